@@ -1,0 +1,1 @@
+"""Subagents for coding agents. Nothing happens on import."""

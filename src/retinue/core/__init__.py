@@ -1,0 +1,1 @@
+"""Data and protocols of retinue: no I/O, no async runtime, no clock."""

@@ -1,0 +1,160 @@
+"""Facts about a Run, frozen and serialisable: the only way anything outside the engine learns anything.
+
+Names are in the past tense. Events marked *live* are shown but never stored. This file must not know who listens.
+"""
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import UNSET, Struct
+
+from retinue.core.messages import AssistantMessage, Message, ToolResultMessage, Usage
+from retinue.core.model import Delta
+from retinue.core.run import Outcome
+
+
+class _Fact(Struct, frozen=True, tag_field="type", kw_only=True, rename="camel"):
+    run_id: str
+
+
+class RunStarted(_Fact, frozen=True, tag=True):
+    """The run works: a first prompt, a resumed one, or the next attempt after a failure."""
+
+    attempt: int = 1
+
+
+class RunAttemptEnded(_Fact, frozen=True, tag=True):
+    """One attempt is over, well or not; the run itself may go on (a retry, a compaction)."""
+
+    will_retry: bool = False
+
+
+class RunFinished(_Fact, frozen=True, tag=True):
+    """The run is in its final state."""
+
+    outcome: Outcome
+
+
+class TurnStarted(_Fact, frozen=True, tag=True):
+    """A model reply is about to be asked for."""
+
+    turn: int
+
+
+class TurnFinished(_Fact, frozen=True, tag=True):
+    """A reply and the results of its tool calls are complete."""
+
+    turn: int
+    message: AssistantMessage
+    tool_results: list[ToolResultMessage]
+
+
+class MessageStarted(_Fact, frozen=True, tag=True):
+    """Live. A reply begins to arrive; the message is empty and pending."""
+
+    message: AssistantMessage
+
+
+class MessageDelta(_Fact, frozen=True, tag=True):
+    """Live. A piece of the reply."""
+
+    delta: Delta
+    usage: Usage
+
+
+class MessageFinished(_Fact, frozen=True, tag=True):
+    """A message is complete and part of the conversation."""
+
+    message: Message
+
+
+class ToolStarted(_Fact, frozen=True, tag=True):
+    """A tool call begins."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+
+
+class ToolProgress(_Fact, frozen=True, tag=True):
+    """Live. What a tool has so far."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    content: list[Any]
+    details: Any = UNSET
+
+
+class ToolFinished(_Fact, frozen=True, tag=True):
+    """A tool call is over; its result becomes a message in source order."""
+
+    result: ToolResultMessage
+    duration_ms: int | None = None
+    """None when the tool did not run at all."""
+
+
+class RetryScheduled(_Fact, frozen=True, tag=True):
+    """Live. A failed attempt will be repeated after a pause."""
+
+    attempt: int
+    max_attempts: int
+    delay_ms: int
+    error: str
+
+
+class RetryEnded(_Fact, frozen=True, tag=True):
+    """Live. The repeated attempt succeeded, or no further one will be made."""
+
+    success: bool
+    attempt: int
+    error: str = ""
+
+
+class Steered(_Fact, frozen=True, tag=True):
+    """Live. What waits to be said to the run, in full, has changed."""
+
+    steering: list[str]
+    follow_up: list[str]
+
+
+class CompactionStarted(_Fact, frozen=True, tag=True):
+    """Live. The context is about to be summarised."""
+
+    reason: Literal["manual", "threshold", "overflow"]
+
+
+class Compacted(_Fact, frozen=True, tag=True):
+    """A compaction was tried; without `result` it failed and the context is unchanged."""
+
+    reason: Literal["manual", "threshold", "overflow"]
+    result: dict[str, Any] | None = None
+    aborted: bool = False
+    will_retry: bool = False
+    error: str = ""
+
+
+class Warned(_Fact, frozen=True, tag=True):
+    """Live. Something a person should know and the model need not."""
+
+    text: str
+
+
+Event: TypeAlias = (
+    RunStarted
+    | RunAttemptEnded
+    | RunFinished
+    | TurnStarted
+    | TurnFinished
+    | MessageStarted
+    | MessageDelta
+    | MessageFinished
+    | ToolStarted
+    | ToolProgress
+    | ToolFinished
+    | RetryScheduled
+    | RetryEnded
+    | Steered
+    | CompactionStarted
+    | Compacted
+    | Warned
+)

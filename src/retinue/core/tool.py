@@ -1,0 +1,84 @@
+"""The Tool port: a name, a schema, an effect and one async call.
+
+This file must not know which tools exist.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Protocol
+
+from msgspec import UNSET
+
+from retinue.core.messages import TextContent, UserContent
+from retinue.core.model import ToolSpec
+
+
+class Effect(StrEnum):
+    """The most a tool can do; rights are decided by it."""
+
+    READ = "read"
+    WRITE = "write"
+    EXECUTE = "execute"
+    NETWORK = "network"
+    DELEGATE = "delegate"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool gives back: `content` for the model, `details` for people and programs."""
+
+    content: list[UserContent]
+    details: Any = UNSET
+    is_error: bool = False
+
+    @classmethod
+    def of(cls, text: str, details: Any = UNSET, *, is_error: bool = False) -> "ToolResult":
+        """A result of one text."""
+        return cls([TextContent(text)], details, is_error)
+
+
+def ignore_progress(partial: ToolResult) -> None:
+    """The progress callback of a call that nobody watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolContext:
+    """Where and for whom a call runs."""
+
+    cwd: Path
+    run_id: str = ""
+    call_id: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that describe the session, for processes the tool starts."""
+    spill_dir: Path | None = None
+    """Where outputs too long for the model are kept; the system's temporary directory when absent."""
+    progress: Callable[[ToolResult], None] = ignore_progress
+
+
+class Tool(Protocol):
+    """Something the model can call."""
+
+    @property
+    def spec(self) -> ToolSpec: ...
+
+    @property
+    def effect(self) -> Effect: ...
+
+    @property
+    def hint(self) -> str:
+        """One line for the list of tools in the system prompt; empty keeps the tool out of that list."""
+        ...
+
+    @property
+    def guidelines(self) -> tuple[str, ...]:
+        """Sentences on when to use it, for the system prompt."""
+        ...
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Run the tool. Arguments fit the schema already.
+
+        An expected failure is an error result, or `ToolFailed`. Cancelling must end all the call has started.
+        """
+        ...
