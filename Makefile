@@ -1,0 +1,59 @@
+# One word each; every verb prepares .venv itself (scripts/setup.sh: uv when present, else venv and pip).
+.DEFAULT_GOAL := help
+.PHONY: help demo test check shape bench soak docs picture format catalog clean
+
+QUESTION ?= Where are sessions written to disk, and what happens when a write fails?
+# Nothing of the user's own configuration, keys or sessions takes part in the demo.
+DEMO = env -u PI_OFFLINE PI_CODING_AGENT_DIR="$(CURDIR)/.cache/demo" RETINUE_NO_LOCAL=1 .venv/bin/retinue
+BIN = .venv/bin
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
+
+demo: setup-run  ## one agent answers a question about this repository, without a key and without a network
+	@mkdir -p .cache/demo
+	@echo '$$ retinue -p --model offline/rules "$(QUESTION)"'
+	@$(DEMO) -p --model offline/rules "$(QUESTION)"
+
+test: setup-dev  ## all tests but the long ones
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" -rs $(args)
+
+check: setup-dev  ## ruff, mypy --strict, import contracts, architecture tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest tests/test_architecture.py
+	@if command -v uv >/dev/null 2>&1 && uv --version >/dev/null 2>&1; then uv lock --check --quiet; fi
+
+shape: setup-dev  ## files, functions and classes that have grown large: a look, not a gate
+	@$(BIN)/python scripts/shape.py
+
+bench: setup-dev  ## speed, memory and durability against a bare client; only=NAME for one figure
+	@$(BIN)/python -m bench $(only)
+
+soak: setup-dev  ## the long sweeps that make test only samples
+	$(BIN)/pytest -m slow --timeout 600 -rs $(args)
+
+docs: setup-dev  ## run every example of the documentation, check every link
+	$(BIN)/pytest tests/docs -rs
+
+picture: setup-dev  ## record docs/images/demo.svg
+	$(BIN)/python scripts/picture.py
+
+format: setup-dev  ## ruff, with its repairs
+	$(BIN)/ruff check --fix-only .
+	$(BIN)/ruff format .
+
+catalog: setup-dev  ## take the model catalogue from its packages again
+	$(BIN)/python scripts/catalog.py
+
+clean:  ## remove the environment and all caches
+	rm -rf .venv .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: setup-run setup-dev
+setup-run:
+	@scripts/setup.sh run
+setup-dev:
+	@scripts/setup.sh dev
