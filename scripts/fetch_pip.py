@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from urllib.parse import urljoin, urldefrag
+from urllib.parse import urldefrag, urljoin
 from urllib.request import Request, urlopen
 
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"

@@ -1,0 +1,135 @@
+"""Rules that hold for the whole code base; the import contracts are in .importlinter, run by `make check`."""
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from retinue.core import events
+from retinue.core.messages import AssistantMessage, TextContent, ToolCall, ToolResultMessage, Usage, UserMessage
+from retinue.core.model import Delta
+from retinue.core.run import Outcome, Reason, Status
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "retinue"
+FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
+
+# Where any exception at all may be turned into a result, because nothing behind it may die of it.
+MAY_CATCH_ALL = {"engine/calls.py", "engine/runner.py", "engine/bus.py", "cli/main.py"}
+# Files that start a task without a group, each with its reason beside the call.
+MAY_START_TASKS = {"engine/scope.py"}
+# Faces talk to the app; everything they show comes from events and core data.
+FACES = {"cli": {"app", "core", "cli", "ui", "serve"}, "ui": {"app", "core", "ui"}, "serve": {"app", "core", "serve"}}
+# What `retinue --help` must not pay for.
+HEAVY = {"aiohttp", "asyncio", "ssl", "msgspec", "orjson", "yaml", "textual", "rich", "mcp", "pydantic", "subprocess"}
+
+REPLY = AssistantMessage([ToolCall("c1", "read", {"path": "a"})], "api", "provider", "model", Usage(1, 2), "toolUse", 5)
+RESULT = ToolResultMessage("c1", "read", [TextContent("text")], False, 6, details={"lines": 1})
+SAMPLES = [
+    events.RunStarted(run_id="r", attempt=2),
+    events.RunAttemptEnded(run_id="r", will_retry=True),
+    events.RunFinished(run_id="r", outcome=Outcome(Status.COMPLETED, Reason.DONE, "text", usage=Usage(1, 2))),
+    events.TurnStarted(run_id="r", turn=1),
+    events.TurnFinished(run_id="r", turn=1, message=REPLY, tool_results=[RESULT]),
+    events.MessageStarted(run_id="r", message=REPLY),
+    events.MessageDelta(run_id="r", delta=Delta("text_delta", 0, delta="a"), usage=Usage()),
+    events.MessageFinished(run_id="r", message=UserMessage("hello", 4)),
+    events.ToolStarted(run_id="r", call_id="c1", name="read", arguments={"path": "a"}),
+    events.ToolProgress(run_id="r", call_id="c1", name="read", arguments={}, content=[], details={"lines": 1}),
+    events.ToolFinished(run_id="r", result=RESULT, duration_ms=3),
+    events.RetryScheduled(run_id="r", attempt=1, max_attempts=3, delay_ms=2000, error="why"),
+    events.RetryEnded(run_id="r", success=False, attempt=3, error="why"),
+    events.Steered(run_id="r", steering=["a"], follow_up=["b"]),
+    events.CompactionStarted(run_id="r", reason="threshold"),
+    events.Compacted(run_id="r", reason="manual", result={"summary": "s"}),
+    events.Warned(run_id="r", text="careful"),
+]
+
+
+def parse(file: str) -> ast.Module:
+    return ast.parse((SOURCE / file).read_text(encoding="utf-8"), file)
+
+
+def find_loose_tasks(tree: ast.Module) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = ast.unparse(node.func.value)
+            if node.func.attr == "ensure_future" or (
+                node.func.attr == "create_task" and (owner == "asyncio" or "loop" in owner)
+            ):
+                yield node.lineno
+
+
+def find_catch_alls(tree: ast.Module) -> Iterator[int]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ExceptHandler):
+            caught = ast.unparse(node.type) if node.type else "BaseException"
+            # Tidying up and raising again hides nothing.
+            passes_on = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
+            if not passes_on and {"Exception", "BaseException"} & set(caught.strip("()").split(", ")):
+                yield node.lineno
+
+
+def find_own_imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("retinue."):
+            yield node.lineno, node.module.split(".")[1]
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, a.name.split(".")[1]) for a in node.names if a.name.startswith("retinue."))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_tasks_belong_to_groups(file: str) -> None:
+    assert file in MAY_START_TASKS or list(find_loose_tasks(parse(file))) == []
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_exceptions_are_caught_by_name(file: str) -> None:
+    assert file in MAY_CATCH_ALL or list(find_catch_alls(parse(file))) == []
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.split("/")[0] in FACES])
+def test_faces_import_app_and_core(file: str) -> None:
+    allowed = FACES[file.split("/")[0]]
+    assert [found for found in find_own_imports(parse(file)) if found[1] not in allowed] == []
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith("testing/")])
+def test_nothing_shipped_imports_testing(file: str) -> None:
+    assert [found for found in find_own_imports(parse(file)) if found[1] == "testing"] == []
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_modules_say_their_purpose(file: str) -> None:
+    tree = parse(file)
+    assert not tree.body or ast.get_docstring(tree)
+
+
+def load_modules(*arguments: str) -> set[str]:
+    command = [sys.executable, "-X", "importtime", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT, env=dict(os.environ))
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    return {line.rsplit("|", 1)[1].strip().split(".")[0] for line in lines}
+
+
+def test_help_imports_nothing_heavy() -> None:
+    assert load_modules("-m", "retinue", "--help") & HEAVY == set()
+
+
+def test_import_loads_nothing_heavy() -> None:
+    assert load_modules("-c", "import retinue") & HEAVY == set()
+
+
+@pytest.mark.parametrize("event", SAMPLES, ids=lambda event: type(event).__name__)
+def test_event_survives_json(event: events.Event) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(event), type=events.Event) == event
+
+
+def test_every_event_has_sample() -> None:
+    assert {type(event) for event in SAMPLES} == set(get_args(events.Event))
