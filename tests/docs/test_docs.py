@@ -1,0 +1,143 @@
+"""Every example in the documentation runs.
+
+A fenced `console` block is a terminal: each `$ command` is run by bash in a copy of the repository, with the offline
+model and an empty home, must succeed (a trailing `# exit N` names another status), and what is printed under it must
+appear, line by line, in what it prints (`…` stands for anything). A `python` block is a program, a `json` block is
+JSON, and a relative link leads to a file. What is not meant to run is fenced as `text` or `sh`. `make` is only asked
+what it would do.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!\w+:|#)([^)#\s]+)")
+EXIT = re.compile(r"\s+# exit (\d+)$")
+
+
+class Example(NamedTuple):
+    page: str
+    line: int
+    language: str
+    text: str
+
+
+class Command(NamedTuple):
+    text: str
+    status: int
+    output: list[str]
+
+
+def find_examples(page: Path) -> list[Example]:
+    text = page.read_text(encoding="utf-8")
+    name = page.relative_to(ROOT).as_posix()
+    return [Example(name, text.count("\n", 0, m.start()) + 1, m[1], m[2]) for m in FENCE.finditer(text)]
+
+
+def parse_console(text: str) -> list[Command]:
+    commands: list[Command] = []
+    for line in text.splitlines():
+        if line.startswith("$ "):
+            status = EXIT.search(line)
+            commands.append(Command(EXIT.sub("", line[2:]), int(status[1]) if status else 0, []))
+        elif line.strip():
+            commands[-1].output.append(line)
+    return commands
+
+
+def find_missing(expected: list[str], printed: str) -> list[str]:
+    """The expected lines that do not come, in this order, in what was printed."""
+    lines, missing = iter(printed.splitlines()), []
+    for wanted in expected:
+        pieces = [re.escape(piece.strip()) for piece in wanted.split("…")]
+        pattern = re.compile(".*".join(pieces))
+        if not any(pattern.search(line) for line in lines):
+            missing.append(wanted)
+            lines = iter(printed.splitlines())
+    return missing
+
+
+EXAMPLES = [example for page in PAGES if page.exists() for example in find_examples(page)]
+
+
+def pick(language: str) -> list[object]:
+    chosen = [example for example in EXAMPLES if example.language == language]
+    return [pytest.param(example, id=f"{example.page}:{example.line}") for example in chosen]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A copy of the repository as a clone would have it, that examples may spoil."""
+    folder = tmp_path / "retinue"
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, folder / name)
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    return folder
+
+
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PI_OFFLINE": "1"}
+    return subprocess.run(
+        command, cwd=folder, env=environment, text=True, timeout=25, check=False,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("example", pick("console"))
+def test_console_example_runs(example: Example, project: Path) -> None:
+    for command in parse_console(example.text):
+        text = re.sub(r"^make\b", "make -n", command.text)
+        done = run(["bash", "-c", text], project)
+        expected = [] if text.startswith("make") else command.output
+        assert (done.returncode, find_missing(expected, done.stdout)) == (command.status, []), done.stdout
+
+
+@pytest.mark.parametrize("example", pick("python"))
+def test_python_example_runs(example: Example, project: Path) -> None:
+    done = run([sys.executable, "-W", "error", "-c", example.text], project)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("example", pick("json"))
+def test_json_example_is_json(example: Example) -> None:
+    json.loads(example.text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    links = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_languages_are_known() -> None:
+    known = {"console", "python", "json", "text", "sh", "toml", "ini"}
+    assert {example.language for example in EXAMPLES} - known == set()
+
+
+def test_agents_file_stays_short() -> None:
+    assert len((ROOT / "AGENTS.md").read_text(encoding="utf-8").splitlines()) < 150
+
+
+def test_wrong_output_is_noticed() -> None:
+    printed = "first\nsecond line\nthird\n"
+    assert find_missing(["first", "second …", "third"], printed) == []
+    assert find_missing(["third", "first", "absent"], printed) == ["first", "absent"]
