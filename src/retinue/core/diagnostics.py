@@ -1,0 +1,34 @@
+"""What was wrong with a file or a variable, told without stopping: something is skipped, and this says what and why.
+
+This file must not know which files exist.
+"""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from msgspec import Struct
+
+from retinue.core.errors import quote
+
+
+class Diagnostic(Struct, frozen=True, omit_defaults=True):
+    """One problem, for a line on stderr or an entry in a JSON list."""
+
+    message: str
+    """What was found, where, and what is accepted: a whole sentence by itself."""
+    path: str = ""
+    line: int | None = None
+    severity: Literal["error", "warning"] = "error"
+    code: str = ""
+    field: str = ""
+    """Dotted path of the field inside the file."""
+
+
+def suggest(name: str, known: Iterable[str]) -> str:
+    """` (did you mean 'x'?)` for the closest of the known names, or nothing."""
+    from difflib import get_close_matches  # only mistakes pay for this import
+
+    names = list(known)
+    by_case = {known_name.lower(): known_name for known_name in reversed(names)}
+    close = get_close_matches(name.lower(), list(by_case), n=1, cutoff=0.6)
+    return f" (did you mean {quote(by_case[close[0]])}?)" if close else ""

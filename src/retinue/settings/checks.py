@@ -1,0 +1,198 @@
+"""What a setting may be: checks that turn a value of a file into the value we use, and how settings are declared.
+
+This file must not know which settings exist, where they come from or who uses them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, NamedTuple
+
+from retinue.core.errors import quote
+
+_LARGEST = 2**53 - 1
+
+Report = Callable[[str, object, str], None]
+"""Takes the rest of a field's path, the bad value and what is accepted there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """What a setting accepts. `convert` raises ValueError to drop the field, or reports a part and drops only that."""
+
+    accepts: str
+    convert: Callable[[Any, Report], Any]
+    merge: Callable[[Any, Any], Any] | None = None
+    """How a value joins the one of the layer below; absent: it replaces it."""
+
+
+class Setting(NamedTuple):
+    """One field of a settings class, as files name it."""
+
+    key: str
+    check: Check
+    user_only: bool
+    default: Any
+
+
+def _only(wanted: type, accepts: str) -> Check:
+    def convert(value: Any, report: Report) -> Any:
+        if type(value) is not wanted:
+            raise ValueError
+        return value
+
+    return Check(accepts, convert)
+
+
+def text() -> Check:
+    """Any string that is not blank."""
+
+    def convert(value: Any, report: Report) -> str:
+        if not isinstance(value, str) or not value.strip() or "\0" in value:
+            raise ValueError
+        return value
+
+    return Check("text that is not blank", convert)
+
+
+def flag() -> Check:
+    return _only(bool, "true or false")
+
+
+def choice(*names: str) -> Check:
+    def convert(value: Any, report: Report) -> str:
+        if value not in names or not isinstance(value, str):
+            raise ValueError
+        return value
+
+    return Check("one of " + ", ".join(f'"{name}"' for name in names), convert)
+
+
+def count(highest: int = _LARGEST, *, words: Mapping[str, int] | None = None) -> Check:
+    """A whole number from 0; some words may stand for numbers."""
+
+    def convert(value: Any, report: Report) -> int:
+        if words and isinstance(value, str) and value in words:
+            return words[value]
+        return _to_count(value, highest)
+
+    shown = "a whole number from 0" + (f" to {highest}" if highest != _LARGEST else "")
+    return Check(shown + "".join(f' or "{word}"' for word in words or ()), convert)
+
+
+def _to_count(value: Any, highest: int) -> int:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or value != int(value)
+        or not 0 <= value <= highest
+    ):
+        raise ValueError
+    return int(value)
+
+
+def names() -> Check:
+    """A list of strings; other items are dropped one by one."""
+
+    def convert(value: Any, report: Report) -> tuple[str, ...]:
+        if not isinstance(value, list):
+            raise ValueError
+        found = []
+        for index, item in enumerate(value):
+            if isinstance(item, str) and item.strip():
+                found.append(item)
+            else:
+                report(f"[{index}]", item, "text that is not blank")
+        return tuple(found)
+
+    return Check("a list of strings", convert)
+
+
+def tools() -> Check:
+    """A list of tool names; one of only `+name` and `-name` changes the selection below instead of replacing it."""
+    return Check('a list of tool names, "+name" or "-name"', names().convert, select_tools)
+
+
+def select_tools(below: tuple[str, ...], entries: tuple[str, ...]) -> tuple[str, ...]:
+    """Apply a list of plain, `+` and `-` entries to a selection of tools."""
+    plain = [entry for entry in entries if entry[0] not in "+-"]
+    selected = list(dict.fromkeys(plain if plain or not entries else below))
+    for entry in entries:
+        sign, name = entry[0], entry[1:]
+        if sign == "+" and name not in selected:
+            selected.append(name)
+        elif sign == "-":
+            selected = [tool for tool in selected if tool != name]
+    return tuple(selected)
+
+
+def counts(*keys: str) -> Check:
+    """An object with a whole number under each of some keys."""
+
+    def convert(value: Any, report: Report) -> dict[str, int]:
+        if not isinstance(value, dict):
+            raise ValueError
+        found = {}
+        for key, number in value.items():
+            if key not in keys:
+                report(f".{key}", number, "only " + ", ".join(keys))
+                continue
+            try:
+                found[key] = _to_count(number, _LARGEST)
+            except (ValueError, OverflowError):
+                report(f".{key}", number, "a whole number from 0")
+        return found
+
+    return Check("an object with numbers for " + ", ".join(keys), convert, lambda below, above: {**below, **above})
+
+
+def by_model(inner: Check) -> Check:
+    """An object of objects, the outer keys being `provider/id`."""
+
+    def convert(value: Any, report: Report) -> dict[str, Any]:
+        if not isinstance(value, dict):
+            raise ValueError
+        found = {}
+        for ref, entry in value.items():
+
+            def report_entry(rest: str, bad: object, accepts: str, ref: str = ref) -> None:
+                report(f"[{quote(ref)}]{rest}", bad, accepts)
+
+            try:
+                found[ref] = inner.convert(entry, report_entry)
+            except ValueError:
+                report(f"[{quote(ref)}]", entry, inner.accepts)
+        return found
+
+    def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+        return {ref: {**below.get(ref, {}), **above.get(ref, {})} for ref in {**below, **above}}
+
+    return Check("an object with an entry for each provider/id", convert, merge)
+
+
+def setting(key: str, check: Check, default: Any = None, *, user_only: bool = False) -> Any:
+    """A field of a settings class: its name in files, what it accepts and what it is when nobody says."""
+    marks = {"key": key, "check": check, "user_only": user_only}
+    if isinstance(default, dict):
+        return field(default_factory=lambda: dict(default), metadata=marks)
+    return field(default=default, metadata=marks)
+
+
+def iterate_settings(schema: type[Any]) -> Iterator[Setting]:
+    """All settings of a settings class, in order, those of its sections included."""
+    for item in fields(schema):
+        if "key" in item.metadata:
+            default = item.default_factory() if item.default_factory is not MISSING else item.default
+            yield Setting(item.metadata["key"], item.metadata["check"], item.metadata["user_only"], default)
+        elif isinstance(item.default_factory, type):
+            yield from iterate_settings(item.default_factory)
+
+
+def build_settings(schema: type[Any], values: Mapping[str, Any]) -> Any:
+    """An instance of a settings class from values by key."""
+    arguments: dict[str, Any] = {}
+    for item in fields(schema):
+        if item.metadata.get("key") in values:
+            arguments[item.name] = values[item.metadata["key"]]
+        elif isinstance(item.default_factory, type):
+            arguments[item.name] = build_settings(item.default_factory, values)
+    return schema(**arguments)

@@ -1,0 +1,66 @@
+"""Reading small files that people wrote, without hanging on what is no file and without a traceback.
+
+This file must not know what the files mean.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import ConfigError
+from retinue.core.strictjson import MAX_BYTES, JsonError, parse_json
+
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+_ABSENT = {errno.ENOENT, errno.ENOTDIR}
+
+
+def read_bounded(path: Path, limit: int = MAX_BYTES) -> bytes | None:
+    """Up to `limit + 1` bytes of a regular file; None when there is none. Raises ConfigError for anything else."""
+    try:
+        # O_NONBLOCK: opening a named pipe must not wait for a writer.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno in _ABSENT:
+            return None
+        raise ConfigError(f"{path}: cannot be read: {_explain(error)}") from None
+    except ValueError:
+        return None  # a NUL in the name: no such file can exist
+    with os.fdopen(descriptor, "rb") as file:
+        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+        if kind != stat.S_IFREG:
+            raise ConfigError(f"{path}: is {_KINDS.get(kind, 'no regular file')}; expected a regular file")
+        try:
+            return file.read(limit + 1)
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {_explain(error)}") from None
+
+
+def load_json(path: Path, *, comments: bool = False) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
+    """The object in an optional file; a broken file counts as absent, and the diagnostics say what is wrong with it."""
+    try:
+        data = read_bounded(path)
+        return (None if data is None else parse_json(data, where=str(path), comments=comments)), []
+    except JsonError as error:
+        return None, [
+            Diagnostic(
+                f"{path}:{problem.line}:{problem.column}: {problem.message}", str(path), problem.line, code="json"
+            )
+            for problem in error.problems
+        ]
+    except ConfigError as error:
+        return None, [Diagnostic(str(error), str(path), code="unreadable")]
+
+
+def _explain(error: OSError) -> str:
+    if error.errno == errno.ELOOP:
+        return "the symbolic links go round in a circle"
+    return (error.strerror or type(error).__name__).lower()

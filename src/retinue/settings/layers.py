@@ -1,0 +1,156 @@
+"""Settings in layers: defaults < user file < trusted project file < environment < flags.
+
+A bad field is dropped with a message, never a whole file. Works for any settings class; this file must not know what a
+setting does.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from retinue.core.diagnostics import Diagnostic, suggest
+from retinue.core.errors import quote
+from retinue.core.strictjson import name_type
+from retinue.settings.checks import Setting, build_settings, iterate_settings
+from retinue.settings.files import load_json
+from retinue.settings.paths import Paths
+from retinue.settings.schema import PI_KEYS, Settings
+from retinue.settings.trust import Trust, decide_trust
+
+Scope = Literal["user", "project", "environment", "flag"]
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What one source says, by key; every value is checked already."""
+
+    scope: Scope
+    values: Mapping[str, Any]
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The settings in force, how far the project is trusted, and what was wrong on the way."""
+
+    settings: Settings
+    trust: Trust
+    diagnostics: tuple[Diagnostic, ...]
+    layers: tuple[Layer, ...]
+
+    def find_origin(self, key: str) -> str:
+        """Who decides a setting: a file, `environment`, `flag` or `default`."""
+        for layer in reversed(self.layers):
+            if key in layer.values:
+                return layer.path or layer.scope
+        return "default"
+
+
+def load_settings(
+    paths: Paths,
+    environment: Mapping[str, str],
+    *,
+    flags: Mapping[str, Any] | None = None,
+    approve: bool | None = None,
+) -> Loaded:
+    """Read all layers. Nothing of the project is read before it is trusted."""
+    diagnostics: list[Diagnostic] = []
+    layers: list[Layer] = []
+
+    def add_file(path: Any, scope: Scope) -> None:
+        raw, problems = load_json(path)
+        diagnostics.extend(problems)
+        if raw is not None:
+            layer, problems = read_layer(Settings, _migrate(raw), scope, str(path), ignore=PI_KEYS)
+            layers.append(layer)
+            diagnostics.extend(problems)
+
+    add_file(paths.user_settings, "user")
+    user = build_settings(Settings, merge_layers(Settings, layers))
+    trust = decide_trust(paths, approve=approve, default=user.default_project_trust)
+    diagnostics.extend(trust.diagnostics)
+    if trust.trusted and paths.project_settings != paths.user_settings:
+        add_file(paths.project_settings, "project")
+    if session_dir := environment.get("PI_CODING_AGENT_SESSION_DIR"):
+        layers.append(Layer("environment", {"sessionDir": session_dir}))
+    if flags:
+        layers.append(Layer("flag", {key: value for key, value in flags.items() if value is not None}))
+    settings = build_settings(Settings, merge_layers(Settings, layers))
+    return Loaded(settings, trust, tuple(diagnostics), tuple(layers))
+
+
+def read_layer(
+    schema: type[Any], raw: Mapping[str, Any], scope: Scope, path: str, *, ignore: frozenset[str] = frozenset()
+) -> tuple[Layer, list[Diagnostic]]:
+    """The settings in one parsed file: good fields are kept, each bad one is told."""
+    known = {item.key: item for item in iterate_settings(schema)}
+    reader = _LayerReader(known, scope, path, ignore)
+    reader.read_object(raw, "")
+    return Layer(scope, reader.values, path), reader.diagnostics
+
+
+def merge_layers(schema: type[Any], layers: Sequence[Layer]) -> dict[str, Any]:
+    """One value per key: a later layer wins, or joins where a setting says so."""
+    known = {item.key: item for item in iterate_settings(schema)}
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        for key, value in layer.values.items():
+            item = known[key]
+            if item.check.merge is None:
+                merged[key] = value
+            else:
+                merged[key] = item.check.merge(merged.get(key, item.default), value)
+    return merged
+
+
+class _LayerReader:
+    def __init__(self, known: Mapping[str, Setting], scope: Scope, path: str, ignore: frozenset[str]) -> None:
+        self.known = known
+        self.sections = {key[:dot] for key in (*known, *ignore) for dot, char in enumerate(key) if char == "."}
+        self.scope = scope
+        self.path = path
+        self.ignore = ignore
+        self.values: dict[str, Any] = {}
+        self.diagnostics: list[Diagnostic] = []
+
+    def read_object(self, raw: Mapping[str, Any], prefix: str) -> None:
+        for name, value in raw.items():
+            key = prefix + name
+            if key in self.known:
+                self._read_setting(self.known[key], value)
+            elif key in self.sections and isinstance(value, dict):
+                self.read_object(value, key + ".")
+            elif key in self.sections:
+                self._refuse(key, value, "an object")
+            elif key not in self.ignore:
+                self._warn_unknown(key)
+
+    def _read_setting(self, item: Setting, value: Any) -> None:
+        if item.user_only and self.scope == "project":
+            text = f"{self.path}: {item.key}: ignored, it can only be set in the user's own settings file"
+            self._add(text, item.key, "user-only", "warning")
+            return
+        try:
+            self.values[item.key] = item.check.convert(
+                value, lambda rest, bad, accepts: self._refuse(item.key + rest, bad, accepts)
+            )
+        except (ValueError, OverflowError):
+            self._refuse(item.key, value, item.check.accepts)
+
+    def _refuse(self, key: str, value: object, accepts: str) -> None:
+        found = quote(value) if isinstance(value, str | int | float) else name_type(value)
+        self._add(f"{self.path}: {key}: found {found}; expected {accepts}", key, "bad-value", "error")
+
+    def _warn_unknown(self, key: str) -> None:
+        near = suggest(key, [*self.known, *self.ignore])
+        self._add(f"{self.path}: unknown setting {quote(key)}{near}", key, "unknown-key", "warning")
+
+    def _add(self, message: str, key: str, code: str, severity: Literal["error", "warning"]) -> None:
+        self.diagnostics.append(Diagnostic(message, self.path, None, severity, code, key))
+
+
+def _migrate(raw: dict[str, Any]) -> dict[str, Any]:
+    """The older name that pi still understands."""
+    if "queueMode" in raw and "steeringMode" not in raw:
+        return {**raw, "steeringMode": raw["queueMode"]}
+    return raw

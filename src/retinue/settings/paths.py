@@ -1,0 +1,141 @@
+"""Where things are: the home and agent directories, the project, the sessions.
+
+Looks at names only; reads no file and creates nothing.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.core.errors import ConfigError, UsageError, quote
+
+PROJECT_MARKS = (".pi", ".agents", ".codingcode", ".git")
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The directories of one process."""
+
+    cwd: Path
+    """Absolute, links resolved."""
+    project: Path
+    """`cwd`, or its nearest ancestor below the home directory that is marked as a project."""
+    agent_dir: Path
+    home: Path | None = None
+
+    @property
+    def own_dir(self) -> Path:
+        """All that retinue keeps beside pi's own files."""
+        return self.agent_dir / "retinue"
+
+    @property
+    def user_settings(self) -> Path:
+        return self.agent_dir / "settings.json"
+
+    @property
+    def project_settings(self) -> Path:
+        return self.project / ".pi" / "settings.json"
+
+    @property
+    def models_file(self) -> Path:
+        return self.agent_dir / "models.json"
+
+    @property
+    def auth_file(self) -> Path:
+        return self.agent_dir / "auth.json"
+
+    @property
+    def trust_file(self) -> Path:
+        return self.agent_dir / "trust.json"
+
+
+def find_paths(cwd: str | Path, environment: Mapping[str, str]) -> Paths:
+    """The directories for a run that starts in `cwd`. Raises UsageError when there is no such directory."""
+    here = find_cwd(cwd)
+    home = find_home(environment)
+    return Paths(here, find_project(here, home), find_agent_dir(environment, home), home)
+
+
+def find_cwd(cwd: str | Path) -> Path:
+    """The directory a run works in, absolute and without links."""
+    try:
+        here = Path(cwd).resolve(strict=True)
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no such directory"
+        raise UsageError(f"working directory {quote(str(cwd))}: {reason.lower()}") from None
+    if not here.is_dir():
+        raise UsageError(f"working directory {quote(str(cwd))}: not a directory")
+    if not os.access(here, os.R_OK | os.X_OK):
+        raise UsageError(f"working directory {quote(str(cwd))}: no permission to enter it")
+    return here
+
+
+def find_home(environment: Mapping[str, str]) -> Path | None:
+    """The home directory: `$HOME` when it is an absolute path, else what the system says, else none."""
+    home = environment.get("HOME", "")
+    if not os.path.isabs(home) or "\0" in home:
+        try:
+            import pwd
+
+            home = pwd.getpwuid(os.getuid()).pw_dir
+        except (ImportError, KeyError, AttributeError):
+            home = os.path.expanduser("~") if os.name == "nt" else ""
+    return Path(home) if os.path.isabs(home) else None
+
+
+def find_agent_dir(environment: Mapping[str, str], home: Path | None) -> Path:
+    """`$PI_CODING_AGENT_DIR`, else `~/.pi/agent`."""
+    if chosen := environment.get("PI_CODING_AGENT_DIR", ""):
+        return expand_path(chosen, home, Path.cwd(), "PI_CODING_AGENT_DIR")
+    if home is None:
+        raise ConfigError("HOME is not set and this user has no home directory; set HOME or PI_CODING_AGENT_DIR")
+    return home / ".pi" / "agent"
+
+
+def find_project(cwd: Path, home: Path | None) -> Path:
+    """The project that `cwd` belongs to, looking no higher than the home directory and never at it."""
+    top = _resolve(home) if home is not None else None
+    for folder in (cwd, *cwd.parents):
+        if folder == top:
+            break
+        if any(os.path.lexists(folder / mark) for mark in PROJECT_MARKS):
+            return folder
+    return cwd
+
+
+def find_session_dir(
+    paths: Paths, environment: Mapping[str, str], *, flag: str | None = None, setting: str | None = None
+) -> Path:
+    """Where this directory's sessions are: `--session-dir`, the environment, the setting, or pi's default place."""
+    chosen = (
+        (flag, "--session-dir"),
+        (environment.get("PI_CODING_AGENT_SESSION_DIR"), "PI_CODING_AGENT_SESSION_DIR"),
+        (setting, "sessionDir"),
+    )
+    for value, origin in chosen:
+        if value:
+            return expand_path(value, paths.home, paths.cwd, origin)
+    # pi's rule, so that both programs find the same files.
+    name = str(paths.cwd).removeprefix("/")
+    for char in "/\\:":
+        name = name.replace(char, "-")
+    return paths.agent_dir / "sessions" / f"--{name}--"
+
+
+def expand_path(text: str, home: Path | None, base: Path, origin: str) -> Path:
+    """A path as users write it: `~` is the home directory, relative paths start at `base`."""
+    if "\0" in text:
+        raise ConfigError(f"{origin}: {quote(text)} contains a NUL character; expected a path")
+    if text == "~" or text.startswith("~/"):
+        if home is None:
+            raise ConfigError(f"{origin}: {quote(text)} needs a home directory and HOME is not set")
+        return home / text[2:]
+    return Path(os.path.normpath(base / text))
+
+
+def _resolve(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
