@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-KEPT = {"RETINUE_PI_DIR"}
+KEPT = {"RETINUE_PI", "RETINUE_PI_DIR"}
 FOREIGN = ("PI_", "RETINUE_", "XDG_", "GIT_", "NPM_CONFIG_", "OLLAMA_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_")
 SECRET = ("_API_KEY", "_AUTH_TOKEN", "_ACCESS_TOKEN", "_OAUTH_TOKEN")
 PLAIN = {"http_proxy", "https_proxy", "all_proxy", "no_proxy", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
