@@ -1,0 +1,306 @@
+"""One line of a session file, in pi's format version 3: how it is written and how tolerantly it is read.
+
+Must not know files, locks or which entries are on the active branch.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from json.encoder import encode_basestring_ascii as _quote_ascii
+from time import gmtime, strftime
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from retinue.core.messages import ImageContent, Message, TextContent, ThinkingContent, ToolCall, Usage
+
+VERSION: Final = 3
+MAX_RECORD_BYTES: Final = 16 * 1024 * 1024
+"""Longest line we write; longer payloads are cut in place, and say so."""
+
+_MAX_DEPTH: Final = 128
+_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
+_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
+_BAD_JSON: Final = (msgspec.MsgspecError, ValueError, RecursionError, TypeError)
+
+
+class Head(Struct):
+    """As much of an entry as the tree needs; the rest of the line is skipped, not built."""
+
+    type: str = ""
+    id: str | None = None
+    parentId: str | None = None
+
+
+class Entry(Struct, rename="camel"):
+    """Any entry. Fields a kind does not have are UNSET; messages stay raw until somebody asks for them."""
+
+    type: str
+    id: str = ""
+    parent_id: str | None = None
+    timestamp: str = ""
+    message: Raw | UnsetType = UNSET
+    provider: Any = UNSET
+    model_id: Any = UNSET
+    thinking_level: Any = UNSET
+    summary: Any = UNSET
+    first_kept_entry_id: Any = UNSET
+    first_kept_entry_index: Any = UNSET
+    tokens_before: Any = UNSET
+    system_message: Raw | UnsetType = UNSET
+    from_hook: Any = UNSET
+    from_id: Any = UNSET
+    custom_type: Any = UNSET
+    content: Any = UNSET
+    display: Any = UNSET
+    data: Any = UNSET
+    details: Any = UNSET
+    target_id: Any = UNSET
+    replacement: Any = UNSET
+    label: Any = UNSET
+    name: Any = UNSET
+    kind: Any = UNSET
+    model: Any = UNSET
+    usage: Any = UNSET
+
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+_head_decoder = msgspec.json.Decoder(Head)
+_entry_decoder = msgspec.json.Decoder(Entry)
+_message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+
+
+def encode_json(value: Any) -> bytes:
+    """JSON in ASCII, on one line, for any value: what JSON cannot say is replaced, never refused."""
+    try:
+        data = _encoder.encode(value)
+    except (UnicodeEncodeError, OverflowError, RecursionError, TypeError, ValueError):
+        # Lone surrogates, integers beyond 64 bits, endless nesting, odd dictionary keys.
+        return json.dumps(to_plain(value), separators=(",", ":"), allow_nan=False).encode()
+    return data if data.isascii() else _NOT_ASCII.sub(_escape, data.decode()).encode()
+
+
+def _escape(run: re.Match[str]) -> str:
+    return _quote_ascii(run[0])[1:-1]
+
+
+def to_plain(value: Any, *, longest: int | None = None, depth: int = 0) -> Any:
+    """A copy made of plain JSON values, strings cut to `longest` with a note where that happened."""
+    if isinstance(value, str):
+        return _clean_text(value, longest)
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if depth > _MAX_DEPTH:
+        return "[nested too deeply for a session record]"
+    if isinstance(value, Struct):
+        value = _to_fields(value)
+    if isinstance(value, Mapping):
+        if longest is not None and value.get("type") == "image" and len(str(value.get("data"))) > longest:
+            return {"type": "text", "text": "[image too long for a session record]"}
+        return {
+            _clean_text(str(key), None): to_plain(item, longest=longest, depth=depth + 1)
+            for key, item in value.items()
+            if item is not UNSET
+        }
+    if isinstance(value, list | tuple | set | frozenset):
+        return [to_plain(item, longest=longest, depth=depth + 1) for item in value]
+    return _clean_text(str(value), longest)
+
+
+def _to_fields(value: Struct) -> dict[str, Any]:
+    config = value.__struct_config__
+    plain: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
+    for name, wire in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
+        plain[wire] = getattr(value, name)
+    return plain
+
+
+def _clean_text(text: str, longest: int | None) -> str:
+    if longest is not None and len(text) > longest:
+        text = f"{text[:longest]}\n[cut here: {len(text)} characters are too long for a session record]"
+    return _SURROGATE.sub("�", text) if not text.isascii() else text
+
+
+def encode_fields(fields: Mapping[str, Any]) -> bytes:
+    """The members of an entry, from the first quote to the last value, no longer than a record may be."""
+    data = b",".join(_quote_ascii(name).encode() + b":" + encode_json(value) for name, value in fields.items())
+    longest = MAX_RECORD_BYTES // 16
+    while len(data) > MAX_RECORD_BYTES and longest >= 16:
+        data = encode_json({name: to_plain(value, longest=longest) for name, value in fields.items()})[1:-1]
+        longest //= 8
+    if len(data) > MAX_RECORD_BYTES:
+        note = f"[{len(data)} bytes of small values, too many for a session record]"
+        data = encode_json({name: _summarise(value, note) for name, value in fields.items()})[1:-1]
+    return data
+
+
+def _summarise(value: Any, note: str) -> Any:
+    if not isinstance(value, Struct | Mapping):
+        return note if isinstance(value, list | tuple | str) else to_plain(value)
+    fields = _to_fields(value) if isinstance(value, Struct) else value
+    short: dict[str, Any] = {
+        name: item for name, item in fields.items() if item is None or isinstance(item, str | int | float | bool)
+    }
+    if "content" in fields:
+        short["content"] = [TextContent(note)]
+    if "usage" in fields:
+        short["usage"] = Usage()
+    return short
+
+
+def decode_head(line: bytes) -> Head | None:
+    """Type and links of a line; None when it is no JSON object."""
+    try:
+        return _head_decoder.decode(line)
+    except _BAD_JSON:
+        loose = _load_object(line)
+    if loose is None:
+        return None
+    kind, entry_id, parent = loose.get("type"), loose.get("id"), loose.get("parentId")
+    return Head(
+        kind if isinstance(kind, str) else "",
+        entry_id if isinstance(entry_id, str) else None,
+        parent if isinstance(parent, str) else None,
+    )
+
+
+def decode_entry(line: bytes) -> Entry:
+    """An entry of any kind, known or not."""
+    try:
+        return _entry_decoder.decode(line)
+    except _BAD_JSON:
+        loose = _load_object(line) or {}
+    texts = {name: loose.get(name) for name in ("type", "id", "timestamp")}
+    known = {name: text if isinstance(text, str) else "" for name, text in texts.items()}
+    raws = {name: Raw(encode_json(loose[name])) for name in ("message", "systemMessage") if loose.get(name) is not None}
+    parent = loose.get("parentId")
+    rest = {field.encode_name: field.name for field in msgspec.structs.fields(Entry)}
+    others = {rest[name]: value for name, value in loose.items() if name in rest and name not in {*texts, "parentId"}}
+    others |= {rest[name]: raw for name, raw in raws.items()}
+    if "message" in loose and loose["message"] is None:
+        others.pop("message", None)
+    return Entry(**{**known, **others, "parent_id": parent if isinstance(parent, str) else None})
+
+
+def decode_object(line: bytes) -> dict[str, Any] | None:
+    """A line as plain values, or None when it is no JSON object."""
+    try:
+        loose = msgspec.json.decode(line)
+    except _BAD_JSON:
+        return _load_object(line)
+    return loose if isinstance(loose, dict) else None
+
+
+def _load_object(line: bytes) -> dict[str, Any] | None:
+    # Python's parser takes what the fast one refuses: lone surrogates, NaN, invalid UTF-8 once replaced.
+    try:
+        loose = json.loads(line.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return None
+    return to_plain(loose) if isinstance(loose, dict) else None
+
+
+def decode_message(raw: Raw | bytes) -> Message | None:
+    """A message, mended where a field is missing or unknown; None for a role that we do not know."""
+    try:
+        return _message_decoder.decode(raw)
+    except _BAD_JSON:
+        loose = _load_object(bytes(raw))
+    return None if loose is None else _mend_message(loose)
+
+
+_ROLE_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    "system": {"content": ""},
+    "user": {"content": []},
+    "assistant": {"content": [], "api": "", "provider": "", "model": "", "usage": {}, "stopReason": "stop"},
+    "toolResult": {"toolCallId": "", "toolName": "", "content": [], "isError": False},
+    "bashExecution": {"command": "", "output": "", "cancelled": False, "truncated": False},
+    "custom": {"customType": "", "content": [], "display": False},
+    "branchSummary": {"summary": "", "fromId": None},
+    "compactionSummary": {"summary": "", "tokensBefore": 0},
+}
+_BLOCKS: Final[dict[str, frozenset[str]]] = {
+    "system": frozenset({"text"}),
+    "user": frozenset({"text", "image"}),
+    "assistant": frozenset({"text", "thinking", "toolCall"}),
+    "toolResult": frozenset({"text", "image"}),
+    "custom": frozenset({"text", "image"}),
+}
+
+
+def _mend_message(loose: dict[str, Any]) -> Message | None:
+    role = "custom" if loose.get("role") == "hookMessage" else loose.get("role")
+    if not isinstance(role, str) or role not in _ROLE_DEFAULTS:
+        return None
+    given = {name: value for name, value in loose.items() if value is not None}
+    mended = {**_ROLE_DEFAULTS[role], "timestamp": 0, **given, "role": role}
+    if role in _BLOCKS:
+        mended["content"] = _mend_content(mended["content"], role)
+    if "usage" in mended:
+        mended["usage"] = _mend_usage(mended["usage"])
+    if not isinstance(mended["timestamp"], int):
+        mended["timestamp"] = 0
+    for candidate in (mended, {**mended, "stopReason": "stop"}, _keep_required(mended, role)):
+        try:
+            message: Message = msgspec.convert(candidate, Message, strict=False)
+        except _BAD_JSON:
+            continue
+        return message
+    return None
+
+
+def _keep_required(mended: dict[str, Any], role: str) -> dict[str, Any]:
+    defaults = _ROLE_DEFAULTS[role]
+    kept = {name: mended[name] if type(mended[name]) is type(defaults[name]) else defaults[name] for name in defaults}
+    return {**kept, "stopReason": "stop", "role": role, "timestamp": mended["timestamp"]}
+
+
+def _mend_content(content: Any, role: str) -> str | list[Any]:
+    if isinstance(content, str):
+        return content if role in {"system", "user", "custom"} else [{"type": "text", "text": content}]
+    if not isinstance(content, list):
+        return []
+    blocks = []
+    for block in content:
+        if not isinstance(block, dict) or block.get("type") not in _BLOCKS[role]:
+            continue
+        if block["type"] == "toolCall" and not isinstance(block.get("arguments"), dict):
+            block = {**block, "arguments": {}}
+        try:
+            msgspec.convert(block, TextContent | ImageContent | ThinkingContent | ToolCall)
+        except _BAD_JSON:
+            continue
+        blocks.append(block)
+    return blocks
+
+
+def _mend_usage(usage: Any) -> Usage:
+    if not isinstance(usage, dict):
+        return Usage()
+    counts = {name: int(value) for name, value in usage.items() if isinstance(value, int | float)}
+    try:
+        return msgspec.convert({**counts, "cost": usage.get("cost") or {}}, Usage, strict=False)
+    except _BAD_JSON:
+        return Usage()
+
+
+class Stamp:
+    """ISO times from milliseconds; the part up to the second is kept, since most calls share it."""
+
+    __slots__ = ("_prefix", "_second")
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._prefix = ""
+
+    def render(self, now_ms: int) -> str:
+        """`2026-01-31T12:00:00.000Z`."""
+        second, millis = divmod(now_ms, 1000)
+        if second != self._second:
+            self._second = second
+            self._prefix = strftime("%Y-%m-%dT%H:%M:%S", gmtime(second))
+        return f"{self._prefix}.{millis:03d}Z"

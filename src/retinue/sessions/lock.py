@@ -1,0 +1,191 @@
+"""One writer per session: an flock on the session file for life, and a note beside it that says whose it is.
+
+The note (`<file>.lock`) is for people only; where a file system has no flock it becomes the lock itself. Must not know
+entries.
+"""
+
+import errno
+import fcntl
+import os
+import socket
+import time
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from retinue.core.errors import SessionLocked
+from retinue.sessions.files import Files
+
+STALE_AFTER_S = 900
+"""A note of another machine that was not touched for so long is taken as left behind."""
+
+_NO_FLOCK = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+
+
+class Holder(Struct):
+    """The process that writes a session."""
+
+    pid: int
+    started: str
+    """Start time as the kernel counts it: a process id alone may have been given to somebody else since."""
+    host: str
+
+    @classmethod
+    def me(cls) -> "Holder":
+        """This process."""
+        return cls(os.getpid(), read_start_time(os.getpid()), socket.gethostname())
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether that very process still runs, as far as this machine can tell."""
+        if self.host != socket.gethostname():
+            return True
+        if not self.started:
+            return _is_running(self.pid)
+        return read_start_time(self.pid) == self.started
+
+
+class Lock:
+    """A held lock. Freed by `release`, or by the kernel when the process dies."""
+
+    def __init__(self, path: Path, *, exclusive_note: bool) -> None:
+        self.path = path
+        self.exclusive_note = exclusive_note
+        """True where there is no flock: then the note is the lock, and needs touching now and then."""
+        self._touched_s = time.monotonic()
+
+    @classmethod
+    def take(cls, path: Path, fd: int, files: Files) -> "Lock":
+        """Lock an open session file, or raise SessionLocked with the holder's process id."""
+        try:
+            take_flock(fd)
+        except BlockingIOError:
+            raise _refuse(path, read_note(path) or _find_holder(fd)) from None
+        except OSError as error:
+            if error.errno not in _NO_FLOCK:
+                raise
+            _take_note(path, files)
+            return cls(path, exclusive_note=True)
+        _write_note(path, files)
+        return cls(path, exclusive_note=False)
+
+    def touch(self) -> None:
+        """Show that the holder lives, where the note is the lock."""
+        if self.exclusive_note and time.monotonic() - self._touched_s > STALE_AFTER_S / 10:
+            self._touched_s = time.monotonic()
+            try:
+                os.utime(note_path(self.path))
+            except OSError:
+                return
+
+    def release(self, files: Files) -> None:
+        """Remove the note; the flock goes with its descriptor."""
+        holder = read_note(self.path)
+        if holder is not None and holder.pid == os.getpid():
+            try:
+                files.unlink(note_path(self.path))
+            except OSError:
+                return
+
+
+def take_flock(fd: int) -> None:
+    """The lock itself; a function of its own, because not every file system has it."""
+    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def note_path(path: Path) -> Path:
+    """Where the note about a session file lies."""
+    return path.with_name(path.name + ".lock")
+
+
+def read_note(path: Path) -> Holder | None:
+    """The process that says it holds a session and still lives."""
+    try:
+        with open(note_path(path), "rb") as note:
+            holder = msgspec.json.decode(note.read(4096), type=Holder)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return holder if holder.is_alive else None
+
+
+def read_start_time(pid: int) -> str:
+    """When a process started, in clock ticks since boot; empty when unknown."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read(4096).rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return fields[19].decode() if len(fields) > 19 else ""
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _find_holder(fd: int) -> Holder | None:
+    # The kernel's own list: right even when the note was removed.
+    info = os.fstat(fd)
+    ending = f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}:{info.st_ino}"
+    try:
+        with open("/proc/locks") as table:
+            rows = [line.split() for line in table]
+    except OSError:
+        return None
+    for row in rows:
+        if len(row) > 5 and row[1] == "FLOCK" and row[5] == ending and int(row[4]) > 0:
+            return Holder(int(row[4]), "", socket.gethostname())
+    return None
+
+
+def _refuse(path: Path, holder: Holder | None) -> SessionLocked:
+    who = "another process" if holder is None else f"process {holder.pid}"
+    if holder is not None and holder.host != socket.gethostname():
+        who += f" on {holder.host}"
+    return SessionLocked(f"session {path} is being written by {who}; end that one first, or start a new session")
+
+
+def _write_note(path: Path, files: Files) -> None:
+    # Best effort: without the note a second opener is refused all the same, only less helpfully.
+    try:
+        fd = files.open(note_path(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        try:
+            files.write(fd, msgspec.json.encode(Holder.me()))
+        finally:
+            files.close(fd)
+    except OSError:
+        return
+
+
+def _take_note(path: Path, files: Files) -> None:
+    note = note_path(path)
+    for _ in range(3):
+        try:
+            fd = files.open(note, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        except FileExistsError:
+            holder = read_note(path)
+            if holder is not None and not _is_stale(note, holder):
+                raise _refuse(path, holder) from None
+            files.unlink(note)
+            continue
+        try:
+            files.write(fd, msgspec.json.encode(Holder.me()))
+        finally:
+            files.close(fd)
+        return
+    raise _refuse(path, None)
+
+
+def _is_stale(note: Path, holder: Holder) -> bool:
+    if holder.host == socket.gethostname():
+        return not holder.is_alive
+    try:
+        return time.time() - note.stat().st_mtime > STALE_AFTER_S
+    except OSError:
+        return False

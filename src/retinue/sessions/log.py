@@ -1,0 +1,467 @@
+"""Session: the durable record of one run, appended to, never rewritten.
+
+What an append returns is on disk (or the append raised and nothing changed). Must not know models, tools or the engine.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from retinue.core.clock import Clock
+from retinue.core.errors import SessionError, SessionNotFound, SessionUnsaved, UsageError, quote
+from retinue.core.messages import AssistantMessage, Message, SystemMessage, ToolResultMessage, Usage, UserContent
+from retinue.sessions.entry import VERSION, Entry, Stamp, decode_entry, encode_fields, encode_json
+from retinue.sessions.files import Files
+from retinue.sessions.scan import Damage, Index, Scan, scan_file
+from retinue.sessions.store import FileStore, MemoryStore, Store
+from retinue.sessions.tree import SessionTree, find_main
+from retinue.sessions.view import Context, build_context, read_model, replay_system, to_messages
+
+NewId = Callable[[], str]
+_ENTRY_ID_LENGTH: Final = 8
+_stamp = Stamp()
+
+
+class Session:
+    """One session, open for reading and (unless `read_only`) for appending by this process alone."""
+
+    def __init__(self, header: dict[str, Any], path: Path | None, store: Store, clock: Clock, new_id: NewId) -> None:
+        self.header = header
+        self.path = path
+        self.damage = Damage()
+        self.read_only = ""
+        """Why nothing can be written; empty when it can."""
+        self.tree: SessionTree | None = None
+        self._owns_tree = False
+        self._store = store
+        self._clock = clock
+        self._new_id = new_id
+        self._index = Index()
+        self._leaf = -1
+        self._is_header_saved = False
+        self._version = VERSION
+        self._settled = 0
+        self._context: Context | None = None
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        cwd: str | Path,
+        directory: Path | None,
+        path: Path | None = None,
+        session_id: str | None = None,
+        parent_session: str | None = None,
+        clock: Clock,
+        new_id: NewId,
+        tree: SessionTree | None = None,
+    ) -> "Session":
+        """A new session. It is in memory only when neither `directory` nor `path` is given; else its file comes into
+        being with the first append. With the tree of a main session it is a child's, under that one's lock."""
+        identity = new_id() if session_id is None else check_session_id(session_id)
+        now_ms = clock.now_ms()
+        header = make_header(identity, _stamp.render(now_ms), str(cwd), parent_session)
+        if path is None and directory is not None:
+            path = directory / f"{header['timestamp'].replace(':', '-').replace('.', '-')}_{identity}.jsonl"
+        if path is None:
+            return cls(header, None, MemoryStore(), clock, new_id)
+        owns = tree is None
+        tree = tree or SessionTree()
+        tree.main = tree.main or path
+        session = cls(header, path, FileStore(path, tree, size=None), clock, new_id)
+        session.tree, session._owns_tree = tree, owns
+        return session
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        *,
+        clock: Clock,
+        new_id: NewId,
+        tree: SessionTree | None = None,
+        read_only: bool = False,
+        cwd: str = "",
+    ) -> "Session":
+        """Open a session file: lock it, read it once, mend its end.
+
+        Raises SessionNotFound, SessionLocked (names the process), or SessionError for what is no session. A file of a
+        newer format version, or one that cannot be written, is open for reading only. `cwd` stands in when the file
+        does not say its own.
+        """
+        path = Path(path)
+        owns = tree is None
+        tree = tree or SessionTree()
+        try:
+            reason = "" if not read_only else "it was opened for reading"
+            reason = _open_descriptor(path, tree, reason)
+            if not reason and not tree.is_locked:
+                tree.lock(find_main(path))
+            scan = _scan(path, tree)
+            session = cls._from_scan(path, tree, scan, clock, new_id, cwd)
+            if session._version > VERSION and not reason:
+                reason = f"its format version {session._version} is newer than {VERSION}"
+            session.read_only = reason
+            session._owns_tree = owns
+            session._store = _mend_tail(path, tree, scan) if not reason else session._store
+            return session
+        except BaseException:
+            tree.close() if owns else tree.forget(path)
+            raise
+
+    @classmethod
+    def _from_scan(cls, path: Path, tree: SessionTree, scan: Scan, clock: Clock, new_id: NewId, cwd: str) -> "Session":
+        header = scan.header
+        if header is None or not isinstance(header.get("id"), str):
+            identity = path.stem.rpartition("_")[2] if path.name != "session.jsonl" else path.parent.name
+            header = make_header(identity, _stamp.render(clock.now_ms()), cwd, None) | (header or {}) | {"id": identity}
+        session = cls(header, path, FileStore(path, tree, size=scan.size, read_only=True), clock, new_id)
+        session.tree = tree
+        session.damage = scan.damage
+        session._index = scan.index
+        session._leaf = len(scan.index) - 1
+        session._settled = len(scan.index)
+        session._version = scan.version
+        session._is_header_saved = scan.header is not None or len(scan.index) > 0
+        scan.damage.missing_header = scan.header is None and len(scan.index) > 0
+        return session
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return str(self.header["id"])
+
+    @property
+    def cwd(self) -> str:
+        """The directory the session works in."""
+        cwd = self.header.get("cwd")
+        return cwd if isinstance(cwd, str) else ""
+
+    @property
+    def parent_session(self) -> str | None:
+        """The file this session was forked from, or its parent run's."""
+        parent = self.header.get("parentSession")
+        return parent if isinstance(parent, str) else None
+
+    @property
+    def leaf_id(self) -> str | None:
+        """The entry that the next one will hang on; None before the first."""
+        return None if self._leaf < 0 else self._index.ids[self._leaf]
+
+    def __len__(self) -> int:
+        """Entries in the file, on all branches."""
+        return len(self._index)
+
+    @property
+    def name(self) -> str:
+        """The name the user gave it; empty without one."""
+        for place in reversed(range(len(self._index))):
+            if self._index.kinds[place] == "session_info":
+                name = self._load(place).name
+                return name.strip() if isinstance(name, str) else ""
+        return ""
+
+    def append_message(self, message: Message, *, sync: bool = False) -> str:
+        """Add a message to the conversation. Returns the entry's id."""
+        entry_id = self._append("message", {"message": message}, sync=sync)
+        context = self._context
+        if context is not None:
+            context.messages.append(message)
+            context.entry_ids.append(entry_id)
+            if type(message) is SystemMessage:
+                context.system = replay_system(context.messages)
+            elif type(message) is AssistantMessage:
+                context.model = (message.provider, message.model)
+        return entry_id
+
+    def append_model_change(self, provider: str, model_id: str) -> str:
+        """Note the model chosen."""
+        entry_id = self._append("model_change", {"provider": provider, "modelId": model_id})
+        if self._context is not None:
+            self._context.model = (provider, model_id)
+        return entry_id
+
+    def append_thinking_level(self, level: str) -> str:
+        """Note the thinking level chosen."""
+        entry_id = self._append("thinking_level_change", {"thinkingLevel": level})
+        if self._context is not None:
+            self._context.thinking = level
+        return entry_id
+
+    def append_compaction(
+        self,
+        summary: str,
+        first_kept_entry_id: str | None,
+        tokens_before: int,
+        usage: Usage | None = None,
+        details: Any = None,
+        system_message: SystemMessage | None = None,
+    ) -> str:
+        """Replace what is before the first kept entry by a summary; None keeps nothing. Adds the system checkpoint."""
+        system = system_message or self.context().system
+        entry_id = self._make_entry_id()
+        fields: dict[str, Any] = {
+            "summary": summary,
+            "firstKeptEntryId": entry_id if first_kept_entry_id is None else first_kept_entry_id,
+            "tokensBefore": tokens_before,
+            "details": details,
+            "usage": usage,
+            "systemMessage": system,
+        }
+        self._append("compaction", _drop_none(fields), sync=True, entry_id=entry_id)
+        self._context = None
+        return entry_id
+
+    def append_context_edit(self, target_id: str, replacement: dict[str, Any] | None) -> str:
+        """Change (`{"content": …}`) or take out (None) an earlier message, for the model only."""
+        if target_id not in self._index.by_id:
+            raise SessionError(f"session {self.id} has no entry {quote(target_id)} to edit")
+        entry_id = self._append("context_edit", {"targetId": target_id, "replacement": replacement})
+        self._context = None
+        return entry_id
+
+    def append_branch_summary(
+        self, summary: str, from_id: str | None, usage: Usage | None = None, details: Any = None
+    ) -> str:
+        """Tell the model what happened on a branch that was left."""
+        fields = {"fromId": from_id or "root", "summary": summary, "details": details, "usage": usage}
+        entry_id = self._append("branch_summary", _drop_none(fields))
+        self._context = None
+        return entry_id
+
+    def append_custom(self, custom_type: str, data: Any, *, sync: bool = False) -> str:
+        """Note a fact that the model does not see."""
+        return self._append("custom", {"customType": custom_type, "data": data}, sync=sync)
+
+    def append_custom_message(
+        self,
+        custom_type: str,
+        content: str | list[UserContent],
+        *,
+        display: bool = True,
+        details: Any = None,
+        sync: bool = False,
+    ) -> str:
+        """Add something that the model sees as a user's message."""
+        fields = {"customType": custom_type, "content": content, "display": display, "details": details}
+        entry_id = self._append("custom_message", _drop_none(fields), sync=sync)
+        self._context = None
+        return entry_id
+
+    def append_session_info(self, name: str) -> str:
+        """Name the session; an empty name takes it away."""
+        return self._append("session_info", {"name": " ".join(name.split())})
+
+    def append_label(self, target_id: str, label: str | None) -> str:
+        """Mark an entry, or unmark it."""
+        if target_id not in self._index.by_id:
+            raise SessionError(f"session {self.id} has no entry {quote(target_id)} to label")
+        return self._append("label", _drop_none({"targetId": target_id, "label": label or None}))
+
+    def append_usage(self, kind: str, provider: str, model: str, usage: Usage, note: str | None = None) -> str:
+        """Note tokens spent outside the conversation."""
+        fields = {"kind": kind, "provider": provider, "model": model, "usage": usage, "note": note}
+        return self._append("usage", _drop_none(fields))
+
+    def branch(self, entry_id: str | None) -> None:
+        """Continue from an earlier entry (None: from the start); nothing is lost, the next append begins a branch."""
+        if self._version < 2:
+            raise SessionError(f"session {self.path} is of format version 1, which has no branches; fork it first")
+        place = -1 if entry_id is None else self._index.by_id.get(entry_id)
+        if place is None:
+            raise SessionError(f"session {self.id} has no entry {quote(entry_id)}")
+        self._leaf = place
+        self._context = None
+
+    def context(self) -> Context:
+        """What the model sees at the current leaf."""
+        if self._context is None:
+            settled = self._index.by_id, self._settled
+            self._context = build_context(self._load_branch(), lambda entry_id: settled[0][entry_id] < settled[1])
+        return self._context.copy()
+
+    def settle(self) -> list[ToolResultMessage]:
+        """Write the results that the last reply's tool calls still lack, so that the conversation can go on."""
+        context = self.context()
+        known = self._written_results()
+        added = []
+        for message in reversed(context.messages):
+            if not isinstance(message, ToolResultMessage):
+                break
+            if message.tool_call_id not in known:
+                added.append(message)
+        added.reverse()
+        self._context = None
+        for message in added:
+            self.append_message(message, sync=True)
+        return added
+
+    def entries(self) -> list[Entry]:
+        """The current branch in full, from root to leaf."""
+        return [self._load(place) for place in self._index.path(self._leaf)]
+
+    def close(self) -> None:
+        """Give descriptors back, and the lock when this is a main session."""
+        self._store.close()
+        self.read_only = self.read_only or "it is closed"
+        if self.tree is not None and self._owns_tree:
+            self.tree.close()
+
+    def _append(self, kind: str, fields: dict[str, Any], *, sync: bool = False, entry_id: str | None = None) -> str:
+        if self.read_only:
+            raise SessionUnsaved(f"cannot write session {self.path or self.id}: {self.read_only}")
+        entry_id = entry_id or self._make_entry_id()
+        parent = "null" if self._leaf < 0 else f'"{self._index.ids[self._leaf]}"'
+        stamp = _stamp.render(self._clock.now_ms())
+        head = f'{{"type":"{kind}","id":"{entry_id}","parentId":{parent},"timestamp":"{stamp}",'
+        line = b"".join((head.encode(), encode_fields(fields), b"}\n"))
+        first = b"" if self._is_header_saved else encode_json(self.header) + b"\n"
+        offset = self._store.append(first + line, sync=sync) + len(first)
+        self._is_header_saved = True
+        self._leaf = self._index.add(entry_id, self._leaf, kind, offset, len(line) - 1)
+        return entry_id
+
+    def _make_entry_id(self) -> str:
+        for _ in range(100):
+            entry_id = self._new_id()[-_ENTRY_ID_LENGTH:]
+            if entry_id not in self._index.by_id:
+                return entry_id
+        return self._new_id()
+
+    def _load(self, place: int) -> Entry:
+        index = self._index
+        entry = decode_entry(self._store.read(index.offsets[place], index.lengths[place]))
+        entry.id = index.ids[place]
+        if self._version < 2 and isinstance(entry.first_kept_entry_index, int):
+            # Version 1 counts lines, the header being line 0.
+            kept = entry.first_kept_entry_index - 1
+            entry.first_kept_entry_id = index.ids[kept] if 0 <= kept < len(index) else ""
+        return entry
+
+    def _load_branch(self) -> list[Entry]:
+        # Only what the view can need: everything from the latest compaction's first kept entry on, and the last
+        # entries before it that chose a model and a thinking level.
+        places = self._index.path(self._leaf)
+        kinds = self._index.kinds
+        last = next((n for n in reversed(range(len(places))) if kinds[places[n]] == "compaction"), None)
+        if last is None:
+            return [self._load(place) for place in places]
+        compaction = self._load(places[last])
+        kept = self._index.by_id.get(compaction.first_kept_entry_id, -1)
+        first = next((n for n in range(last) if places[n] == kept), last)
+        earlier = self._load_settings(places[:first])
+        return earlier + [self._load(place) for place in places[first:]]
+
+    def _load_settings(self, places: list[int]) -> list[Entry]:
+        found: list[Entry] = []
+        needs_model = needs_thinking = True
+        for place in reversed(places):
+            kind = self._index.kinds[place]
+            if needs_thinking and kind == "thinking_level_change":
+                needs_thinking = False
+                found.append(self._load(place))
+            elif needs_model and kind in ("message", "model_change"):
+                entry = self._load(place)
+                if read_model(entry) is not None:
+                    needs_model = False
+                    found.append(entry)
+        found.reverse()
+        return found
+
+    def _written_results(self) -> set[str]:
+        messages = [m for entry in self._load_branch() for m in to_messages(entry)]
+        return {message.tool_call_id for message in messages if isinstance(message, ToolResultMessage)}
+
+
+def make_header(session_id: str, stamp: str, cwd: str, parent_session: str | None) -> dict[str, Any]:
+    """The first line of a session file."""
+    header = {"type": "session", "version": VERSION, "id": session_id, "timestamp": stamp, "cwd": cwd}
+    return header if parent_session is None else {**header, "parentSession": parent_session}
+
+
+def check_session_id(session_id: str) -> str:
+    """A session id that may be part of a file name, or UsageError."""
+    inner = session_id.replace("-", "").replace("_", "").replace(".", "")
+    ends = session_id[:1] + session_id[-1:]
+    if inner.isascii() and inner.isalnum() and ends.isalnum() and len(session_id) <= 128:
+        return session_id
+    raise UsageError(
+        f"session id {quote(session_id)} is not usable: letters, digits, '-', '_' and '.' are, "
+        "up to 128, beginning and ending with a letter or digit"
+    )
+
+
+def _drop_none(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _open_descriptor(path: Path, tree: SessionTree, reason: str) -> str:
+    # Returns why the file can only be read; empty when it can be written.
+    try:
+        flags = os.O_RDONLY if reason else os.O_RDWR | os.O_APPEND
+        fd = tree.descriptor(path, flags)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
+            raise SessionNotFound(f"there is no session file {quote(str(path), 300)}") from None
+        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and not reason:
+            return _open_descriptor(path, tree, f"the file cannot be written ({error.strerror})")
+        if error.errno not in (errno.EISDIR, errno.ENXIO):
+            raise SessionError(f"cannot open session {path}: {error.strerror}") from error
+        raise SessionError(f"{path} is not a session file: it is a directory or a socket") from None
+    except ValueError:
+        raise SessionNotFound(f"there is no session file {quote(str(path), 300)}") from None
+    mode = tree.files.fstat(fd).st_mode
+    if not stat.S_ISREG(mode):
+        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
+        raise SessionError(f"{path} is not a session file: it is {kind}")
+    return reason
+
+
+def _scan(path: Path, tree: SessionTree) -> Scan:
+    files = tree.files
+    fd = tree.descriptor(path)
+    try:
+        scan = scan_file(lambda length, offset: files.pread(fd, length, offset))
+    except OSError as error:
+        raise SessionError(f"cannot read session {path}: {error.strerror}") from error
+    if scan.size and not scan.looks_like_session:
+        raise SessionError(f"{path} is not a session file: none of its lines is a session entry; it was left unchanged")
+    return scan
+
+
+def _mend_tail(path: Path, tree: SessionTree, scan: Scan) -> Store:
+    files = tree.files
+    fd = tree.descriptor(path)
+    size = scan.size
+    is_unended = scan.is_unended
+    try:
+        if scan.keep_bytes < size:
+            _save_tail(path, files, fd, scan)
+            files.truncate(fd, scan.keep_bytes)
+            size = scan.keep_bytes
+        if is_unended and files.write(fd, b"\n") == 1:
+            is_unended = False
+            size += 1
+    except OSError:
+        # A full or failing disk must not keep anybody from reading: the next append begins on a new line.
+        is_unended = True
+        size = -1
+    return FileStore(path, tree, size=size, is_unended=is_unended)
+
+
+def _save_tail(path: Path, files: Files, fd: int, scan: Scan) -> None:
+    if not scan.damage.torn_bytes:
+        return
+    side = path.with_name(path.name + ".damaged")
+    torn = files.pread(fd, scan.damage.torn_bytes, scan.keep_bytes) + b"\n"
+    out = files.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        if files.write(out, torn) != len(torn):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        files.sync(out)
+    finally:
+        files.close(out)
+    scan.damage.saved_to = side.name

@@ -1,0 +1,161 @@
+"""Where the lines of one session are kept: a file that only grows, or memory.
+
+An append happens whole or not at all. Must not know what a line says.
+"""
+
+import errno
+import os
+from pathlib import Path
+from typing import Protocol
+
+from retinue.core.errors import SessionUnsaved
+from retinue.sessions.tree import SessionTree
+
+
+class Store(Protocol):
+    """Lines that only grow."""
+
+    def append(self, data: bytes, *, sync: bool) -> int:
+        """Add whole lines and return the offset they begin at, or raise SessionUnsaved with nothing added."""
+        ...
+
+    def read(self, offset: int, length: int) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
+class MemoryStore:
+    """Lines of a session that is not kept."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def append(self, data: bytes, *, sync: bool) -> int:
+        """Add lines; `sync` has nothing to do."""
+        offset = len(self._data)
+        self._data += data
+        return offset
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes at an offset."""
+        return bytes(self._data[offset : offset + length])
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class FileStore:
+    """Lines in a session file. The file comes into being with the first append."""
+
+    def __init__(
+        self, path: Path, tree: SessionTree, *, size: int | None, is_unended: bool = False, read_only: bool = False
+    ) -> None:
+        self._path = path
+        self._tree = tree
+        self._is_made = size is not None
+        self._size = size or 0
+        self._is_unended = is_unended
+        self._flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND
+        self._is_named_on_disk = self._is_made
+
+    def append(self, data: bytes, *, sync: bool) -> int:
+        """One write of complete lines; `sync` waits for the disk."""
+        files = self._tree.files
+        if not self._is_made:
+            return self._make(data, sync=sync)
+        fd = -1
+        start = self._size
+        payload = data
+        try:
+            fd = self._tree.descriptor(self._path)
+            info = files.fstat(fd)
+            if info.st_nlink == 0:
+                raise FileNotFoundError(errno.ENOENT, "the file was deleted")
+            if info.st_size != start:
+                start = self._meet_stranger(fd, info.st_size)
+            if self._is_unended:
+                payload = b"\n" + data
+            if files.write(fd, payload) != len(payload):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if sync:
+                self._sync(fd)
+        except OSError as error:
+            self._roll_back(fd, start, payload)
+            raise self._unsaved(error) from error
+        self._tree.touch()
+        self._is_unended = False
+        self._size = start + len(payload)
+        return self._size - len(data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes at an offset."""
+        return self._tree.files.pread(self._tree.descriptor(self._path, self._flags), length, offset)
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._tree.forget(self._path)
+
+    def _make(self, data: bytes, *, sync: bool) -> int:
+        files = self._tree.files
+        try:
+            files.make_directory(self._path.parent)
+            fd = self._tree.descriptor(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL)
+        except OSError as error:
+            raise self._unsaved(error) from error
+        try:
+            if self._tree.main in (None, self._path) and not self._tree.is_locked:
+                self._tree.lock(self._path)
+            if files.write(fd, data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if sync:
+                self._sync(fd)
+        except OSError as error:
+            self._unmake(fd)
+            raise self._unsaved(error) from error
+        self._is_made = True
+        self._size = len(data)
+        return 0
+
+    def _unmake(self, fd: int) -> None:
+        # The name goes first: an empty file would look like a session, a removed one can be made again.
+        try:
+            self._tree.files.unlink(self._path)
+        except OSError:
+            self._is_made = True
+            self._size = 0
+            self._roll_back(fd, 0, b"")
+            return
+        self._tree.forget(self._path)
+        if self._tree.main == self._path:
+            self._tree.unlock()
+
+    def _sync(self, fd: int) -> None:
+        self._tree.files.sync(fd)
+        if not self._is_named_on_disk:
+            self._tree.files.sync_directory(self._path.parent)
+            self._is_named_on_disk = True
+
+    def _roll_back(self, fd: int, start: int, payload: bytes) -> None:
+        files = self._tree.files
+        try:
+            grown = files.fstat(fd).st_size - start if fd >= 0 else 0
+            if grown <= 0:
+                return
+            if grown <= len(payload) or not payload:
+                files.truncate(fd, start)
+                return
+        except OSError:
+            pass
+        # The end cannot be mended now: the next append begins on a new line, and the rest stays a bad line.
+        self._is_unended = True
+        self._size = -1
+
+    def _meet_stranger(self, fd: int, size: int) -> int:
+        # Another program wrote behind our back, or our own end could not be cut off: never continue its line.
+        last = self._tree.files.pread(fd, 1, size - 1) if size else b"\n"
+        self._is_unended = last != b"\n"
+        return size
+
+    def _unsaved(self, error: OSError) -> SessionUnsaved:
+        reason = error.strerror or type(error).__name__
+        return SessionUnsaved(f"cannot save to session {self._path}: {reason}; what follows is not on disk")

@@ -1,0 +1,112 @@
+"""SessionTree: the lock of a main session, and the file descriptors of it and of all its children's sessions.
+
+A thousand children need neither a thousand locks nor a thousand descriptors: the main session's lock stands for the
+tree, and descriptors are opened on use and the longest unused one closed. Must not know entries.
+"""
+
+import errno
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+from retinue.sessions.files import Files
+from retinue.sessions.lock import Lock
+
+MAX_DESCRIPTORS = 64
+_TOO_MANY = {errno.EMFILE, errno.ENFILE}
+
+
+class SessionTree:
+    """Owner of the lock and the descriptors. Close it after its sessions."""
+
+    def __init__(self, files: Files | None = None, *, max_descriptors: int = MAX_DESCRIPTORS) -> None:
+        self.files = files or Files()
+        self.max_descriptors = max_descriptors
+        self.main: Path | None = None
+        """The session file whose lock is held."""
+        self._lock: Lock | None = None
+        self._lock_fd: int | None = None
+        self._open: OrderedDict[Path, int] = OrderedDict()
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether the main session's lock is held."""
+        return self._lock is not None
+
+    @property
+    def warning(self) -> str:
+        """One line for people when the file system has no locks; else empty."""
+        if self._lock is None or not self._lock.exclusive_note:
+            return ""
+        return f"{self._lock.path.parent} has no file locks: do not write this session from two machines at once"
+
+    def lock(self, path: Path) -> None:
+        """Lock a main session's file for the life of the tree, or raise SessionLocked."""
+        fd = self.files.open(path, os.O_RDONLY)
+        try:
+            self._lock = Lock.take(path, fd, self.files)
+        except BaseException:
+            self.files.close(fd)
+            raise
+        self._lock_fd = fd
+        self.main = path
+
+    def touch(self) -> None:
+        """Keep the lock alive where that takes work."""
+        if self._lock is not None and self._lock.exclusive_note:
+            self._lock.touch()
+
+    def descriptor(self, path: Path, flags: int = os.O_RDWR | os.O_APPEND) -> int:
+        """An open descriptor of a session file, valid until the next call."""
+        fd = self._open.get(path)
+        if fd is not None:
+            self._open.move_to_end(path)
+            return fd
+        while len(self._open) >= self.max_descriptors:
+            self.files.close(self._open.popitem(last=False)[1])
+        try:
+            fd = self.files.open(path, flags)
+        except OSError as error:
+            if error.errno not in _TOO_MANY or not self._open:
+                raise
+            self._close_descriptors()
+            fd = self.files.open(path, flags)
+        self._open[path] = fd
+        return fd
+
+    def forget(self, path: Path) -> None:
+        """Close a session's descriptor, if it is open."""
+        fd = self._open.pop(path, None)
+        if fd is not None:
+            self.files.close(fd)
+
+    def child_path(self, run_id: str) -> Path | None:
+        """Where the session of a run below the main session lies; None when the main session is in memory."""
+        return None if self.main is None else self.main.with_suffix("") / run_id / "session.jsonl"
+
+    def close(self) -> None:
+        """Close all descriptors and free the lock."""
+        self._close_descriptors()
+        self.unlock()
+
+    def unlock(self) -> None:
+        """Free the lock alone."""
+        if self._lock is not None:
+            self._lock.release(self.files)
+            self._lock = None
+        if self._lock_fd is not None:
+            self.files.close(self._lock_fd)
+            self._lock_fd = None
+
+    def _close_descriptors(self) -> None:
+        while self._open:
+            self.files.close(self._open.popitem()[1])
+
+
+def find_main(path: Path) -> Path:
+    """The file whose lock protects a session: for a child's session the main one beside its directory."""
+    if path.name == "session.jsonl":
+        main = path.parent.parent.with_name(path.parent.parent.name + ".jsonl")
+        if main.is_file():
+            return main
+    return path

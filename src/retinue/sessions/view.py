@@ -1,0 +1,280 @@
+"""Entries of one branch → what the model sees. Pure: no files, no clock.
+
+The rules are pi's: the latest compaction replaces what is before its first kept entry, the latest edit of an entry
+wins, system messages replay into one prompt. Must not know how entries are stored.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from retinue.core.messages import (
+    AssistantMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    Message,
+    SystemMessage,
+    TextContent,
+    ToolResultMessage,
+    UserMessage,
+)
+from retinue.sessions.entry import Entry, decode_message, encode_json
+
+TOOL_RESULT: Final = "retinue.tool_result"
+"""Type of our custom entry for a result that arrived before its turn to become a message."""
+INTERRUPTED: Final = "interrupted, effect unknown"
+
+_Editable = (UserMessage, AssistantMessage, ToolResultMessage, CustomMessage)
+
+
+@dataclass(slots=True)
+class Context:
+    """The conversation as of one leaf."""
+
+    messages: list[Message] = field(default_factory=list)
+    entry_ids: list[str] = field(default_factory=list)
+    """Parallel to `messages`: the entry each one comes from; for a result made up here, that of the call."""
+    model: tuple[str, str] | None = None
+    """Provider and id of the model last chosen, or else last used."""
+    thinking: str | None = None
+    system: SystemMessage | None = None
+    """All system messages replayed into one: base text, named sections, tools."""
+    compaction: Entry | None = None
+    """The compaction the context begins with."""
+    trusted_from: int = 0
+    """Messages from here on were made after the last compaction or edit: only their token counts still hold."""
+
+    @property
+    def sections(self) -> dict[str, str]:
+        """The named parts of the system prompt."""
+        return {} if self.system is None or not self.system.sections else _drop_none(self.system.sections)
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        """The tools declared to the model, as stored."""
+        return [] if self.system is None or not self.system.tools_added else self.system.tools_added
+
+    def copy(self) -> "Context":
+        """A context whose lists may be changed without changing this one's."""
+        return Context(
+            list(self.messages),
+            list(self.entry_ids),
+            self.model,
+            self.thinking,
+            self.system,
+            self.compaction,
+            self.trusted_from,
+        )
+
+
+def build_context(path: Sequence[Entry], is_settled: Callable[[str], bool] = lambda entry_id: True) -> Context:
+    """Read a branch from root to leaf.
+
+    `is_settled` tells whether an entry is old enough that a tool call in it without a result will never get one; such
+    calls get a result here, a stored one if there is one.
+    """
+    context = Context()
+    edits: dict[str, Any] = {}
+    results: dict[str, tuple[str, ToolResultMessage]] = {}
+    selected = select_entries(path)
+    for entry in selected:
+        if entry.type == "context_edit" and isinstance(entry.target_id, str):
+            edits[entry.target_id] = entry.replacement
+        elif entry.type == "custom" and entry.custom_type == TOOL_RESULT:
+            _collect_result(entry, results)
+    for place, entry in enumerate(selected):
+        if entry.type in ("context_edit", "compaction"):
+            context.trusted_from = len(context.messages)
+        if entry.type == "compaction":
+            if place > 0:
+                continue
+            context.compaction = entry
+        for message in to_messages(entry):
+            edited = edit_message(message, edits[entry.id]) if entry.id in edits else message
+            if edited is not None:
+                context.messages.append(edited)
+                context.entry_ids.append(entry.id)
+    _read_settings(path, context)
+    context.system = replay_system(context.messages)
+    _answer_open_calls(context, results, is_settled)
+    if context.compaction is not None and context.trusted_from == 0:
+        context.trusted_from = len(to_messages(context.compaction))
+    return context
+
+
+def select_entries(path: Sequence[Entry]) -> Sequence[Entry]:
+    """The entries that the context is made of: the latest compaction, what it kept, and what came after."""
+    place = next((place for place in reversed(range(len(path))) if path[place].type == "compaction"), None)
+    if place is None:
+        return path
+    compaction = path[place]
+    selected = [compaction]
+    is_kept = False
+    for entry in path[:place]:
+        is_kept = is_kept or entry.id == compaction.first_kept_entry_id
+        if is_kept and not is_system(entry):
+            selected.append(entry)
+    selected.extend(path[place + 1 :])
+    return selected
+
+
+def is_system(entry: Entry) -> bool:
+    """Whether an entry holds a system message."""
+    return (
+        entry.type == "message"
+        and entry.message is not UNSET
+        and b'"system"' in bytes(entry.message)
+        and isinstance(decode_message(entry.message), SystemMessage)
+    )
+
+
+def to_messages(entry: Entry) -> list[Message]:
+    """What an entry shows to the model by itself; nothing for kinds that are not meant for it or not known."""
+    if entry.type == "message" and entry.message is not UNSET:
+        message = decode_message(entry.message)
+        return [] if message is None else [message]
+    if entry.type == "custom_message":
+        return _to_custom(entry)
+    if entry.type == "branch_summary" and isinstance(entry.summary, str) and entry.summary:
+        from_id = entry.from_id if isinstance(entry.from_id, str) else None
+        return [BranchSummaryMessage(entry.summary, from_id, parse_time_ms(entry.timestamp))]
+    if entry.type == "compaction":
+        return _to_checkpoint(entry)
+    return []
+
+
+def _to_custom(entry: Entry) -> list[Message]:
+    fields = {
+        "role": "custom",
+        "customType": entry.custom_type,
+        "content": entry.content,
+        "display": entry.display,
+        "details": entry.details,
+        "timestamp": parse_time_ms(entry.timestamp),
+    }
+    custom = decode_message(encode_json({name: value for name, value in fields.items() if value is not UNSET}))
+    return [] if custom is None else [custom]
+
+
+def _to_checkpoint(entry: Entry) -> list[Message]:
+    summary = CompactionSummaryMessage(
+        entry.summary if isinstance(entry.summary, str) else "",
+        int(entry.tokens_before) if isinstance(entry.tokens_before, int | float) else 0,
+        parse_time_ms(entry.timestamp),
+    )
+    system = None if entry.system_message is UNSET else decode_message(entry.system_message)
+    return [summary] if not isinstance(system, SystemMessage) else [system, summary]
+
+
+def edit_message(message: Message, replacement: Any) -> Message | None:
+    """A message after a context edit; None when the edit takes it out."""
+    if replacement is None:
+        return None
+    if not isinstance(message, _Editable) or not isinstance(replacement, dict):
+        return message
+    content = replacement.get("content")
+    plain = msgspec.to_builtins(message)
+    return decode_message(encode_json({**plain, "content": content})) or message
+
+
+def replay_system(messages: Sequence[Message]) -> SystemMessage | None:
+    """All system messages as one: texts joined, sections patched by name, tools added and removed; None without any."""
+    texts: list[str] = []
+    sections: dict[str, str | None] = {}
+    tools: dict[str, dict[str, Any]] = {}
+    timestamp: int | None = None
+    for message in messages:
+        if type(message) is not SystemMessage:
+            continue
+        timestamp = message.timestamp if timestamp is None else timestamp
+        if text := _to_text(message.content):
+            texts.append(text)
+        for name, value in (message.sections or {}).items():
+            sections.pop(name, None) if value is None else sections.update({name: value})
+        for tool in message.tools_removed or []:
+            tools.pop(str(tool.get("name")), None)
+        for tool in message.tools_added or []:
+            tools[str(tool.get("name"))] = tool
+    if timestamp is None:
+        return None
+    return SystemMessage("\n\n".join(texts), timestamp, sections or UNSET, list(tools.values()) or UNSET)
+
+
+def parse_time_ms(stamp: str) -> int:
+    """Milliseconds of an ISO time; 0 when it is none."""
+    try:
+        return round(datetime.fromisoformat(stamp.replace("Z", "+00:00")).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        return 0
+
+
+def _read_settings(path: Sequence[Entry], context: Context) -> None:
+    for entry in reversed(path):
+        if context.thinking is None and entry.type == "thinking_level_change":
+            context.thinking = entry.thinking_level if isinstance(entry.thinking_level, str) else None
+        if context.model is None:
+            context.model = read_model(entry)
+        if context.model is not None and context.thinking is not None:
+            return
+
+
+def read_model(entry: Entry) -> tuple[str, str] | None:
+    """Provider and id of the model that an entry chooses or was made by."""
+    if entry.type == "model_change" and isinstance(entry.provider, str) and isinstance(entry.model_id, str):
+        return entry.provider, entry.model_id
+    if entry.type == "message" and entry.message is not UNSET:
+        message = decode_message(entry.message) if b'"assistant"' in bytes(entry.message) else None
+        if type(message) is AssistantMessage:
+            return message.provider, message.model
+    return None
+
+
+def _collect_result(entry: Entry, results: dict[str, tuple[str, ToolResultMessage]]) -> None:
+    data = entry.data if isinstance(entry.data, dict) else {}
+    message = decode_message(encode_json(data.get("message")))
+    if isinstance(message, ToolResultMessage):
+        results[str(data.get("toolCallId", message.tool_call_id))] = entry.id, message
+
+
+def _answer_open_calls(
+    context: Context, results: dict[str, tuple[str, ToolResultMessage]], is_settled: Callable[[str], bool]
+) -> None:
+    answered = {message.tool_call_id for message in context.messages if type(message) is ToolResultMessage}
+    messages: list[Message] = []
+    entry_ids: list[str] = []
+    waiting: list[tuple[str, ToolResultMessage]] = []
+    for message, entry_id in zip(context.messages, context.entry_ids, strict=True):
+        if waiting and type(message) is not ToolResultMessage:
+            messages += [result for _, result in waiting]
+            entry_ids += [source for source, _ in waiting]
+            waiting = []
+        messages.append(message)
+        entry_ids.append(entry_id)
+        if type(message) is not AssistantMessage or message.stop_reason in ("error", "aborted"):
+            continue
+        if is_settled(entry_id):
+            waiting = [
+                results.get(call.id) or (entry_id, interrupt_call(call.id, call.name, message.timestamp))
+                for call in message.calls
+                if call.id not in answered
+            ]
+    context.messages = messages + [result for _, result in waiting]
+    context.entry_ids = entry_ids + [source for source, _ in waiting]
+
+
+def interrupt_call(call_id: str, name: str, timestamp: int) -> ToolResultMessage:
+    """The result of a call that nobody saw finish."""
+    return ToolResultMessage(call_id, name, [TextContent(INTERRUPTED)], True, timestamp)
+
+
+def _to_text(content: str | list[TextContent]) -> str:
+    return content if isinstance(content, str) else "\n".join(block.text for block in content)
+
+
+def _drop_none(sections: dict[str, str | None]) -> dict[str, str]:
+    return {name: text for name, text in sections.items() if text is not None}
