@@ -1,0 +1,33 @@
+"""`--mode json`: pi's stream and ours are equal, record by record, for the same scripted conversation."""
+
+from pathlib import Path
+
+import pytest
+from pi_scenarios import STREAMS, Scenario
+from pi_streams import normalise
+from programs import Played, Program, play
+from recordings import load_messages, load_stream
+
+scenarios = pytest.mark.parametrize("scenario", STREAMS, ids=lambda one: one.name)
+
+
+def to_stream(played: Played) -> list[dict[str, object]]:
+    return [record for part in played.streams for record in normalise(part, str(played.cwd))]
+
+
+@scenarios
+def test_stream_equals_recorded_pi(scenario: Scenario, retinue: Program, tmp_path: Path) -> None:
+    assert to_stream(play(retinue, scenario, tmp_path)) == load_stream(scenario.name)
+
+
+@pytest.mark.interop
+@scenarios
+def test_live_pi_equals_recording(scenario: Scenario, pi: Program, tmp_path: Path) -> None:
+    assert to_stream(play(pi, scenario, tmp_path)) == load_stream(scenario.name)
+
+
+@scenarios
+def test_acknowledged_messages_are_stored(scenario: Scenario, retinue: Program, tmp_path: Path) -> None:
+    played = play(retinue, scenario, tmp_path)
+    shown = [one["message"] for part in played.streams for one in part if one["type"] == "message_end"]
+    assert shown == load_messages(played.session)

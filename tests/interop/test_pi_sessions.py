@@ -1,0 +1,84 @@
+"""Sessions: what one program wrote, the other opens and goes on with, nothing lost."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pi_scenarios import NEXT_PROMPT, SESSIONS, Scenario
+from pi_streams import to_conversation
+from programs import Program, build_home, go_on, play
+from recordings import load_next, put_session
+
+scenarios = pytest.mark.parametrize("scenario", SESSIONS, ids=lambda one: one.name)
+
+
+def without_results(conversation: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The conversation without the results of tools, which each program may word for itself when they fail."""
+    return [said | {"text": "<result>"} if said["role"] == "tool" else said for said in conversation]
+
+
+def load_added(session: Path, before: str) -> list[tuple[str, Any]]:
+    """Who said what since the session looked like `before`; nothing of that may have changed."""
+    after = session.read_text()
+    assert after.startswith(before)
+    added = [json.loads(line) for line in after[len(before) :].splitlines()]
+    messages = [entry["message"] for entry in added if entry["type"] == "message"]
+    return [(one["role"], one["content"][0]["text"]) for one in messages if one["role"] in ("user", "assistant")]
+
+
+@scenarios
+def test_retinue_continues_recorded_session(scenario: Scenario, retinue: Program, tmp_path: Path) -> None:
+    cwd = build_home(tmp_path, scenario)
+    session = put_session(scenario.name, cwd)
+    before = session.read_text()
+    chat = go_on(retinue, scenario, tmp_path)
+    said = to_conversation(chat.requests[-1], str(cwd))
+    if scenario.interrupted:
+        assert without_results(said) == without_results(load_next(scenario.name))
+    else:
+        assert said == load_next(scenario.name)
+    assert load_added(session, before) == [("user", NEXT_PROMPT), ("assistant", "More.")]
+
+
+@pytest.mark.interop
+@scenarios
+def test_pi_continues_recorded_session(scenario: Scenario, pi: Program, tmp_path: Path) -> None:
+    cwd = build_home(tmp_path, scenario)
+    session = put_session(scenario.name, cwd)
+    before = session.read_text()
+    chat = go_on(pi, scenario, tmp_path)
+    assert to_conversation(chat.requests[-1], str(cwd)) == load_next(scenario.name)
+    assert load_added(session, before) == [("user", NEXT_PROMPT), ("assistant", "More.")]
+
+
+@pytest.mark.interop
+@scenarios
+def test_pi_continues_our_session(scenario: Scenario, pi: Program, retinue: Program, tmp_path: Path) -> None:
+    played = play(retinue, scenario, tmp_path)
+    before = played.session.read_text()
+    chat = go_on(pi, scenario, tmp_path)
+    said = to_conversation(chat.requests[-1], str(played.cwd))
+    assert without_results(said) == without_results(load_next(scenario.name))
+    assert load_added(played.session, before) == [("user", NEXT_PROMPT), ("assistant", "More.")]
+
+
+@pytest.mark.interop
+@scenarios
+def test_retinue_continues_pi_session(scenario: Scenario, pi: Program, retinue: Program, tmp_path: Path) -> None:
+    played = play(pi, scenario, tmp_path)
+    before = played.session.read_text()
+    chat = go_on(retinue, scenario, tmp_path)
+    said = to_conversation(chat.requests[-1], str(played.cwd))
+    assert without_results(said) == without_results(load_next(scenario.name))
+    assert load_added(played.session, before) == [("user", NEXT_PROMPT), ("assistant", "More.")]
+
+
+@pytest.mark.interop
+def test_three_programs_share_session(pi: Program, retinue: Program, tmp_path: Path) -> None:
+    scenario = next(one for one in SESSIONS if one.name == "mixed")
+    played = play(retinue, scenario, tmp_path)
+    for program in (pi, retinue, pi, retinue):
+        chat = go_on(program, scenario, tmp_path)
+    more = [{"role": "assistant", "text": "More."}, {"role": "user", "text": NEXT_PROMPT}]
+    assert to_conversation(chat.requests[-1], str(played.cwd)) == load_next("mixed") + more * 3
