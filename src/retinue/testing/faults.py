@@ -1,0 +1,430 @@
+"""From a reply of a script, and the fault it asks for, to the plan of a response in one wire format."""
+
+import base64
+import random
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Literal, TypeAlias
+
+import orjson
+from msgspec.structs import replace
+
+from retinue.core.model import FailureKind
+from retinue.models.script import (
+    Position,
+    ScriptCall,
+    ScriptError,
+    ScriptFault,
+    ScriptReply,
+    ScriptText,
+    ScriptThinking,
+    ScriptUsage,
+)
+from retinue.testing.plan import (
+    LAST_CHUNK,
+    Close,
+    Plan,
+    Repeat,
+    Reset,
+    Stall,
+    Step,
+    Wait,
+    Write,
+    frame_chunk,
+    render_head,
+    render_response,
+)
+from retinue.testing.wire.base import Spoken, SpokenBlock, WireEvent, WireFormat, split_pieces
+
+_Place: TypeAlias = Position | int | Literal["end"]
+"""`end` is before the terminal events."""
+
+_STATUSES: dict[FailureKind, int] = {"rate": 429, "overloaded": 503, "auth": 401, "missing": 404}
+_KINDS: dict[int, FailureKind] = {401: "auth", 403: "auth", 404: "missing", 429: "rate"}
+_MARKS: dict[_Place, str] = {"mid_text": "text", "mid_args": "args", "after_call": "call_end"}
+_COMMENT = b": still here\n\n"
+_RESET_DELAY_S = 0.01
+"""A reset overtakes bytes that the client has not read yet."""
+_ABSURD = ScriptUsage(input=-7, output=10**15, cache_read=-1, cache_write=10**12)
+
+
+def pick_fault(reply: ScriptReply, attempt: int) -> ScriptFault | ScriptError | None:
+    """What goes wrong at the nth attempt (from 0) of a reply."""
+    troubles: list[ScriptFault | ScriptError] = [*reply.faults]
+    if reply.error is not None:
+        troubles.insert(0, reply.error)
+    for trouble in troubles:
+        if trouble.times is None or attempt < trouble.times:
+            return trouble
+        attempt -= trouble.times
+    return None
+
+
+def to_spoken(reply: ScriptReply, *, position: int, model: str, include_usage: bool = True) -> Spoken:
+    """Fill in what a script leaves open."""
+    blocks: list[SpokenBlock] = []
+    for index, block in enumerate(reply.blocks):
+        place = f"{position}_{index}"
+        if type(block) is ScriptText:
+            blocks.append(SpokenBlock("text", block.text))
+        elif type(block) is ScriptThinking:
+            signature = block.signature or base64.b64encode(f"signature_{place}".encode()).decode()
+            blocks.append(SpokenBlock("thinking", block.thinking, signature=signature))
+        elif type(block) is ScriptCall:
+            call_id = f"call_{place}" if block.id is None else block.id
+            arguments = orjson.dumps(block.arguments).decode()
+            blocks.append(SpokenBlock("call", arguments, block.name, call_id, has_own_id=block.id is not None))
+    return Spoken(
+        position=position,
+        model=model,
+        blocks=tuple(blocks),
+        usage=reply.usage_or_default,
+        stop=reply.stop_or_default,
+        raw_stop=reply.raw_stop,
+        chunk_chars=reply.chunk_chars,
+        include_usage=include_usage,
+    )
+
+
+def build_plan(
+    wire: WireFormat, reply: ScriptReply, spoken: Spoken, trouble: ScriptFault | ScriptError | None, *, stream: bool
+) -> Plan:
+    """The response to play."""
+    if isinstance(trouble, ScriptError):
+        trouble, spoken, place = _to_fault(wire, trouble, spoken, has_content=bool(reply.blocks), stream=stream)
+    else:
+        place = None if trouble is None else trouble.at
+    start = [Wait(reply.delay_ms / 1000)] if reply.delay_ms else []
+    if trouble is None:
+        return Plan.of([*start, *_build_body(wire, reply, spoken, stream=stream)])
+    refusal = _build_refusal(wire, trouble)
+    if refusal is not None:
+        return Plan.of([*start, *refusal])
+    if place == "head":
+        return Plan.of([*start, *_build_break(trouble)])
+    spoken = _spoil(spoken, trouble)
+    if trouble.kind == "huge" and stream:
+        return Plan.of([*start, *_build_huge(wire, spoken, trouble)])
+    return _build_faulty(wire, reply, spoken, trouble, place, start, stream=stream)
+
+
+def build_error(wire: WireFormat, kind: FailureKind, status: int, message: str) -> Plan:
+    """A plain error response."""
+    return Plan(render_response(status, wire.render_error(kind, status, message)))
+
+
+def _to_fault(
+    wire: WireFormat, error: ScriptError, spoken: Spoken, *, has_content: bool, stream: bool
+) -> tuple[ScriptFault | None, Spoken, _Place | None]:
+    """An error of a script, as the fault from which a client learns that error."""
+    # With a content and no number of attempts, the error comes after the content.
+    place: _Place = "end" if has_content and error.times is None else "first_byte"
+    kind = error.kind
+    if kind == "refused":
+        return None, replace(spoken, stop="refusal"), None
+    if kind == "network":
+        return ScriptFault(kind="reset"), spoken, place if place == "end" else "head"
+    if kind == "timeout":
+        return ScriptFault(kind="no_headers"), spoken, None
+    if kind == "stalled":
+        return ScriptFault(kind="stall"), spoken, place
+    if kind == "truncated":
+        return ScriptFault(kind="no_terminal"), spoken, place
+    if kind == "protocol":
+        return ScriptFault(kind="garbage"), spoken, place
+    if place == "end" and stream:
+        return ScriptFault(kind="error_event", error=kind, message=error.message), spoken, place
+    code = error.status or _STATUSES.get(kind, 400)
+    headers = {} if error.retry_after_s is None else {"retry-after": f"{error.retry_after_s:g}"}
+    body = wire.render_error(kind, code, error.message).decode()
+    return ScriptFault(kind="status", code=code, headers=headers, body=body), spoken, None
+
+
+def _build_refusal(wire: WireFormat, fault: ScriptFault) -> list[Step] | None:
+    """Faults instead of a reply."""
+    if fault.kind == "no_headers":
+        return [Stall()]
+    if fault.kind == "redirect":
+        location = (fault.location or "/redirected").encode()
+        return [Write(render_response(fault.code or 307, b"", [(b"location", location)]))]
+    if fault.kind == "status":
+        code = fault.code or 500
+        kind = _KINDS.get(code, "overloaded" if code >= 500 else "request")
+        message = f"scripted status {code}"
+        body = wire.render_error(kind, code, message) if fault.body is None else fault.body.encode()
+        headers = [(name.encode(), value.encode()) for name, value in fault.headers.items()]
+        return [Write(render_response(code, body, [(wire.request_id_header(), b"req_mock"), *headers]))]
+    return None
+
+
+def _build_break(fault: ScriptFault) -> list[Step]:
+    if fault.kind == "reset":
+        return [Wait(_RESET_DELAY_S), Reset()]
+    if fault.kind == "close":
+        return [Close()]
+    return [Stall()]
+
+
+def _spoil(spoken: Spoken, fault: ScriptFault) -> Spoken:
+    """Faults of the content."""
+    blocks = spoken.blocks
+    if fault.kind == "no_usage":
+        return replace(spoken, usage=None)
+    if fault.kind == "absurd_usage":
+        return replace(spoken, usage=fault.usage or _ABSURD)
+    if fault.kind == "empty":
+        kept = () if fault.text is None else (SpokenBlock("text", fault.text),)
+        return replace(spoken, blocks=kept, usage=ScriptUsage(), stop="stop")
+    if fault.kind == "duplicate_ids":
+        same = (replace(block, id=fault.id, has_own_id=True) if block.kind == "call" else block for block in blocks)
+        return replace(spoken, blocks=tuple(same))
+    if fault.kind == "bad_args":
+        bad = _bad_arguments(fault)
+        spoiled = (replace(block, text=bad) if block.kind == "call" else block for block in blocks)
+        return replace(spoken, blocks=tuple(spoiled))
+    if fault.kind == "huge":
+        text = SpokenBlock("text", "x" * int(fault.mb * 1_000_000))
+        return replace(spoken, blocks=(text, *(block for block in blocks if block.kind != "text")))
+    if fault.at in ("mid_text", "mid_args"):
+        # There is a middle only in what arrives in two pieces at least.
+        kind = "text" if fault.at == "mid_text" else "call"
+        half = max(1, (max((len(block.text) for block in blocks if block.kind == kind), default=2) + 1) // 2)
+        return replace(spoken, chunk_chars=min(spoken.chunk_chars or half, half))
+    return spoken
+
+
+def _bad_arguments(fault: ScriptFault) -> str:
+    if fault.text is not None:
+        return fault.text
+    if fault.depth:
+        return '{"path":' + "[" * fault.depth + "]" * fault.depth + "}"
+    if fault.size:
+        return '{"path":"' + "x" * fault.size + '"}'
+    return '{"path": "cut o'
+
+
+def _stream_head(wire: WireFormat, spoken: Spoken) -> bytes:
+    return render_head(
+        200,
+        [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-cache"),
+            (wire.request_id_header(), b"req_mock_%d" % spoken.position),
+            (b"transfer-encoding", b"chunked"),
+        ],
+    )
+
+
+def _plain_response(wire: WireFormat, spoken: Spoken, body: bytes) -> bytes:
+    return render_response(200, body, [(wire.request_id_header(), b"req_mock_%d" % spoken.position)])
+
+
+def _build_body(wire: WireFormat, reply: ScriptReply, spoken: Spoken, *, stream: bool) -> list[Step]:
+    if not stream:
+        return [*_whole_wait(reply, spoken), Write(_plain_response(wire, spoken, wire.render_plain(spoken)))]
+    events = wire.render_stream(spoken)
+    framed = [(frame_chunk(event.data), event.is_piece) for event in events]
+    steps = [Write(_stream_head(wire, spoken)), *_pace(framed, reply.chunk_ms)]
+    return [*steps, Write(LAST_CHUNK)]
+
+
+def _whole_wait(reply: ScriptReply, spoken: Spoken) -> list[Step]:
+    """A reply in one body takes as long as its pieces would."""
+    if not reply.chunk_ms:
+        return []
+    pieces = sum(len(split_pieces(block.text, spoken.chunk_chars)) for block in spoken.blocks)
+    return [Wait(reply.chunk_ms / 1000 * max(0, pieces - 1))]
+
+
+def _pace(framed: Iterable[tuple[bytes, bool]], chunk_ms: float) -> list[Step]:
+    steps: list[Step] = []
+    is_first = True
+    for data, is_piece in framed:
+        if is_piece and chunk_ms and not is_first:
+            steps.append(Wait(chunk_ms / 1000))
+        is_first = is_first and not is_piece
+        steps.append(Write(data))
+    return steps
+
+
+def _build_huge(wire: WireFormat, spoken: Spoken, fault: ScriptFault) -> list[Step]:
+    """A long text as one event sent many times, so that it is never held as a whole."""
+    count = max(1, int(fault.mb * 1_000_000) // fault.chunk_chars)
+    rest = tuple(block for block in spoken.blocks if block.kind != "text")
+    short = replace(spoken, blocks=(SpokenBlock("text", "x"), *rest))
+    events = wire.render_stream(short)
+    first = next(at for at, event in enumerate(events) if event.mark == "text")
+    piece = frame_chunk(wire.render_text_piece(short, "x" * fault.chunk_chars))
+    return [
+        Write(_stream_head(wire, spoken)),
+        *(Write(frame_chunk(event.data)) for event in events[:first]),
+        Repeat(piece, count),
+        *(Write(frame_chunk(event.data)) for event in events[first + 1 :]),
+        Write(LAST_CHUNK),
+    ]
+
+
+def _build_faulty(
+    wire: WireFormat,
+    reply: ScriptReply,
+    spoken: Spoken,
+    fault: ScriptFault,
+    place: _Place | None,
+    start: list[Wait],
+    *,
+    stream: bool,
+) -> Plan:
+    """A reply with a fault in its body."""
+    events = wire.render_stream(spoken) if stream else [WireEvent(wire.render_plain(spoken), "last", True)]
+    if fault.kind in ("crlf", "bom"):
+        events = _reshape(events, fault)
+    if place is None and fault.kind == "no_terminal":
+        place = "end"
+    before, after = _cut(events, _find_offset(events, "first_byte" if place is None else place))
+    if not stream:
+        return _build_faulty_plain(wire, spoken, fault, before, after, start)
+    steps: list[Step] = [*start, Write(_stream_head(wire, spoken))]
+    steps += _pace(((frame_chunk(event.data), event.is_piece) for event in before), reply.chunk_ms)
+    rest = b"".join(event.data for event in after)
+    if fault.kind == "split":
+        pieces = _split(rest, fault)
+        for piece in pieces:
+            # Without a pause between them the kernel would join the pieces again.
+            steps += [Write(frame_chunk(piece)), Wait(fault.interval_ms / 1000)]
+        # Here the number of writes is the point: nothing is joined.
+        return Plan(steps=(*steps, Write(LAST_CHUNK)))
+    if fault.kind == "trickle":
+        interval_s = (fault.interval_ms or 1000) / 1000
+        for at in range(len(rest)):
+            steps += [Write(frame_chunk(rest[at : at + 1])), Wait(interval_s)]
+        return Plan.of([*steps, Write(LAST_CHUNK)])
+    steps += _build_rest(wire, fault, after)
+    return Plan.of(steps)
+
+
+def _build_rest(wire: WireFormat, fault: ScriptFault, after: list[WireEvent]) -> list[Step]:
+    """What a stream does from the place of its fault on."""
+    if fault.kind == "reset":
+        return [Wait(_RESET_DELAY_S), Reset()]
+    if fault.kind == "close":
+        return [Close()]
+    if fault.kind == "stall":
+        return [Stall()]
+    if fault.kind == "comments":
+        return [Repeat(frame_chunk(_COMMENT), interval_s=(fault.interval_ms or 50) / 1000)]
+    if fault.kind == "no_terminal":
+        return [Write(LAST_CHUNK)]
+    if fault.kind == "error_event":
+        code = _STATUSES.get(fault.error, 400)
+        events = wire.render_error_events(fault.error, code, fault.message or f"scripted failure: {fault.error}")
+        return [*(Write(frame_chunk(event)) for event in events), Write(LAST_CHUNK)]
+    if fault.kind == "garbage":
+        garbage = frame_chunk(_garbage(fault))
+        kept = after if fault.then == "continue" else []
+        return [Write(garbage), *(Write(frame_chunk(event.data)) for event in kept), Write(LAST_CHUNK)]
+    return [*(Write(frame_chunk(event.data)) for event in after), Write(LAST_CHUNK)]
+
+
+def _build_faulty_plain(
+    wire: WireFormat,
+    spoken: Spoken,
+    fault: ScriptFault,
+    before: list[WireEvent],
+    after: list[WireEvent],
+    start: list[Wait],
+) -> Plan:
+    sent = b"".join(event.data for event in before)
+    rest = b"".join(event.data for event in after)
+    whole = _plain_response(wire, spoken, sent + rest)
+    promised = whole[: len(whole) - len(rest)]
+    if fault.kind in ("reset", "close", "stall", "comments"):
+        silent = fault.kind in ("stall", "comments")
+        return Plan.of([*start, Write(promised), *([Stall()] if silent else _build_break(fault))])
+    if fault.kind == "no_terminal":
+        return Plan.of([*start, Write(_plain_response(wire, spoken, sent))])
+    if fault.kind == "garbage":
+        kept = rest if fault.then == "continue" else b""
+        return Plan.of([*start, Write(_plain_response(wire, spoken, sent + _garbage(fault) + kept))])
+    if fault.kind == "error_event":
+        message = fault.message or f"scripted failure: {fault.error}"
+        error = wire.render_error(fault.error, _STATUSES.get(fault.error, 400), message)
+        return Plan.of([*start, Write(_plain_response(wire, spoken, error))])
+    if fault.kind in ("split", "trickle"):
+        is_split = fault.kind == "split"
+        interval_s = (fault.interval_ms or (0 if is_split else 1000)) / 1000
+        pieces = _split(rest, fault)
+        return Plan(steps=(*start, Write(promised), *(s for p in pieces for s in (Write(p), Wait(interval_s)))))
+    return Plan.of([*start, Write(whole)])
+
+
+def _garbage(fault: ScriptFault) -> bytes:
+    return b'data: {"type": \xff\xfe not json\n\n' if fault.text is None else fault.text.encode()
+
+
+def _split(data: bytes, fault: ScriptFault) -> list[bytes]:
+    if fault.seed is None:
+        return [data[at : at + fault.sizes] for at in range(0, len(data), fault.sizes)]
+    dice = random.Random(fault.seed)
+    pieces: list[bytes] = []
+    at = 0
+    while at < len(data):
+        size = dice.randint(1, max(1, fault.sizes))
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces
+
+
+def _reshape(events: list[WireEvent], fault: ScriptFault) -> list[WireEvent]:
+    if fault.kind == "bom":
+        return [replace(events[0], data=b"\xef\xbb\xbf" + events[0].data), *events[1:]]
+    return [
+        event if fault.mix and index % 2 else replace(event, data=event.data.replace(b"\n", b"\r\n"))
+        for index, event in enumerate(events)
+    ]
+
+
+def _find_offset(events: list[WireEvent], place: _Place) -> int:
+    """The byte of the body at which a fault strikes; a place that is not there is the middle."""
+    total = sum(len(event.data) for event in events)
+    if isinstance(place, int):
+        return min(place, total)
+    if place in ("first_byte", "last_byte"):
+        return 0 if place == "first_byte" else total - 1
+    return total // 2 if len(events) == 1 else _find_event(events, place, total)
+
+
+def _find_event(events: list[WireEvent], place: _Place, total: int) -> int:
+    ends = list(accumulate(len(event.data) for event in events))
+    if place == "end":
+        return next(
+            end - len(event.data) for end, event in zip(ends, events, strict=True) if event.mark in ("stop", "last")
+        )
+    mark = _MARKS[place]
+    found = [at for at, event in enumerate(events) if event.mark == mark]
+    if place == "after_call" and found:
+        return ends[found[0]]
+    if place == "mid_args" and not found:
+        # A format that sends arguments whole is cut inside the event.
+        whole = [at for at, event in enumerate(events) if event.mark == "call_end"]
+        return ends[whole[0]] - len(events[whole[0]].data) // 2 if whole else total // 2
+    if not found:
+        return total // 2
+    middle = found[(len(found) - 1) // 2]
+    is_single = place == "mid_text" and len(found) == 1
+    return ends[middle] - len(events[middle].data) // 2 if is_single else ends[middle]
+
+
+def _cut(events: list[WireEvent], offset: int) -> tuple[list[WireEvent], list[WireEvent]]:
+    before: list[WireEvent] = []
+    after: list[WireEvent] = []
+    for event in events:
+        size = len(event.data)
+        if offset >= size:
+            before.append(event)
+        elif offset <= 0:
+            after.append(event)
+        else:
+            before.append(replace(event, data=event.data[:offset]))
+            after.append(replace(event, data=event.data[offset:]))
+        offset -= size
+    return before, after

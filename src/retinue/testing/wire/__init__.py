@@ -1,0 +1,1 @@
+"""How four model APIs look on the wire, one module each, with the same functions."""
