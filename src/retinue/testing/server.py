@@ -19,7 +19,8 @@ import orjson
 from msgspec import DecodeError, ValidationError
 
 from retinue.core.errors import RetinueError
-from retinue.models.script import EXHAUSTED, Script, ScriptReply, load_script, parse_script
+from retinue.models.script import EXHAUSTED, Script, ScriptReply
+from retinue.models.script_file import load_script, parse_script
 from retinue.testing.faults import build_error, build_plan, pick_fault, to_spoken
 from retinue.testing.http import Connection, RecordedRequest
 from retinue.testing.plan import Plan, render_response

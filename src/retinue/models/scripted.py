@@ -1,0 +1,196 @@
+"""A model that plays a script, for tests and demonstrations without a network.
+
+This file must not know wire formats: faults that only a wire can have are for the mock server.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import orjson
+from msgspec import UNSET
+
+from retinue.core.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    Message,
+    TextContent,
+    ToolCall,
+    Usage,
+    UserMessage,
+)
+from retinue.core.model import Draft, Failure, ModelInfo, Reply, Request
+from retinue.models.script import (
+    EXHAUSTED,
+    Exchange,
+    Script,
+    ScriptBlock,
+    ScriptError,
+    ScriptReply,
+    ScriptText,
+    ScriptThinking,
+)
+from retinue.models.script_file import load_script, parse_script
+
+__all__ = ["ScriptedModel", "load_script", "parse_script"]
+
+
+class ScriptedModel:
+    """Answers each request with the reply of the script that its number of assistant messages points to."""
+
+    def __init__(
+        self,
+        script: Script,
+        info: ModelInfo | None = None,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        name = Path(script.source).name
+        self._script = script
+        self._info = info or ModelInfo(provider="scripted", id=name, api="scripted", name=f"script {name}")
+        self._sleep = sleep
+        self._attempts: dict[tuple[int, int, object], int] = {}
+
+    @property
+    def info(self) -> ModelInfo:
+        """The script's name, as a model."""
+        return self._info
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Play one reply."""
+        exchange = read_exchange(request)
+        position = sum(count for _, count in exchange.users)
+        reply = self._script.find(exchange)
+        if reply is None:
+            count = len(self._script.replies)
+            message = f"{EXHAUSTED}: {self._script.source} has {count}, asked for {position + 1}"
+            return _fail(draft, ScriptError(message))
+        attempt = self._count_attempt(reply, position, request, exchange)
+        error = reply.error
+        if error is not None and error.times is not None and attempt >= error.times:
+            error = None
+        await self._pause(reply.delay_ms)
+        if error is not None and (error.times is not None or not reply.blocks):
+            return _fail(draft, error)
+        faults = await self._play(reply, position, draft)
+        if error is None and reply.stop_or_default == "refusal":
+            error = ScriptError("the model refused to answer", "refused")
+        if error is not None:
+            return _fail(draft, error, reply.raw_stop)
+        return self._finish(reply, draft, faults)
+
+    def _finish(self, reply: ScriptReply, draft: Draft, faults: dict[str, str]) -> Reply:
+        stop = reply.stop_or_default
+        on_wire = next((fault for fault in reply.faults if fault.kind != "bad_args"), None)
+        if on_wire is not None:
+            message = f"the fault {on_wire.kind!r} of this reply is played by the mock server only"
+            return _fail(draft, ScriptError(message))
+        # The parser gives every reply that stops with an error its error, so `stop` is one of the three good ends here.
+        ended = draft.finish(
+            stop if stop in ("length", "toolUse") else "stop",
+            raw_stop_reason=UNSET if reply.raw_stop is None else reply.raw_stop,
+        )
+        return Reply(ended, faults=faults)
+
+    def _count_attempt(self, reply: ScriptReply, position: int, request: Request, exchange: Exchange) -> int:
+        if reply.error is None or reply.error.times is None:
+            return 0
+        conversation = request.session_id or (exchange.users[0][0] if exchange.users else "")
+        key = (id(reply), position, conversation)
+        attempt = self._attempts.get(key, 0)
+        self._attempts[key] = attempt + 1
+        return attempt
+
+    async def _play(self, reply: ScriptReply, position: int, draft: Draft) -> dict[str, str]:
+        """Write the blocks into the draft; returns the calls that must not run."""
+        faults: dict[str, str] = {}
+        bad = next((fault for fault in reply.faults if fault.kind == "bad_args"), None)
+        is_first = True
+        for index, block in enumerate(reply.blocks):
+            at, text = _open_block(draft, block, f"call_{position}_{index}")
+            for piece in _split(text, reply.chunk_chars):
+                if not is_first:
+                    await self._pause(reply.chunk_ms)
+                is_first = False
+                draft.add(at, piece)
+            call = _close_block(draft, block, at, f"call_{position}_{index}")
+            if call is not None and bad is not None:
+                faults[call.id] = "the arguments are not valid JSON"
+        used = reply.usage_or_default
+        total = used.input + used.output + used.cache_read + used.cache_write
+        draft.usage = Usage(used.input, used.output, used.cache_read, used.cache_write, total)
+        return faults
+
+    async def _pause(self, milliseconds: float) -> None:
+        if milliseconds:
+            await self._sleep(milliseconds / 1000)
+
+
+def read_exchange(request: Request) -> Exchange:
+    """What was said, as a script sees it."""
+    users: list[tuple[str, int]] = []
+    for message in request.messages:
+        if type(message) is AssistantMessage:
+            text, count = users.pop() if users else ("", 0)
+            users.append((text, count + 1))
+        else:
+            said = _user_text(message)
+            if said is not None:
+                users.append((said, 0))
+    return Exchange(users, request.system)
+
+
+def _user_text(message: Message) -> str | None:
+    """The text that a model gets as the user's; None for what it gets as something else."""
+    if isinstance(message, UserMessage | CustomMessage):
+        if isinstance(message.content, str):
+            return message.content
+        return "\n".join(part.text for part in message.content if type(part) is TextContent)
+    if isinstance(message, BranchSummaryMessage | CompactionSummaryMessage):
+        return message.summary
+    if isinstance(message, BashExecutionMessage):
+        return None if message.exclude_from_context else message.command
+    return None
+
+
+def _split(text: str, chunk_chars: int) -> Iterator[str]:
+    size = chunk_chars or len(text) or 1
+    return (text[at : at + size] for at in range(0, len(text), size))
+
+
+def _open_block(draft: Draft, block: ScriptBlock, call_id: str) -> tuple[int, str]:
+    if type(block) is ScriptText:
+        return draft.open_text(), block.text
+    if type(block) is ScriptThinking:
+        return draft.open_thinking(), block.thinking
+    assert not isinstance(block, ScriptText | ScriptThinking)
+    at = draft.open_call(call_id if block.id is None else block.id, block.name)
+    return at, orjson.dumps(block.arguments).decode()
+
+
+def _close_block(draft: Draft, block: ScriptBlock, at: int, call_id: str) -> ToolCall | None:
+    if type(block) is ScriptText:
+        draft.close_text(at)
+        return None
+    if type(block) is ScriptThinking:
+        draft.close_thinking(at, signature=UNSET if block.signature is None else block.signature)
+        return None
+    assert not isinstance(block, ScriptText | ScriptThinking)
+    call = ToolCall(call_id if block.id is None else block.id, block.name, dict(block.arguments))
+    draft.close_call(at, call)
+    return call
+
+
+def _fail(draft: Draft, error: ScriptError, raw_stop: str | None = None) -> Reply:
+    message = draft.finish("error", error=error.message, raw_stop_reason=UNSET if raw_stop is None else raw_stop)
+    failure = Failure(
+        kind=error.kind,
+        message=error.message,
+        retryable=error.retryable,
+        status=error.status,
+        retry_after_s=error.retry_after_s,
+    )
+    return Reply(message, failure)
