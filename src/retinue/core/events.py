@@ -91,6 +91,8 @@ class ToolFinished(_Fact, frozen=True, tag=True):
     result: ToolResultMessage
     duration_ms: int | None = None
     """None when the tool did not run at all."""
+    in_order: bool = True
+    """All earlier calls of the same reply have finished, so that the result can take its place in the session."""
 
 
 class RetryScheduled(_Fact, frozen=True, tag=True):
@@ -133,6 +135,12 @@ class Compacted(_Fact, frozen=True, tag=True):
     error: str = ""
 
 
+class EntryAppended(_Fact, frozen=True, tag=True):
+    """Live. The session got an entry that is no message; the entry is as stored."""
+
+    entry: dict[str, Any]
+
+
 class Warned(_Fact, frozen=True, tag=True):
     """Live. Something a person should know and the model need not."""
 
@@ -156,5 +164,6 @@ Event: TypeAlias = (
     | Steered
     | CompactionStarted
     | Compacted
+    | EntryAppended
     | Warned
 )

@@ -29,6 +29,8 @@ class Reason(StrEnum):
     """Why a run ended."""
 
     DONE = "done"
+    LENGTH = "length"
+    """The last reply was cut off by the model's output limit."""
     TURN_LIMIT_WRAPPED = "turn_limit_wrapped"
     """Asked to wrap up at the limit, and did."""
     TURN_LIMIT = "turn_limit"

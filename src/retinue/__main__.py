@@ -1,0 +1,7 @@
+"""`python -m retinue`."""
+
+import sys
+
+from retinue.cli.main import main
+
+sys.exit(main())

@@ -1,0 +1,142 @@
+"""`retinue -p`: one headless run. Answers on standard output, everything else on standard error.
+
+Signals end the run cleanly with the session intact: SIGINT 130, SIGTERM 143, SIGHUP 129, a closed pipe quietly.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+from retinue.app import Retinue, open_retinue
+from retinue.cli.options import Options
+from retinue.cli.prompts import collect_prompts
+from retinue.core.errors import UsageError
+from retinue.core.events import Event, Warned
+from retinue.core.messages import UserContent
+from retinue.core.run import Outcome, Reason, Status
+from retinue.core.terminal import escape_text
+from retinue.serve.outlet import Outlet
+
+_SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+
+
+def run_headless(options: Options) -> int:
+    """Run the prompts one after the other; returns the exit status."""
+    is_asked = bool(options.print or options.prompts or options.files or options.mode != "text")
+    if not is_asked and sys.stdin.isatty():
+        raise UsageError('say what to do, as in: retinue -p "What does this project do?" (see retinue --help)')
+    prompts = collect_prompts(options)
+    return asyncio.run(_Headless(options).run(prompts))
+
+
+class _Headless:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._outlet = Outlet(1, self._reader_gone)
+        self._crew: Retinue | None = None
+        self._ended_by = 0
+        """Exit status of the signal that ended the run."""
+
+    async def run(self, prompts: list[list[UserContent]]) -> int:
+        self._catch_signals()
+        async with open_retinue(self._options, say) as crew:
+            self._crew = crew
+            self._open_face(crew)
+            outcome = None
+            for blocks in prompts:
+                if self._ended_by or self._outlet.is_closed:
+                    break
+                outcome = await crew.prompt(blocks)
+                if outcome.status is not Status.COMPLETED:
+                    break
+            status = self._report(outcome) if outcome is not None else 0
+            await self._outlet.drain()
+            if not crew.is_saved:
+                say(f"the session is not completely saved to {crew.session_file}; free some space and try again")
+                status = status or 1
+        return self._ended_by or status
+
+    def _open_face(self, crew: Retinue) -> None:
+        if self._options.mode == "json":
+            from retinue.serve.jsonl import JsonFace
+
+            face = JsonFace(self._outlet.write)
+            face.open(crew.header)
+            crew.listen(face)
+        crew.listen(_show_warning, pieces=False)
+        if sys.stderr.isatty():
+            self._open_progress(crew)
+
+    def _open_progress(self, crew: Retinue) -> None:
+        from retinue.serve.progress import Progress
+
+        columns = os.get_terminal_size(2).columns or 80
+        color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        progress = Progress(_write_stderr, columns=columns, model=crew.model.ref, color=color)
+        crew.listen(progress)
+        loop = asyncio.get_running_loop()
+
+        def tick() -> None:
+            progress.tick()
+            loop.call_later(0.12, tick)
+
+        loop.call_later(0.12, tick)
+
+    def _report(self, outcome: Outcome) -> int:
+        """Print the answer and say what went wrong; returns the exit status."""
+        if self._options.mode == "text" and outcome.text and outcome.status is Status.COMPLETED:
+            self._outlet.write(f"{outcome.text}\n".encode(errors="replace"))
+        if outcome.status is Status.COMPLETED:
+            if outcome.reason is Reason.LENGTH:
+                say("the answer was cut off by the model's output limit")
+            return 0
+        if outcome.reason in (Reason.WALL_TIMEOUT, Reason.IDLE_TIMEOUT):
+            say(f"stopped: {outcome.reason.replace('_', ' ')}")
+            return 124
+        if outcome.text and self._options.mode == "text":
+            say(f"unfinished answer:\n{outcome.text}")
+        if not self._ended_by:
+            say(outcome.error or f"stopped: {outcome.reason.replace('_', ' ')}")
+        return 1
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number, status in _SIGNALS.items():
+            loop.add_signal_handler(number, self._end, status)
+
+    def _end(self, status: int) -> None:
+        first = not self._ended_by
+        self._ended_by = self._ended_by or status
+        if self._crew is None or not first or not self._crew.abort():
+            # Nothing to stop gently, or it was asked for twice.
+            task = next(iter(asyncio.all_tasks()), None)
+            if self._crew is None and task is not None:
+                task.cancel()
+
+    def _reader_gone(self) -> None:
+        self._ended_by = self._ended_by or 0
+        if self._crew is not None:
+            self._crew.abort()
+
+
+def say(text: str) -> None:
+    """One message for the person, on standard error."""
+    _write_stderr(f"retinue: {escape_text(text)}\n")
+
+
+def _show_warning(event: Event) -> None:
+    if isinstance(event, Warned):
+        say(event.text)
+
+
+def _write_stderr(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        pass
+
+
+Say = Callable[[str], None]

@@ -1,0 +1,106 @@
+"""Entry point: parse, dispatch, and turn every error into one line and an exit status."""
+
+import os
+import sys
+from collections.abc import Sequence
+
+from retinue.cli.options import HELP, Options, parse_arguments
+from retinue.core.errors import RetinueError
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit status."""
+    try:
+        options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+        if options.help:
+            sys.stdout.write(HELP)
+            status = 0
+        elif options.version:
+            sys.stdout.write(f"retinue {_version()}\n")
+            status = 0
+        else:
+            status = _dispatch(options)
+        sys.stdout.flush()
+    except RetinueError as error:
+        return _fail(str(error), error.exit_status)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        _silence()
+        return 0
+    except Exception as error:  # the last resort of this face: a bug of ours, not the user's mistake
+        return _crash(error)
+    return status
+
+
+def _dispatch(options: Options) -> int:
+    if options.directory:
+        _enter(options.directory)
+    if options.command == "models":
+        from retinue.cli.models import list_models
+
+        return list_models(options)
+    if options.command == "sessions":
+        from retinue.cli.sessions import list_sessions
+
+        return list_sessions(options)
+    from retinue.cli.headless import run_headless
+
+    return run_headless(options)
+
+
+def _enter(directory: str) -> None:
+    from retinue.core.errors import UsageError, quote
+
+    try:
+        os.chdir(os.path.expanduser(directory))
+    except OSError as error:
+        raise UsageError(f"-C {quote(directory)}: {error.strerror}; give an existing folder") from error
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("retinue")
+
+
+def _fail(text: str, status: int) -> int:
+    from retinue.core.terminal import escape_text
+
+    _silence_stdout_errors()
+    try:
+        sys.stderr.write(f"retinue: {escape_text(text)}\n")
+        sys.stderr.flush()
+    except OSError:
+        pass
+    return status
+
+
+def _crash(error: Exception) -> int:
+    import traceback
+
+    if os.environ.get("RETINUE_DEBUG"):
+        traceback.print_exc()
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{os.path.basename(where.filename)}:{where.lineno}"
+    text = f"internal error: {type(error).__name__}: {error} ({place}). RETINUE_DEBUG=1 shows more; please report it."
+    return _fail(text, 1)
+
+
+def _silence_stdout_errors() -> None:
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        _silence()
+
+
+def _silence() -> None:
+    """The reader of our output is gone: keep the interpreter from complaining about it on the way out."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError:
+        pass
+
+
+if __name__ == "__main__":
+    sys.exit(main())

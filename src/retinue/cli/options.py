@@ -1,0 +1,257 @@
+"""The command line as data: flags, prompts and files, with errors that name the closest flag.
+
+Hand-written: half of what argparse costs at start-up, pi's two-letter short flags, and one clear sentence per mistake.
+Must not import anything heavy.
+"""
+
+from collections.abc import Sequence
+
+from retinue.core.errors import UsageError, quote
+
+Kind = str  # "switch", "value" or "values"
+
+HELP = """\
+retinue: a coding agent and its subagents, in one process
+
+usage: retinue [options] [--] [@file...] [prompt...]
+       retinue COMMAND [options]
+
+  retinue -p "Where are sessions written?"      one answer on standard output
+  git diff | retinue -p "Review this change"    standard input goes before the prompt
+  retinue -p @notes.md "Summarise"              a file or an image goes with the prompt
+  retinue -c -p "And the readers?"              continue the newest session of this folder
+
+commands
+  models               models that can be used here, and the default one
+  sessions             sessions of this folder (--all: also those of other folders and of subagents)
+
+output
+  -p, --print          run the prompts, print the last answer, exit
+  --mode text|json     json prints every event as one JSON object a line (pi's stream)
+
+model
+  --model NAME         provider/id, or part of a name; NAME:high also sets the thinking level
+  --provider NAME      look for the model only there
+  --api-key KEY        use this key for this run only
+  --thinking LEVEL     off, minimal, low, medium, high, xhigh or max
+  --offline            no network of our own accord: no search for local model servers
+
+session
+  -c, --continue       the newest session of this folder
+  --session PATH|ID    a certain session; the start of an id is enough
+  --session-id ID      the session with this id, made if there is none
+  --session-dir DIR    keep sessions there
+  --no-session         keep nothing
+  -n, --name NAME      a name to recognise the session by
+
+tools and prompt
+  -t, --tools A,B      exactly these tools (read, bash, edit, write, grep, find, ls)
+  -xt, --exclude-tools A,B   not these
+  -nt, --no-tools      none
+  --system-prompt TEXT|FILE          instead of the built-in prompt
+  --append-system-prompt TEXT|FILE   after it; may be repeated
+  -nc, --no-context-files            do not read AGENTS.md and its kin
+
+other
+  -C DIR               work in DIR
+  -a, --approve        trust this folder's own configuration for this run
+  -na, --no-approve    ignore it
+  -h, --help           this text
+  -v, --version        the version
+
+Without a key in the environment or a local model server the built-in rule-based model `offline/rules` answers.
+"""
+
+
+class Options:
+    """What the user asked for. No dataclass: importing those costs more than all the rest of `--help`."""
+
+    def __init__(self, command: str = "") -> None:
+        self.command = command
+        self.print = False
+        self.mode = "text"
+        self.model = ""
+        self.provider = ""
+        self.api_key = ""
+        self.thinking = ""
+        self.offline = False
+        self.continue_ = False
+        self.session = ""
+        self.session_id = ""
+        self.session_dir = ""
+        self.no_session = False
+        self.name = ""
+        self.tools: str | None = None
+        self.exclude_tools = ""
+        self.no_tools = False
+        self.system_prompt: str | None = None
+        self.append_system_prompt: list[str] = []
+        self.no_context_files = False
+        self.directory = ""
+        self.approve = False
+        self.no_approve = False
+        self.help = False
+        self.version = False
+        self.json = False
+        self.all = False
+        self.prompts: list[str] = []
+        self.files: list[str] = []
+
+
+COMMANDS = ("models", "sessions")
+
+_EVERYWHERE: dict[str, tuple[str, Kind]] = {
+    "-C": ("directory", "value"),
+    "-a": ("approve", "switch"),
+    "--approve": ("approve", "switch"),
+    "-na": ("no_approve", "switch"),
+    "--no-approve": ("no_approve", "switch"),
+    "-h": ("help", "switch"),
+    "--help": ("help", "switch"),
+    "--offline": ("offline", "switch"),
+}
+_MAIN: dict[str, tuple[str, Kind]] = {
+    **_EVERYWHERE,
+    "-p": ("print", "switch"),
+    "--print": ("print", "switch"),
+    "--mode": ("mode", "value"),
+    "--model": ("model", "value"),
+    "--provider": ("provider", "value"),
+    "--api-key": ("api_key", "value"),
+    "--thinking": ("thinking", "value"),
+    "-c": ("continue_", "switch"),
+    "--continue": ("continue_", "switch"),
+    "--session": ("session", "value"),
+    "--session-id": ("session_id", "value"),
+    "--session-dir": ("session_dir", "value"),
+    "--no-session": ("no_session", "switch"),
+    "-n": ("name", "value"),
+    "--name": ("name", "value"),
+    "-t": ("tools", "value"),
+    "--tools": ("tools", "value"),
+    "-xt": ("exclude_tools", "value"),
+    "--exclude-tools": ("exclude_tools", "value"),
+    "-nt": ("no_tools", "switch"),
+    "--no-tools": ("no_tools", "switch"),
+    "--system-prompt": ("system_prompt", "value"),
+    "--append-system-prompt": ("append_system_prompt", "values"),
+    "-nc": ("no_context_files", "switch"),
+    "--no-context-files": ("no_context_files", "switch"),
+    "-v": ("version", "switch"),
+    "--version": ("version", "switch"),
+}
+_LISTING: dict[str, tuple[str, Kind]] = {**_EVERYWHERE, "--json": ("json", "switch")}
+_FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
+    "": _MAIN,
+    "models": {**_LISTING, "--model": ("model", "value"), "--provider": ("provider", "value")},
+    "sessions": {**_LISTING, "--all": ("all", "switch"), "--session-dir": ("session_dir", "value")},
+}
+_EMPTY_IS_FINE = ("tools", "system_prompt")
+_CHOICES = {
+    "mode": ("text", "json"),
+    "thinking": ("off", "minimal", "low", "medium", "high", "xhigh", "max"),
+}
+_CONFLICTS = (
+    ("--approve", "--no-approve"),
+    ("--tools", "--no-tools"),
+    ("--continue", "--session"),
+    ("--continue", "--session-id"),
+    ("--continue", "--no-session"),
+    ("--session", "--session-id"),
+    ("--session", "--no-session"),
+)
+
+
+def parse_arguments(arguments: Sequence[str]) -> Options:
+    """Read a command line. Raises UsageError with one sentence for the first mistake."""
+    options = Options(command=_find_command(arguments))
+    flags = _FLAGS[options.command]
+    seen: dict[str, str] = {}
+    rest, only_prompts = list(arguments), False
+    if options.command:
+        rest.remove(options.command)
+    while rest:
+        argument = rest.pop(0)
+        if only_prompts or not argument.startswith("-") or argument == "-":
+            _take_word(options, argument, plain=only_prompts)
+        elif argument == "--":
+            only_prompts = True
+        else:
+            _take_flag(options, argument, rest, flags, seen)
+    _check(options, seen)
+    return options
+
+
+def _find_command(arguments: Sequence[str]) -> str:
+    """The command is the first word, and only flags that every command has may stand before it."""
+    index = 0
+    while index < len(arguments):
+        word = arguments[index]
+        if word in COMMANDS:
+            return word
+        if word not in _EVERYWHERE:
+            return ""
+        index += 2 if _EVERYWHERE[word][1] == "value" else 1
+    return ""
+
+
+def _take_word(options: Options, word: str, *, plain: bool) -> None:
+    if options.command:
+        raise UsageError(f"retinue {options.command} takes no argument {quote(word)}; see retinue --help")
+    if word.startswith("@") and len(word) > 1 and not plain:
+        options.files.append(word[1:])
+    else:
+        options.prompts.append(word)
+
+
+def _take_flag(
+    options: Options, argument: str, rest: list[str], flags: dict[str, tuple[str, Kind]], seen: dict[str, str]
+) -> None:
+    name, equals, value = argument.partition("=") if argument.startswith("--") else (argument, "", "")
+    if name not in flags:
+        raise UsageError(_describe_unknown(name, options.command, flags))
+    target, kind = flags[name]
+    if kind == "switch":
+        if equals:
+            raise UsageError(f"{name} takes no value, got {quote(value)}")
+        setattr(options, target, True)
+    else:
+        if not equals:
+            if not rest or (rest[0].startswith("-") and rest[0] in flags):
+                raise UsageError(f"{name} needs a value")
+            value = rest.pop(0)
+        if not value.strip() and target not in _EMPTY_IS_FINE:
+            raise UsageError(f"{name} needs a value that is not blank")
+        if kind == "values":
+            getattr(options, target).append(value)
+        elif target in seen:
+            raise UsageError(f"{name} is given twice ({seen[target]}); once is enough")
+        else:
+            setattr(options, target, value)
+    seen[target] = name
+
+
+def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, Kind]]) -> str:
+    if not command and name in {flag for each in _FLAGS.values() for flag in each}:
+        owner = next(known for known, each in _FLAGS.items() if name in each)
+        return f"{name} belongs to a command: retinue {owner} {name}"
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, flags, 1, 0.6)
+    hint = f"; did you mean {close[0]}?" if close else "; see retinue --help"
+    return f"unknown option {quote(name)}{hint}"
+
+
+def _check(options: Options, seen: dict[str, str]) -> None:
+    for target, accepted in _CHOICES.items():
+        value = getattr(options, target)
+        if value and value not in accepted:
+            from difflib import get_close_matches
+
+            close = get_close_matches(value, accepted, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise UsageError(f"{seen[target]} must be one of {', '.join(accepted)}, not {quote(value)}{hint}")
+    given = set(seen)
+    for one, other in _CONFLICTS:
+        if _MAIN[one][0] in given and _MAIN[other][0] in given:
+            raise UsageError(f"{one} and {other} contradict each other; give one of them")

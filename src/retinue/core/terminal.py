@@ -1,0 +1,18 @@
+"""Untrusted text made safe for a terminal: no control, escape or direction-changing character gets through. Pure."""
+
+import re
+
+# C0 without tab and newline, DEL, C1, and the characters that reorder or hide text.
+_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def escape_text(text: str) -> str:
+    """Keep newlines and tabs; show everything unsafe as `\\xNN` or `\\uNNNN`."""
+    return _UNSAFE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def escape_line(text: str, limit: int) -> str:
+    """One line of at most `limit` characters."""
+    cut = text[: limit * 2]
+    line = " ".join(escape_text(cut).split())
+    return line if len(line) <= limit and len(cut) == len(text) else line[: limit - 1] + "…"

@@ -1,0 +1,93 @@
+"""The event bus of one run tree: write the durable fact, then show it.
+
+Knows nothing of what events mean. Listeners are called at once and must not block; subscriptions have a bounded queue.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncIterator, Callable
+
+from retinue.core.events import Event, MessageDelta, MessageStarted, ToolProgress
+
+Listener = Callable[[Event], None]
+log = logging.getLogger(__name__)
+
+_LIVE = (MessageDelta, MessageStarted, ToolProgress)
+
+
+class Bus:
+    """Publishes events to whoever listens, after they are on record."""
+
+    def __init__(self, record: Callable[[Event], None] | None = None) -> None:
+        self._record = record
+        self._listeners: list[Listener] = []
+        self._streaming = 0
+
+    def publish(self, event: Event) -> None:
+        """Record and show. MUST NOT raise: recording reports its own failures, a broken listener is logged."""
+        if self._record is not None:
+            self._record(event)
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:
+                log.exception("a listener failed on %s", type(event).__name__)
+
+    def listen(self, listener: Listener, *, pieces: bool = True) -> Callable[[], None]:
+        """Call the listener with each event; returns what ends it. `pieces`: it wants replies as they arrive."""
+        self._listeners.append(listener)
+        self._streaming += pieces
+
+        def stop() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+                self._streaming -= pieces
+
+        return stop
+
+    def subscribe(self, *, bound: int = 10_000, pieces: bool = True) -> "Subscription":
+        """A queue of the events from now on."""
+        subscription = Subscription(bound)
+        subscription.stop = self.listen(subscription.put, pieces=pieces)
+        return subscription
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether anyone wants replies piece by piece."""
+        return self._streaming > 0
+
+
+class Subscription:
+    """Events in order, for one reader. When it falls behind, live pieces are dropped first; facts never are."""
+
+    def __init__(self, bound: int) -> None:
+        self._events: deque[Event | None] = deque()
+        self._bound = bound
+        self._ready = asyncio.Event()
+        self.dropped = 0
+        self.stop: Callable[[], None] = lambda: None
+
+    def put(self, event: Event) -> None:
+        """Queue an event."""
+        if len(self._events) >= self._bound and isinstance(event, _LIVE):
+            self.dropped += 1
+            return
+        self._events.append(event)
+        self._ready.set()
+
+    def close(self) -> None:
+        """End the stream after what is queued."""
+        self.stop()
+        self._events.append(None)
+        self._ready.set()
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        while True:
+            while self._events:
+                event = self._events.popleft()
+                if event is None:
+                    return
+                yield event
+            self._ready.clear()
+            await self._ready.wait()

@@ -1,0 +1,221 @@
+"""One batch of tool calls: check, ask the hooks, run side by side, results in source order.
+
+Knows no particular tool, no session and no surface. Whatever a tool does, each call gets exactly one result.
+"""
+
+import asyncio
+import difflib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from msgspec import UNSET
+
+from retinue.core.clock import Clock
+from retinue.core.errors import ToolFailed, quote
+from retinue.core.events import Event, MessageFinished, ToolFinished, ToolProgress, ToolStarted, Warned
+from retinue.core.messages import TextContent, ToolCall, ToolResultMessage, UserContent
+from retinue.core.schema import fit_arguments
+from retinue.core.tool import Tool, ToolContext, ToolResult
+from retinue.engine.scope import run_together
+
+MAX_RESULT_CHARS = 400_000
+"""Of all text in one result: tools bound their own output far below, this holds for those that do not."""
+
+
+class CallHook(Protocol):
+    """Asked around every call that is about to run. MUST NOT raise."""
+
+    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
+        """Return a result to answer the call without running the tool."""
+        ...
+
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
+        """Return the result, changed or not."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallPorts:
+    """What a batch needs from its run."""
+
+    run_id: str
+    tools: Mapping[str, Tool]
+    context: ToolContext
+    publish: Callable[[Event], None]
+    clock: Clock
+    hooks: Sequence[CallHook] = ()
+    tool_s: float | None = None
+    watched: Callable[[], bool] = lambda: True
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The results of one reply's calls, in source order."""
+
+    results: list[ToolResultMessage]
+    malformed: bool
+    """No call of the batch could even be tried."""
+
+
+class _Refused(Exception):  # noqa: N818 - an answer, not an error
+    """The call cannot be tried; the text says why."""
+
+
+async def run_calls(calls: Sequence[ToolCall], faults: Mapping[str, str], ports: CallPorts) -> Batch:
+    """Answer every call. On cancel, calls without a result get one that says so before the cancel goes on."""
+    batch = _Running(calls, ports)
+    for call in calls:
+        ports.publish(ToolStarted(run_id=ports.run_id, call_id=call.id, name=call.name, arguments=call.arguments))
+    try:
+        await run_together(
+            [batch.answer(index, call, faults.get(call.id)) for index, call in enumerate(calls)],
+            lambda index: ports.publish(
+                Warned(run_id=ports.run_id, text=f"tool {calls[index].name} does not stop; going on without it")
+            ),
+        )
+    except asyncio.CancelledError:
+        batch.abandon()
+        raise
+    finally:
+        batch.tell_messages()
+    return Batch(batch.in_order(), bool(calls) and batch.refused == len(calls))
+
+
+class _Running:
+    """A batch while it runs."""
+
+    def __init__(self, calls: Sequence[ToolCall], ports: CallPorts) -> None:
+        self._calls = calls
+        self._ports = ports
+        self._results: list[ToolResultMessage | None] = [None] * len(calls)
+        self.refused = 0
+
+    async def answer(self, index: int, call: ToolCall, fault: str | None) -> None:
+        """Give one call its result. Raises nothing but the cancel."""
+        clock = self._ports.clock
+        try:
+            tool, arguments = self._prepare(call, fault)
+        except _Refused as error:
+            self.refused += 1
+            self._settle(index, ToolResult.of(str(error), {}, is_error=True), None)
+            return
+        begun_s = clock.steady_s()
+        result = await self._run(call, tool, arguments)
+        self._settle(index, result, round((clock.steady_s() - begun_s) * 1000))
+
+    def abandon(self) -> None:
+        """Settle what has no result: its effect is unknown and the model must hear of it."""
+        for index, result in enumerate(self._results):
+            if result is None:
+                text = "The call was interrupted before it finished; its effect is unknown."
+                self._settle(index, ToolResult.of(text, {}, is_error=True), None)
+
+    def tell_messages(self) -> None:
+        """Publish the results as messages, in source order."""
+        for result in self.in_order():
+            self._ports.publish(MessageFinished(run_id=self._ports.run_id, message=result))
+
+    def in_order(self) -> list[ToolResultMessage]:
+        """The results there are."""
+        return [result for result in self._results if result is not None]
+
+    def _prepare(self, call: ToolCall, fault: str | None) -> tuple[Tool, dict[str, Any]]:
+        tool = self._ports.tools.get(call.name)
+        if tool is None:
+            raise _Refused(_name_unknown(call.name, list(self._ports.tools)))
+        if fault is not None:
+            raise _Refused(f"{call.name} was not run: {fault}")
+        arguments, problems = fit_arguments(call.arguments, tool.spec.parameters)
+        if problems:
+            raise _Refused(f"{call.name} was not run: " + "; ".join(problems[:8]))
+        return tool, arguments
+
+    async def _run(self, call: ToolCall, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
+        ports = self._ports
+        context = replace(ports.context, call_id=call.id, progress=self._progress(call))
+        try:
+            for hook in ports.hooks:
+                answer = await hook.before(call, tool)
+                if answer is not None:
+                    return answer
+            result = await self._limited(tool.call(arguments, context), call.name)
+            for hook in ports.hooks:
+                result = await hook.after(call, tool, result)
+        except ToolFailed as error:
+            return ToolResult.of(str(error), {}, is_error=True)
+        except Exception as error:
+            text = f"{call.name} failed unexpectedly: {type(error).__name__}: {quote(str(error), 500)}"
+            return ToolResult.of(text, {}, is_error=True)
+        return _bound(result, call.name)
+
+    async def _limited(self, work: Awaitable[ToolResult], name: str) -> ToolResult:
+        limit_s = self._ports.tool_s
+        if limit_s is None:
+            return await work
+        try:
+            async with asyncio.timeout(limit_s):
+                return await work
+        except TimeoutError as error:
+            raise ToolFailed(f"{name} was stopped after {limit_s:g} s, the limit for one tool call") from error
+
+    def _progress(self, call: ToolCall) -> Callable[[ToolResult], None]:
+        def tell(partial: ToolResult) -> None:
+            if self._ports.watched():
+                self._ports.publish(
+                    ToolProgress(
+                        run_id=self._ports.run_id,
+                        call_id=call.id,
+                        name=call.name,
+                        arguments=call.arguments,
+                        content=list(partial.content),
+                        details=partial.details,
+                    )
+                )
+
+        return tell
+
+    def _settle(self, index: int, result: ToolResult, duration_ms: int | None) -> None:
+        if self._results[index] is not None:
+            return  # a straggler came back after the batch was given up
+        call = self._calls[index]
+        message = ToolResultMessage(
+            tool_call_id=call.id,
+            tool_name=call.name,
+            content=result.content,
+            details=result.details,
+            is_error=result.is_error,
+            timestamp=self._ports.clock.now_ms(),
+        )
+        self._results[index] = message
+        is_next = all(earlier is not None for earlier in self._results[:index])
+        self._ports.publish(
+            ToolFinished(run_id=self._ports.run_id, result=message, duration_ms=duration_ms, in_order=is_next)
+        )
+
+
+def _name_unknown(name: str, known: list[str]) -> str:
+    if not name.strip():
+        return f"The call names no tool. Available: {', '.join(known) or 'none'}"
+    close = difflib.get_close_matches(name.lower(), [each.lower() for each in known], 1, 0.6)
+    hint = next((f" Did you mean {each!r}?" for each in known if close and each.lower() == close[0]), "")
+    return f"Tool {quote(name)} not found.{hint} Available: {', '.join(known) or 'none'}"
+
+
+def _bound(result: ToolResult, name: str) -> ToolResult:
+    """Hold any tool to a size a model and a session can carry, and to the types they expect."""
+    if not isinstance(result, ToolResult):
+        return ToolResult.of(f"{name} returned {quote(type(result).__name__)} instead of a result", {}, is_error=True)
+    total = sum(len(block.text) for block in result.content if isinstance(block, TextContent))
+    if total <= MAX_RESULT_CHARS:
+        return result
+    left, content = MAX_RESULT_CHARS, list[UserContent]()
+    for block in result.content:
+        if isinstance(block, TextContent):
+            content.append(TextContent(block.text[:left]))
+            left -= len(content[-1].text)
+        else:
+            content.append(block)
+    note = f"\n[{name} returned {total} characters; cut at {MAX_RESULT_CHARS}]"
+    details = result.details if result.details is UNSET else {}
+    return ToolResult([*content, TextContent(note)], details, result.is_error)

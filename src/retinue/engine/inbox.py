@@ -1,0 +1,78 @@
+"""What waits to be said to a run: steering between turns, follow-ups when it would stop.
+
+Knows nothing of loops or sessions; the loop drains it, anyone may fill it.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+from retinue.core.messages import CustomMessage, TextContent, UserMessage
+
+Queued = UserMessage | CustomMessage
+Delivery = Literal["all", "one-at-a-time"]
+
+
+def to_text(message: Queued) -> str:
+    """The words of a queued message, for people."""
+    if isinstance(message.content, str):
+        return message.content
+    return "\n".join(block.text for block in message.content if isinstance(block, TextContent))
+
+
+class Inbox:
+    """Two queues of one run."""
+
+    def __init__(
+        self,
+        *,
+        steering_mode: Delivery = "one-at-a-time",
+        follow_up_mode: Delivery = "one-at-a-time",
+        on_change: Callable[[list[str], list[str]], None] | None = None,
+    ) -> None:
+        self._steering: list[Queued] = []
+        self._follow_up: list[Queued] = []
+        self._steering_mode = steering_mode
+        self._follow_up_mode = follow_up_mode
+        self._on_change = on_change
+
+    def steer(self, message: Queued) -> None:
+        """Say something before the next model reply."""
+        self._steering.append(message)
+        self._tell()
+
+    def follow_up(self, message: Queued) -> None:
+        """Say something when the run would otherwise stop."""
+        self._follow_up.append(message)
+        self._tell()
+
+    def take_steering(self) -> list[Queued]:
+        """What to say now."""
+        return self._take(self._steering, self._steering_mode)
+
+    def take_follow_up(self) -> list[Queued]:
+        """What to say now that the run would stop."""
+        return self._take(self._follow_up, self._follow_up_mode)
+
+    def clear(self) -> list[Queued]:
+        """Empty both queues and return what was in them, oldest first."""
+        left = [*self._steering, *self._follow_up]
+        if left:
+            self._steering.clear()
+            self._follow_up.clear()
+            self._tell()
+        return left
+
+    def __bool__(self) -> bool:
+        return bool(self._steering or self._follow_up)
+
+    def _take(self, queue: list[Queued], mode: Delivery) -> list[Queued]:
+        if not queue:
+            return []
+        taken = queue[:] if mode == "all" else queue[:1]
+        del queue[: len(taken)]
+        self._tell()
+        return taken
+
+    def _tell(self) -> None:
+        if self._on_change is not None:
+            self._on_change([to_text(m) for m in self._steering], [to_text(m) for m in self._follow_up])

@@ -1,0 +1,90 @@
+"""What of a run's events goes into its session, and what happens when it cannot be written.
+
+An event is on disk before it is shown. When the disk refuses, the run goes on in memory, says so once, and each later
+event tries again to write all that is missing. Knows events and sessions, not what they mean to anyone.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from retinue.core.errors import SessionError
+from retinue.core.events import Event, MessageFinished, RunFinished, ToolFinished
+from retinue.core.messages import Message, ToolResultMessage, UserMessage
+
+TOOL_RESULT = "retinue.tool_result"
+"""Custom entry: a result that finished before an earlier call of the same reply; used when its message never came."""
+RUN_FINISHED = "retinue.run_finished"
+"""Custom entry: how a run ended."""
+
+
+class Record(Protocol):
+    """The part of a session that a journal needs."""
+
+    def append_message(self, message: Message, *, sync: bool = False) -> str: ...
+
+    def append_custom(self, custom_type: str, data: Any, *, sync: bool = False) -> str: ...
+
+
+class Journal:
+    """Writes the durable part of events."""
+
+    def __init__(self, record: Record, warn: Callable[[str], None]) -> None:
+        self._record = record
+        self._warn = warn
+        self._backlog: list[Callable[[], str]] = []
+        self._settled: set[str] = set()
+        self.last_message_id = ""
+        """Entry of the newest message, for edits that refer to it."""
+
+    def __call__(self, event: Event) -> None:
+        """Write the event if it is durable. Does not raise."""
+        kind = type(event)
+        if kind is MessageFinished:
+            self._message(event.message)  # type: ignore[union-attr]
+        elif kind is ToolFinished:
+            self._result(event)  # type: ignore[arg-type]
+        elif kind is RunFinished:
+            outcome = event.outcome  # type: ignore[union-attr]
+            data = {"status": outcome.status, "reason": outcome.reason, "error": outcome.error, "turns": outcome.turns}
+            self.write(lambda: self._record.append_custom(RUN_FINISHED, data, sync=True))
+
+    def write(self, append: Callable[[], str]) -> str:
+        """Append something, after all that is still missing; returns the entry id, empty when it could not be written."""
+        self._backlog.append(append)
+        return self.flush()
+
+    def flush(self) -> str:
+        """Write all that is missing; returns the last entry id, empty when something still is."""
+        entry_id = ""
+        while self._backlog:
+            try:
+                entry_id = self._backlog[0]()
+            except SessionError as error:
+                if len(self._backlog) == 1:
+                    self._warn(f"not saved: {error}")
+                return ""
+            del self._backlog[0]
+        return entry_id
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether everything is on disk."""
+        return not self._backlog
+
+    def _message(self, message: Message) -> None:
+        if type(message) is ToolResultMessage and message.tool_call_id in self._settled:
+            self._settled.discard(message.tool_call_id)
+            return
+        sync = type(message) is UserMessage
+        self.last_message_id = self.write(lambda: self._record.append_message(message, sync=sync))
+
+    def _result(self, event: ToolFinished) -> None:
+        result = event.result
+        if event.in_order:
+            self._settled.add(result.tool_call_id)
+            self.last_message_id = self.write(lambda: self._record.append_message(result))
+        else:
+            data = {"toolCallId": result.tool_call_id, "message": msgspec.to_builtins(result)}
+            self.write(lambda: self._record.append_custom(TOOL_RESULT, data))

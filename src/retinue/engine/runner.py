@@ -1,0 +1,286 @@
+"""One run from its prompt to its outcome: the loop, its retries and compactions, and a judgement.
+
+Ends in exactly one final state, whatever happens. Knows no surface, no settings and no other run.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from retinue.core.clock import Clock
+from retinue.core.errors import RetinueError, SessionError
+from retinue.core.events import (
+    EntryAppended,
+    Event,
+    MessageFinished,
+    RetryEnded,
+    RetryScheduled,
+    RunAttemptEnded,
+    RunFinished,
+    RunStarted,
+    Steered,
+    Warned,
+)
+from retinue.core.messages import AssistantMessage, Message, TextContent, UserContent, UserMessage
+from retinue.core.run import Outcome, Reason, Status
+from retinue.core.tool import ToolContext
+from retinue.core.transcript import repair_transcript
+from retinue.engine.bus import Bus
+from retinue.engine.calls import CallPorts, run_calls
+from retinue.engine.compact import Compactor
+from retinue.engine.inbox import Inbox
+from retinue.engine.journal import Journal
+from retinue.engine.limits import judge_turn
+from retinue.engine.loop import Conversation, Ending, LoopPorts, last_text, run_loop
+from retinue.engine.prompt import declare_change, render_prompt
+from retinue.engine.scope import Scope
+from retinue.engine.setup import RunSetup
+from retinue.models.retry import GiveUp, plan_retry
+from retinue.sessions.log import Session
+
+_COMPLETED = (Reason.DONE, Reason.LENGTH, Reason.TURN_LIMIT_WRAPPED)
+
+
+class LiveRun:
+    """A run that can be prompted, steered and aborted; between prompts it rests."""
+
+    def __init__(self, setup: RunSetup, session: Session, *, clock: Clock) -> None:
+        self.setup = setup
+        self.session = session
+        self.journal = Journal(session, lambda text: self.bus.publish(Warned(run_id=setup.run_id, text=text)))
+        self.bus = Bus(self.journal)
+        self.inbox = Inbox(
+            steering_mode=setup.steering_mode, follow_up_mode=setup.follow_up_mode, on_change=self._tell_queue
+        )
+        self._clock = clock
+        self._scope = Scope()
+        self._talk = Conversation()
+        self._compactor = Compactor(setup, session, self._publish, clock)
+        self._retries = 0
+        self._in_attempt = False
+        self._is_busy = False
+        self._load()
+
+    async def prompt(self, content: str | Sequence[UserContent]) -> Outcome:
+        """Say something and work until it is done. One prompt at a time; while busy, use `steer`."""
+        if self._is_busy:
+            raise RetinueError(f"run {self.setup.run_id!r} is working; steer it or wait for it")
+        self._is_busy = True
+        blocks = [TextContent(content)] if isinstance(content, str) else list(content)
+        try:
+            return await self._prompt(blocks)
+        finally:
+            self._is_busy = False
+
+    def steer(self, content: str) -> None:
+        """Say something before the next model reply."""
+        self.inbox.steer(UserMessage([TextContent(content)], self._clock.now_ms()))
+
+    def follow_up(self, content: str) -> None:
+        """Say something when the run would stop."""
+        self.inbox.follow_up(UserMessage([TextContent(content)], self._clock.now_ms()))
+
+    def abort(self, reason: Reason = Reason.USER) -> bool:
+        """Stop at once, whatever it is doing; False when it is at rest."""
+        return self._scope.cancel(reason)
+
+    async def compact(self, instructions: str = "") -> bool:
+        """Summarise the context now; False when there was nothing to gain or it failed."""
+        return await self._compactor.run(self._talk, "manual", instructions=instructions)
+
+    async def _prompt(self, blocks: list[UserContent]) -> Outcome:
+        limits = self.setup.limits
+        ending = Ending(Reason.CRASH)
+        try:
+            ended = await self._scope.run(self._work(blocks), wall_s=limits.wall_s, idle_s=limits.idle_s)
+            ending = ended if isinstance(ended, Ending) else Ending(ended)
+        except asyncio.CancelledError:
+            ending = Ending(Reason.PARENT, error="cancelled from outside")
+            raise
+        except Exception as error:
+            ending = Ending(Reason.CRASH, error=f"{type(error).__name__}: {error}")
+            raise
+        finally:
+            outcome = self._end(ending)
+        return outcome
+
+    async def _work(self, blocks: list[UserContent]) -> Ending:
+        """Attempt after attempt until one succeeds or no further one makes sense."""
+        run_id, talk = self.setup.run_id, self._talk
+        talk.begin()
+        self._retries, recovered = 0, False
+        await self._compactor.check(talk)
+        opening: list[Message] = self._opening(blocks)
+        ports = self._ports()
+        while True:
+            self._publish(RunStarted(run_id=run_id, attempt=self._retries + 1))
+            ending = await run_loop(talk, opening, ports)
+            opening = []
+            failure = ending.failure
+            if failure is None:
+                self._publish(RunAttemptEnded(run_id=run_id))
+                await self._compactor.check(talk)
+                return ending
+            if failure.kind == "overflow" and not recovered:
+                recovered = True
+                self._publish(RunAttemptEnded(run_id=run_id))
+                self._omit_last()
+                if await self._compactor.run(talk, "overflow", will_retry=True):
+                    continue
+                return ending
+            plan = plan_retry(failure, self._retries + 1, self.setup.retry, self.setup.random)
+            if isinstance(plan, GiveUp):
+                self._publish(RunAttemptEnded(run_id=run_id))
+                if self._retries:
+                    self._publish(
+                        RetryEnded(run_id=run_id, success=False, attempt=self._retries, error=failure.message)
+                    )
+                return replace(ending, error="; ".join(filter(None, (ending.error, plan.reason))))
+            await self._pause(ending, plan.delay_s)
+
+    async def _pause(self, ending: Ending, delay_s: float) -> None:
+        """Wait before the next attempt, and take the failed one out of the context."""
+        run_id = self.setup.run_id
+        self._retries += 1
+        self._publish(RunAttemptEnded(run_id=run_id, will_retry=True))
+        self._publish(
+            RetryScheduled(
+                run_id=run_id,
+                attempt=self._retries,
+                max_attempts=self.setup.retry.max_retries,
+                delay_ms=round(delay_s * 1000),
+                error=ending.error,
+            )
+        )
+        await self._clock.sleep(delay_s)
+        self._omit_last()
+
+    def _omit_last(self) -> None:
+        """Leave the failed reply out of the context; the session keeps it."""
+        talk, target = self._talk, self.journal.last_message_id
+        if talk.messages and isinstance(talk.messages[-1], AssistantMessage):
+            talk.messages.pop()
+            talk.memo.clear()  # it may be keyed by identity, and the popped message's may be used again
+            talk.turns -= 1
+        if target:
+            edit_id = self.journal.write(lambda: self.session.append_context_edit(target, None))
+            if edit_id:
+                self._publish(EntryAppended(run_id=self.setup.run_id, entry=self.session.read_entry(edit_id)))
+
+    def _opening(self, blocks: list[UserContent]) -> list[Message]:
+        """What is said first: the prompt when it is new or has changed, then the user's words."""
+        setup, context, now_ms = self.setup, self.session.context(), self._clock.now_ms()
+        info = setup.model.info
+        if context.model != (info.provider, info.id):
+            self.journal.write(lambda: self.session.append_model_change(info.provider, info.id))
+        if context.thinking != setup.thinking:
+            self.journal.write(lambda: self.session.append_thinking_level(setup.thinking))
+        known = [str(tool.get("name")) for tool in context.tools]
+        change = declare_change(context.sections, setup.sections, known, list(setup.tools.values()), now_ms)
+        user = UserMessage(blocks, now_ms)
+        return [user] if change is None else [change, user]
+
+    def _ports(self) -> LoopPorts:
+        setup = self.setup
+        calls = CallPorts(
+            run_id=setup.run_id,
+            tools=setup.tools,
+            context=ToolContext(
+                cwd=setup.cwd, run_id=setup.run_id, environment=self._environment(), spill_dir=setup.spill_dir
+            ),
+            publish=self._publish,
+            clock=self._clock,
+            hooks=setup.hooks,
+            tool_s=setup.limits.tool_s,
+            watched=lambda: self.bus.is_watched,
+        )
+        return LoopPorts(
+            run_id=setup.run_id,
+            model=setup.model,
+            system=render_prompt(setup.sections),
+            tool_specs=[tool.spec for tool in setup.tools.values()],
+            thinking=setup.thinking,
+            session_id=self.session.id,
+            publish=self._publish,
+            watched=lambda: self.bus.is_watched,
+            run_calls=lambda asked, faults: run_calls(asked, faults, calls),
+            inlet=self.inbox,
+            judge=lambda talk: judge_turn(setup.limits, talk.turns, talk.usage, wrapping_up=talk.wrapping_up),
+            prepare=self._compactor.check,
+            clock=self._clock,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        """What processes may know about the session, as pi tells them."""
+        info = self.setup.model.info
+        known = {
+            "PI_SESSION_ID": self.session.id,
+            "PI_PROVIDER": info.provider,
+            "PI_MODEL": info.id,
+            "PI_REASONING_LEVEL": self.setup.thinking,
+        }
+        if self.session.path is not None:
+            known["PI_SESSION_FILE"] = str(self.session.path)
+        return {**known, **self.setup.environment}
+
+    def _end(self, ending: Ending) -> Outcome:
+        """Close what is open and publish the one final state."""
+        run_id = self.setup.run_id
+        if ending.reply is None:
+            if self._in_attempt:
+                self._publish(RunAttemptEnded(run_id=run_id))
+            elif self._retries:
+                self._publish(RetryEnded(run_id=run_id, success=False, attempt=self._retries, error="cancelled"))
+            self._load()
+        outcome = self._judge(ending)
+        self._publish(RunFinished(run_id=run_id, outcome=outcome))
+        return outcome
+
+    def _judge(self, ending: Ending) -> Outcome:
+        talk = self._talk
+        reason = ending.reason
+        if reason in _COMPLETED:
+            status = Status.COMPLETED
+        elif reason in (Reason.ERROR, Reason.CRASH):
+            status = Status.FAILED
+        elif reason is Reason.PARENT:
+            status = Status.INTERRUPTED
+        else:
+            status = Status.STOPPED
+        text = ending.reply.text if ending.reply is not None and ending.reply.text.strip() else last_text(talk.messages)
+        return Outcome(
+            status=status,
+            reason=reason,
+            text=text,
+            error=ending.error,
+            usage=talk.usage,
+            turns=talk.turns,
+            tool_calls=talk.tool_calls,
+            session_file=str(self.session.path or ""),
+        )
+
+    def _load(self) -> None:
+        """Read the conversation back from the session: after an abort only that is sure."""
+        try:
+            messages = self.session.context().messages
+        except SessionError as error:
+            self._publish(Warned(run_id=self.setup.run_id, text=str(error)))
+            return
+        self._talk.load(list(repair_transcript(messages)))
+
+    def _publish(self, event: Event) -> None:
+        self._scope.touch()
+        kind = type(event)
+        if kind is RunStarted:
+            self._in_attempt = True
+        elif kind is RunAttemptEnded:
+            self._in_attempt = False
+        self.bus.publish(event)
+        if self._retries and kind is MessageFinished:
+            message = event.message  # type: ignore[union-attr]
+            if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
+                attempt, self._retries = self._retries, 0
+                self.bus.publish(RetryEnded(run_id=self.setup.run_id, success=True, attempt=attempt))
+
+    def _tell_queue(self, steering: list[str], follow_up: list[str]) -> None:
+        self.bus.publish(Steered(run_id=self.setup.run_id, steering=steering, follow_up=follow_up))

@@ -1,0 +1,100 @@
+"""The cancel scope of one run: who stopped it and why, and no waiting for what refuses to stop.
+
+Knows nothing of models, tools or sessions.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+from retinue.core.run import Reason
+
+T = TypeVar("T")
+
+STRAGGLER_S = 0.4
+"""How long cancelled work may take to clean up before the run goes on without it: abort is promised in 500 ms."""
+
+
+class Scope:
+    """Cancels the task that entered it, once, with a reason; watches wall and idle time with one timer each."""
+
+    def __init__(self) -> None:
+        self.reason: Reason | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self._last_activity_s = 0.0
+
+    def cancel(self, reason: Reason) -> bool:
+        """Stop what runs in the scope; False when nothing does or a reason was already given."""
+        if self._task is None or self.reason is not None:
+            return False
+        self.reason = reason
+        self._task.cancel()
+        return True
+
+    def touch(self) -> None:
+        """Something happened: the idle time starts again."""
+        task = self._task
+        if task is not None:
+            self._last_activity_s = task.get_loop().time()
+
+    async def run(self, work: Awaitable[T], *, wall_s: float | None = None, idle_s: float | None = None) -> T | Reason:
+        """Await the work; a `cancel` of this scope ends it and gives the reason instead of a result.
+
+        A cancel from outside passes through as always.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        loop = task.get_loop()
+        self._task, self.reason, self._last_activity_s = task, None, loop.time()
+        if wall_s is not None:
+            self._timers.append(loop.call_later(wall_s, self.cancel, Reason.WALL_TIMEOUT))
+        if idle_s is not None:
+            self._arm_idle(loop, idle_s)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self.reason is None:
+                raise
+            task.uncancel()
+            return self.reason
+        finally:
+            self._task = None
+            for timer in self._timers:
+                timer.cancel()
+            self._timers.clear()
+
+    def _arm_idle(self, loop: asyncio.AbstractEventLoop, idle_s: float) -> None:
+        # One timer that looks at the last activity, instead of one that every token would have to re-arm.
+        def look() -> None:
+            rest_s = self._last_activity_s + idle_s - loop.time()
+            if rest_s <= 0:
+                self.cancel(Reason.IDLE_TIMEOUT)
+            else:
+                self._timers.append(loop.call_later(rest_s, look))
+                del self._timers[:-2]
+
+        self._timers.append(loop.call_later(idle_s, look))
+
+
+async def run_together(
+    works: Sequence[Coroutine[Any, Any, T]], on_straggler: Callable[[int], None] | None = None
+) -> list[T]:
+    """Run coroutines side by side and return their results in order. They must not raise.
+
+    On cancel all are cancelled, and those that do not end in time are left behind: a tool that swallows its
+    cancellation must not hold up an abort. A TaskGroup would wait for it for ever.
+    """
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(work) for work in works]
+    try:
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        _, stuck = await asyncio.wait(tasks, timeout=STRAGGLER_S)
+        for index, task in enumerate(tasks):
+            if task in stuck and on_straggler is not None:
+                on_straggler(index)
+        raise
+    return [task.result() for task in tasks]

@@ -1,0 +1,162 @@
+"""The JSON face: a run's events as pi's event stream, one ASCII JSON object a line.
+
+Knows events and pi's names for them; nothing of how runs work.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec import UNSET
+
+from retinue.core import events as ev
+from retinue.core.jsonline import encode_json
+from retinue.core.messages import AssistantMessage, Message
+from retinue.core.run import Reason
+
+
+class JsonFace:
+    """Turns events into records. One face follows one run."""
+
+    def __init__(self, write: Callable[[bytes], None]) -> None:
+        self._write = write
+        self._is_open = False
+        self._messages: list[Message] = []
+
+    def open(self, header: dict[str, Any]) -> None:
+        """The session header, the first record."""
+        self._print(header)
+
+    def __call__(self, event: ev.Event) -> None:
+        """Print the records of one event."""
+        render = _RENDERERS.get(type(event))
+        if render is not None:
+            render(self, event)
+
+    def _print(self, record: dict[str, Any]) -> None:
+        self._write(encode_json(record) + b"\n")
+
+    def _run_started(self, event: ev.RunStarted) -> None:
+        self._messages = []
+        self._print({"type": "agent_start"})
+
+    def _attempt_ended(self, event: ev.RunAttemptEnded) -> None:
+        self._print({"type": "agent_end", "messages": self._messages, "willRetry": event.will_retry})
+        self._messages = []
+
+    def _run_finished(self, event: ev.RunFinished) -> None:
+        self._print({"type": "agent_settled", "aborted": event.outcome.reason is Reason.USER})
+
+    def _turn_started(self, event: ev.TurnStarted) -> None:
+        self._print({"type": "turn_start"})
+
+    def _turn_finished(self, event: ev.TurnFinished) -> None:
+        self._print({"type": "turn_end", "message": event.message, "toolResults": event.tool_results})
+
+    def _message_started(self, event: ev.MessageStarted) -> None:
+        self._is_open = True
+        self._print({"type": "message_start", "message": event.message})
+
+    def _message_delta(self, event: ev.MessageDelta) -> None:
+        self._print({"type": "message_update", "usage": event.usage, "assistantMessageEvent": event.delta})
+
+    def _message_finished(self, event: ev.MessageFinished) -> None:
+        if not (self._is_open and isinstance(event.message, AssistantMessage)):
+            self._print({"type": "message_start", "message": event.message})
+        self._is_open = False
+        self._messages.append(event.message)
+        self._print({"type": "message_end", "message": event.message})
+
+    def _tool_started(self, event: ev.ToolStarted) -> None:
+        self._print(
+            {
+                "type": "tool_execution_start",
+                "toolCallId": event.call_id,
+                "toolName": event.name,
+                "args": event.arguments,
+            }
+        )
+
+    def _tool_progress(self, event: ev.ToolProgress) -> None:
+        self._print(
+            {
+                "type": "tool_execution_update",
+                "toolCallId": event.call_id,
+                "toolName": event.name,
+                "args": event.arguments,
+                "partialResult": _result(event.content, event.details),
+            }
+        )
+
+    def _tool_finished(self, event: ev.ToolFinished) -> None:
+        result = event.result
+        record = {
+            "type": "tool_execution_end",
+            "toolCallId": result.tool_call_id,
+            "toolName": result.tool_name,
+            "result": _result(result.content, result.details),
+            "isError": result.is_error,
+        }
+        if event.duration_ms is not None:
+            record["durationMs"] = event.duration_ms
+        self._print(record)
+
+    def _retry_scheduled(self, event: ev.RetryScheduled) -> None:
+        self._print(
+            {
+                "type": "auto_retry_start",
+                "attempt": event.attempt,
+                "maxAttempts": event.max_attempts,
+                "delayMs": event.delay_ms,
+                "errorMessage": event.error,
+            }
+        )
+
+    def _retry_ended(self, event: ev.RetryEnded) -> None:
+        record: dict[str, Any] = {"type": "auto_retry_end", "success": event.success, "attempt": event.attempt}
+        if not event.success:
+            record["finalError"] = event.error
+        self._print(record)
+
+    def _steered(self, event: ev.Steered) -> None:
+        self._print({"type": "queue_update", "steering": event.steering, "followUp": event.follow_up})
+
+    def _compaction_started(self, event: ev.CompactionStarted) -> None:
+        self._print({"type": "compaction_start", "reason": event.reason})
+
+    def _compacted(self, event: ev.Compacted) -> None:
+        record: dict[str, Any] = {"type": "compaction_end", "reason": event.reason}
+        if event.result is not None:
+            record["result"] = event.result
+        record["aborted"] = event.aborted
+        record["willRetry"] = event.will_retry
+        if event.error:
+            record["errorMessage"] = event.error
+        self._print(record)
+
+    def _entry_appended(self, event: ev.EntryAppended) -> None:
+        self._print({"type": "entry_appended", "entry": event.entry})
+
+
+def _result(content: list[Any], details: Any) -> dict[str, Any]:
+    return {"content": content} if details is UNSET else {"content": content, "details": details}
+
+
+_RENDERERS: dict[type, Callable[[JsonFace, Any], None]] = {
+    ev.RunStarted: JsonFace._run_started,
+    ev.RunAttemptEnded: JsonFace._attempt_ended,
+    ev.RunFinished: JsonFace._run_finished,
+    ev.TurnStarted: JsonFace._turn_started,
+    ev.TurnFinished: JsonFace._turn_finished,
+    ev.MessageStarted: JsonFace._message_started,
+    ev.MessageDelta: JsonFace._message_delta,
+    ev.MessageFinished: JsonFace._message_finished,
+    ev.ToolStarted: JsonFace._tool_started,
+    ev.ToolProgress: JsonFace._tool_progress,
+    ev.ToolFinished: JsonFace._tool_finished,
+    ev.RetryScheduled: JsonFace._retry_scheduled,
+    ev.RetryEnded: JsonFace._retry_ended,
+    ev.Steered: JsonFace._steered,
+    ev.CompactionStarted: JsonFace._compaction_started,
+    ev.Compacted: JsonFace._compacted,
+    ev.EntryAppended: JsonFace._entry_appended,
+}

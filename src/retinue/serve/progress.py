@@ -1,0 +1,108 @@
+"""What a person sees on a plain terminal while a run works: one line per tool call and a status line that moves.
+
+Writes to standard error only. Untrusted text is escaped before it reaches the terminal. Knows events and nothing else.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from retinue.core import events as ev
+from retinue.core.messages import AssistantMessage, Usage
+from retinue.core.terminal import escape_line
+
+_SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+_SHOWN_ARGUMENTS = ("path", "command", "pattern", "query", "url", "prompt", "description")
+
+
+class Progress:
+    """Follows one run."""
+
+    def __init__(self, write: Callable[[str], None], *, columns: int, model: str, color: bool = True) -> None:
+        self._write = write
+        self._columns = max(20, columns)
+        self._model = model
+        self._color = color
+        self._begun_s = time.monotonic()
+        self._painted_s = 0.0
+        self._turn = 0
+        self._usage = Usage()
+        self._doing = "starting"
+        self._frame = 0
+        self._has_status = False
+
+    def __call__(self, event: ev.Event) -> None:
+        """Show one event."""
+        match event:
+            case ev.TurnStarted():
+                self._turn = event.turn
+                self._doing = "thinking"
+            case ev.MessageDelta():
+                self._doing = "writing" if event.delta.type.startswith("text") else "thinking"
+            case ev.MessageFinished(message=AssistantMessage() as message):
+                self._usage += message.usage
+            case ev.ToolStarted():
+                self._line(f"  {self._paint(event.name, 36)} {_describe(event.arguments)}")
+                self._doing = event.name
+            case ev.ToolFinished() if event.result.is_error:
+                first = next((block.text for block in event.result.content if hasattr(block, "text")), "")
+                self._line(f"  {self._paint('!', 31)} {event.result.tool_name}: {escape_line(first, 200)}")
+            case ev.RetryScheduled():
+                pause = f"attempt {event.attempt} of {event.max_attempts} in {event.delay_ms / 1000:.1f} s"
+                self._line(f"  {self._paint('!', 33)} {escape_line(event.error, 300)}; {pause}")
+                self._doing = "waiting"
+            case ev.CompactionStarted():
+                self._doing = "summarising the context"
+            case ev.Compacted() if event.error:
+                self._line(f"  {self._paint('!', 33)} could not summarise: {escape_line(event.error, 300)}")
+            case ev.RunFinished():
+                self.close()
+                return
+        self._status()
+
+    def tick(self) -> None:
+        """Move the status line although nothing happened."""
+        self._frame += 1
+        self._status(force=True)
+
+    def close(self) -> None:
+        """Take the status line away and leave a summary."""
+        self._clear()
+        self._write(f"{self._paint(self._summary(), 2)}\n")
+
+    def _summary(self) -> str:
+        parts = [self._model, f"{self._turn} turn{'s' if self._turn != 1 else ''}"]
+        tokens = self._usage.total_tokens
+        parts.append(f"{tokens / 1000:.1f}k tokens" if tokens >= 1000 else f"{tokens} tokens")
+        if self._usage.cost.total:
+            parts.append(f"${self._usage.cost.total:.4f}")
+        parts.append(f"{time.monotonic() - self._begun_s:.1f} s")
+        return " · ".join(parts)
+
+    def _status(self, *, force: bool = False) -> None:
+        now_s = time.monotonic()
+        if not force and now_s - self._painted_s < 0.1:
+            return
+        self._painted_s = now_s
+        text = f"{_SPINNER[self._frame % len(_SPINNER)]} {self._doing} · {self._summary()}"
+        self._write(f"\r\x1b[K{self._paint(text[: self._columns - 1], 2)}")
+        self._has_status = True
+
+    def _line(self, text: str) -> None:
+        self._clear()
+        self._write(f"{text}\n")
+
+    def _clear(self) -> None:
+        if self._has_status:
+            self._write("\r\x1b[K")
+            self._has_status = False
+
+    def _paint(self, text: str, code: int) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._color else text
+
+
+def _describe(arguments: dict[str, Any]) -> str:
+    for name in _SHOWN_ARGUMENTS:
+        if name in arguments:
+            return escape_line(str(arguments[name]), 100)
+    return escape_line(", ".join(f"{name}={value}" for name, value in arguments.items()), 100)

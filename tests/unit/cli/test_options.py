@@ -1,0 +1,55 @@
+import pytest
+
+from retinue.cli.options import parse_arguments
+from retinue.core.errors import UsageError
+
+
+def fields(*arguments):
+    plain = vars(parse_arguments([]))
+    return {name: value for name, value in vars(parse_arguments(arguments)).items() if value != plain[name]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["-p", "hi"], {"print": True, "prompts": ["hi"]}),
+        (["hi", "-p", "there"], {"print": True, "prompts": ["hi", "there"]}),
+        (["--mode=json", "@a.md", "go"], {"mode": "json", "files": ["a.md"], "prompts": ["go"]}),
+        (["-p", "--", "-x", "@y"], {"print": True, "prompts": ["-x", "@y"]}),
+        (["-C", "x", "models", "--json"], {"command": "models", "directory": "x", "json": True}),
+        (["sessions", "--all", "-na"], {"command": "sessions", "all": True, "no_approve": True}),
+        (["-p", "models"], {"print": True, "prompts": ["models"]}),
+        (["--append-system-prompt", "a", "--append-system-prompt", "b"], {"append_system_prompt": ["a", "b"]}),
+        (["--tools", "", "x"], {"tools": "", "prompts": ["x"]}),
+        (["-nt", "-nc", "-xt", "bash"], {"no_tools": True, "no_context_files": True, "exclude_tools": "bash"}),
+    ],
+)
+def test_arguments_are_understood(arguments, expected):
+    assert fields(*arguments) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--modell", "x"], "unknown option '--modell'; did you mean --model?"),
+        (["--wat"], "unknown option '--wat'; see retinue --help"),
+        (["--model"], "--model needs a value"),
+        (["--model", "-p"], "--model needs a value"),
+        (["--model", " "], "--model needs a value that is not blank"),
+        (["--model", "a", "--model", "b"], "--model is given twice (--model); once is enough"),
+        (["--print=yes"], "--print takes no value, got 'yes'"),
+        (["--mode", "jason"], "--mode must be one of text, json, not 'jason'; did you mean json?"),
+        (
+            ["--thinking", "extreme"],
+            "--thinking must be one of off, minimal, low, medium, high, xhigh, max, not 'extreme'",
+        ),
+        (["-a", "-na"], "--approve and --no-approve contradict each other; give one of them"),
+        (["-c", "--session", "x"], "--continue and --session contradict each other; give one of them"),
+        (["models", "x"], "retinue models takes no argument 'x'; see retinue --help"),
+        (["--json"], "--json belongs to a command: retinue models --json"),
+    ],
+)
+def test_mistakes_get_one_sentence(arguments, message):
+    with pytest.raises(UsageError) as caught:
+        parse_arguments(arguments)
+    assert str(caught.value) == message
