@@ -7,7 +7,6 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from json.encoder import encode_basestring_ascii as _quote_ascii
 from time import gmtime, strftime
 from typing import Any, Final
 
@@ -21,7 +20,6 @@ MAX_RECORD_BYTES: Final = 16 * 1024 * 1024
 """Longest line we write; longer payloads are cut in place, and say so."""
 
 _MAX_DEPTH: Final = 128
-_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _BAD_JSON: Final = (msgspec.MsgspecError, ValueError, RecursionError, TypeError)
 
@@ -67,23 +65,33 @@ class Entry(Struct, rename="camel"):
 
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
+_ascii_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _head_decoder = msgspec.json.Decoder(Head)
 _entry_decoder = msgspec.json.Decoder(Entry)
 _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+
+
+class _Names(dict[str, bytes]):
+    """Member names as they stand in JSON, with their colon; there are few, and each line needs some."""
+
+    def __missing__(self, name: str) -> bytes:
+        self[name] = encoded = _encoder.encode(name) + b":"
+        return encoded
+
+
+_names = _Names()
 
 
 def encode_json(value: Any) -> bytes:
     """JSON in ASCII, on one line, for any value: what JSON cannot say is replaced, never refused."""
     try:
         data = _encoder.encode(value)
+        if data.isascii():
+            return data
+        return _ascii_encoder.encode(msgspec.to_builtins(value, enc_hook=str)).encode()
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError, ValueError):
-        # Lone surrogates, integers beyond 64 bits, endless nesting, odd dictionary keys.
-        return json.dumps(to_plain(value), separators=(",", ":"), allow_nan=False).encode()
-    return data if data.isascii() else _NOT_ASCII.sub(_escape, data.decode()).encode()
-
-
-def _escape(run: re.Match[str]) -> str:
-    return _quote_ascii(run[0])[1:-1]
+        # Lone surrogates, integers beyond 64 bits, endless nesting, NaN, odd dictionary keys.
+        return _ascii_encoder.encode(to_plain(value)).encode()
 
 
 def to_plain(value: Any, *, longest: int | None = None, depth: int = 0) -> Any:
@@ -127,7 +135,7 @@ def _clean_text(text: str, longest: int | None) -> str:
 
 def encode_fields(fields: Mapping[str, Any]) -> bytes:
     """The members of an entry, from the first quote to the last value, no longer than a record may be."""
-    data = b",".join(_quote_ascii(name).encode() + b":" + encode_json(value) for name, value in fields.items())
+    data = b",".join([_names[name] + encode_json(value) for name, value in fields.items()])
     longest = MAX_RECORD_BYTES // 16
     while len(data) > MAX_RECORD_BYTES and longest >= 16:
         data = encode_json({name: to_plain(value, longest=longest) for name, value in fields.items()})[1:-1]

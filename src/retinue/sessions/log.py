@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError, SessionNotFound, SessionUnsaved, UsageError, quote
@@ -21,7 +22,8 @@ from retinue.sessions.tree import SessionTree, find_main
 from retinue.sessions.view import Context, build_context, read_model, replay_system, to_messages
 
 NewId = Callable[[], str]
-_ENTRY_ID_LENGTH: Final = 8
+_ID_STRIDE: Final = 0x9E3779B1
+"""Odd, so that adding it again and again passes every 32-bit number."""
 _stamp = Stamp()
 
 
@@ -38,7 +40,7 @@ class Session:
         self._owns_tree = False
         self._store = store
         self._clock = clock
-        self._new_id = new_id
+        self._id_walk = crc32(new_id().encode())
         self._index = Index()
         self._leaf = -1
         self._is_header_saved = False
@@ -325,11 +327,12 @@ class Session:
         return entry_id
 
     def _make_entry_id(self) -> str:
-        for _ in range(100):
-            entry_id = self._new_id()[-_ENTRY_ID_LENGTH:]
+        # Ids need to be unique in one file only: a walk that visits every 32-bit number once, from a random start.
+        while True:
+            self._id_walk = (self._id_walk + _ID_STRIDE) & 0xFFFFFFFF
+            entry_id = f"{self._id_walk:08x}"
             if entry_id not in self._index.by_id:
                 return entry_id
-        return self._new_id()
 
     def _load(self, place: int) -> Entry:
         index = self._index

@@ -23,11 +23,11 @@ from retinue.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
+from retinue.core.transcript import interrupt_call
 from retinue.sessions.entry import Entry, decode_message, encode_json
 
 TOOL_RESULT: Final = "retinue.tool_result"
 """Type of our custom entry for a result that arrived before its turn to become a message."""
-INTERRUPTED: Final = "interrupted, effect unknown"
 
 _Editable = (UserMessage, AssistantMessage, ToolResultMessage, CustomMessage)
 
@@ -265,11 +265,6 @@ def _answer_open_calls(
             ]
     context.messages = messages + [result for _, result in waiting]
     context.entry_ids = entry_ids + [source for source, _ in waiting]
-
-
-def interrupt_call(call_id: str, name: str, timestamp: int) -> ToolResultMessage:
-    """The result of a call that nobody saw finish."""
-    return ToolResultMessage(call_id, name, [TextContent(INTERRUPTED)], True, timestamp)
 
 
 def _to_text(content: str | list[TextContent]) -> str:
