@@ -7,14 +7,17 @@ Usage: RETINUE_PI=/path/to/pi python scripts/record_pi.py [SCENARIO...]
 import json
 import sys
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "interop"))
 
+from handmade import HANDMADE, put_handmade  # noqa: E402
 from pi_scenarios import SESSIONS, STREAMS, Scenario  # noqa: E402
 from pi_streams import normalise, to_conversation, to_sample  # noqa: E402
-from programs import Program, find_pi, go_on, play  # noqa: E402
+from programs import Program, build_home, find_pi, go_on, play  # noqa: E402
 
 DATA = ROOT / "tests" / "data" / "pi"
 
@@ -39,6 +42,14 @@ def record(pi: Program, scenario: Scenario, home: Path) -> None:
         write_lines(DATA / f"{scenario.name}.next.jsonl", to_conversation(chat.requests[-1], cwd))
 
 
+def record_reading(pi: Program, name: str, home: Path) -> None:
+    """Keep what pi sends when it goes on with a session made by hand."""
+    cwd = build_home(home, STREAMS[0])
+    put_handmade(name, cwd)
+    chat = go_on(pi, STREAMS[0], home)
+    write_lines(DATA / f"{name}.next.jsonl", to_conversation(chat.requests[-1], str(cwd)))
+
+
 def main() -> int:
     """Record all scenarios, or the named ones."""
     pi = find_pi()
@@ -47,12 +58,14 @@ def main() -> int:
         return 2
     DATA.mkdir(parents=True, exist_ok=True)
     wanted = set(sys.argv[1:])
-    for scenario in {one.name: one for one in (*STREAMS, *SESSIONS)}.values():
-        if wanted and scenario.name not in wanted:
+    jobs: dict[str, Callable[[Path], None]] = {one.name: partial(record, pi, one) for one in (*STREAMS, *SESSIONS)}
+    jobs |= {name: partial(record_reading, pi, name) for name in HANDMADE}
+    for name, job in jobs.items():
+        if wanted and name not in wanted:
             continue
         with tempfile.TemporaryDirectory() as home:
-            record(pi, scenario, Path(home).resolve())
-        print(f"recorded {scenario.name}")
+            job(Path(home).resolve())
+        print(f"recorded {name}")
     return 0
 
 

@@ -4,6 +4,7 @@ Everything that a comparison leaves out is in this file.
 """
 
 import json
+import re
 from typing import Any
 
 # Differs from run to run, or from machine to machine.
@@ -77,6 +78,9 @@ def to_conversation(request: dict[str, Any], cwd: str) -> list[dict[str, Any]]:
 def _to_said(message: dict[str, Any]) -> dict[str, Any]:
     content = message.get("content") or ""
     text = content if isinstance(content, str) else "".join(part.get("text", "<image>") for part in content)
+    if (told := re.search(r"<summary>\s*(.*?)\s*</summary>", text, re.DOTALL)) is not None:
+        # The sentence around a summary is each program's own.
+        text = f"<summary>{told[1]}</summary>"
     said: dict[str, Any] = {"role": message["role"], "text": text}
     if thought := message.get("reasoning_content"):
         said["thinking"] = thought

@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pi_scenarios import NEXT_PROMPT, SESSIONS, Scenario
+from handmade import HANDMADE, put_handmade
+from pi_scenarios import NEXT_PROMPT, SESSIONS, STREAMS, Scenario
 from pi_streams import to_conversation
 from programs import Program, build_home, go_on, play
 from recordings import load_next, put_session
 
 scenarios = pytest.mark.parametrize("scenario", SESSIONS, ids=lambda one: one.name)
+handmade = pytest.mark.parametrize("name", HANDMADE)
 
 
 def without_results(conversation: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -74,8 +76,25 @@ def test_retinue_continues_pi_session(scenario: Scenario, pi: Program, retinue: 
     assert load_added(played.session, before) == [("user", NEXT_PROMPT), ("assistant", "More.")]
 
 
+@handmade
+def test_retinue_reads_handmade_session(name: str, retinue: Program, tmp_path: Path) -> None:
+    cwd = build_home(tmp_path, STREAMS[0])
+    put_handmade(name, cwd)
+    said = to_conversation(go_on(retinue, STREAMS[0], tmp_path).requests[-1], str(cwd))
+    assert without_results(said) == without_results(load_next(name))
+
+
 @pytest.mark.interop
-def test_three_programs_share_session(pi: Program, retinue: Program, tmp_path: Path) -> None:
+@handmade
+def test_pi_reads_handmade_session(name: str, pi: Program, tmp_path: Path) -> None:
+    cwd = build_home(tmp_path, STREAMS[0])
+    put_handmade(name, cwd)
+    said = to_conversation(go_on(pi, STREAMS[0], tmp_path).requests[-1], str(cwd))
+    assert said == load_next(name)
+
+
+@pytest.mark.interop
+def test_both_programs_take_turns(pi: Program, retinue: Program, tmp_path: Path) -> None:
     scenario = next(one for one in SESSIONS if one.name == "mixed")
     played = play(retinue, scenario, tmp_path)
     for program in (pi, retinue, pi, retinue):
