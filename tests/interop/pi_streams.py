@@ -78,10 +78,7 @@ def to_conversation(request: dict[str, Any], cwd: str) -> list[dict[str, Any]]:
 def _to_said(message: dict[str, Any]) -> dict[str, Any]:
     content = message.get("content") or ""
     text = content if isinstance(content, str) else "".join(part.get("text", "<image>") for part in content)
-    if (told := re.search(r"<summary>\s*(.*?)\s*</summary>", text, re.DOTALL)) is not None:
-        # The sentence around a summary is each program's own.
-        text = f"<summary>{told[1]}</summary>"
-    said: dict[str, Any] = {"role": message["role"], "text": text}
+    said: dict[str, Any] = {"role": message["role"], "text": _without_frame(text)}
     if thought := message.get("reasoning_content"):
         said["thinking"] = thought
     if calls := message.get("tool_calls"):
@@ -91,6 +88,15 @@ def _to_said(message: dict[str, Any]) -> dict[str, Any]:
     if "tool_call_id" in message:
         said["answers"] = message["tool_call_id"]
     return said
+
+
+def _without_frame(text: str) -> str:
+    """The sentence around a summary, or around a command that the user ran, is each program's own."""
+    if (told := re.search(r"<summary>\s*(.*?)\s*</summary>", text, re.DOTALL)) is not None:
+        return f"<summary>{told[1]}</summary>"
+    if (ran := re.search(r"`([^`\n]+)`\n```\n(.*?)\n```", text, re.DOTALL)) is not None:
+        return f"<command>{ran[1]}</command><output>{ran[2]}</output>"
+    return text
 
 
 def to_sample(line: dict[str, Any], cwd: str, ids: dict[str, str]) -> dict[str, Any]:
