@@ -1,0 +1,76 @@
+"""CPU per model turn and work span, 100 conversations at once, against the bare client."""
+
+import statistics
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from bench.figure import Figure
+from bench.mock import Mock, compute_ideal_s, script_tool_turns, serve, write_sample
+from bench.opening import capture_opening
+from bench.workplace import ROOT, Workplace, open_workplace
+
+CONVERSATIONS, ROUNDS = 100, 3
+BARE = str(ROOT / "bench" / "bare.py")
+Costs = dict[str, list[dict[str, Any]]]
+
+
+def measure() -> Iterator[Figure]:
+    """Interleaved rounds of all variants; medians of each."""
+    with open_workplace() as place:
+        script = script_tool_turns(write_sample(place.project))
+        ideal_s = compute_ideal_s(script)
+        opening = capture_opening(place)
+        with serve(place.folder, script) as mock:
+            place.use(mock)
+            costs = play_rounds(place, mock, opening)
+    for ours, bare, bar in (("plain", "stream", 2.0), ("stream", "stream", None), ("plain", "plain", None)):
+        yield compare_cpu(costs, ours, bare, bar)
+    yield compare_cpu(costs, "plain", "orjson", None)
+    yield from compare_spans(costs, ideal_s)
+
+
+def play_rounds(place: Workplace, mock: Mock, opening: Path) -> Costs:
+    """What each variant costs, round by round."""
+    size = ["--conversations", str(CONVERSATIONS), "--warm", "2"]
+    bare = [sys.executable, BARE, "--url", mock.chat_url, "--opening", str(opening), *size]
+    ours = [sys.executable, "-m", "bench.ours", *size]
+    variants = {
+        "bare stream": [*bare, "--stream"],
+        "bare plain": bare,
+        "bare orjson": [*bare, "--stream", "--codec", "orjson"],
+        "ours plain": ours,
+        "ours stream": [*ours, "--stream"],
+    }
+    costs: Costs = {name: [] for name in variants}
+    for _ in range(ROUNDS):
+        for name, command in variants.items():
+            cost = place.measure(*command)
+            if cost["turns"] != CONVERSATIONS * 6:
+                raise RuntimeError(f"{name} played {cost['turns']} turns instead of {CONVERSATIONS * 6}")
+            costs[name].append(cost)
+    return costs
+
+
+def per_turn_ms(costs: Costs, name: str) -> float:
+    """Median CPU of one model turn."""
+    return statistics.median(cost["cpu_s"] / cost["turns"] * 1000 for cost in costs[name])
+
+
+def compare_cpu(costs: Costs, ours: str, bare: str, bar: float | None) -> Figure:
+    """Our CPU per turn as a multiple of the bare client's."""
+    mine, theirs = per_turn_ms(costs, f"ours {ours}"), per_turn_ms(costs, f"bare {bare}")
+    words = {"plain": "whole replies", "stream": "streams", "orjson": "streams, orjson"}
+    label = {"plain": "unwatched", "stream": "watched"}[ours]
+    note = f"{mine:.2f} ms, sessions written; bare client ({words[bare]}): {theirs:.2f} ms"
+    return Figure(f"CPU per model turn, {label} / bare {bare}", mine / theirs, "×", bar, note)
+
+
+def compare_spans(costs: Costs, ideal_s: float) -> Iterator[Figure]:
+    """Our span over the ideal one, as a multiple of the bare client's."""
+    for label, ours, bare in (("unwatched", "plain", "plain"), ("watched", "stream", "stream")):
+        mine = statistics.median(cost["span_s"] for cost in costs[f"ours {ours}"]) / ideal_s
+        theirs = statistics.median(cost["span_s"] for cost in costs[f"bare {bare}"]) / ideal_s
+        note = f"{mine:.2f} × the ideal {ideal_s * 1000:.0f} ms; bare client ({bare}): {theirs:.2f} ×"
+        yield Figure(f"work span / ideal, {label}", mine / theirs, "×", 1.2, note)
