@@ -32,7 +32,7 @@ FAULT_FIELDS: dict[FaultKind, tuple[str, ...]] = {
     "bad_args": ("text", "size", "depth"),
     "bom": (),
     "close": ("at",),
-    "comments": ("at", "interval_ms"),
+    "comments": ("at", "interval_ms", "text"),
     "crlf": ("mix",),
     "duplicate_ids": ("id",),
     "empty": ("text",),

@@ -19,10 +19,10 @@ from retinue.core.messages import (
     Message,
     TextContent,
     ToolCall,
-    Usage,
     UserMessage,
 )
 from retinue.core.model import Draft, Failure, ModelInfo, Reply, Request
+from retinue.models.pricing import to_usage
 from retinue.models.script import (
     EXHAUSTED,
     Exchange,
@@ -120,8 +120,13 @@ class ScriptedModel:
             if call is not None and bad is not None:
                 faults[call.id] = "the arguments are not valid JSON"
         used = reply.usage_or_default
-        total = used.input + used.output + used.cache_read + used.cache_write
-        draft.usage = Usage(used.input, used.output, used.cache_read, used.cache_write, total)
+        draft.usage = to_usage(
+            self._info.cost,
+            fresh=used.input,
+            output=used.output,
+            cache_read=used.cache_read,
+            cache_write=used.cache_write,
+        )
         return faults
 
     async def _pause(self, milliseconds: float) -> None:

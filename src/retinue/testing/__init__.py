@@ -1,1 +1,53 @@
+"""Ports and servers for tests: a mock model server, a clock to turn, events to collect, repositories, the command.
 
+Nothing that is shipped as a part of retinue imports this package. Names are loaded when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from retinue.models.scripted import ScriptedModel, load_script, parse_script
+    from retinue.testing.clock import FakeClock
+    from retinue.testing.collector import EventCollector
+    from retinue.testing.process import CliResult, fresh_home, open_cli, run_cli
+    from retinue.testing.repository import make_repo
+    from retinue.testing.server import APIS, MockServer
+
+__all__ = [
+    "APIS",
+    "CliResult",
+    "EventCollector",
+    "FakeClock",
+    "MockServer",
+    "ScriptedModel",
+    "fresh_home",
+    "load_script",
+    "make_repo",
+    "open_cli",
+    "parse_script",
+    "run_cli",
+]
+
+_HOMES = {
+    "APIS": "retinue.testing.server",
+    "CliResult": "retinue.testing.process",
+    "EventCollector": "retinue.testing.collector",
+    "FakeClock": "retinue.testing.clock",
+    "MockServer": "retinue.testing.server",
+    "ScriptedModel": "retinue.models.scripted",
+    "fresh_home": "retinue.testing.process",
+    "load_script": "retinue.models.scripted",
+    "make_repo": "retinue.testing.repository",
+    "open_cli": "retinue.testing.process",
+    "parse_script": "retinue.models.scripted",
+    "run_cli": "retinue.testing.process",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # `python -m retinue.testing.server` must not find its module loaded already.
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)

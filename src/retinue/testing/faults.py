@@ -1,17 +1,13 @@
 """From a reply of a script, and the fault it asks for, to the plan of a response in one wire format."""
 
 import base64
-import random
 from collections.abc import Iterable
-from itertools import accumulate
-from typing import Literal, TypeAlias
 
 import orjson
 from msgspec.structs import replace
 
 from retinue.core.model import FailureKind
 from retinue.models.script import (
-    Position,
     ScriptCall,
     ScriptError,
     ScriptFault,
@@ -20,6 +16,7 @@ from retinue.models.script import (
     ScriptThinking,
     ScriptUsage,
 )
+from retinue.testing.cuts import Place, add_bom, cut_events, find_offset, split_body, to_crlf
 from retinue.testing.plan import (
     LAST_CHUNK,
     Close,
@@ -36,13 +33,9 @@ from retinue.testing.plan import (
 )
 from retinue.testing.wire.base import Spoken, SpokenBlock, WireEvent, WireFormat, split_pieces
 
-_Place: TypeAlias = Position | int | Literal["end"]
-"""`end` is before the terminal events."""
-
 _STATUSES: dict[FailureKind, int] = {"rate": 429, "overloaded": 503, "auth": 401, "missing": 404}
 _KINDS: dict[int, FailureKind] = {401: "auth", 403: "auth", 404: "missing", 429: "rate"}
-_MARKS: dict[_Place, str] = {"mid_text": "text", "mid_args": "args", "after_call": "call_end"}
-_COMMENT = b": still here\n\n"
+_COMMENT = ": still here\n\n"
 _RESET_DELAY_S = 0.01
 """A reset overtakes bytes that the client has not read yet."""
 _ABSURD = ScriptUsage(input=-7, output=10**15, cache_read=-1, cache_write=10**12)
@@ -115,10 +108,10 @@ def build_error(wire: WireFormat, kind: FailureKind, status: int, message: str) 
 
 def _to_fault(
     wire: WireFormat, error: ScriptError, spoken: Spoken, *, has_content: bool, stream: bool
-) -> tuple[ScriptFault | None, Spoken, _Place | None]:
+) -> tuple[ScriptFault | None, Spoken, Place | None]:
     """An error of a script, as the fault from which a client learns that error."""
     # With a content and no number of attempts, the error comes after the content.
-    place: _Place = "end" if has_content and error.times is None else "first_byte"
+    place: Place = "end" if has_content and error.times is None else "first_byte"
     kind = error.kind
     if kind == "refused":
         return None, replace(spoken, stop="refusal"), None
@@ -269,25 +262,28 @@ def _build_faulty(
     reply: ScriptReply,
     spoken: Spoken,
     fault: ScriptFault,
-    place: _Place | None,
+    place: Place | None,
     start: list[Wait],
     *,
     stream: bool,
 ) -> Plan:
     """A reply with a fault in its body."""
     events = wire.render_stream(spoken) if stream else [WireEvent(wire.render_plain(spoken), "last", True)]
-    if fault.kind in ("crlf", "bom"):
-        events = _reshape(events, fault)
-    if place is None and fault.kind == "no_terminal":
-        place = "end"
-    before, after = _cut(events, _find_offset(events, "first_byte" if place is None else place))
+    if fault.kind == "bom":
+        events = add_bom(events)
+    elif fault.kind == "crlf":
+        events = to_crlf(events, mix=fault.mix)
+    elif fault.kind == "no_terminal" and (place is None or (place == "last_byte" and stream)):
+        # Cut inside its last line, a stream might still be read to the end: the whole last event goes.
+        place = "end" if place is None else sum(len(event.data) for event in events[:-1])
+    before, after = cut_events(events, find_offset(events, "first_byte" if place is None else place))
     if not stream:
         return _build_faulty_plain(wire, spoken, fault, before, after, start)
     steps: list[Step] = [*start, Write(_stream_head(wire, spoken))]
     steps += _pace(((frame_chunk(event.data), event.is_piece) for event in before), reply.chunk_ms)
     rest = b"".join(event.data for event in after)
     if fault.kind == "split":
-        pieces = _split(rest, fault)
+        pieces = split_body(rest, fault.sizes, fault.seed)
         for piece in pieces:
             # Without a pause between them the kernel would join the pieces again.
             steps += [Write(frame_chunk(piece)), Wait(fault.interval_ms / 1000)]
@@ -311,7 +307,7 @@ def _build_rest(wire: WireFormat, fault: ScriptFault, after: list[WireEvent]) ->
     if fault.kind == "stall":
         return [Stall()]
     if fault.kind == "comments":
-        return [Repeat(frame_chunk(_COMMENT), interval_s=(fault.interval_ms or 50) / 1000)]
+        return [Repeat(frame_chunk((fault.text or _COMMENT).encode()), interval_s=(fault.interval_ms or 50) / 1000)]
     if fault.kind == "no_terminal":
         return [Write(LAST_CHUNK)]
     if fault.kind == "error_event":
@@ -352,79 +348,10 @@ def _build_faulty_plain(
     if fault.kind in ("split", "trickle"):
         is_split = fault.kind == "split"
         interval_s = (fault.interval_ms or (0 if is_split else 1000)) / 1000
-        pieces = _split(rest, fault)
+        pieces = split_body(rest, fault.sizes, fault.seed)
         return Plan(steps=(*start, Write(promised), *(s for p in pieces for s in (Write(p), Wait(interval_s)))))
     return Plan.of([*start, Write(whole)])
 
 
 def _garbage(fault: ScriptFault) -> bytes:
     return b'data: {"type": \xff\xfe not json\n\n' if fault.text is None else fault.text.encode()
-
-
-def _split(data: bytes, fault: ScriptFault) -> list[bytes]:
-    if fault.seed is None:
-        return [data[at : at + fault.sizes] for at in range(0, len(data), fault.sizes)]
-    dice = random.Random(fault.seed)
-    pieces: list[bytes] = []
-    at = 0
-    while at < len(data):
-        size = dice.randint(1, max(1, fault.sizes))
-        pieces.append(data[at : at + size])
-        at += size
-    return pieces
-
-
-def _reshape(events: list[WireEvent], fault: ScriptFault) -> list[WireEvent]:
-    if fault.kind == "bom":
-        return [replace(events[0], data=b"\xef\xbb\xbf" + events[0].data), *events[1:]]
-    return [
-        event if fault.mix and index % 2 else replace(event, data=event.data.replace(b"\n", b"\r\n"))
-        for index, event in enumerate(events)
-    ]
-
-
-def _find_offset(events: list[WireEvent], place: _Place) -> int:
-    """The byte of the body at which a fault strikes; a place that is not there is the middle."""
-    total = sum(len(event.data) for event in events)
-    if isinstance(place, int):
-        return min(place, total)
-    if place in ("first_byte", "last_byte"):
-        return 0 if place == "first_byte" else total - 1
-    return total // 2 if len(events) == 1 else _find_event(events, place, total)
-
-
-def _find_event(events: list[WireEvent], place: _Place, total: int) -> int:
-    ends = list(accumulate(len(event.data) for event in events))
-    if place == "end":
-        return next(
-            end - len(event.data) for end, event in zip(ends, events, strict=True) if event.mark in ("stop", "last")
-        )
-    mark = _MARKS[place]
-    found = [at for at, event in enumerate(events) if event.mark == mark]
-    if place == "after_call" and found:
-        return ends[found[0]]
-    if place == "mid_args" and not found:
-        # A format that sends arguments whole is cut inside the event.
-        whole = [at for at, event in enumerate(events) if event.mark == "call_end"]
-        return ends[whole[0]] - len(events[whole[0]].data) // 2 if whole else total // 2
-    if not found:
-        return total // 2
-    middle = found[(len(found) - 1) // 2]
-    is_single = place == "mid_text" and len(found) == 1
-    return ends[middle] - len(events[middle].data) // 2 if is_single else ends[middle]
-
-
-def _cut(events: list[WireEvent], offset: int) -> tuple[list[WireEvent], list[WireEvent]]:
-    before: list[WireEvent] = []
-    after: list[WireEvent] = []
-    for event in events:
-        size = len(event.data)
-        if offset >= size:
-            before.append(event)
-        elif offset <= 0:
-            after.append(event)
-        else:
-            before.append(replace(event, data=event.data[:offset]))
-            after.append(replace(event, data=event.data[offset:]))
-        offset -= size
-    return before, after

@@ -1,0 +1,61 @@
+"""A clock that a test turns."""
+
+import asyncio
+import heapq
+from itertools import count
+
+_ROUNDS = 20
+"""Rounds of the loop that a woken sleeper gets before the next one wakes."""
+
+
+class FakeClock:
+    """Time that stands still until `advance`; with `auto` it jumps ahead by each sleep instead of waiting."""
+
+    def __init__(self, *, now_ms: int = 1_700_000_000_000, auto: bool = False) -> None:
+        self.slept: list[float] = []
+        """Every duration that was asked for, in order."""
+        self._start_ms = now_ms
+        self._elapsed_s = 0.0
+        self._auto = auto
+        self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
+        self._order = count()
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return self._start_ms + round(self._elapsed_s * 1000)
+
+    def steady_s(self) -> float:
+        """Seconds since the clock was made."""
+        return self._elapsed_s
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait until the clock was advanced so far."""
+        self.slept.append(seconds)
+        if self._auto or seconds <= 0:
+            self._elapsed_s += max(0.0, seconds)
+            await asyncio.sleep(0)
+            return
+        woken = asyncio.get_running_loop().create_future()
+        heapq.heappush(self._sleepers, (self._elapsed_s + seconds, next(self._order), woken))
+        await woken
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass: sleepers wake in order, each at its own time, also those that sleep again."""
+        target = self._elapsed_s + seconds
+        await self._settle()
+        while self._sleepers and self._sleepers[0][0] <= target:
+            due_s, _, woken = heapq.heappop(self._sleepers)
+            self._elapsed_s = max(self._elapsed_s, due_s)
+            if not woken.done():
+                woken.set_result(None)
+                await self._settle()
+        self._elapsed_s = target
+
+    @property
+    def sleeping(self) -> int:
+        """How many wait for this clock."""
+        return sum(not woken.done() for _, _, woken in self._sleepers)
+
+    async def _settle(self) -> None:
+        for _ in range(_ROUNDS):
+            await asyncio.sleep(0)

@@ -1,0 +1,105 @@
+"""Runs the `retinue` command as a black box, with a home of its own and without keys.
+
+The command is that of the environment variable RETINUE_BIN, else the running Python's `-m retinue`.
+"""
+
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+from msgspec import Struct
+
+_KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+
+
+class CliResult(Struct, frozen=True):
+    """What a command left."""
+
+    status: int
+    """Exit status; negative for the signal that ended it."""
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> list[Any]:
+        """Standard output as JSON lines."""
+        return [orjson.loads(line) for line in self.stdout.split("\n") if line]
+
+
+def fresh_home(path: Path, models: Mapping[str, Any] | None = None) -> Path:
+    """Make a home directory with an agent directory in it, and a `models.json` when given."""
+    home = path / "home"
+    agent_dir = home / ".pi" / "agent"
+    agent_dir.mkdir(parents=True, exist_ok=True)
+    if models is not None:
+        (agent_dir / "models.json").write_bytes(orjson.dumps(models))
+    return home
+
+
+def run_cli(
+    args: Sequence[str],
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str | bytes | None = None,
+    *,
+    home: Path | None = None,
+    timeout_s: float = 30,
+) -> CliResult:
+    """Run the command to its end; without a home it gets an empty one that is gone afterwards."""
+    with open_cli(args, cwd, env, home=home, has_stdin=stdin is not None) as process:
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        out, err = process.communicate(data, timeout_s)
+        return CliResult(process.returncode, out.decode("utf-8", "replace"), err.decode("utf-8", "replace"))
+
+
+@contextlib.contextmanager
+def open_cli(
+    args: Sequence[str],
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    *,
+    home: Path | None = None,
+    has_stdin: bool = False,
+    stdout: int | IO[bytes] = subprocess.PIPE,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Start the command and leave it to the test; what still runs at the end is killed."""
+    with tempfile.TemporaryDirectory(prefix="retinue-test-") as folder:
+        home = home or fresh_home(Path(folder))
+        process = subprocess.Popen(
+            [*_command(), *args],
+            cwd=cwd or folder,
+            env={**_environment(home), **(env or {})},
+            stdin=subprocess.PIPE if has_stdin else subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=subprocess.PIPE,
+        )
+        with process:
+            try:
+                yield process
+            finally:
+                if process.poll() is None:
+                    process.kill()
+
+
+def _command() -> list[str]:
+    named = os.environ.get("RETINUE_BIN")
+    return shlex.split(named) if named else [sys.executable, "-m", "retinue"]
+
+
+def _environment(home: Path) -> dict[str, str]:
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {
+        **kept,
+        "HOME": str(home),
+        "PI_CODING_AGENT_DIR": str(home / ".pi" / "agent"),
+        "RETINUE_NO_LOCAL": "1",
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "TERM": "dumb",
+    }
