@@ -8,6 +8,7 @@ RetinueError            something a person can act on; the message says what, wh
 │   ├── SessionNotFound
 │   ├── SessionLocked   another process writes it
 │   └── SessionUnsaved  a write failed: what was shown is not on disk
+├── CompactionFailed    no usable summary; the context is unchanged
 └── ToolFailed          a tool call cannot succeed as asked; the text goes to the model
     └── ToolRetry       the same, and another call would do better
 """
@@ -53,6 +54,10 @@ class SessionLocked(SessionError):
 
 class SessionUnsaved(SessionError):
     """Raised when an entry could not be written; the session is as before the attempt."""
+
+
+class CompactionFailed(RetinueError):
+    """Raised when a context could not be summarised; it is as before the attempt."""
 
 
 class ToolFailed(RetinueError):

@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from retinue.core.errors import UsageError, quote
 from retinue.core.messages import ImageContent, Message, TextContent, ThinkingContent, ToolCall, Usage
 
 VERSION: Final = 3
@@ -312,3 +313,21 @@ class Stamp:
             self._second = second
             self._prefix = strftime("%Y-%m-%dT%H:%M:%S", gmtime(second))
         return f"{self._prefix}.{millis:03d}Z"
+
+
+def make_header(session_id: str, stamp: str, cwd: str, parent_session: str | None) -> dict[str, Any]:
+    """The first line of a session file."""
+    header = {"type": "session", "version": VERSION, "id": session_id, "timestamp": stamp, "cwd": cwd}
+    return header if parent_session is None else {**header, "parentSession": parent_session}
+
+
+def check_session_id(session_id: str) -> str:
+    """A session id that may be part of a file name, or UsageError."""
+    inner = session_id.replace("-", "").replace("_", "").replace(".", "")
+    ends = session_id[:1] + session_id[-1:]
+    if inner.isascii() and inner.isalnum() and ends.isalnum() and len(session_id) <= 128:
+        return session_id
+    raise UsageError(
+        f"session id {quote(session_id)} is not usable: letters, digits, '-', '_' and '.' are, "
+        "up to 128, beginning and ending with a letter or digit"
+    )

@@ -3,20 +3,26 @@
 What an append returns is on disk (or the append raised and nothing changed). Must not know models, tools or the engine.
 """
 
-import errno
-import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
 from retinue.core.clock import Clock
-from retinue.core.errors import SessionError, SessionNotFound, SessionUnsaved, UsageError, quote
+from retinue.core.errors import SessionError, SessionUnsaved, quote
 from retinue.core.messages import AssistantMessage, Message, SystemMessage, ToolResultMessage, Usage, UserContent
-from retinue.sessions.entry import VERSION, Entry, Stamp, decode_entry, encode_fields, encode_json
-from retinue.sessions.files import Files
-from retinue.sessions.scan import Damage, Index, Scan, scan_file
+from retinue.sessions.entry import (
+    VERSION,
+    Entry,
+    Stamp,
+    check_session_id,
+    decode_entry,
+    encode_fields,
+    encode_json,
+    make_header,
+)
+from retinue.sessions.opening import mend_tail, open_descriptor, scan_session
+from retinue.sessions.scan import Damage, Index, Scan
 from retinue.sessions.store import FileStore, MemoryStore, Store
 from retinue.sessions.tree import SessionTree, find_main
 from retinue.sessions.view import Context, build_context, read_model, replay_system, to_messages
@@ -99,16 +105,16 @@ class Session:
         tree = tree or SessionTree()
         try:
             reason = "" if not read_only else "it was opened for reading"
-            reason = _open_descriptor(path, tree, reason)
+            reason = open_descriptor(path, tree, reason)
             if not reason and not tree.is_locked:
                 tree.lock(find_main(path))
-            scan = _scan(path, tree)
+            scan = scan_session(path, tree)
             session = cls._from_scan(path, tree, scan, clock, new_id, cwd)
             if session._version > VERSION and not reason:
                 reason = f"its format version {session._version} is newer than {VERSION}"
             session.read_only = reason
             session._owns_tree = owns
-            session._store = _mend_tail(path, tree, scan) if not reason else session._store
+            session._store = mend_tail(path, tree, scan) if not reason else session._store
             return session
         except BaseException:
             tree.close() if owns else tree.forget(path)
@@ -305,6 +311,11 @@ class Session:
         """The current branch in full, from root to leaf."""
         return [self._load(place) for place in self._index.path(self._leaf)]
 
+    def read_entry(self, entry_id: str) -> dict[str, Any]:
+        """One entry exactly as stored."""
+        place = self._index.by_id[entry_id]
+        return decode_object(self._store.read(self._index.offsets[place], self._index.lengths[place])) or {}
+
     def close(self) -> None:
         """Give descriptors back, and the lock when this is a main session."""
         self._store.close()
@@ -379,92 +390,5 @@ class Session:
         return {message.tool_call_id for message in messages if isinstance(message, ToolResultMessage)}
 
 
-def make_header(session_id: str, stamp: str, cwd: str, parent_session: str | None) -> dict[str, Any]:
-    """The first line of a session file."""
-    header = {"type": "session", "version": VERSION, "id": session_id, "timestamp": stamp, "cwd": cwd}
-    return header if parent_session is None else {**header, "parentSession": parent_session}
-
-
-def check_session_id(session_id: str) -> str:
-    """A session id that may be part of a file name, or UsageError."""
-    inner = session_id.replace("-", "").replace("_", "").replace(".", "")
-    ends = session_id[:1] + session_id[-1:]
-    if inner.isascii() and inner.isalnum() and ends.isalnum() and len(session_id) <= 128:
-        return session_id
-    raise UsageError(
-        f"session id {quote(session_id)} is not usable: letters, digits, '-', '_' and '.' are, "
-        "up to 128, beginning and ending with a letter or digit"
-    )
-
-
 def _drop_none(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
-
-
-def _open_descriptor(path: Path, tree: SessionTree, reason: str) -> str:
-    # Returns why the file can only be read; empty when it can be written.
-    try:
-        flags = os.O_RDONLY if reason else os.O_RDWR | os.O_APPEND
-        fd = tree.descriptor(path, flags)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP):
-            raise SessionNotFound(f"there is no session file {quote(str(path), 300)}") from None
-        if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) and not reason:
-            return _open_descriptor(path, tree, f"the file cannot be written ({error.strerror})")
-        if error.errno not in (errno.EISDIR, errno.ENXIO):
-            raise SessionError(f"cannot open session {path}: {error.strerror}") from error
-        raise SessionError(f"{path} is not a session file: it is a directory or a socket") from None
-    except ValueError:
-        raise SessionNotFound(f"there is no session file {quote(str(path), 300)}") from None
-    mode = tree.files.fstat(fd).st_mode
-    if not stat.S_ISREG(mode):
-        kind = "a directory" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device"
-        raise SessionError(f"{path} is not a session file: it is {kind}")
-    return reason
-
-
-def _scan(path: Path, tree: SessionTree) -> Scan:
-    files = tree.files
-    fd = tree.descriptor(path)
-    try:
-        scan = scan_file(lambda length, offset: files.pread(fd, length, offset))
-    except OSError as error:
-        raise SessionError(f"cannot read session {path}: {error.strerror}") from error
-    if scan.size and not scan.looks_like_session:
-        raise SessionError(f"{path} is not a session file: none of its lines is a session entry; it was left unchanged")
-    return scan
-
-
-def _mend_tail(path: Path, tree: SessionTree, scan: Scan) -> Store:
-    files = tree.files
-    fd = tree.descriptor(path)
-    size = scan.size
-    is_unended = scan.is_unended
-    try:
-        if scan.keep_bytes < size:
-            _save_tail(path, files, fd, scan)
-            files.truncate(fd, scan.keep_bytes)
-            size = scan.keep_bytes
-        if is_unended and files.write(fd, b"\n") == 1:
-            is_unended = False
-            size += 1
-    except OSError:
-        # A full or failing disk must not keep anybody from reading: the next append begins on a new line.
-        is_unended = True
-        size = -1
-    return FileStore(path, tree, size=size, is_unended=is_unended)
-
-
-def _save_tail(path: Path, files: Files, fd: int, scan: Scan) -> None:
-    if not scan.damage.torn_bytes:
-        return
-    side = path.with_name(path.name + ".damaged")
-    torn = files.pread(fd, scan.damage.torn_bytes, scan.keep_bytes) + b"\n"
-    out = files.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    try:
-        if files.write(out, torn) != len(torn):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        files.sync(out)
-    finally:
-        files.close(out)
-    scan.damage.saved_to = side.name

@@ -81,14 +81,14 @@ def build_context(path: Sequence[Entry], is_settled: Callable[[str], bool] = lam
     context = Context()
     edits: dict[str, Any] = {}
     results: dict[str, tuple[str, ToolResultMessage]] = {}
-    selected = select_entries(path)
+    selected, later = select_entries(path)
     for entry in selected:
         if entry.type == "context_edit" and isinstance(entry.target_id, str):
             edits[entry.target_id] = entry.replacement
         elif entry.type == "custom" and entry.custom_type == TOOL_RESULT:
             _collect_result(entry, results)
     for place, entry in enumerate(selected):
-        if entry.type in ("context_edit", "compaction"):
+        if place == later or entry.type == "context_edit":
             context.trusted_from = len(context.messages)
         if entry.type == "compaction":
             if place > 0:
@@ -101,17 +101,20 @@ def build_context(path: Sequence[Entry], is_settled: Callable[[str], bool] = lam
                 context.entry_ids.append(entry.id)
     _read_settings(path, context)
     context.system = replay_system(context.messages)
+    if later == len(selected):
+        context.trusted_from = len(context.messages)
     _answer_open_calls(context, results, is_settled)
-    if context.compaction is not None and context.trusted_from == 0:
-        context.trusted_from = len(to_messages(context.compaction))
     return context
 
 
-def select_entries(path: Sequence[Entry]) -> Sequence[Entry]:
-    """The entries that the context is made of: the latest compaction, what it kept, and what came after."""
+def select_entries(path: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
+    """The entries that the context is made of: the latest compaction, what it kept, and what came after.
+
+    Also the place where the latter begins.
+    """
     place = next((place for place in reversed(range(len(path))) if path[place].type == "compaction"), None)
     if place is None:
-        return path
+        return path, 0
     compaction = path[place]
     selected = [compaction]
     is_kept = False
@@ -119,8 +122,9 @@ def select_entries(path: Sequence[Entry]) -> Sequence[Entry]:
         is_kept = is_kept or entry.id == compaction.first_kept_entry_id
         if is_kept and not is_system(entry):
             selected.append(entry)
+    later = len(selected)
     selected.extend(path[place + 1 :])
-    return selected
+    return selected, later
 
 
 def is_system(entry: Entry) -> bool:
@@ -248,11 +252,14 @@ def _answer_open_calls(
     messages: list[Message] = []
     entry_ids: list[str] = []
     waiting: list[tuple[str, ToolResultMessage]] = []
-    for message, entry_id in zip(context.messages, context.entry_ids, strict=True):
+    trusted_from = context.trusted_from
+    for place, (message, entry_id) in enumerate(zip(context.messages, context.entry_ids, strict=True)):
         if waiting and type(message) is not ToolResultMessage:
             messages += [result for _, result in waiting]
             entry_ids += [source for source, _ in waiting]
             waiting = []
+        if place == trusted_from:
+            context.trusted_from = len(messages)
         messages.append(message)
         entry_ids.append(entry_id)
         if type(message) is not AssistantMessage or message.stop_reason in ("error", "aborted"):

@@ -1,0 +1,266 @@
+"""Compaction: when a context is too long, where to cut it, and the summary that replaces the part before the cut.
+
+The rules and the result are pi's. Must not know how a model is called or how the result is stored.
+"""
+
+import math
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from retinue.core.errors import CompactionFailed
+from retinue.core.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    ImageContent,
+    Message,
+    SystemMessage,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    Usage,
+    UserMessage,
+)
+from retinue.sessions.entry import encode_json
+from retinue.sessions.summary import SYSTEM_PROMPT, render_prompt
+from retinue.sessions.view import Context, replay_system
+
+CHARS_PER_TOKEN: Final = 4
+IMAGE_CHARS: Final = 4800
+
+_SPAN_STARTS: Final = (
+    UserMessage,
+    BashExecutionMessage,
+    CustomMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+)
+
+Summarise = Callable[[str, str], Awaitable[AssistantMessage]]
+"""Asks a model: system prompt and user prompt → its reply. Cache writes are not worth it for these."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionConfig:
+    """When to compact, and how much to keep."""
+
+    enabled: bool = True
+    """Compact without being asked."""
+    reserve_tokens: int = 16_384
+    """Compaction begins when fewer tokens than this are left."""
+    keep_recent_tokens: int = 20_000
+    """About so many of the latest tokens stay as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """What a compaction will do."""
+
+    first_kept_entry_id: str | None
+    """None keeps nothing."""
+    to_summarise: list[Message]
+    span_prefix: list[Message]
+    """The beginning of the user's last request, when the cut is in the middle of the work on it."""
+    tokens_before: int
+    previous_summary: str
+    read_files: frozenset[str]
+    modified_files: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """A finished summary; the fields are those of `Session.append_compaction`."""
+
+    summary: str
+    first_kept_entry_id: str | None
+    tokens_before: int
+    usage: Usage
+    details: dict[str, list[str]]
+
+
+def estimate_tokens(message: Message) -> int:
+    """About how many tokens a message takes; rather too many than too few."""
+    return math.ceil(_count_chars(message) / CHARS_PER_TOKEN)
+
+
+def _count_chars(message: Message) -> int:
+    match message:
+        case SystemMessage():
+            sections = sum(len(text or "") for text in (message.sections or {}).values())
+            tools = len(encode_json(message.tools_added)) if message.tools_added else 0
+            return _count_content(message.content) + sections + tools
+        case AssistantMessage():
+            return sum(map(_count_block, message.content))
+        case BashExecutionMessage():
+            return len(message.command) + len(message.output)
+        case BranchSummaryMessage() | CompactionSummaryMessage():
+            return len(message.summary)
+        case _:
+            return _count_content(message.content)
+
+
+def _count_content(content: str | Sequence[Any]) -> int:
+    return len(content) if isinstance(content, str) else sum(map(_count_block, content))
+
+
+def _count_block(block: TextContent | ImageContent | ThinkingContent | ToolCall) -> int:
+    match block:
+        case TextContent():
+            return len(block.text)
+        case ImageContent():
+            return IMAGE_CHARS
+        case ThinkingContent():
+            return len(block.thinking)
+        case ToolCall():
+            return len(block.name) + len(encode_json(block.arguments))
+
+
+def count_context_tokens(context: Context) -> int:
+    """Tokens of a context: what the provider counted for the last reply, and an estimate of what came after it."""
+    messages = context.messages
+    for place in reversed(range(context.trusted_from, len(messages))):
+        counted = _read_usage(messages[place])
+        if counted:
+            return counted + sum(map(estimate_tokens, messages[place + 1 :]))
+    system = replay_system(messages)
+    others = sum(estimate_tokens(message) for message in messages if type(message) is not SystemMessage)
+    return others + (estimate_tokens(system) if system is not None else 0)
+
+
+def _read_usage(message: Message) -> int:
+    if type(message) is not AssistantMessage or message.stop_reason in ("error", "aborted"):
+        return 0
+    usage = message.usage
+    return usage.total_tokens or usage.input + usage.output + usage.cache_read + usage.cache_write
+
+
+def needs_compaction(tokens: int, context_window: int, config: CompactionConfig) -> bool:
+    """Whether fewer tokens are left than the reserve."""
+    return config.enabled and tokens > context_window - config.reserve_tokens
+
+
+def prepare_compaction(context: Context, config: CompactionConfig, *, keep_recent: bool = True) -> Preparation | None:
+    """Decide on the cut; None when there is nothing to summarise.
+
+    `keep_recent=False` summarises everything: the way out when what would be kept is itself too long.
+    """
+    messages = context.messages
+    start = 0 if context.compaction is None else _count_head(context)
+    cut = find_cut(messages, start, config.keep_recent_tokens) if keep_recent else len(messages)
+    span = _find_span_start(messages, start, cut)
+    history = _drop_system(messages[start:span])
+    prefix = _drop_system(messages[span:cut])
+    if not history and not prefix:
+        return None
+    read_files, modified_files = collect_files(context, [*history, *prefix])
+    previous = "" if context.compaction is None else context.compaction.summary
+    return Preparation(
+        first_kept_entry_id=context.entry_ids[cut] if cut < len(messages) else None,
+        to_summarise=history,
+        span_prefix=prefix,
+        tokens_before=count_context_tokens(context),
+        previous_summary=previous if isinstance(previous, str) else "",
+        read_files=read_files,
+        modified_files=modified_files,
+    )
+
+
+def find_cut(messages: Sequence[Message], start: int, keep_tokens: int) -> int:
+    """The first message to keep: about `keep_tokens` from the end, never a tool result."""
+    points = [place for place in range(start, len(messages)) if _is_cut_point(messages[place])]
+    if not points:
+        return start
+    kept = 0
+    for place in reversed(range(start, len(messages))):
+        tokens = estimate_tokens(messages[place])
+        kept += tokens
+        if tokens and kept >= keep_tokens:
+            return next((point for point in points if point >= place), points[-1])
+    return points[0]
+
+
+def _count_head(context: Context) -> int:
+    # The compaction entry stands for one or two messages: the summary, and before it the system checkpoint.
+    identity = context.entry_ids[0] if context.entry_ids else None
+    return next((n for n, entry_id in enumerate(context.entry_ids) if entry_id != identity), len(context.entry_ids))
+
+
+def _is_cut_point(message: Message) -> bool:
+    return isinstance(message, (*_SPAN_STARTS, AssistantMessage))
+
+
+def _find_span_start(messages: Sequence[Message], start: int, cut: int) -> int:
+    if cut >= len(messages) or isinstance(messages[cut], _SPAN_STARTS):
+        return cut
+    return next((place for place in reversed(range(start, cut)) if isinstance(messages[place], _SPAN_STARTS)), cut)
+
+
+def _drop_system(messages: Iterable[Message]) -> list[Message]:
+    return [message for message in messages if type(message) is not SystemMessage]
+
+
+def collect_files(context: Context, messages: Iterable[Message]) -> tuple[frozenset[str], frozenset[str]]:
+    """Files only read, and files changed, up to the cut: in these messages and in the summaries before them."""
+    read: set[str] = set()
+    modified: set[str] = set()
+    previous = context.compaction
+    if previous is not None and previous.from_hook in (UNSET, None, False) and isinstance(previous.details, dict):
+        read.update(_read_names(previous.details.get("readFiles")))
+        modified.update(_read_names(previous.details.get("modifiedFiles")))
+    for message in messages:
+        for call in message.calls if type(message) is AssistantMessage else ():
+            path = call.arguments.get("path")
+            if isinstance(path, str) and path:
+                {"read": read, "write": modified, "edit": modified}.get(call.name, set[str]()).add(path)
+    return frozenset(read - modified), frozenset(modified)
+
+
+def _read_names(value: Any) -> list[str]:
+    return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
+
+
+async def compact(preparation: Preparation, summarise: Summarise, instructions: str = "") -> Compaction:
+    """Have the summary written. Raises CompactionFailed when there is none that helps; nothing has changed then."""
+    plan = preparation
+    usage = Usage()
+    summary = plan.previous_summary
+    if plan.to_summarise or not plan.span_prefix:
+        prompt = render_prompt("history", plan.to_summarise, plan.previous_summary, instructions)
+        summary, usage = await _ask(summarise, prompt)
+    if plan.span_prefix:
+        prefix, spent = await _ask(summarise, render_prompt("prefix", plan.span_prefix, "", instructions))
+        usage += spent
+        summary = f"{summary or 'Nothing happened before.'}\n\n---\n\n## Current request, first part\n\n{prefix}"
+    _check_smaller(plan, summary)
+    read_files, modified_files = sorted(plan.read_files), sorted(plan.modified_files)
+    summary += _render_files("read-files", read_files) + _render_files("modified-files", modified_files)
+    details = {"readFiles": read_files, "modifiedFiles": modified_files}
+    return Compaction(summary, plan.first_kept_entry_id, plan.tokens_before, usage, details)
+
+
+async def _ask(summarise: Summarise, prompt: str) -> tuple[str, Usage]:
+    reply = await summarise(SYSTEM_PROMPT, prompt)
+    if reply.stop_reason in ("error", "aborted"):
+        raise CompactionFailed(f"the summary failed: {reply.error_message or reply.stop_reason}")
+    if reply.stop_reason == "length":
+        raise CompactionFailed("the summary was cut off at the model's output limit")
+    if reply.calls:
+        raise CompactionFailed("the model called a tool instead of writing the summary")
+    if not reply.text.strip():
+        raise CompactionFailed("the model wrote an empty summary")
+    return reply.text.strip(), reply.usage
+
+
+def _check_smaller(plan: Preparation, summary: str) -> None:
+    before = sum(map(_count_chars, [*plan.to_summarise, *plan.span_prefix])) + len(plan.previous_summary)
+    if len(summary) >= before:
+        raise CompactionFailed(f"the summary is no shorter ({len(summary)} characters) than what it sums up ({before})")
+
+
+def _render_files(tag: str, names: list[str]) -> str:
+    return f"\n\n<{tag}>\n" + "\n".join(names) + f"\n</{tag}>" if names else ""

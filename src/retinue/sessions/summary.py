@@ -1,0 +1,125 @@
+"""The request for a summary: the conversation as a text, and the form its summary shall have.
+
+The sections are those of pi's summaries, so that either program can go on from the other's. Must not know when or where
+a context is cut.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal
+
+from retinue.core.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    Message,
+    SystemMessage,
+    TextContent,
+    ToolCall,
+    ToolResultMessage,
+)
+from retinue.sessions.entry import encode_json
+
+RESULT_CHARS: Final = 2000
+"""As much of a tool result as a summary request shows."""
+
+SYSTEM_PROMPT: Final = """\
+You write hand-over notes. You are shown a conversation between a user and a coding agent; somebody else will go on \
+with the work and will have nothing but your notes. Do not answer or continue the conversation, and do not call tools: \
+write the notes, in the form you are given, and nothing else."""
+
+HISTORY_PROMPT: Final = """\
+Sum up the conversation above so that the work can go on from your notes alone. Be short, but copy paths, names, \
+commands and error messages letter by letter. Write "(none)" where a section has nothing. Use these sections:
+
+## Goal
+What the user wants to reach.
+
+## Constraints & Preferences
+- What the user asked to respect or avoid.
+
+## Progress
+### Done
+- [x] What is finished.
+
+### In Progress
+- [ ] What has been begun.
+
+### Blocked
+- What stands in the way.
+
+## Key Decisions
+- **The decision**: why it was taken.
+
+## Next Steps
+1. What comes next, in order.
+
+## Critical Context
+- Facts, values and places without which the work cannot go on."""
+
+UPDATE_PROMPT: Final = """\
+The conversation continues the one that the previous summary describes. Write one new summary of both: keep what still \
+holds, move what was finished to Done, add what is new, and leave out what no longer matters."""
+
+PREFIX_PROMPT: Final = """\
+The conversation above is the first part of the work on one request; the later part is kept in full and follows your \
+notes. Say only what the later part cannot be understood without, and nothing that is not above. Use these sections:
+
+## Original Request
+What the user asked for.
+
+## Progress So Far
+- What was found, decided and done.
+
+## Context Needed to Continue
+- Facts, values and places that the later part builds on."""
+
+
+def render_conversation(messages: Iterable[Message]) -> str:
+    """Messages as a text to be read, not continued: no thinking, tool results cut."""
+    return "\n\n".join(part for message in messages for part in _render_message(message) if part)
+
+
+def _render_message(message: Message) -> list[str]:
+    match message:
+        case AssistantMessage():
+            calls = "; ".join(f"{call.name}({_render_arguments(call)})" for call in message.calls)
+            said = f"[Assistant]: {message.text}" if message.text else ""
+            return [said, f"[Assistant tool calls]: {calls}" if calls else ""]
+        case ToolResultMessage():
+            text = _join_text(message.content)
+            more = f"\n[{len(text) - RESULT_CHARS} more characters]" if len(text) > RESULT_CHARS else ""
+            return [f"[Tool result]: {text[:RESULT_CHARS]}{more}" if text else ""]
+        case BashExecutionMessage():
+            if message.exclude_from_context:
+                return []
+            return [f"[User ran a command]: {message.command}\n{message.output[:RESULT_CHARS]}"]
+        case BranchSummaryMessage() | CompactionSummaryMessage():
+            return [f"[Summary of earlier work]: {message.summary}"]
+        case SystemMessage():
+            return []
+        case _:
+            text = _join_text(message.content)
+            return [f"[User]: {text}" if text else ""]
+
+
+def _render_arguments(call: ToolCall) -> str:
+    return ", ".join(f"{name}={encode_json(value).decode()}" for name, value in call.arguments.items())
+
+
+def _join_text(content: str | Sequence[Any]) -> str:
+    return content if isinstance(content, str) else "\n".join(b.text for b in content if type(b) is TextContent)
+
+
+def render_prompt(
+    part: Literal["history", "prefix"], messages: Iterable[Message], previous_summary: str, instructions: str
+) -> str:
+    """The request for a summary of a part of the conversation."""
+    pieces = [f"<conversation>\n{render_conversation(messages)}\n</conversation>"]
+    if previous_summary:
+        pieces.append(f"<previous-summary>\n{previous_summary}\n</previous-summary>")
+        pieces.append(UPDATE_PROMPT)
+    pieces.append(PREFIX_PROMPT if part == "prefix" else HISTORY_PROMPT)
+    if instructions:
+        pieces.append(f"The user asks for special attention to: {instructions}")
+    return "\n\n".join(pieces)
