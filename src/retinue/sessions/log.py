@@ -17,6 +17,7 @@ from retinue.sessions.entry import (
     Stamp,
     check_session_id,
     decode_entry,
+    decode_object,
     encode_fields,
     encode_json,
     make_header,
