@@ -65,14 +65,14 @@ def _version() -> str:
 
 
 def _fail(text: str, status: int) -> int:
+    from contextlib import suppress
+
     from retinue.core.terminal import escape_text
 
     _silence_stdout_errors()
-    try:
+    with suppress(OSError):
         sys.stderr.write(f"retinue: {escape_text(text)}\n")
         sys.stderr.flush()
-    except OSError:
-        pass
     return status
 
 
@@ -96,10 +96,10 @@ def _silence_stdout_errors() -> None:
 
 def _silence() -> None:
     """The reader of our output is gone: keep the interpreter from complaining about it on the way out."""
-    try:
+    from contextlib import suppress
+
+    with suppress(OSError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    except OSError:
-        pass
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ class BashExecutionMessage(
     cancelled: bool
     truncated: bool
     timestamp: int
-    exit_code: int | None | UnsetType = UNSET
+    exit_code: int | UnsetType | None = UNSET
     full_output_path: str | UnsetType = UNSET
     exclude_from_context: bool = False
 

@@ -287,7 +287,7 @@ class Model(Protocol):
     async def reply(self, request: Request, draft: Draft) -> Reply:
         """Answer the request, writing pieces into the draft.
 
-        MUST NOT raise: a failure is a Reply with stop reason `error`. Cancelling is the only exception that passes; what
-        was received until then is in the draft.
+        MUST NOT raise: a failure is a Reply with stop reason `error`. Cancelling is the only exception that passes;
+        what was received until then is in the draft.
         """
         ...

@@ -19,6 +19,15 @@ _NAMES = {
     "object": "an object",
     "null": "null",
 }
+_TYPES: dict[str, Any] = {
+    "string": str,
+    "number": (int, float),
+    "integer": int,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+    "null": type(None),
+}
 
 
 def fit_arguments(value: Any, schema: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
@@ -110,23 +119,9 @@ def _convert(value: Any, wanted: str | list[str]) -> Any:
 def _is_type(value: Any, name: str | list[str]) -> bool:
     if isinstance(name, list):
         return any(_is_type(value, each) for each in name)
-    match name:
-        case "string":
-            return isinstance(value, str)
-        case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
-        case "integer":
-            return isinstance(value, int) and not isinstance(value, bool)
-        case "boolean":
-            return isinstance(value, bool)
-        case "array":
-            return isinstance(value, list)
-        case "object":
-            return isinstance(value, dict)
-        case "null":
-            return value is None
-        case _:
-            return True
+    if isinstance(value, bool):
+        return name == "boolean"
+    return name not in _TYPES or isinstance(value, _TYPES[name])
 
 
 def _each(wanted: str | list[str]) -> Iterator[str]:

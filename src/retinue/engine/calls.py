@@ -9,8 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from msgspec import UNSET
-
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.events import Event, MessageFinished, ToolFinished, ToolProgress, ToolStarted, Warned
@@ -58,7 +56,7 @@ class Batch:
     """No call of the batch could even be tried."""
 
 
-class _Refused(Exception):  # noqa: N818 - an answer, not an error
+class _Refused(Exception):
     """The call cannot be tried; the text says why."""
 
 
@@ -212,10 +210,10 @@ def _bound(result: ToolResult, name: str) -> ToolResult:
     left, content = MAX_RESULT_CHARS, list[UserContent]()
     for block in result.content:
         if isinstance(block, TextContent):
-            content.append(TextContent(block.text[:left]))
-            left -= len(content[-1].text)
+            piece = block.text[:left]
+            content.append(TextContent(piece))
+            left -= len(piece)
         else:
             content.append(block)
     note = f"\n[{name} returned {total} characters; cut at {MAX_RESULT_CHARS}]"
-    details = result.details if result.details is UNSET else {}
-    return ToolResult([*content, TextContent(note)], details, result.is_error)
+    return ToolResult([*content, TextContent(note)], result.details, result.is_error)

@@ -51,7 +51,7 @@ class Journal:
             self.write(lambda: self._record.append_custom(RUN_FINISHED, data, sync=True))
 
     def write(self, append: Callable[[], str]) -> str:
-        """Append something, after all that is still missing; returns the entry id, empty when it could not be written."""
+        """Append something, after all that is still missing; returns the entry id, empty when it is not written yet."""
         self._backlog.append(append)
         return self.flush()
 

@@ -24,7 +24,6 @@ from retinue.core.messages import (
     AssistantContent,
     AssistantMessage,
     Message,
-    TextContent,
     ThinkingLevel,
     ToolCall,
     ToolResultMessage,
@@ -276,13 +275,3 @@ class _Watcher:
             message = replace(self._draft.finish("pending"), content=[], thinking_level=UNSET)
             self._ports.publish(MessageStarted(run_id=run_id, message=message))
         self._ports.publish(MessageDelta(run_id=run_id, delta=delta, usage=self._draft.usage))
-
-
-def last_text(messages: Sequence[Message]) -> str:
-    """The newest assistant text that is not blank."""
-    for message in reversed(messages):
-        if isinstance(message, AssistantMessage):
-            text = "\n".join(block.text for block in message.content if isinstance(block, TextContent))
-            if text.strip():
-                return text
-    return ""

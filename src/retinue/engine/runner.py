@@ -31,7 +31,7 @@ from retinue.engine.compact import Compactor
 from retinue.engine.inbox import Inbox
 from retinue.engine.journal import Journal
 from retinue.engine.limits import judge_turn
-from retinue.engine.loop import Conversation, Ending, LoopPorts, last_text, run_loop
+from retinue.engine.loop import Conversation, Ending, LoopPorts, run_loop
 from retinue.engine.prompt import declare_change, render_prompt
 from retinue.engine.scope import Scope
 from retinue.engine.setup import RunSetup
@@ -55,9 +55,10 @@ class LiveRun:
         self._clock = clock
         self._scope = Scope()
         self._talk = Conversation()
-        self._compactor = Compactor(setup, session, self._publish, clock)
+        self._compactor = Compactor(setup, session, self.journal, self._publish, clock)
         self._retries = 0
         self._in_attempt = False
+        self._last_text = ""
         self._is_busy = False
         self._load()
 
@@ -66,7 +67,7 @@ class LiveRun:
         if self._is_busy:
             raise RetinueError(f"run {self.setup.run_id!r} is working; steer it or wait for it")
         self._is_busy = True
-        blocks = [TextContent(content)] if isinstance(content, str) else list(content)
+        blocks: list[UserContent] = [TextContent(content)] if isinstance(content, str) else list(content)
         try:
             return await self._prompt(blocks)
         finally:
@@ -108,6 +109,7 @@ class LiveRun:
         """Attempt after attempt until one succeeds or no further one makes sense."""
         run_id, talk = self.setup.run_id, self._talk
         talk.begin()
+        self._last_text = ""
         self._retries, recovered = 0, False
         await self._compactor.check(talk)
         opening: list[Message] = self._opening(blocks)
@@ -247,11 +249,10 @@ class LiveRun:
             status = Status.INTERRUPTED
         else:
             status = Status.STOPPED
-        text = ending.reply.text if ending.reply is not None and ending.reply.text.strip() else last_text(talk.messages)
         return Outcome(
             status=status,
             reason=reason,
-            text=text,
+            text=self._last_text,
             error=ending.error,
             usage=talk.usage,
             turns=talk.turns,
@@ -276,11 +277,16 @@ class LiveRun:
         elif kind is RunAttemptEnded:
             self._in_attempt = False
         self.bus.publish(event)
-        if self._retries and kind is MessageFinished:
-            message = event.message  # type: ignore[union-attr]
-            if isinstance(message, AssistantMessage) and message.stop_reason not in ("error", "aborted"):
-                attempt, self._retries = self._retries, 0
-                self.bus.publish(RetryEnded(run_id=self.setup.run_id, success=True, attempt=attempt))
+        if kind is MessageFinished and type(event.message) is AssistantMessage:  # type: ignore[union-attr]
+            self._note_reply(event.message)  # type: ignore[union-attr]
+
+    def _note_reply(self, message: AssistantMessage) -> None:
+        text = message.text
+        if text.strip():
+            self._last_text = text
+        if self._retries and message.stop_reason not in ("error", "aborted"):
+            attempt, self._retries = self._retries, 0
+            self.bus.publish(RetryEnded(run_id=self.setup.run_id, success=True, attempt=attempt))
 
     def _tell_queue(self, steering: list[str], follow_up: list[str]) -> None:
         self.bus.publish(Steered(run_id=self.setup.run_id, steering=steering, follow_up=follow_up))

@@ -12,16 +12,7 @@ from retinue.engine.calls import CallHook
 from retinue.engine.inbox import Delivery
 from retinue.engine.limits import Limits
 from retinue.models.retry import RetryPolicy
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """When to summarise old messages, in tokens."""
-
-    enabled: bool = True
-    reserve: int = 16_384
-    """Free tokens below which the context is compacted."""
-    keep_recent: int = 20_000
+from retinue.sessions.compaction import CompactionConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +26,10 @@ class RunSetup:
     tools: Mapping[str, Tool] = field(default_factory=dict)
     sections: Mapping[str, str] = field(default_factory=dict)
     """The system prompt, in order."""
-    limits: Limits = Limits()
-    retry: RetryPolicy = RetryPolicy()
+    limits: Limits = field(default_factory=Limits)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
     random: Callable[[], float] = random
-    room: Room = Room()
+    compaction: CompactionConfig = field(default_factory=CompactionConfig)
     environment: Mapping[str, str] = field(default_factory=dict)
     hooks: Sequence[CallHook] = ()
     spill_dir: Path | None = None

@@ -1,0 +1,376 @@
+import asyncio
+import time
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from retinue.core.events import Compacted, MessageFinished, RunFinished, ToolFinished, TurnFinished
+from retinue.core.messages import (
+    AssistantMessage,
+    CompactionSummaryMessage,
+    TextContent,
+    ToolResultMessage,
+    UserMessage,
+)
+from retinue.core.model import ModelInfo, Reply, ToolSpec
+from retinue.core.run import Reason, Status
+from retinue.core.tool import Effect, ToolResult
+from retinue.engine.clock import SystemClock
+from retinue.engine.limits import WRAP_UP_TEXT, Limits
+from retinue.engine.loop import NUDGE_TEXT
+from retinue.engine.runner import LiveRun
+from retinue.engine.setup import RunSetup
+from retinue.models.retry import RetryPolicy
+from retinue.models.scripted import ScriptedModel, parse_script
+from retinue.sessions.compaction import CompactionConfig
+from retinue.sessions.log import Session
+from retinue.testing.collector import EventCollector
+
+
+class Tool:
+    """A tool made of a function, for tests of the loop."""
+
+    def __init__(self, name, work):
+        self.spec = ToolSpec(name, name, {"type": "object", "properties": {"n": {"type": "number"}}})
+        self.effect = Effect.READ
+        self.hint = name
+        self.guidelines = ()
+        self.work = work
+
+    async def call(self, arguments, context):
+        return await self.work(arguments)
+
+
+async def answer(arguments):
+    return ToolResult.of(f"answer {arguments.get('n')}")
+
+
+def start(replies, tools=(), **setup):
+    model = replies if hasattr(replies, "reply") else ScriptedModel(parse_script(replies))
+    made = {tool.spec.name: tool for tool in (Tool("look", answer), *tools)}
+    clock = SystemClock()
+    session = Session.create(cwd="/", directory=None, clock=clock, new_id=lambda: uuid4().hex)
+    setup = {"retry": RetryPolicy(base_delay_ms=1), "sections": {"preamble": "Hi."}, **setup}
+    run = LiveRun(RunSetup("r1", Path("/"), model, tools=made, **setup), session, clock=clock)
+    events = EventCollector()
+    run.bus.listen(events)
+    return run, events
+
+
+def said(run):
+    return [
+        (type(m).__name__[:-7], m.content if isinstance(m.content, str) else getattr(m, "text", "") or texts(m))
+        for m in run.session.context().messages
+        if not isinstance(m, AssistantMessage) or m.content
+    ][1:]
+
+
+def texts(message):
+    return "".join(block.text for block in message.content if isinstance(block, TextContent))
+
+
+def calls(*numbers, name="look"):
+    return {"calls": [{"name": name, "arguments": {"n": n}} for n in numbers]}
+
+
+async def test_answer_without_tools_completes():
+    run, _ = start([{"text": "Hello"}])
+    outcome = await run.prompt("Hi")
+    assert (outcome.status, outcome.reason, outcome.text, outcome.turns) == (Status.COMPLETED, Reason.DONE, "Hello", 1)
+    assert said(run) == [("User", "Hi"), ("Assistant", "Hello")]
+
+
+async def test_parallel_results_keep_source_order():
+    async def wait(arguments):
+        await asyncio.sleep(0.05 if arguments["n"] == 1 else 0)
+        return ToolResult.of(str(arguments["n"]))
+
+    run, events = start([calls(1, 2, 3, name="wait"), {"text": "done"}], [Tool("wait", wait)])
+    await run.prompt("go")
+    finished = [texts(event.result) for event in events.events if isinstance(event, ToolFinished)]
+    results = [texts(m) for m in run.session.context().messages if isinstance(m, ToolResultMessage)]
+    assert (finished, results) == (["2", "3", "1"], ["1", "2", "3"])
+
+
+async def test_steering_is_said_between_turns():
+    async def steer(arguments):
+        run.steer("only tests")
+        return ToolResult.of("ok")
+
+    run, _ = start([calls(1, name="steer"), {"text": "fine"}], [Tool("steer", steer)])
+    await run.prompt("go")
+    assert said(run)[-2:] == [("User", "only tests"), ("Assistant", "fine")]
+
+
+async def test_follow_up_is_said_at_the_end():
+    run, _ = start([{"text": "one"}, {"text": "two"}])
+    run.follow_up("and then?")
+    outcome = await run.prompt("go")
+    assert outcome.text == "two"
+    assert said(run)[1:] == [("Assistant", "one"), ("User", "and then?"), ("Assistant", "two")]
+
+
+async def test_turn_limit_asks_to_wrap_up():
+    run, _ = start([calls(1), calls(2), {"text": "so far"}], limits=Limits(max_turns=2, grace_turns=3))
+    outcome = await run.prompt("go")
+    assert (outcome.status, outcome.reason, outcome.text) == (Status.COMPLETED, Reason.TURN_LIMIT_WRAPPED, "so far")
+    assert [text for who, text in said(run) if who == "User"] == ["go", WRAP_UP_TEXT]
+
+
+async def test_grace_turns_end_in_a_stop():
+    replies = [{"text": f"step {n}", **calls(n)} for n in range(9)]
+    run, _ = start(replies, limits=Limits(max_turns=2, grace_turns=2))
+    outcome = await run.prompt("go")
+    assert (outcome.status, outcome.reason) == (Status.STOPPED, Reason.TURN_LIMIT)
+    assert (outcome.turns, outcome.text) == (4, "step 3")
+
+
+async def test_empty_reply_is_nudged_once():
+    run, _ = start([{"text": ""}, {"text": " "}])
+    outcome = await run.prompt("go")
+    assert (outcome.status, outcome.reason, outcome.text, outcome.turns) == (Status.COMPLETED, Reason.DONE, "", 2)
+    assert [text for who, text in said(run) if who == "User"] == ["go", NUDGE_TEXT]
+
+
+async def test_unknown_tool_names_the_closest():
+    run, _ = start([calls(1, name="Look"), {"text": "ok"}])
+    await run.prompt("go")
+    assert said(run)[-2] == ("ToolResult", "Tool 'Look' not found. Did you mean 'look'? Available: look")
+
+
+async def test_three_malformed_batches_fail():
+    bad = {"calls": [{"name": "look", "arguments": {"n": "many"}}]}
+    run, _ = start([bad, bad, bad, {"text": "never"}])
+    outcome = await run.prompt("go")
+    assert (outcome.status, outcome.reason, outcome.turns) == (Status.FAILED, Reason.ERROR, 3)
+
+
+async def test_tool_that_raises_is_contained():
+    async def burst(arguments):
+        raise ZeroDivisionError("boom")
+
+    run, _ = start([calls(1, name="burst"), {"text": "ok"}], [Tool("burst", burst)])
+    outcome = await run.prompt("go")
+    text = "burst failed unexpectedly: ZeroDivisionError: 'boom'"
+    assert (outcome.status, said(run)[-2][1]) == (Status.COMPLETED, text)
+
+
+async def test_tool_over_its_limit_is_stopped():
+    async def sleep(arguments):
+        await asyncio.sleep(60)
+
+    run, _ = start([calls(1, name="sleep"), {"text": "ok"}], [Tool("sleep", sleep)], limits=Limits(tool_s=0.05))
+    await run.prompt("go")
+    assert said(run)[-2][1] == "sleep was stopped after 0.05 s, the limit for one tool call"
+
+
+async def test_huge_result_is_cut():
+    async def flood(arguments):
+        return ToolResult.of("x" * 10_000_000)
+
+    run, _ = start([calls(1, name="flood"), {"text": "ok"}], [Tool("flood", flood)])
+    await run.prompt("go")
+    assert len(said(run)[-2][1]) < 401_000 and "cut at 400000" in said(run)[-2][1]
+
+
+async def test_transient_failure_is_retried():
+    run, events = start([{"error": {"kind": "overloaded", "times": 1}, "text": "fine"}])
+    outcome = await run.prompt("go")
+    assert (outcome.status, outcome.text, outcome.turns) == (Status.COMPLETED, "fine", 1)
+    assert [kind for kind in events.kinds() if kind.startswith("Ret")] == ["RetryScheduled", "RetryEnded"]
+
+
+async def test_retries_come_to_an_end():
+    run, events = start([{"error": {"kind": "overloaded"}}], retry=RetryPolicy(max_retries=2, base_delay_ms=1))
+    outcome = await run.prompt("go")
+    assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.ERROR)
+    assert events.kinds().count("RunStarted") == 3
+
+
+async def test_request_error_is_not_retried():
+    run, events = start([{"error": {"kind": "request"}}])
+    outcome = await run.prompt("go")
+    assert (outcome.status, events.kinds().count("RunStarted")) == (Status.FAILED, 1)
+
+
+async def test_length_stop_keeps_the_text():
+    run, _ = start([{"text": "half an ans", "stop": "length"}])
+    outcome = await run.prompt("go")
+    assert (outcome.status, outcome.reason, outcome.text) == (Status.COMPLETED, Reason.LENGTH, "half an ans")
+
+
+async def test_calls_cut_by_length_do_not_run():
+    run, _ = start([{**calls(1), "stop": "length"}, {"text": "ok"}])
+    await run.prompt("go")
+    assert said(run)[-2][1].startswith("look was not run: the reply hit the output limit")
+
+
+class Stalls:
+    """A model whose stream begins and then says nothing more."""
+
+    info = ScriptedModel(parse_script([])).info
+
+    async def reply(self, request, draft):
+        draft.add(draft.open_text(), "so far")
+        await asyncio.sleep(3600)
+        return Reply(draft.finish("stop"))
+
+
+async def abort_after(run, seconds):
+    asyncio.get_running_loop().call_later(seconds, run.abort)
+    begun = time.monotonic()
+    outcome = await run.prompt("go")
+    return outcome, time.monotonic() - begun - seconds
+
+
+async def test_abort_during_a_stalled_stream():
+    run, events = start(Stalls())
+    outcome, took_s = await abort_after(run, 0.05)
+    assert (outcome.status, outcome.reason, outcome.text) == (Status.STOPPED, Reason.USER, "so far")
+    assert took_s < 0.5
+    assert events.kinds()[-3:] == ["TurnFinished", "RunAttemptEnded", "RunFinished"]
+
+
+async def test_abort_leaves_a_stubborn_tool():
+    release = asyncio.Event()
+
+    async def stubborn(arguments):
+        while not release.is_set():
+            try:
+                await release.wait()
+            except asyncio.CancelledError:
+                continue
+        return ToolResult.of("late")
+
+    run, events = start([calls(1, name="stubborn"), {"text": "ok"}], [Tool("stubborn", stubborn)])
+    outcome, took_s = await abort_after(run, 0.05)
+    release.set()
+    await asyncio.sleep(0.01)
+    assert (outcome.status, took_s < 0.5) == (Status.STOPPED, True)
+    assert "Warned" in events.kinds()
+    assert said(run)[-1] == ("ToolResult", "The call was interrupted before it finished; its effect is unknown.")
+
+
+async def test_aborted_run_can_be_continued():
+    run, _ = start([calls(1, name="slow"), {"text": "again"}], [Tool("slow", lambda arguments: asyncio.sleep(60))])
+    await abort_after(run, 0.02)
+    outcome = await run.prompt("once more")
+    assert (outcome.status, outcome.text) == (Status.COMPLETED, "again")
+
+
+async def test_wall_limit_ends_the_run():
+    run, _ = start(Stalls(), limits=Limits(wall_s=0.05))
+    outcome = await run.prompt("go")
+    assert (outcome.status, outcome.reason, outcome.text) == (Status.STOPPED, Reason.WALL_TIMEOUT, "so far")
+
+
+async def test_idle_limit_ends_the_run():
+    run, _ = start(Stalls(), limits=Limits(idle_s=0.05))
+    assert (await run.prompt("go")).reason is Reason.IDLE_TIMEOUT
+
+
+async def test_cancel_from_outside_is_recorded():
+    run, events = start(Stalls())
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await run.prompt("go")
+    final = [event for event in events.events if isinstance(event, RunFinished)]
+    assert [event.outcome.status for event in final] == [Status.INTERRUPTED]
+
+
+async def test_repeated_call_ids_become_unique():
+    twice = {"calls": [{"name": "look", "arguments": {"n": n}, "id": "same"} for n in (1, 2)]}
+    run, _ = start([twice, twice, {"text": "ok"}])
+    await run.prompt("go")
+    messages = run.session.context().messages
+    asked = [call.id for m in messages if isinstance(m, AssistantMessage) for call in m.calls]
+    answered = [m.tool_call_id for m in messages if isinstance(m, ToolResultMessage)]
+    assert asked == answered and len(set(asked)) == 4
+
+
+async def test_every_message_is_on_record_before_it_is_shown():
+    run, _ = start([calls(1, 2), {"text": "ok"}])
+    missing = []
+
+    def check(event):
+        if isinstance(event, MessageFinished) and event.message not in run.session.context().messages:
+            missing.append(event)
+        if isinstance(event, TurnFinished):
+            missing.extend(r for r in event.tool_results if r not in run.session.context().messages)
+
+    run.bus.listen(check)
+    await run.prompt("go")
+    assert missing == []
+
+
+async def test_second_prompt_while_busy_is_refused():
+    run, _ = start(Stalls())
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(run.prompt("go"))
+        await asyncio.sleep(0.01)
+        with pytest.raises(Exception, match="is working"):
+            await run.prompt("more")
+        run.abort()
+    assert first.result().reason is Reason.USER
+
+
+async def test_user_words_come_after_the_prompt():
+    run, _ = start([{"text": "Hello"}])
+    await run.prompt("Hi")
+    roles = [type(m) for m in run.session.context().messages]
+    assert roles[1:] == [UserMessage, AssistantMessage]
+
+
+LONG = "word " * 400
+
+
+def small_window(replies, window=1200, reserve=300, keep=100):
+    info = ModelInfo(provider="scripted", id="small", api="scripted", context_window=window)
+    config = CompactionConfig(reserve_tokens=reserve, keep_recent_tokens=keep)
+    return start(ScriptedModel(parse_script(replies), info), compaction=config)
+
+
+def to(prompt, **reply):
+    return {"match": {"last_user": prompt}, **reply}
+
+
+FULL = {"text": LONG, "usage": {"input": 800, "output": 500}}
+SUMMARY = to("Sum up|first part of the work", text="They talked.")
+
+
+async def test_full_context_is_summarised():
+    run, events = small_window([SUMMARY, to("^one$", **FULL), to("^two$", text="short")])
+    await run.prompt("one")
+    outcome = await run.prompt("two")
+    assert (outcome.status, outcome.text) == (Status.COMPLETED, "short")
+    assert [event.reason for event in events.of(Compacted)] == ["threshold"]
+    assert any(isinstance(m, CompactionSummaryMessage) for m in run.session.context().messages)
+
+
+async def test_overflow_is_compacted_and_retried():
+    overflow = {"error": {"kind": "overflow", "times": 1}, "text": "fits now"}
+    run, events = small_window([SUMMARY, to("^one$", text=LONG), to("^two$", **overflow)], window=100_000)
+    await run.prompt("one")
+    outcome = await run.prompt("two")
+    assert (outcome.status, outcome.text) == (Status.COMPLETED, "fits now")
+    assert [event.will_retry for event in events.of(Compacted)] == [True]
+
+
+async def test_overflow_that_stays_fails_clearly():
+    overflow = {"error": {"kind": "overflow"}}
+    run, _ = small_window([SUMMARY, to("^one$", text=LONG), to("^two$", **overflow)], window=100_000)
+    await run.prompt("one")
+    outcome = await run.prompt("two")
+    assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.ERROR)
+
+
+async def test_failed_summary_keeps_the_context():
+    failing = to("Sum up|first part of the work", text="")
+    run, events = small_window([failing, to("^one$", **FULL), to("^two$", text="short")])
+    await run.prompt("one")
+    before = run.session.context().messages
+    outcome = await run.prompt("two")
+    assert outcome.text == "short"
+    assert run.session.context().messages[: len(before)] == before
+    assert "empty summary" in events.of(Compacted)[0].error
