@@ -1,0 +1,254 @@
+"""Answers about places in code, as markdown: where something is, how it works, who uses it.
+
+Evidence first, claims no stronger than it. This file must not know how evidence was fetched.
+"""
+
+import re
+from collections import defaultdict
+
+from retinue.models.offline.evidence import Findings, Hit
+from retinue.models.offline.kit import Find, List, Read, Search
+from retinue.models.offline.languages import find_family, is_test, is_vendored
+from retinue.models.offline.plan import called_names, pick_spots, uses_of
+from retinue.models.offline.question import Kind, Question
+from retinue.models.offline.quoting import fence, place, shorten, summarise, telling_lines, title
+from retinue.models.offline.ranking import Ranking, Spot, last_name
+
+NOTE = (
+    "*`offline/rules`: search rules, no language model; it quotes, it does not reason. For a real one: "
+    "`--model provider/id` with an API key, or a local model server.*"
+)
+
+
+def render_topic(question: Question, findings: Findings) -> str:
+    """Where something is, or how it works."""
+    ranking = Ranking(question, findings)
+    spots = pick_spots(ranking)
+    if not spots:
+        return render_nothing(question, findings, ranking)
+    confidence = judge(question, spots[0])
+    lines = [_lead(question, findings, spots, confidence), ""]
+    shown = spots[:3] if confidence == "strong" else spots[:4]
+    for index, spot in enumerate(shown):
+        count = (7 if index == 0 else 3) if question.kind is Kind.HOW else (4 if index == 0 else 2)
+        lines += _show_spot(question, findings, spot, count, is_first=index == 0)
+    lines += _render_links(question, findings, spots)
+    lines += _render_more(question, ranking, spots)
+    return "\n".join([*lines, "", render_footer(question, findings, ranking, confidence)])
+
+
+def judge(question: Question, spot: Spot) -> str:
+    """How far the evidence goes: strong, weak or none."""
+    if spot.is_exact and not _is_guess(question):
+        return "strong"
+    if spot.cover >= 0.62 and spot.score >= 0.4:
+        return "strong"
+    return "weak" if spot.cover >= 0.25 else "none"
+
+
+def _is_guess(question: Question) -> bool:
+    """Whether the symbol is a plain word that was only taken for a name."""
+    return question.kind is Kind.HOW and all(symbol.islower() and symbol.isalpha() for symbol in question.symbols)
+
+
+def _lead(question: Question, findings: Findings, spots: list[Spot], confidence: str) -> str:
+    hit = spots[0].hit
+    name, doc = title(findings, hit), summarise(findings, hit)
+    what = {"setting": "setting", "section": "section"}.get(hit.about.what, hit.about.what)
+    said = f" Its own words: “{doc}”" if doc else ""
+    if question.change:
+        return f"I cannot write or change code; the change most likely goes into {name} ({what}), {place(hit)}.{said}"
+    if spots[0].is_exact:
+        exact = [spot for spot in spots if spot.is_exact and spot.hit.about.name == hit.about.name]
+        more = f" ({len(exact)} definitions with this name below)" if len(exact) > 1 else ""
+        return f"{name} is a {what} defined in {place(hit)}{more}.{said}"
+    if confidence == "strong":
+        return f"Most likely {name}, a {what} in {place(hit)}.{said}"
+    return f"I am not sure; the closest match is {name}, a {what} in {place(hit)}.{said}"
+
+
+def _show_spot(question: Question, findings: Findings, spot: Spot, count: int, *, is_first: bool) -> list[str]:
+    hit = spot.hit
+    doc = "" if is_first else summarise(findings, hit)
+    head = f"- {place(hit)} {hit.about.what} {title(findings, hit)}" + (f": {doc}" if doc else "")
+    return [head, *("  " + line for line in fence(hit.path, telling_lines(question, findings, hit, count)))]
+
+
+def _render_links(question: Question, findings: Findings, spots: list[Spot]) -> list[str]:
+    """Calls out of the best place and uses of it."""
+    first = spots[0].hit
+    lines: list[str] = []
+    defined: dict[str, Hit] = {}
+    for hit in findings.hits.values():
+        if hit.about.is_definition:
+            known = defined.get(hit.about.name)
+            if known is None or _distance(first, hit) < _distance(first, known):
+                defined[hit.about.name] = hit
+    callees = [defined[name] for name in called_names(question, findings, spots[:1]) if name in defined]
+    callees = [hit for hit in callees if (hit.path, hit.line) != (first.path, first.line) and not is_test(hit.path)]
+    if callees:
+        links = ", ".join(f"{title(findings, hit)} ({place(hit)})" for hit in callees[:4])
+        lines.append(f"- {title(findings, first)} calls {links}")
+    for hit in callees[:2]:
+        doc = summarise(findings, hit)
+        if doc:
+            lines.append(f"  - {title(findings, hit)}: {doc}")
+    lines += _render_users(findings, first)
+    return ["", "**How the pieces connect**", *lines] if lines else []
+
+
+def _distance(home: Hit, other: Hit) -> tuple[bool, bool, int]:
+    shared = 0
+    for one, two in zip(home.path.split("/"), other.path.split("/"), strict=False):
+        if one != two:
+            break
+        shared += 1
+    return (is_test(other.path) or is_vendored(other.path), find_family(home.path) != find_family(other.path), -shared)
+
+
+def _render_users(findings: Findings, first: Hit) -> list[str]:
+    name = last_name(first.about.name)
+    pattern = re.compile(rf"\b{re.escape(name)}\b")
+    uses = [
+        hit
+        for hit in findings.hits.values()
+        if hit.about.role in ("code", "import") and pattern.search(hit.text) and (hit.path, hit.line) != (first.path, first.line)
+    ]
+    uses.sort(key=lambda hit: (is_test(hit.path), is_vendored(hit.path), hit.about.role == "import", hit.path == first.path, hit.path, hit.line))
+    lines = []
+    seen: set[str] = set()
+    for hit in uses:
+        if hit.path in seen or len(lines) == 3:
+            continue
+        seen.add(hit.path)
+        home = findings.enclosing(hit)
+        inside = f" in {title(findings, home)}" if home is not None and home.line != hit.line else ""
+        verb = "imported" if hit.about.role == "import" else "used"
+        lines.append(f"- {verb} at {place(hit)}{inside}: `{shorten(hit.text, 90)}`")
+    if len(uses) > 3 and lines:
+        files = len({hit.path for hit in uses})
+        lines[-1] += f" ({len(uses)} uses in {files} {'file' if files == 1 else 'files'} seen)"
+    return lines
+
+
+def _render_more(question: Question, ranking: Ranking, spots: list[Spot]) -> list[str]:
+    """Other candidates and documentation, one line each."""
+    shown = {(spot.hit.path, spot.hit.line) for spot in spots[:3]}
+    lines: list[str] = []
+    for spot in ranking.documents()[:2]:
+        lines.append(f"- documentation {place(spot.hit)}: {shorten(spot.hit.text.lstrip('# '), 110)}")
+    for spot in ranking.spots()[:10]:
+        key = (spot.hit.path, spot.hit.line)
+        if key in shown or spot.score < 0.5 * spots[0].score or len(lines) >= 5:
+            continue
+        lines.append(f"- {place(spot.hit)} {spot.hit.about.what} {title(ranking.findings, spot.hit)}")
+    tests = [path for path, _ in ranking.files() if is_test(path)][:1] if not question.wants_tests else []
+    lines += [f"- tests: `{path}`" for path in tests if ranking.score_file(path) > 0.12]
+    return ["", "**Also look at**", *lines] if lines else []
+
+
+def render_uses(question: Question, findings: Findings) -> str:
+    """Who calls, imports or mentions a name."""
+    ranking = Ranking(question, findings)
+    uses = [hit for hit in uses_of(question, findings) if not is_vendored(hit.path)]
+    defined = [spot for spot in ranking.spots() if spot.is_exact]
+    if not uses and not (question.symbols and defined):
+        return render_topic(question, findings)
+    name = last_name(question.symbols[0])
+    called = re.compile(rf"\b{re.escape(name)}\s*(?:<[^>]*>)?\(")
+    calls = [hit for hit in uses if hit.about.role != "import" and called.search(hit.text)]
+    tests = [hit for hit in uses if is_test(hit.path)]
+    source = [hit for hit in uses if not is_test(hit.path)]
+    files = {hit.path for hit in source}
+    cut = any(pattern.endswith(rf"{re.escape(name)}\b") for pattern in findings.cut)
+    number = f"{'at least ' if cut else ''}{len(source)}"
+    in_calls = sum(1 for hit in calls if not is_test(hit.path))
+    lead = (
+        f"`{name}` is used on {number} lines in {len(files)} source files ({in_calls} of them calls)"
+        f" and on {len(tests)} lines in {len({hit.path for hit in tests})} test files."
+        if uses
+        else f"`{name}` is defined, but no use of it was found."
+    )
+    if defined:
+        lead += f" It is defined in {place(defined[0].hit)} ({defined[0].hit.about.what})."
+    lines = [lead, "", *_render_use_groups(findings, calls, source or tests)]
+    if tests and source:
+        names = sorted({hit.path for hit in tests})
+        lines.append(f"- tests: {', '.join(f'`{path}`' for path in names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else ""))
+    return "\n".join([*lines, "", render_footer(question, findings, ranking, "strong" if uses and defined else "weak")])
+
+
+def _render_use_groups(findings: Findings, calls: list[Hit], uses: list[Hit]) -> list[str]:
+    in_calls = {(hit.path, hit.line) for hit in calls}
+    groups: dict[str, list[Hit]] = defaultdict(list)
+    for hit in uses:
+        groups[hit.path].append(hit)
+    ranked = sorted(groups, key=lambda path: (-sum((hit.path, hit.line) in in_calls for hit in groups[path]), find_family(path) in ("", "data", "markup"), path))
+    lines: list[str] = []
+    for path in ranked[:10]:
+        hits = sorted(groups[path], key=lambda hit: ((hit.path, hit.line) not in in_calls, hit.about.role == "import", hit.line))
+        for hit in hits[:3]:
+            home = findings.enclosing(hit)
+            inside = f" in {title(findings, home)}" if home is not None and home.line != hit.line else ""
+            role = "call" if (hit.path, hit.line) in in_calls else ("import" if hit.about.role == "import" else "mention")
+            lines.append(f"- {place(hit)} {role}{inside}: `{shorten(hit.text, 100)}`")
+        if len(hits) > 3:
+            lines.append(f"  - and {len(hits) - 3} more lines in `{path}`: {', '.join(str(hit.line) for hit in hits[3:9])}{', …' if len(hits) > 9 else ''}")
+    if len(ranked) > 10:
+        lines.append(f"- and {len(ranked) - 10} more files: {', '.join(f'`{path}`' for path in ranked[10:14])}{', …' if len(ranked) > 14 else ''}")
+    return lines
+
+
+def render_nothing(question: Question, findings: Findings, ranking: Ranking) -> str:
+    """No definition found: what there is, and what to try."""
+    words = [f"`{name}`" for name in (*question.symbols, *question.phrases)]
+    words += [f"“{each.word}”" for each in question.concepts if each.word not in question.symbols]
+    sought = ", ".join(words) or "the question's words"
+    mentions = ranking.mentions()[:6]
+    can_not = "I cannot write or change code. " if question.change else ""
+    if mentions:
+        exact = any(phrase in mentions[0].hit.text for phrase in question.phrases)
+        best = mentions[0].hit
+        home = findings.enclosing(best)
+        inside = f" (in {title(findings, home)})" if home is not None else ""
+        lead = f"The text is at {place(best)}{inside}." if exact else f"No definition for {sought}; the nearest line is {place(best)}{inside}."
+        lines = [can_not + lead, ""]
+        lines += [f"- {place(spot.hit)}: `{shorten(spot.hit.text, 110)}`" for spot in mentions]
+        return "\n".join([*lines, "", render_footer(question, findings, ranking, "strong" if exact else "weak")])
+    files = [path for path, _ in ranking.files()[:5]]
+    lines = [f"{can_not}I found nothing for {sought}."]
+    lines += ["", "File names that come near: " + ", ".join(f"`{path}`" for path in files)] if files else []
+    lines += ["", "Try a name as it stands in the code (`CamelCase`, `snake_case`), a file name, or a message in quotes."]
+    return "\n".join([*lines, "", render_footer(question, findings, ranking, "none")])
+
+
+def render_footer(question: Question, findings: Findings, ranking: Ranking | None, confidence: str) -> str:
+    """What was looked at, what was missing, how sure this is, and what speaks here."""
+    parts = [
+        f"{count} {word}"
+        for count, word in (
+            (findings.count(Search), "searches"),
+            (findings.count(Read), "reads"),
+            (findings.count(Find) + findings.count(List), "listings"),
+        )
+        if count
+    ]
+    looked = f"Confidence: {confidence}. Looked at: {', '.join(parts)}" if parts else f"Confidence: {confidence}"
+    paths = list(dict.fromkeys(excerpt.path for excerpt in findings.excerpts))
+    looked += f" (read {', '.join(f'`{path}`' for path in paths[:4])}{', …' if len(paths) > 4 else ''})." if paths else "."
+    missing = _find_missing(question, findings)
+    if missing:
+        looked += f" Not found: {', '.join(missing)}."
+    if findings.cut or findings.is_partial:
+        looked += " Some results were cut off, so there may be more."
+    if findings.errors:
+        looked += f" Failed: {shorten('; '.join(findings.errors[:2]), 160)}."
+    return f"---\n{looked}\n{NOTE}"
+
+
+def _find_missing(question: Question, findings: Findings) -> list[str]:
+    if not findings.count(Search):
+        return []
+    texts = [hit.text.lower() for hit in findings.hits.values()]
+    texts += [path.lower() for path in findings.files]
+    return [f"“{each.word}”" for each in question.concepts if not any(each.stems[0] in text for text in texts)][:4]

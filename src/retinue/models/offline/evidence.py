@@ -1,0 +1,208 @@
+"""What the tool calls brought, as facts: hits, outlines, excerpts, file lists and errors.
+
+Parsing only; this file must not know which facts matter.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from retinue.models.offline.kit import Action, Find, List, Read, Search, to_action
+from retinue.models.offline.languages import OUTLINE, Line, read_line
+from retinue.models.offline.transcript import Exchange
+
+_MATCH = re.compile(r"^(.{1,400}?):(\d+):( ?)(.*)$")
+_CONTEXT = re.compile(r"^(.{1,400}?)-(\d+)- ?(.*)$")
+_NOTICE = re.compile(r"^\[.*(?:limit|more lines|truncated|Showing lines|Use offset).*\]$")
+_NOTHING = ("No matches found", "No files found", "(empty directory)")
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """One line that a search found."""
+
+    path: str
+    line: int
+    text: str
+    about: Line
+
+    @property
+    def indent(self) -> int:
+        """Columns before the first character."""
+        expanded = self.text.expandtabs(4)
+        return len(expanded) - len(expanded.lstrip())
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Lines of a file, as read."""
+
+    path: str
+    first: int
+    lines: tuple[str, ...]
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.lines) - 1
+
+    def line(self, number: int) -> str:
+        """The text of a line; empty outside."""
+        index = number - self.first
+        return self.lines[index] if 0 <= index < len(self.lines) else ""
+
+
+@dataclass(slots=True)
+class Findings:
+    """All facts of one question so far."""
+
+    actions: set[Action] = field(default_factory=set)
+    hits: dict[tuple[str, int], Hit] = field(default_factory=dict)
+    found_by: dict[str, list[Hit]] = field(default_factory=dict)
+    """Hits by the pattern that found them."""
+    outlines: dict[str, list[Hit]] = field(default_factory=dict)
+    excerpts: list[Excerpt] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    is_partial: bool = False
+    """Whether the file list was cut off."""
+    listings: dict[str, list[str]] = field(default_factory=dict)
+    context: dict[tuple[str, int], str] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+    cut: set[str] = field(default_factory=set)
+    """Patterns with more matches than were shown."""
+    _defined: dict[str, list[Hit]] = field(default_factory=dict)
+
+    def count(self, kind: type[Action]) -> int:
+        """How many actions of a kind were carried out."""
+        return sum(isinstance(action, kind) for action in self.actions)
+
+    def excerpt_at(self, path: str, line: int) -> Excerpt | None:
+        """The excerpt that holds a line, the longest if several do."""
+        held = [each for each in self.excerpts if each.path == path and each.first <= line <= each.last]
+        return max(held, key=lambda each: len(each.lines), default=None)
+
+    def whole(self, path: str) -> Excerpt | None:
+        """The excerpt of a file from its first line."""
+        return next((each for each in self.excerpts if each.path == path and each.first == 1), None)
+
+    def definitions_in(self, path: str) -> list[Hit]:
+        """Known definitions of a file, by line."""
+        return self.outlines.get(path) or self._defined.get(path, [])
+
+    def enclosing(self, hit: Hit) -> Hit | None:
+        """The function or class that a line stands in, when the outline of its file is known."""
+        outline = self.outlines.get(hit.path, [])
+        index = bisect_right([each.line for each in outline], hit.line) - 1
+        for candidate in reversed(outline[: index + 1]):
+            if candidate.line == hit.line and not candidate.about.is_definition:
+                continue
+            if candidate.about.what in ("constant", "field", "variable", "declaration"):
+                continue
+            if candidate.line == hit.line or candidate.indent < hit.indent:
+                return candidate
+        return None
+
+    def container(self, hit: Hit) -> Hit | None:
+        """The class that a method belongs to, when known."""
+        for candidate in reversed([each for each in self.definitions_in(hit.path) if each.line < hit.line]):
+            if candidate.indent < hit.indent and candidate.about.what in ("class", "interface", "impl", "type", "module"):
+                return candidate
+        return None
+
+    def end_of(self, hit: Hit) -> int:
+        """The last line of a definition, as far as the outline tells; else a guess."""
+        if hit.path not in self.outlines:
+            return hit.line + 40
+        for other in self.outlines[hit.path]:
+            if other.line > hit.line and other.indent <= hit.indent:
+                return other.line - 1
+        return hit.line + 80
+
+
+def collect_findings(exchanges: Iterable[Exchange], memo: MutableMapping[Any, Any]) -> Findings:
+    """Put the results of all calls together; the memo keeps parsed results between turns."""
+    findings = Findings()
+    for exchange in exchanges:
+        action = to_action(exchange.call)
+        if action is None:
+            continue
+        findings.actions.add(action)
+        if exchange.is_error:
+            findings.errors.append(f"{exchange.call.name}: {exchange.text.strip().splitlines()[0][:160]}" if exchange.text.strip() else exchange.call.name)
+        elif isinstance(action, Search):
+            _add_search(findings, action, exchange, memo)
+        elif isinstance(action, Read):
+            _add_read(findings, action, exchange.text)
+        elif isinstance(action, Find):
+            _add_files(findings, action, exchange.text)
+        else:
+            findings.listings[action.path] = [line for line in _content(exchange.text) if line]
+    for hit in findings.hits.values():
+        if hit.about.role in ("definition", "heading"):
+            findings._defined.setdefault(hit.path, []).append(hit)
+    for hits in findings._defined.values():
+        hits.sort(key=lambda hit: hit.line)
+    return findings
+
+
+def _add_search(findings: Findings, action: Search, exchange: Exchange, memo: MutableMapping[Any, Any]) -> None:
+    key = ("offline", exchange.call.id, len(exchange.text))
+    parsed = memo.get(key)
+    if parsed is None:
+        parsed = memo[key] = parse_matches(exchange.text, action.path)
+    hits, context, is_cut = parsed
+    if is_cut or len(hits) >= action.limit:
+        findings.cut.add(action.pattern)
+    findings.context.update(context)
+    if action.pattern == OUTLINE:
+        findings.outlines[action.path] = [hit for hit in hits if hit.about.role in ("definition", "heading")]
+    findings.found_by.setdefault(action.pattern, []).extend(hits)
+    for hit in hits:
+        findings.hits.setdefault((hit.path, hit.line), hit)
+
+
+def parse_matches(text: str, path: str) -> tuple[list[Hit], dict[tuple[str, int], str], bool]:
+    """Hits and context lines of a search result, and whether it was cut off."""
+    hits: list[Hit] = []
+    context: dict[tuple[str, int], str] = {}
+    is_cut = False
+    # a search in one file is answered with its bare name
+    is_file = "." in path.rsplit("/", 1)[-1].lstrip(".") or path.rsplit("/", 1)[-1].lower() in ("makefile", "dockerfile")
+    for raw in text.splitlines():
+        found = _MATCH.match(raw)
+        if found:
+            where = path if is_file else _normalise(found.group(1))
+            hits.append(Hit(where, int(found.group(2)), found.group(4), read_line(where, found.group(4))))
+            continue
+        found = _CONTEXT.match(raw)
+        if found:
+            context[path if is_file else _normalise(found.group(1)), int(found.group(2))] = found.group(3)
+        elif _NOTICE.match(raw):
+            is_cut = True
+    return hits, context, is_cut
+
+
+def _add_read(findings: Findings, action: Read, text: str) -> None:
+    lines = text.split("\n")
+    if lines and _NOTICE.match(lines[-1]):
+        lines = lines[:-2]
+    findings.excerpts.append(Excerpt(_normalise(action.path), max(1, action.offset), tuple(lines)))
+
+
+def _add_files(findings: Findings, action: Find, text: str) -> None:
+    found = [_normalise(line) for line in _content(text) if line and not line.endswith("/")]
+    known = set(findings.files)
+    findings.files.extend(path for path in found if path not in known and not path.startswith(".git/"))
+    if action.pattern == "*" and (len(found) >= action.limit or "limit reached" in text[-200:]):
+        findings.is_partial = True
+
+
+def _content(text: str) -> list[str]:
+    if text.startswith(_NOTHING):
+        return []
+    return [line.rstrip() for line in text.splitlines() if not _NOTICE.match(line)]
+
+
+def _normalise(path: str) -> str:
+    return path.removeprefix("./")

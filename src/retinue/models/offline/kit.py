@@ -1,0 +1,157 @@
+"""The tools the model was offered, as four actions, and the way back from a tool call to its action.
+
+`bash` stands in for whichever of grep, find, read and ls is not offered. This file must not know what is searched for.
+"""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from retinue.core.messages import ToolCall
+from retinue.core.model import ToolSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """Lines that match a pattern."""
+
+    pattern: str
+    path: str = "."
+    ignore_case: bool = False
+    literal: bool = False
+    limit: int = 200
+    context: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Find:
+    """Files whose name fits a glob."""
+
+    pattern: str
+    limit: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Some lines of a file."""
+
+    path: str
+    offset: int = 1
+    limit: int = 120
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """The entries of a directory."""
+
+    path: str = "."
+
+
+Action: TypeAlias = Search | Find | Read | List
+
+_REQUIRED = {"grep": "pattern", "find": "pattern", "read": "path", "ls": "path", "bash": "command"}
+_TOOL = {Search: "grep", Find: "find", Read: "read", List: "ls"}
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """Which of the known tools are there."""
+
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, tools: Sequence[ToolSpec]) -> "Kit":
+        """The kit of the tools in a request; a tool with foreign parameters is left out."""
+        return cls(
+            frozenset(
+                tool.name for tool in tools if _REQUIRED.get(tool.name, "\0") in tool.parameters.get("properties", {})
+            )
+        )
+
+    def can(self, action: type[Action]) -> bool:
+        """Whether an action of that kind can be carried out."""
+        return _TOOL[action] in self.names or "bash" in self.names
+
+    def to_call(self, action: Action, call_id: str) -> ToolCall:
+        """The tool call of an action that `can` allows."""
+        name = _TOOL[type(action)]
+        if name in self.names:
+            return ToolCall(call_id, name, _to_arguments(action))
+        return ToolCall(call_id, "bash", {"command": _to_command(action)})
+
+
+def _to_arguments(action: Action) -> dict[str, Any]:
+    if isinstance(action, Search):
+        arguments: dict[str, Any] = {"pattern": action.pattern, "limit": action.limit}
+        arguments |= {"path": action.path} if action.path != "." else {}
+        arguments |= {"ignoreCase": True} if action.ignore_case else {}
+        arguments |= {"literal": True} if action.literal else {}
+        return arguments | ({"context": action.context} if action.context else {})
+    if isinstance(action, Find):
+        return {"pattern": action.pattern, "limit": action.limit}
+    if isinstance(action, Read):
+        return {"path": action.path, "offset": action.offset, "limit": action.limit}
+    return {"path": action.path}
+
+
+def to_action(call: ToolCall) -> Action | None:
+    """The action behind a call this model made."""
+    arguments = call.arguments
+    if call.name == "grep":
+        return Search(
+            str(arguments.get("pattern", "")),
+            str(arguments.get("path", ".")),
+            bool(arguments.get("ignoreCase")),
+            bool(arguments.get("literal")),
+            _to_int(arguments.get("limit"), 100),
+            _to_int(arguments.get("context"), 0),
+        )
+    if call.name == "find":
+        return Find(str(arguments.get("pattern", "")), _to_int(arguments.get("limit"), 1000))
+    if call.name == "read":
+        return Read(str(arguments.get("path", "")), _to_int(arguments.get("offset"), 1), _to_int(arguments.get("limit"), 2000))
+    if call.name == "ls":
+        return List(str(arguments.get("path", ".")))
+    return _parse_command(str(arguments.get("command", ""))) if call.name == "bash" else None
+
+
+def _to_int(value: object, default: int) -> int:
+    return int(value) if isinstance(value, int | float) else default
+
+
+_SKIPPED = ("--exclude-dir=.git", "--exclude-dir=node_modules", "--exclude-dir=.venv")
+
+
+def _to_command(action: Action) -> str:
+    if isinstance(action, Search):
+        flags = "-rnHI" + ("i" if action.ignore_case else "") + ("F" if action.literal else "E")
+        context = [f"-C{action.context}"] if action.context else []
+        words = ["grep", flags, *context, *_SKIPPED, "--", action.pattern, action.path]
+        return f"{shlex.join(words)} | head -n {action.limit}"
+    if isinstance(action, Find):
+        skipped = "-not -path '*/.git/*' -not -path '*/node_modules/*' -not -path '*/.venv/*'"
+        return f"find . -type f -iname {shlex.quote(action.pattern)} {skipped} | sort | head -n {action.limit}"
+    if isinstance(action, Read):
+        return f"sed -n {action.offset},{action.offset + action.limit - 1}p {shlex.quote(action.path)}"
+    return f"ls -1Ap {shlex.quote(action.path)}"
+
+
+def _parse_command(command: str) -> Action | None:
+    try:
+        words = shlex.split(command)
+    except ValueError:
+        return None
+    if not words:
+        return None
+    if words[0] == "grep" and "--" in words:
+        start = words.index("--")
+        context = next((int(word[2:]) for word in words[2:start] if re.fullmatch(r"-C\d+", word)), 0)
+        return Search(words[start + 1], words[start + 2], "i" in words[1], "F" in words[1], int(words[-1]), context)
+    if words[0] == "find" and "-iname" in words:
+        return Find(words[words.index("-iname") + 1], int(words[-1]))
+    if words[0] == "sed" and re.fullmatch(r"\d+,\d+p", words[2]):
+        first, last = (int(part) for part in words[2][:-1].split(","))
+        return Read(words[3], first, last - first + 1)
+    return List(words[-1]) if words[0] == "ls" else None

@@ -1,0 +1,136 @@
+"""`offline/rules`: a deterministic model that searches and quotes, and needs no key and no network.
+
+A reply is a pure function of the request. What it knows about a repository comes through the tools it was offered; this
+file must not know files, the clock or randomness.
+"""
+
+import json
+import re
+
+from retinue.core.messages import SystemMessage, ToolCall, Usage
+from retinue.core.model import Draft, ModelInfo, Reply, Request
+from retinue.models.offline.answer import NOTE, render_topic, render_uses
+from retinue.models.offline.evidence import Findings, collect_findings
+from retinue.models.offline.kit import Action, Kit, Read, Search
+from retinue.models.offline.plan import plan_next
+from retinue.models.offline.project import render_fact, render_file, render_files, render_overview, render_run
+from retinue.models.offline.question import Kind, Question, parse_question
+from retinue.models.offline.summary import is_summary_request, render_summary
+from retinue.models.offline.transcript import Transcript, join_text, read_transcript
+
+INFO = ModelInfo(
+    provider="offline", id="rules", api="offline", name="Rules (no language model)", context_window=1_000_000, max_tokens=16_384
+)
+
+_RENDER = {
+    Kind.OVERVIEW: render_overview,
+    Kind.RUN: render_run,
+    Kind.FACT: render_fact,
+    Kind.FILES: render_files,
+    Kind.FILE: render_file,
+    Kind.USES: render_uses,
+    Kind.WHERE: render_topic,
+    Kind.HOW: render_topic,
+}
+
+
+class OfflineModel:
+    """A Model made of rules."""
+
+    def __init__(self, info: ModelInfo = INFO) -> None:
+        self._info = info
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Answer with tool calls or with the final text; never fails."""
+        transcript = read_transcript(request.messages)
+        kit = Kit.of(request.tools)
+        question = read_question(transcript)
+        findings = collect_findings(transcript.exchanges, request.memo)
+        actions = [] if transcript.wrap_up else plan_next(question, findings, kit, transcript.turns)
+        if actions:
+            calls = [kit.to_call(action, f"rules_{transcript.next_call + index}") for index, action in enumerate(actions)]
+            text = describe_step(question, actions, transcript.turns)
+        else:
+            calls = []
+            text = render_answer(question, findings, kit, transcript)
+        draft.usage = _estimate_usage(request, text, calls)
+        _write(draft, text, calls)
+        return Reply(draft.finish("toolUse" if calls else "stop"))
+
+
+def read_question(transcript: Transcript) -> Question:
+    """The question, with what its "it" means."""
+    previous: Question | None = None
+    for text in transcript.earlier:
+        previous = parse_question(text, previous)
+    return parse_question(transcript.question, previous)
+
+
+def describe_step(question: Question, actions: list[Action], turns: int) -> str:
+    """One line on what the calls are for."""
+    if turns == 0:
+        about = ", ".join([*question.symbols, *question.phrases, *(each.word for each in question.concepts if each.word not in question.symbols)][:5])
+        return f"Looking for {about}." if about else "Looking around."
+    reads = list(dict.fromkeys(action.path for action in actions if isinstance(action, Read)))
+    if reads:
+        return f"Reading {', '.join(reads[:4])}{', …' if len(reads) > 4 else ''}."
+    searched = list(dict.fromkeys(action.path for action in actions if isinstance(action, Search) and action.path != "."))
+    return f"Outlining {', '.join(searched[:4])}." if searched else "Following what these call."
+
+
+def render_answer(question: Question, findings: Findings, kit: Kit, transcript: Transcript) -> str:
+    """The final text."""
+    if is_summary_request(transcript.question):
+        return render_summary(transcript.question)
+    if question.kind is Kind.CHAT:
+        return _render_chat(question)
+    if not findings.actions and not any(kit.can(kind) for kind in (Search, Read)):
+        return f"I was given no tool to look at files with, so I cannot answer this: I know nothing but what tools show me.\n\n{NOTE}"
+    text = _RENDER[question.kind](question, findings)
+    return f"(Stopped early: this is what was found until then.)\n\n{text}" if transcript.wrap_up else text
+
+
+def _render_chat(question: Question) -> str:
+    examples = (
+        "Ask about the code in this directory, for example:\n"
+        "- What does this project do?\n- Where is `ClassName` defined?\n- Who calls `function_name`?\n"
+        "- How does the retry work?\n- How do I run the tests?"
+    )
+    if not question.text.strip():
+        lead = "There was no question."
+    elif re.search(r"\b(?:who|what|which) .*\byou\b|help|model", question.text, re.IGNORECASE):
+        lead = "I am `offline/rules`: fixed rules that search a repository with real tools and quote what they find."
+    else:
+        lead = "I can only answer questions about the files here, by searching them."
+    return f"{lead} {examples}\n\n{NOTE}"
+
+
+def _estimate_usage(request: Request, text: str, calls: list[ToolCall]) -> Usage:
+    """Four characters a token; free."""
+    size = len(request.system)
+    for message in request.messages:
+        content = getattr(message, "content", "")
+        if isinstance(message, SystemMessage) or isinstance(content, str):
+            size += len(join_text(content))
+        else:
+            size += sum(len(getattr(block, "text", "")) or len(str(getattr(block, "arguments", ""))) for block in content)
+    output = len(text) + sum(len(json.dumps(call.arguments)) for call in calls)
+    return Usage(input=size // 4, output=output // 4, total_tokens=size // 4 + output // 4)
+
+
+def _write(draft: Draft, text: str, calls: list[ToolCall]) -> None:
+    index = draft.open_text()
+    if draft.watcher is None:
+        draft.add(index, text)
+    else:
+        for piece in re.findall(r"(?:\S+\s*){1,4}|\s+", text):
+            draft.add(index, piece)
+    draft.close_text(index)
+    for call in calls:
+        index = draft.open_call(call.id, call.name)
+        draft.add(index, json.dumps(call.arguments))
+        draft.close_call(index, call)

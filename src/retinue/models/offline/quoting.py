@@ -1,0 +1,158 @@
+"""Pieces of an answer about one place: a name for it, its own documentation and its telling lines.
+
+This file must not know kinds of questions.
+"""
+
+import re
+
+from retinue.models.offline.evidence import Excerpt, Findings, Hit
+from retinue.models.offline.languages import FENCES, find_family
+from retinue.models.offline.question import Question
+from retinue.models.offline.words import split_pieces
+
+_MARKS = re.compile(r"^\s*(?:///?!?|#+!?|/\*+|\*+/?|--|;;|\"\"\"|''')\s?|\s*(?:\*/|\"\"\"|''')\s*$")
+_RECEIVER = re.compile(r"^func\s+\(\s*\w*\s*\*?(\w+)")
+_TAG = re.compile(r"^\s*(?:@\w+|:\w+[ \w]*:|Args?:|Returns?:|Parameters?\b|eslint|type:|noqa|TODO|-{3,}|={3,}|Copyright|SPDX|Licen[cs]e|\[clinic)")
+
+
+def place(hit: Hit) -> str:
+    """`path:line`."""
+    return f"`{hit.path}:{hit.line}`"
+
+
+def title(findings: Findings, hit: Hit) -> str:
+    """The name of a definition with its class, as code."""
+    name = hit.about.name
+    receiver = _RECEIVER.match(hit.text)
+    container = findings.container(hit) if hit.indent or hit.about.what == "method" else None
+    if receiver:
+        name = f"{receiver.group(1)}.{name}"
+    elif container is not None and container.about.what != "module" and container.about.name != name:
+        name = f"{container.about.name}.{name}"
+    return f"`{name}`"
+
+
+def shorten(text: str, limit: int = 160) -> str:
+    """One line, bounded."""
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
+
+
+def first_sentence(text: str, limit: int = 220) -> str:
+    """The first sentence of a text."""
+    text = " ".join(text.split())
+    found = re.match(r".{12,}?[.!?](?=\s+[A-Z`*(\[]|$)", text)
+    return shorten(found.group() if found else text, limit)
+
+
+def summarise(findings: Findings, hit: Hit) -> str:
+    """What the code itself says about a definition: its docstring, or the comment above; empty when silent."""
+    excerpt = findings.excerpt_at(hit.path, hit.line)
+    if excerpt is None:
+        excerpt = _gather_context(findings, hit)
+    if find_family(hit.path) == "python":
+        return _read_docstring(excerpt, hit.line) or _read_comment(excerpt, hit.line)
+    return _read_comment(excerpt, hit.line)
+
+
+def _gather_context(findings: Findings, hit: Hit) -> Excerpt:
+    lines = tuple(
+        hit.text if number == hit.line else findings.context.get((hit.path, number), "")
+        for number in range(hit.line - 2, hit.line + 3)
+    )
+    return Excerpt(hit.path, hit.line - 2, lines)
+
+
+def _read_docstring(excerpt: Excerpt, line: int) -> str:
+    number = line
+    depth = 0
+    while number <= min(line + 25, excerpt.last):
+        text = excerpt.line(number)
+        code = re.sub(r"#.*$|\"[^\"]*\"|'[^']*'", "", text)
+        depth += sum(code.count(each) for each in "([{") - sum(code.count(each) for each in ")]}")
+        number += 1
+        if depth <= 0 and code.rstrip().endswith(":"):
+            break
+    return read_module_doc(excerpt, number)
+
+
+def read_module_doc(excerpt: Excerpt, number: int) -> str:
+    """The first sentence of the docstring that begins at a line, if one does."""
+    text = excerpt.line(number).strip()
+    found = re.match(r"[rRuU]?(\"\"\"|''')(.*)$", text)
+    if not found:
+        return ""
+    parts = [found.group(2)]
+    while found.group(1) not in parts[-1] and number < excerpt.last and len(parts) < 12:
+        number += 1
+        following = excerpt.line(number).strip()
+        if not following and any(parts):
+            break
+        parts.append(following)
+    return first_sentence(" ".join(parts).replace(found.group(1), " "))
+
+
+def _read_comment(excerpt: Excerpt, line: int) -> str:
+    parts: list[str] = []
+    number = line - 1
+    while number >= excerpt.first and re.match(r"\s*(?:@[\w.]+|#\[)", excerpt.line(number)):
+        number -= 1
+    while number >= excerpt.first:
+        text = excerpt.line(number)
+        if not re.match(r"\s*(?:///?|#(?!\s*(?:include|define|if|else|end))|/\*|\*|--\s)", text) and not text.rstrip().endswith("*/"):
+            break
+        parts.insert(0, _MARKS.sub("", _MARKS.sub("", text)))
+        number -= 1
+        if re.match(r"\s*/\*", text):
+            break
+    kept: list[str] = []
+    for part in parts:
+        if _TAG.match(part) or (not part.strip() and kept):
+            if kept:
+                break
+            continue
+        kept.append(part)
+    sentence = first_sentence(" ".join(kept))
+    return sentence if len(sentence) > 8 and re.search(r"[a-z]{3}", sentence) else ""
+
+
+def telling_lines(question: Question, findings: Findings, hit: Hit, count: int) -> list[tuple[int, str]]:
+    """The lines of a definition that the question's words meet in, with the line that begins it."""
+    excerpt = findings.excerpt_at(hit.path, hit.line)
+    if excerpt is None:
+        return [(hit.line, hit.text)]
+    last = min(findings.end_of(hit), excerpt.last)
+    in_doc = False
+    scored: list[tuple[float, int]] = []
+    for number in range(hit.line + 1, last + 1):
+        text = excerpt.line(number)
+        quotes = text.count('"""') + text.count("'''")
+        skipped = in_doc or quotes > 0 or re.match(r"\s*(?:#|//|\*|/\*|@)", text) or len(text.strip()) < 4
+        in_doc ^= quotes % 2 == 1
+        if skipped:
+            continue
+        pieces = split_pieces(text[:300])
+        score = sum(each.match(pieces) for each in question.concepts)
+        score += 0.4 * bool(re.match(r"\s*(?:return|raise|throw|yield|await)\b", text))
+        score += 0.3 * ("(" in text) + 0.1 * ("=" in text)
+        scored.append((score - 0.004 * (number - hit.line), number))
+    best = sorted(scored, key=lambda pair: (-pair[0], pair[1]))[: count - 1]
+    numbers = sorted(number for _, number in best)
+    return [(hit.line, excerpt.line(hit.line)), *((number, excerpt.line(number)) for number in numbers)]
+
+
+def fence(path: str, lines: list[tuple[int, str]]) -> list[str]:
+    """Numbered lines as a code block, without their common indent."""
+    shown = [(number, text.expandtabs(4).rstrip()) for number, text in lines if text.strip()]
+    common = min((len(text) - len(text.lstrip()) for _, text in shown), default=0)
+    width = max((len(str(number)) for number, _ in shown), default=1)
+    family = find_family(path)
+    out = [f"```{FENCES.get(family, family)}"]
+    previous = 0
+    for number, text in shown:
+        if previous and number > previous + 1:
+            out.append(f"{'…':>{width}}")
+        cut = text[common:]
+        out.append(f"{number:>{width}}  {cut if len(cut) <= 130 else cut[:129] + '…'}")
+        previous = number
+    return [*out, "```"]

@@ -1,0 +1,217 @@
+"""Which of the facts matter for a question: weights of its concepts, scores of definitions and files.
+
+This file must not know how facts are fetched or shown.
+"""
+
+import math
+import re
+from collections import defaultdict
+from dataclasses import dataclass
+
+from retinue.models.offline.evidence import Findings, Hit
+from retinue.models.offline.languages import find_family, is_test, weigh_path
+from retinue.models.offline.question import Concept, Question
+from retinue.models.offline.words import split_pieces
+
+_WHAT = {
+    "method": 0.95,
+    "constant": 0.75,
+    "variable": 0.6,
+    "target": 0.8,
+    "field": 0.6,
+    "declaration": 0.4,
+    "impl": 0.5,
+    "setting": 0.5,
+    "section": 0.5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """A place worth looking at: a definition, or the line where the question's words meet."""
+
+    hit: Hit
+    score: float
+    cover: float
+    """Share of what was asked that the place names, 0 to 1."""
+    is_exact: bool = False
+    """Whether it defines a name the asker gave."""
+
+
+def last_name(symbol: str) -> str:
+    """The defined part of a dotted name."""
+    return re.split(r"\.|::|->", symbol)[-1]
+
+
+def fold(name: str) -> str:
+    """A name without case and separators, for comparing spellings."""
+    return name.replace("_", "").replace("-", "").lower()
+
+
+class Ranking:
+    """Scores for one question over one set of findings."""
+
+    def __init__(self, question: Question, findings: Findings) -> None:
+        self.question = question
+        self.findings = findings
+        self._pieces: dict[str, list[str]] = {}
+        self._by_file: dict[str, list[Hit]] = defaultdict(list)
+        for hit in findings.hits.values():
+            self._by_file[hit.path].append(hit)
+        for hits in self._by_file.values():
+            hits.sort(key=lambda hit: hit.line)
+        self._matches: dict[tuple[str, str], float] = {}
+        self.weights = self._weigh_concepts()
+
+    def spots(self) -> list[Spot]:
+        """Definitions and headings, best first."""
+        found = [self._score(hit) for hit in self.findings.hits.values() if hit.about.role in ("definition", "key")]
+        return sorted((spot for spot in found if spot.score > 0.05), key=_order)
+
+    def mentions(self) -> list[Spot]:
+        """Lines that are no definitions, by how many concepts meet in them."""
+        found: list[Spot] = []
+        total = sum(self.weights.values()) or 1.0
+        for hit in self.findings.hits.values():
+            if hit.about.role in ("definition", "heading"):
+                continue
+            cover = sum(self.weights[each.word] * self.match(each, hit.text) for each in self.question.concepts) / total
+            if any(last_name(name) in hit.text for name in self.question.symbols):
+                cover = max(cover, 0.7)
+            if any(phrase in hit.text for phrase in self.question.phrases):
+                cover = 1.0
+            if cover > 0:
+                found.append(Spot(hit, cover * self.path_weight(hit.path) * (0.7 if hit.about.role == "import" else 1), cover))
+        return sorted(found, key=_order)
+
+    def documents(self) -> list[Spot]:
+        """Headings and prose about the question."""
+        found: list[Spot] = []
+        total = sum(self.weights.values()) or 1.0
+        for hit in self.findings.hits.values():
+            if find_family(hit.path) != "markup" or is_test(hit.path):
+                continue
+            cover = sum(self.weights[each.word] * self.match(each, hit.text) for each in self.question.concepts) / total
+            if any(last_name(name) in hit.text for name in self.question.symbols):
+                cover = max(cover, 0.8)
+            score = cover * weigh_path(hit.path) * (1.5 if hit.about.role == "heading" else 1.0)
+            if cover >= 0.5:
+                found.append(Spot(hit, score, cover))
+        return sorted(found, key=_order)
+
+    def files(self) -> list[tuple[str, float]]:
+        """Files by how much of the question they hold, best first."""
+        paths = dict.fromkeys([*self._by_file, *self.findings.files])
+        scored = [(path, self.score_file(path)) for path in paths]
+        return sorted(((path, score) for path, score in scored if score > 0.05), key=lambda pair: (-pair[1], len(pair[0]), pair[0]))
+
+    def score_file(self, path: str) -> float:
+        """How much of the question a file holds, in its name and its lines."""
+        total = sum(self.weights.values()) or 1.0
+        name, _, folder = path.rpartition("/")[::-1]
+        hits = self._by_file.get(path, [])
+        score = 0.0
+        for concept in self.question.concepts:
+            named = max(self.match(concept, name.rsplit(".", 1)[0]), 0.5 * self.match(concept, folder))
+            defined = mentioned = 0.0
+            for hit in hits:
+                strength = self.match(concept, hit.text)
+                mentioned += strength
+                if hit.about.is_definition:
+                    defined = max(defined, self.match(concept, hit.about.name))
+            held = 0.5 * named + 0.3 * defined + 0.2 * min(1.0, math.log1p(mentioned) / 3)
+            score += self.weights[concept.word] * held
+        for symbol in self.question.symbols:
+            if any(hit.about.is_definition and fold(hit.about.name) == fold(last_name(symbol)) for hit in hits):
+                score += total
+        return score / total * self.path_weight(path)
+
+    def path_weight(self, path: str) -> float:
+        """The weight of a path; tests count in full when tests are asked about."""
+        weight = weigh_path(path)
+        return min(1.0, weight / 0.4) if self.question.wants_tests and is_test(path) else weight
+
+    def match(self, concept: Concept, text: str) -> float:
+        """How well a text names a concept; remembered, for the same lines are asked about often."""
+        key = (concept.word, text)
+        found = self._matches.get(key)
+        if found is None:
+            pieces = self._pieces.get(text)
+            if pieces is None:
+                pieces = self._pieces[text] = split_pieces(text[:300])
+            found = self._matches[key] = concept.match(pieces)
+        return found
+
+    def _weigh_concepts(self) -> dict[str, float]:
+        """Rare words count more: a word that is in every file says nothing about where."""
+        total = max(len(self.findings.files), len(self._by_file), 8)
+        weights: dict[str, float] = {}
+        for concept in self.question.concepts:
+            holding = sum(
+                1
+                for path, hits in self._by_file.items()
+                if any(self.match(concept, hit.text) == 1.0 for hit in hits)
+            )
+            rarity = math.log((total + 1) / (holding + 0.5)) / math.log(total + 1) if holding else 0.5
+            weights[concept.word] = concept.weight * min(1.0, max(0.2, rarity + 0.15))
+        return weights
+
+    def _score(self, hit: Hit) -> Spot:
+        path_weight = self.path_weight(hit.path)
+        what = _WHAT.get(hit.about.what, 1.0)
+        exact = self._score_symbol(hit)
+        cover = self._cover(hit)
+        pieces = split_pieces(hit.about.name)
+        named = sum(1 for piece in pieces if any(each.match([piece]) for each in self.question.concepts))
+        precision = named / len(pieces) if pieces else 0.0
+        private = 0.97 if hit.about.name.startswith("_") else 1.0
+        score = (exact * 2 + cover * (0.6 + 0.4 * precision)) * path_weight * what * private
+        return Spot(hit, score, max(cover, min(1.0, exact)), exact >= 1.0)
+
+    def _cover(self, hit: Hit) -> float:
+        total = sum(self.weights.values())
+        if not total:
+            return 0.0
+        name, _, folder = hit.path.rpartition("/")[::-1]
+        container = self.findings.container(hit) if hit.indent else None
+        last = self.findings.end_of(hit)
+        inside = [each for each in self._by_file[hit.path] if hit.line < each.line <= last]
+        cover = 0.0
+        for concept in self.question.concepts:
+            best = max(
+                self.match(concept, hit.about.name),
+                0.6 * self.match(concept, container.about.name) if container else 0.0,
+                0.55 * self.match(concept, name),
+                0.5 * self.match(concept, hit.text),
+                0.3 * self.match(concept, folder),
+            )
+            if best < 0.5:
+                density = sum(self.match(concept, each.text) for each in inside)
+                best = max(best, 0.5 * min(1.0, density / 3))
+            cover += self.weights[concept.word] * best
+        return cover / total
+
+    def _score_symbol(self, hit: Hit) -> float:
+        best = 0.0
+        for symbol in self.question.symbols:
+            wanted = last_name(symbol)
+            name = last_name(hit.about.name)
+            if name == wanted:
+                score = 1.3
+            elif fold(name) == fold(wanted):
+                score = 1.0
+            else:
+                continue
+            owner = symbol[: -len(wanted)].rstrip(".:->")
+            if owner:
+                container = self.findings.container(hit)
+                held = container is not None and container.about.name == last_name(owner)
+                in_path = fold(last_name(owner)) in [fold(part) for part in re.split(r"[/.]", hit.path)]
+                in_line = last_name(owner) in hit.text
+                score += 0.5 if held or in_path or in_line else -0.4
+            best = max(best, score)
+        return best
+
+
+def _order(spot: Spot) -> tuple[float, float, int, str, int]:
+    return (-round(spot.score, 6), -spot.cover, len(spot.hit.path), spot.hit.path, spot.hit.line)

@@ -1,0 +1,86 @@
+"""The conversation so far, as this model needs it: the question, the one before, and what its tool calls brought.
+
+Everything is derived from the messages of one request, so that a replay gives the same. This file must not know how
+questions are answered.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from retinue.core.messages import AssistantMessage, Message, TextContent, ToolCall, ToolResultMessage, UserContent, UserMessage
+
+_WRAP_UP = re.compile(
+    r"\b(?:turn|step|time|token|budget)s?\b.{0,30}\blimit\b|\blimit\b.{0,40}\b(?:turns?|steps?)\b|\bwrap(?:ping)? up\b"
+    r"|\b(?:no|without) (?:more|further|other) tool|\bfinal answer\b|\bout of (?:turns|steps|time)\b",
+    re.IGNORECASE,
+)
+_CALL_ID = re.compile(r"rules_(\d+)$")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One tool call and its result."""
+
+    call: ToolCall
+    text: str
+    is_error: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Transcript:
+    """What the messages say about the work at hand."""
+
+    question: str
+    earlier: tuple[str, ...]
+    """The questions before, oldest first."""
+    exchanges: tuple[Exchange, ...]
+    """Calls made for this question that have a result, in order."""
+    turns: int
+    """Replies with calls given for this question."""
+    wrap_up: bool
+    """Whether an answer is wanted now, with what there is."""
+    next_call: int
+
+
+def read_transcript(messages: Sequence[Message]) -> Transcript:
+    """Find the question and everything done for it."""
+    asked: list[tuple[int, str]] = []
+    wrap_up = working = False
+    for index, message in enumerate(messages):
+        if isinstance(message, UserMessage):
+            text = join_text(message.content)
+            # a nudge in the middle of the work ends it; the same words after an answer are a question
+            if working and _WRAP_UP.search(text):
+                wrap_up = True
+            else:
+                asked.append((index, text))
+                wrap_up = working = False
+        elif isinstance(message, AssistantMessage):
+            working = bool(message.calls)
+    start, question = asked[-1] if asked else (0, "")
+    earlier = tuple(text for _, text in asked[-5:-1])
+    work = [each for each in messages[start:] if isinstance(each, AssistantMessage) and each.calls]
+    results = {each.tool_call_id: each for each in messages[start:] if isinstance(each, ToolResultMessage)}
+    exchanges = tuple(
+        Exchange(call, join_text(results[call.id].content), results[call.id].is_error)
+        for reply in work
+        for call in reply.calls
+        if call.id in results
+    )
+    return Transcript(question, earlier, exchanges, len(work), wrap_up, _count_calls(messages) + 1)
+
+
+def join_text(content: str | Sequence[UserContent]) -> str:
+    """The text of a message, without images."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(block.text for block in content if isinstance(block, TextContent))
+
+
+def _count_calls(messages: Sequence[Message]) -> int:
+    numbers = [0]
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            numbers.extend(int(found.group(1)) for call in message.calls if (found := _CALL_ID.match(call.id)))
+    return max(numbers)
