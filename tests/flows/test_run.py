@@ -340,8 +340,8 @@ SUMMARY = to("Sum up|first part of the work", text="They talked.")
 
 
 async def test_full_context_is_summarised():
-    run, events = small_window([SUMMARY, to("^one$", **FULL), to("^two$", text="short")])
-    await run.prompt("one")
+    run, events = small_window([SUMMARY, to("^one", **FULL), to("^two$", text="short")])
+    await run.prompt(f"one {LONG}")
     outcome = await run.prompt("two")
     assert (outcome.status, outcome.text) == (Status.COMPLETED, "short")
     assert [event.reason for event in events.of(Compacted)] == ["threshold"]

@@ -4,7 +4,8 @@ Where to cut and what to ask is in `sessions.compaction`; this file must not kno
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from retinue.core.clock import Clock
@@ -45,21 +46,22 @@ class Compactor:
         if compaction.needs_compaction(tokens, setup.model.info.context_window, setup.compaction):
             await self.run(talk, "threshold")
 
-    async def run(
-        self, talk: Conversation, cause: Cause, *, will_retry: bool = False, instructions: str = ""
-    ) -> bool:
+    async def run(self, talk: Conversation, cause: Cause, *, will_retry: bool = False, instructions: str = "") -> bool:
         """Summarise now; False when there was nothing to gain or it failed, and then nothing has changed."""
         run_id = self._setup.run_id
-        context = self._session.context()
-        plan = compaction.prepare_compaction(context, self._setup.compaction)
-        if plan is None and cause != "threshold":
-            plan = compaction.prepare_compaction(context, self._setup.compaction, keep_recent=False)
-        if plan is None:
+        context, config = self._session.context(), self._setup.compaction
+        plans = [compaction.prepare_compaction(context, config)]
+        if cause != "threshold":
+            # What would be kept may itself be too long: then keep the last message only, then nothing.
+            plans.append(compaction.prepare_compaction(context, replace(config, keep_recent_tokens=1)))
+            plans.append(compaction.prepare_compaction(context, config, keep_recent=False))
+        usable = [plan for plan in plans if plan is not None]
+        if not usable:
             self._failed_at = len(talk.messages)
             return False
         self._publish(CompactionStarted(run_id=run_id, reason=cause))
         try:
-            done = await compaction.compact(plan, self._summarise, instructions)
+            done = await self._try(usable, instructions)
         except CompactionFailed as error:
             self._failed_at = len(talk.messages)
             self._publish(Compacted(run_id=run_id, reason=cause, error=str(error)))
@@ -76,6 +78,14 @@ class Compactor:
         talk.load(list(repair_transcript(self._session.context().messages)))
         self._publish(Compacted(run_id=run_id, reason=cause, result=self._describe(done), will_retry=will_retry))
         return True
+
+    async def _try(self, plans: Sequence[compaction.Preparation], instructions: str) -> compaction.Compaction:
+        for plan in plans[:-1]:
+            try:
+                return await compaction.compact(plan, self._summarise, instructions)
+            except CompactionFailed:
+                continue
+        return await compaction.compact(plans[-1], self._summarise, instructions)
 
     async def _summarise(self, system: str, prompt: str) -> AssistantMessage:
         model, now_ms = self._setup.model, self._clock.now_ms()
