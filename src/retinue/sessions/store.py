@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from retinue.core.errors import SessionUnsaved
+from retinue.core.errors import SessionError, SessionUnsaved
 from retinue.sessions.tree import SessionTree
 
 
@@ -89,7 +89,10 @@ class FileStore:
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes at an offset."""
-        return self._tree.files.pread(self._tree.descriptor(self._path, self._flags), length, offset)
+        try:
+            return self._tree.files.pread(self._tree.descriptor(self._path, self._flags), length, offset)
+        except OSError as error:
+            raise SessionError(f"cannot read session {self._path}: {error.strerror}") from error
 
     def close(self) -> None:
         """Give the descriptor back."""
