@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from retinue.core.errors import SessionError, SessionNotFound, quote
 from retinue.core.messages import TextContent, UserMessage
@@ -225,13 +225,12 @@ def _count(fd: int, info: SessionInfo, head: bytes, *, start: int) -> None:
         chunk = head if position == 0 else os.pread(fd, CHUNK_BYTES, position)
         if not chunk:
             return
-        data = keep + chunk
-        info.messages += data.count(message)
-        last = data.rfind(name)
+        info.messages += (keep[-len(message) + 1 :] + chunk).count(message)
+        last = (keep + chunk).rfind(name)
         if last >= 0:
             info.name_offset = position - len(keep) + last
         position += len(chunk)
-        keep = data[-len(message) + 1 :] if message not in data[-len(message) :] else b""
+        keep = chunk[-len(name) + 1 :]
 
 
 def _read_name(data: bytes) -> str:
@@ -268,9 +267,9 @@ def _find_first_message(lines: list[bytes]) -> str:
         if b'"user"' not in line:
             continue
         entry = decode_entry(line) if decode_head(line) else None
-        message = (
-            decode_message(entry.message) if entry is not None and entry.type == "message" and entry.message else None
-        )
+        if entry is None or entry.type != "message" or entry.message is UNSET:
+            continue
+        message = decode_message(entry.message)
         if isinstance(message, UserMessage):
             content = message.content
             texts = [content] if isinstance(content, str) else [b.text for b in content if isinstance(b, TextContent)]
