@@ -1,0 +1,162 @@
+"""What all wire formats do for one reply: build the request, ask the governor, send, read, report.
+
+A subclass a wire format gives address, headers, body and a Reading. Must not know any one of them, nor retries.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from retinue.core.errors import RetinueError
+from retinue.core.messages import Message
+from retinue.core.model import Draft, ModelInfo, Reply, Request
+from retinue.models.conversation import Conversation, Piece
+from retinue.models.convert import to_json
+from retinue.models.failures import ProviderError, fail, redact_failure
+from retinue.models.governor import Governor
+from retinue.models.reading import Reading
+from retinue.models.transport import Call, Timing, Transport
+
+Key = Callable[[], str | None] | str | None
+"""The API key, or how to get it now: it may change during a run."""
+
+_CONTEXT_MARGIN_TOKENS = 4096
+_LEAST_OUTPUT_TOKENS = 1024
+_SECRET_NAME = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+
+
+class Adapter:
+    """A model behind one of the wire formats."""
+
+    default_base_url = ""
+    bridge = b""
+
+    def __init__(
+        self, info: ModelInfo, transport: Transport, key: Key, governor: Governor, timing: Timing | None = None
+    ) -> None:
+        self.info = info
+        self._transport = transport
+        self._key = key
+        self._governor = governor
+        self._timing = timing or Timing()
+        self._memo_key = (type(self).__name__, info.ref)
+        self._headers_key: Any = None
+        self._headers: Mapping[str, str] = {}
+        self.base_url = (info.base_url or self.default_base_url).rstrip("/")
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Answer the request; streams only when somebody watches. MUST NOT raise."""
+        reading = self.open_reading(draft)
+        key: str | None = None
+        try:
+            key = self._key() if callable(self._key) else self._key
+            stream = draft.watcher is not None
+            call = Call(
+                self.info,
+                self.url(stream=stream),
+                self._merge_headers(key, request, stream=stream),
+                self.build_body(request, stream=stream),
+                self._timing,
+            )
+            if self._governor.is_holding(self.info.provider):
+                await self._governor.admit(self.info.provider)
+            if stream:
+                await self._transport.stream(call, reading)
+            else:
+                reading.take_whole(await self._transport.fetch(call))
+            reply = reading.finish()
+        except ProviderError as error:
+            reply = reading.fail(error.failure)
+        except RetinueError as error:
+            # Reading the key failed: its source (a command, a variable) is what the user has to look at.
+            reply = reading.fail(fail(self.info, "auth", str(error), advice=""))
+        self._governor.record(self.info.provider, reply.failure)
+        if reply.failure is not None:
+            return reading.fail(redact_failure(reply.failure, self._secrets(key)))
+        return reply
+
+    def build_body(self, request: Request, *, stream: bool) -> bytes:
+        """The request body. Grows with the conversation by a copy of bytes, not by a conversion."""
+        conversation = request.memo.get(self._memo_key)
+        if conversation is None:
+            conversation = request.memo[self._memo_key] = Conversation(self)
+        parts = conversation.render(request.messages, mark=request.cache)
+        head_key = (
+            request.system,
+            tuple(request.tools),
+            request.thinking,
+            request.max_tokens,
+            request.session_id,
+            request.cache,
+            stream,
+        )
+        if conversation.head_key != head_key:
+            conversation.head = to_json(self.head(request, stream=stream))[1:-1]
+            conversation.head_key = head_key
+        chars = len(conversation.head) + sum(map(len, parts)) - conversation.image_chars
+        limit = self._limit_output(request, chars)
+        first = self.first_item(request)
+        if first and any(parts):
+            first += b","
+        comma = b"," if conversation.head else b""
+        return b"".join([b"{", conversation.head, comma, *self.open_list(request, limit), first, *parts, b"]}"])
+
+    def open_reading(self, draft: Draft) -> Reading:
+        """What reads the reply."""
+        raise NotImplementedError
+
+    def url(self, *, stream: bool) -> str:
+        """Where to POST."""
+        raise NotImplementedError
+
+    def headers(self, key: str | None, request: Request, *, stream: bool) -> dict[str, str]:
+        """The headers of this API; those of the model's configuration are added, and win."""
+        raise NotImplementedError
+
+    def head(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        """All of the body that does not change from turn to turn."""
+        raise NotImplementedError
+
+    def open_list(self, request: Request, limit: int) -> list[bytes]:
+        """The rest of the body up to and with the bracket that opens the list of messages."""
+        raise NotImplementedError
+
+    def first_item(self, request: Request) -> bytes:
+        """What stands before the messages in their list."""
+        return b""
+
+    def to_piece(self, message: Message) -> Piece:
+        """Convert one message."""
+        raise NotImplementedError
+
+    def join_results(self, results: list[Piece]) -> bytes:
+        """The results of one turn as they stand in the list."""
+        return b",".join(result.wire for result in results)
+
+    def mark_last(self, message: Message, piece: Piece) -> Piece:
+        """The last message with its cache mark; most APIs have none."""
+        return piece
+
+    def _merge_headers(self, key: str | None, request: Request, *, stream: bool) -> Mapping[str, str]:
+        headers_key = (key, request.session_id, request.cache, request.thinking, stream)
+        if self._headers_key != headers_key:
+            merged = {"content-type": "application/json", "user-agent": "retinue"}
+            merged["accept"] = "text/event-stream" if stream else "application/json"
+            if stream:
+                # Compression would hold events back until a block is full.
+                merged["accept-encoding"] = "identity"
+            merged |= self.headers(key, request, stream=stream)
+            merged |= {name.lower(): value for name, value in self.info.headers.items()}
+            self._headers, self._headers_key = merged, headers_key
+        return self._headers
+
+    def _limit_output(self, request: Request, chars: int) -> int:
+        wanted = request.max_tokens or self.info.max_tokens
+        room = self.info.context_window - chars // 4 - _CONTEXT_MARGIN_TOKENS
+        return min(wanted, max(room, _LEAST_OUTPUT_TOKENS))
+
+    def _secrets(self, key: str | None) -> tuple[str, ...]:
+        named = [value for name, value in self.info.headers.items() if _SECRET_NAME.search(name)]
+        return tuple(secret for secret in (key, *named, *(value.removeprefix("Bearer ") for value in named)) if secret)
+
+

@@ -1,0 +1,310 @@
+"""The wire format `anthropic-messages`."""
+
+import re
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from retinue.core.messages import (
+    AssistantMessage,
+    ImageContent,
+    Message,
+    StopReason,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    ToolResultMessage,
+    UserContent,
+)
+from retinue.core.model import Draft, Failure, Request
+from retinue.models.adapter import Adapter
+from retinue.models.conversation import SKIP, Piece
+from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
+from retinue.models.failures import ProviderError, classify_event
+from retinue.models.pricing import count_tokens
+from retinue.models.reading import Reading
+from retinue.models.thinking import budget_tokens, can_disable, clamp_level
+
+_VERSION = "2023-06-01"
+_INTERLEAVED = "interleaved-thinking-2025-05-14"
+_CACHE = {"type": "ephemeral"}
+_CACHE_FIELD = b',"cache_control":{"type":"ephemeral"}'
+_CLAUDE = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
+_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
+
+
+class AnthropicModel(Adapter):
+    """A model behind Anthropic's Messages API."""
+
+    default_base_url = "https://api.anthropic.com"
+
+    def url(self, *, stream: bool) -> str:
+        return f"{self.base_url.removesuffix('/v1')}/v1/messages"
+
+    def headers(self, key: str | None, request: Request, *, stream: bool) -> dict[str, str]:
+        headers = {"anthropic-version": _VERSION}
+        if key and key.startswith("sk-ant-oat"):
+            headers["authorization"] = f"Bearer {key}"
+        elif key:
+            headers["x-api-key"] = key
+        if self._thinks(request) and not self._is_adaptive():
+            headers["anthropic-beta"] = _INTERLEAVED
+        compat = self.info.compat
+        is_openrouter = "openrouter.ai" in self.base_url
+        if request.session_id and request.cache and compat.get("sendSessionAffinityHeaders", is_openrouter):
+            is_named = compat.get("sessionAffinityFormat", "openrouter" if is_openrouter else "") == "openrouter"
+            headers["x-session-id" if is_named else "x-session-affinity"] = request.session_id
+        return headers
+
+    def open_reading(self, draft: Draft) -> Reading:
+        return _AnthropicReading(self.info, draft)
+
+    def head(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        cache = {"cache_control": _CACHE} if request.cache else {}
+        head: dict[str, Any] = {"model": self.info.id}
+        if stream:
+            head["stream"] = True
+        if request.system:
+            head["system"] = [{"type": "text", "text": request.system, **cache}]
+        if request.tools:
+            tools = [self._tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
+            if self.info.compat.get("supportsCacheControlOnTools", True):
+                tools[-1] |= cache
+            head["tools"] = tools
+        if self._thinks(request) and self._is_adaptive():
+            level = clamp_level(self.info, request.thinking)
+            head["thinking"] = {"type": "adaptive", "display": "summarized"}
+            head["output_config"] = {"effort": self.info.thinking_level_map.get(level) or _EFFORTS[level]}
+        elif self.info.reasoning and not self._thinks(request) and can_disable(self.info):
+            head["thinking"] = {"type": "disabled"}
+        return head
+
+    def open_list(self, request: Request, limit: int) -> list[bytes]:
+        parts = []
+        if self._thinks(request) and not self._is_adaptive():
+            level = clamp_level(self.info, request.thinking)
+            if request.max_tokens:
+                # An explicit limit is meant for the answer: thinking comes on top.
+                limit = min(limit + budget_tokens(level, 1 << 30), max(limit, self.info.max_tokens))
+            if (budget := budget_tokens(level, limit)) >= 1024:
+                parts.append(b'"thinking":{"type":"enabled","budget_tokens":%d},' % budget)
+        return [*parts, b'"max_tokens":%d,"messages":[' % limit]
+
+    def to_piece(self, message: Message) -> Piece:
+        if isinstance(message, AssistantMessage):
+            blocks = self._assistant_blocks(message) if is_replayable(message) else []
+            calls = tuple((call.id, call.name) for call in message.calls)
+            wire = to_json({"role": "assistant", "content": blocks})
+            return Piece("assistant", wire, calls=calls) if blocks else SKIP
+        if isinstance(message, ToolResultMessage):
+            result: dict[str, Any] = {
+                "type": "tool_result",
+                "tool_use_id": to_call_id(message.tool_call_id),
+                "content": self._result_content(message),
+            }
+            if message.is_error:
+                result["is_error"] = True
+            return Piece("result", to_json(result), call_id=message.tool_call_id)
+        content = user_content(message)
+        blocks = [_user_block(block) for block in list_blocks(content, self.info)] if content is not None else []
+        return Piece("user", to_json({"role": "user", "content": blocks})) if blocks else SKIP
+
+    def join_results(self, results: list[Piece]) -> bytes:
+        return b'{"role":"user","content":[%b]}' % b",".join(result.wire for result in results)
+
+    def mark_last(self, message: Message, piece: Piece) -> Piece:
+        if piece.role == "result":
+            return Piece("result", b"%b%b}" % (piece.wire[:-1], _CACHE_FIELD), call_id=piece.call_id)
+        if piece.role == "user":
+            return Piece("user", b"%b%b}]}" % (piece.wire[:-3], _CACHE_FIELD))
+        return piece
+
+    def _thinks(self, request: Request) -> bool:
+        return self.info.reasoning and clamp_level(self.info, request.thinking) != "off"
+
+    def _is_adaptive(self) -> bool:
+        forced = self.info.compat.get("forceAdaptiveThinking")
+        if forced is not None:
+            return bool(forced)
+        match = _CLAUDE.search(self.info.id)
+        return match is not None and (int(match[1]), int(match[2] or 0)) >= (4, 6)
+
+    def _tool(self, name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        schema = {"type": "object", **parameters}
+        tool: dict[str, Any] = {"name": name, "description": description, "input_schema": schema}
+        if self.info.compat.get("supportsEagerToolInputStreaming"):
+            tool["eager_input_streaming"] = True
+        return tool
+
+    def _assistant_blocks(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        own = is_own(message, self.info)
+        blocks: list[dict[str, Any]] = []
+        for block in message.content:
+            if isinstance(block, TextContent):
+                if block.text.strip():
+                    blocks.append({"type": "text", "text": block.text})
+            elif isinstance(block, ToolCall):
+                call_id = to_call_id(block.id)
+                blocks.append({"type": "tool_use", "id": call_id, "name": block.name, "input": block.arguments})
+            elif thought := self._thinking_block(block, own=own):
+                blocks.append(thought)
+        return blocks
+
+    def _thinking_block(self, block: ThinkingContent, *, own: bool) -> dict[str, Any] | None:
+        signature = block.thinking_signature or ""
+        if own and block.redacted:
+            return {"type": "redacted_thinking", "data": signature}
+        if own and (signature or (block.thinking and self.info.compat.get("allowEmptySignature"))):
+            return {"type": "thinking", "thinking": block.thinking, "signature": signature}
+        # Somebody else's thoughts, or unsigned ones: the API takes them as text only.
+        if block.thinking.strip() and not block.redacted:
+            return {"type": "text", "text": block.thinking}
+        return None
+
+    def _result_content(self, message: ToolResultMessage) -> str | list[dict[str, Any]]:
+        blocks = list_blocks(message.content, self.info)
+        if any(isinstance(block, ImageContent) for block in blocks):
+            return [_user_block(block) for block in blocks]
+        return join_text(blocks)
+
+
+def _user_block(block: UserContent) -> dict[str, Any]:
+    if isinstance(block, TextContent):
+        return {"type": "text", "text": block.text}
+    return {"type": "image", "source": {"type": "base64", "media_type": block.mime_type, "data": block.data}}
+
+
+class _AnthropicReading(Reading):
+    """Reads message_start … message_stop, or one message."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._open: dict[int, _Block] = {}
+        self._usage: dict[str, Any] = {}
+        self._explanation = ""
+
+    def read_event(self, event: Any) -> bool:
+        kind = event["type"]
+        if kind == "content_block_delta":
+            self._read_delta(self._open.get(event["index"]), event["delta"])
+        elif kind == "content_block_start":
+            self._begin(event["index"], event["content_block"])
+        elif kind == "content_block_stop":
+            if (block := self._open.pop(event["index"], None)) is not None:
+                self._end(block)
+        elif kind == "message_start":
+            message = event["message"]
+            self.set_response(message.get("id"), message.get("model"))
+            self._read_usage(message.get("usage"))
+        elif kind == "message_delta":
+            self._read_stop(event.get("delta") or {})
+            self._read_usage(event.get("usage"))
+        elif kind == "message_stop":
+            self.is_complete = self.is_done = True
+        elif kind == "error":
+            raise ProviderError(classify_event(self.info, event.get("error")))
+        else:
+            return False
+        return True
+
+    def read_whole(self, data: Any) -> None:
+        self.set_response(data.get("id"), data.get("model"))
+        for index, block in enumerate(data["content"]):
+            self._begin(index, block)
+            if (opened := self._open.pop(index, None)) is not None:
+                self._end(opened)
+        self._read_stop(data)
+        self._read_usage(data.get("usage"))
+
+    def judge(self) -> tuple[StopReason, Failure | None]:
+        match self.raw_stop:
+            case "max_tokens" | "model_context_window_exceeded":
+                return "length", None
+            case "refusal" | "sensitive":
+                return self.refuse(self._explanation or f"the model stopped with {self.raw_stop!r}")
+        return "stop", None
+
+    def close_open(self) -> None:
+        for block in self._open.values():
+            self._end(block)
+        self._open.clear()
+
+    def _begin(self, index: int, content: dict[str, Any]) -> None:
+        match content.get("type"):
+            case "text":
+                block = _Block("text", self.open_text())
+                self.write(block.index, content.get("text") or "")
+            case "thinking":
+                block = _Block("thinking", self.open_thinking())
+                self.write(block.index, content.get("thinking") or "")
+                block.signature = content.get("signature") or ""
+            case "redacted_thinking":
+                block = _Block("redacted", self.open_thinking())
+                block.signature = content.get("data") or ""
+            case "tool_use":
+                name = str(content.get("name") or "")
+                at, call_id = self.open_call(str(content.get("id") or ""), name)
+                block = _Block("call", at, call_id, name)
+                block.given = content.get("input") or {}
+            case _:
+                return  # a kind of block that we did not ask for
+        self._open[index] = block
+
+    def _read_delta(self, block: "_Block | None", delta: dict[str, Any]) -> None:
+        if block is None:
+            return
+        match delta.get("type"):
+            case "text_delta":
+                self.write(block.index, delta["text"])
+            case "thinking_delta":
+                self.write(block.index, delta["thinking"])
+            case "input_json_delta":
+                self.write(block.index, delta["partial_json"])
+                block.is_written = True
+            case "signature_delta":
+                block.signature += delta["signature"]
+
+    def _end(self, block: "_Block") -> None:
+        signature: str | UnsetType = block.signature or UNSET
+        if block.kind == "text":
+            self.draft.close_text(block.index)
+        elif block.kind == "call":
+            arguments = self.draft.written(block.index) if block.is_written else block.given
+            self.close_call(block.index, block.call_id, block.name, arguments)
+        else:
+            self.draft.close_thinking(block.index, signature=signature, redacted=block.kind == "redacted")
+
+    def _read_stop(self, delta: dict[str, Any]) -> None:
+        if isinstance(reason := delta.get("stop_reason"), str):
+            self.raw_stop = reason
+        details = delta.get("stop_details")
+        if isinstance(details, dict) and isinstance(details.get("explanation"), str):
+            self._explanation = details["explanation"]
+
+    def _read_usage(self, usage: Any) -> None:
+        if not isinstance(usage, dict):
+            return
+        # Every report is a new total; a field that is absent or null keeps what was said before.
+        self._usage |= {name: value for name, value in usage.items() if value is not None}
+        details = self._usage.get("output_tokens_details")
+        thought = details.get("thinking_tokens") if isinstance(details, dict) else None
+        self.set_usage(
+            fresh=count_tokens(self._usage.get("input_tokens")),
+            output=count_tokens(self._usage.get("output_tokens")),
+            cache_read=count_tokens(self._usage.get("cache_read_input_tokens")),
+            cache_write=count_tokens(self._usage.get("cache_creation_input_tokens")),
+            reasoning=UNSET if thought is None else count_tokens(thought),
+        )
+
+
+class _Block:
+    __slots__ = ("call_id", "given", "index", "is_written", "kind", "name", "signature")
+
+    def __init__(self, kind: str, index: int, call_id: str = "", name: str = "") -> None:
+        self.kind = kind
+        self.index = index
+        self.call_id = call_id
+        self.name = name
+        self.signature = ""
+        self.given: Any = {}
+        self.is_written = False

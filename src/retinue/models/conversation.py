@@ -1,0 +1,145 @@
+"""The wire form of a growing conversation: each message is converted once per run, however many turns follow.
+
+Lives in `Request.memo`. Also repairs what no API accepts: calls without a result, results without a call. Must not know
+any one wire format: that is the Form's.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from retinue.core.messages import ImageContent, Message, TextContent, ToolResultMessage
+from retinue.models.convert import NO_RESULT
+
+
+class Piece(Struct, frozen=True):
+    """One message in wire form."""
+
+    role: Literal["skip", "user", "assistant", "result"]
+    wire: bytes = b""
+    extra: bytes = b""
+    """What a result adds behind its group (images, where the API has no place for them in a result)."""
+    calls: tuple[tuple[str, str], ...] = ()
+    """Of an assistant message: id and name of its calls."""
+    call_id: str = ""
+    """Of a result."""
+
+
+SKIP = Piece("skip")
+
+
+class Form(Protocol):
+    """How one wire format writes messages."""
+
+    def to_piece(self, message: Message) -> Piece:
+        """Convert one message."""
+        ...
+
+    def join_results(self, results: list[Piece]) -> bytes:
+        """The results of one turn as they stand in the list of messages."""
+        ...
+
+    def mark_last(self, message: Message, piece: Piece) -> Piece:
+        """The last message, with the mark that says "cache up to here" where the API has one."""
+        ...
+
+    @property
+    def bridge(self) -> bytes:
+        """What must stand between results and a user message; mostly nothing."""
+        ...
+
+
+class Conversation:
+    """Messages in wire form; grows with the run."""
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        self.head_key: Any = None
+        self.head = b""
+        """Everything of the request but the messages, as the adapter wrote it for `head_key`."""
+        self._reset()
+
+    def render(self, messages: Sequence[Message], *, mark: bool) -> list[bytes | bytearray]:
+        """The messages as pieces of a JSON list, to be joined."""
+        known = len(self._seen)
+        if known > len(messages) or list(messages[:known]) != self._seen:
+            self._reset()
+            known = 0
+        for message in messages[known:]:
+            self._add(message)
+        tail = self._write_group(mark=mark)
+        if self._open and self._open[0][1].role == "assistant" and self._open[0][1].calls:
+            tail = _join(tail, self._form.join_results(self._invent(self._open[0][1].calls)))
+        return [self._settled, b",", tail] if self._settled and tail else [self._settled, tail]
+
+    @property
+    def image_chars(self) -> int:
+        """How much of the wire form is image data, which says nothing about tokens."""
+        return self._image_chars
+
+    def _reset(self) -> None:
+        self._seen: list[Message] = []
+        self._settled = bytearray()
+        self._open: list[tuple[Message, Piece]] = []
+        self._pending: tuple[tuple[str, str], ...] = ()
+        self._after_results = False
+        self._image_chars = 0
+
+    def _add(self, message: Message) -> None:
+        self._seen.append(message)
+        piece = self._form.to_piece(message)
+        if piece.role == "skip":
+            return
+        content = getattr(message, "content", None)
+        if isinstance(content, list):
+            self._image_chars += sum(len(block.data) for block in content if isinstance(block, ImageContent))
+        if not (piece.role == "result" and self._open and self._open[0][1].role == "result"):
+            self._settle()
+        self._open.append((message, piece))
+
+    def _settle(self) -> None:
+        """Close the open group: nothing can join it any more, and it is not the last."""
+        if not self._open:
+            return
+        wire = self._write_group(mark=False)
+        if self._settled and wire:
+            self._settled += b","
+        self._settled += wire
+        first = self._open[0][1]
+        self._pending = first.calls
+        self._after_results = first.role == "result"
+        self._open = []
+
+    def _write_group(self, *, mark: bool) -> bytes:
+        if not self._open:
+            return b""
+        message, piece = self._open[-1]
+        last = self._form.mark_last(message, piece) if mark else piece
+        if piece.role == "result":
+            return self._write_results([*(piece for _, piece in self._open[:-1]), last])
+        wire = last.wire
+        if self._pending:
+            wire = _join(self._form.join_results(self._invent(self._pending)), wire)
+        elif piece.role == "user" and self._after_results:
+            wire = _join(self._form.bridge, wire)
+        return wire
+
+    def _write_results(self, results: list[Piece]) -> bytes:
+        wanted = dict(self._pending)
+        kept = []
+        for result in results:
+            if wanted.pop(result.call_id, None) is not None:
+                kept.append(result)
+        kept += self._invent(tuple(wanted.items()))
+        return self._form.join_results(kept) if kept else b""
+
+    def _invent(self, calls: tuple[tuple[str, str], ...]) -> list[Piece]:
+        return [
+            self._form.to_piece(ToolResultMessage(call_id, name, [TextContent(NO_RESULT)], is_error=True, timestamp=0))
+            for call_id, name in calls
+        ]
+
+
+def _join(left: bytes, right: bytes) -> bytes:
+    return left + b"," + right if left and right else left or right

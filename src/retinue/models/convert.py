@@ -1,0 +1,118 @@
+"""What all wire formats share about messages: JSON bytes, which text the special messages become, call ids, images.
+
+Pure. Must not know any one wire format.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import orjson
+
+from retinue.core.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    ImageContent,
+    Message,
+    TextContent,
+    UserContent,
+    UserMessage,
+)
+from retinue.core.model import ModelInfo
+
+NO_RESULT = "No result: the call was interrupted before it finished."
+_NO_IMAGES = "(an image was left out: this model reads text only)"
+_UNSAFE_ID = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+def to_json(value: Any) -> bytes:
+    """JSON bytes of wire data; what JSON cannot hold (lone surrogates, huge integers) is made harmless."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return json.dumps(_clean(value), ensure_ascii=False, separators=(",", ":"), default=str).encode()
+
+
+def clean_text(text: str) -> str:
+    """The text with lone surrogates replaced."""
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def user_content(message: Message) -> str | list[UserContent] | None:
+    """What a message says in the user's role; None when it is no such message or is kept from the model."""
+    if isinstance(message, UserMessage | CustomMessage):
+        return message.content
+    if isinstance(message, BashExecutionMessage):
+        return None if message.exclude_from_context else _bash_text(message)
+    if isinstance(message, BranchSummaryMessage):
+        return f"Summary of a branch of this conversation that was left:\n\n<summary>\n{message.summary}\n</summary>"
+    if isinstance(message, CompactionSummaryMessage):
+        return f"The conversation so far was condensed to this summary:\n\n<summary>\n{message.summary}\n</summary>"
+    return None
+
+
+def list_blocks(content: str | list[UserContent], info: ModelInfo) -> list[UserContent]:
+    """Content as blocks, without empty texts, and without images for a model that reads text only."""
+    if isinstance(content, str):
+        return [TextContent(content)] if content else []
+    blocks: list[UserContent] = []
+    for block in content:
+        if isinstance(block, ImageContent):
+            if "image" in info.input:
+                blocks.append(block)
+            elif not blocks or blocks[-1] != TextContent(_NO_IMAGES):
+                blocks.append(TextContent(_NO_IMAGES))
+        elif block.text:
+            blocks.append(block)
+    return blocks
+
+
+def join_text(blocks: Iterable[UserContent]) -> str:
+    """The texts among the blocks, by lines."""
+    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))
+
+
+def is_replayable(message: AssistantMessage) -> bool:
+    """Whether a reply can be shown to a model again: a broken or aborted one cannot."""
+    return message.stop_reason not in ("error", "aborted", "pending") and bool(message.content)
+
+
+def is_own(message: AssistantMessage, info: ModelInfo) -> bool:
+    """Whether the same model wrote the message over the same API, so that its signatures are valid."""
+    return message.model == info.id and message.provider == info.provider and message.api == info.api
+
+
+def to_call_id(call_id: str, limit: int = 64) -> str:
+    """A call id that any API accepts; equal ids stay equal, different ones different."""
+    plain = _UNSAFE_ID.sub("_", call_id)
+    if plain == call_id and 0 < len(plain) <= limit:
+        return plain
+    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{plain[: limit - 9]}_{digest}"
+
+
+def _bash_text(message: BashExecutionMessage) -> str:
+    text = f"I ran this command: `{message.command}`\n"
+    text += f"```\n{message.output}\n```" if message.output else "It printed nothing."
+    if message.cancelled:
+        text += "\n\nIt was cancelled."
+    elif isinstance(message.exit_code, int) and message.exit_code != 0:
+        text += f"\n\nIt ended with exit code {message.exit_code}."
+    if message.truncated and isinstance(message.full_output_path, str):
+        text += f"\n\n(Shortened; the full output is in {message.full_output_path}.)"
+    return text
+
+
+def _clean(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean_text(value)
+    if isinstance(value, dict):
+        return {clean_text(str(key)): _clean(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clean(inner) for inner in value]
+    return value

@@ -1,0 +1,266 @@
+"""From what a provider or the network did wrong to a core Failure: its kind, whether to repeat, and a line for people.
+
+Pure. Must not know HTTP clients or wire formats beyond the shapes in which errors come.
+"""
+
+import re
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import orjson
+
+from retinue.core.model import Failure, FailureKind, ModelInfo
+
+_LONGEST_WAIT_S = 1e9
+_DETAIL_CHARS = 400
+
+_RETRYABLE: frozenset[FailureKind] = frozenset({"rate", "overloaded", "network", "timeout", "stalled", "truncated"})
+
+_ADVICE: dict[FailureKind, str] = {
+    "auth": "check the API key and what it is allowed to use",
+    "missing": "check the model's name and the base URL",
+    "request": "the provider does not accept this request",
+    "overflow": "the conversation is too long for this model: compact it or choose one with a larger context",
+    "refused": "the provider declined to answer",
+}
+
+# What the providers say when the input is too long; each line is somebody's wording.
+_OVERFLOW = re.compile(
+    r"prompt is too long|prompt too long|request_too_large|input is too long"
+    r"|exceeds? the context window|exceeds? (?:the )?(?:model'?s )?maximum context length"
+    r"|input token count.{0,60}exceeds|maximum prompt length is|reduce the length of the messages"
+    r"|maximum context length is|exceeds? (?:the )?maximum allowed input length"
+    r"|is longer than the model'?s context length|exceeds the limit of \d+"
+    r"|exceeds? the available context size|greater than the context length|context window exceeds"
+    r"|exceeded model token limit|too large for model with|but the configured context size is"
+    r"|context_window_exceeded|context[_ ]length[_ ]exceeded|range of input length should be"
+    r"|exceed_context_size|too many (?:input )?tokens|token limit exceeded",
+    re.IGNORECASE,
+)
+_NOT_OVERFLOW = re.compile(r"rate.?limit|too many requests|throttl|per minute", re.IGNORECASE)
+_NO_MONEY = re.compile(
+    r"insufficient_quota|out of budget|exceeded your current quota|quota exceeded|billing|credit balance|payment"
+    r"|usage limit reached",
+    re.IGNORECASE,
+)
+
+# Error types and codes as the APIs name them, in error bodies and in error events inside a stream.
+_NAMED: dict[str, FailureKind] = {
+    "overloaded_error": "overloaded",
+    "api_error": "overloaded",
+    "server_error": "overloaded",
+    "internal_server_error": "overloaded",
+    "internal_error": "overloaded",
+    "internal": "overloaded",
+    "unavailable": "overloaded",
+    "service_unavailable": "overloaded",
+    "server_overloaded": "overloaded",
+    "slow_down": "overloaded",
+    "bad_gateway": "overloaded",
+    "timeout_error": "timeout",
+    "deadline_exceeded": "timeout",
+    "gateway_timeout": "timeout",
+    "rate_limit_error": "rate",
+    "rate_limit_exceeded": "rate",
+    "resource_exhausted": "rate",
+    "too_many_requests": "rate",
+    "authentication_error": "auth",
+    "permission_error": "auth",
+    "permission_denied": "auth",
+    "unauthenticated": "auth",
+    "invalid_api_key": "auth",
+    "billing_error": "auth",
+    "not_found_error": "missing",
+    "not_found": "missing",
+    "model_not_found": "missing",
+    "invalid_request_error": "request",
+    "invalid_argument": "request",
+    "failed_precondition": "request",
+    "request_too_large": "overflow",
+    "context_length_exceeded": "overflow",
+    "content_filter": "refused",
+    "invalid_prompt": "refused",
+}
+
+
+class ProviderError(Exception):
+    """Carries a Failure out of the depths of one call; never leaves an adapter."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def fail(
+    info: ModelInfo,
+    kind: FailureKind,
+    text: str,
+    *,
+    status: int | None = None,
+    retryable: bool | None = None,
+    retry_after_s: float | None = None,
+    advice: str | None = None,
+) -> Failure:
+    """A Failure that names the model and says what to do."""
+    line = f"{info.ref}: {text.strip().rstrip('.') or kind}"
+    todo = _ADVICE.get(kind, "") if advice is None else advice
+    return Failure(
+        kind=kind,
+        message=f"{line}; {todo}" if todo else line,
+        retryable=kind in _RETRYABLE if retryable is None else retryable,
+        status=status,
+        retry_after_s=retry_after_s,
+    )
+
+
+def classify_response(info: ModelInfo, status: int, headers: Mapping[str, str], body: bytes) -> Failure:
+    """The Failure of an HTTP answer that is not a success."""
+    error = _parse_error(body)
+    detail = _describe(error) if error is not None else _plain_text(body)
+    request_id = headers.get("request-id") or headers.get("x-request-id") or headers.get("x-goog-request-id") or ""
+    text = f"HTTP {status}" + (f" (request {request_id[:80]})" if request_id else "")
+    text += f": {detail}" if detail else ""
+    if 300 <= status < 400:
+        target = headers.get("location", "")[:120]
+        note = f"HTTP {status} redirects to {target!r}, which is not followed with credentials"
+        return fail(info, "protocol", note, status=status, advice="set the provider's base URL to the final address")
+    kind = _kind_of_status(status, detail)
+    return _fail_by_kind(info, kind, text, status, parse_retry_after(headers) or _retry_info_s(error))
+
+
+def classify_event(info: ModelInfo, error: Any) -> Failure:
+    """The Failure of an error that came inside a successful answer."""
+    holder = error if isinstance(error, dict) else {"message": str(error)}
+    detail = _describe(holder)
+    code = holder.get("code")
+    if isinstance(code, str) and code.isdecimal():
+        code = int(code)
+    if type(code) is int and 400 <= code < 600:
+        return _fail_by_kind(info, _kind_of_status(code, detail), detail, code, _retry_info_s(holder))
+    kind: FailureKind = "overloaded"
+    for name in (code, holder.get("type"), holder.get("status")):
+        if isinstance(name, str) and name.lower() in _NAMED:
+            kind = _NAMED[name.lower()]
+            break
+    if _is_overflow(detail):
+        kind = "overflow"
+    return _fail_by_kind(info, kind, detail or "the provider reported an error without saying which", None, None)
+
+
+def parse_retry_after(headers: Mapping[str, str], now_s: float | None = None) -> float | None:
+    """Seconds to wait as the headers say it, in any of the forms in use; None when they do not, or make no sense."""
+    for name, factor in (("retry-after-ms", 0.001), ("x-ms-retry-after-ms", 0.001), ("retry-after", 1.0)):
+        value = headers.get(name)
+        if value is None:
+            continue
+        try:
+            seconds = float(value) * factor
+        except ValueError:
+            seconds = _seconds_until(value, time.time() if now_s is None else now_s)
+        if 0 <= seconds < float("inf"):
+            return min(seconds, _LONGEST_WAIT_S)
+    return None
+
+
+def redact(text: str, secrets: tuple[str, ...]) -> str:
+    """The text without any of the secrets."""
+    for secret in secrets:
+        if len(secret) >= 4:
+            text = text.replace(secret, "[key]")
+    return text
+
+
+def redact_failure(failure: Failure, secrets: tuple[str, ...]) -> Failure:
+    """The failure without any of the secrets in its message."""
+    message = redact(failure.message, secrets)
+    if message == failure.message:
+        return failure
+    return Failure(failure.kind, message, failure.retryable, failure.status, failure.retry_after_s)
+
+
+def _fail_by_kind(
+    info: ModelInfo, kind: FailureKind, text: str, status: int | None, retry_after_s: float | None
+) -> Failure:
+    if kind in ("rate", "overloaded") and _NO_MONEY.search(text):
+        advice = "the account has no credit or quota left for this"
+        return fail(info, "rate", text, status=status, retryable=False, advice=advice)
+    return fail(info, kind, text, status=status, retry_after_s=retry_after_s)
+
+
+def _kind_of_status(status: int, detail: str) -> FailureKind:
+    if status == 429:
+        return "rate"
+    if status == 408:
+        return "timeout"
+    if status in (401, 402, 403):
+        return "auth"
+    if status in (404, 405, 410):
+        return "missing"
+    if status == 413 or (status < 500 and _is_overflow(detail)):
+        return "overflow"
+    if status in (409, 425) or (status >= 500 and status not in (501, 505)):
+        # llama.cpp and some gateways answer 500 for a context that is too long: repeating would not help.
+        return "overflow" if _is_overflow(detail) else "overloaded"
+    return "request" if status >= 400 else "protocol"
+
+
+def _is_overflow(detail: str) -> bool:
+    return bool(_OVERFLOW.search(detail)) and not _NOT_OVERFLOW.search(detail)
+
+
+def _parse_error(body: bytes) -> dict[str, Any] | None:
+    try:
+        data = orjson.loads(body)
+    except ValueError:
+        return None
+    if isinstance(data, list) and data:
+        data = data[0]
+    if not isinstance(data, dict):
+        return None
+    inner = data.get("error")
+    if isinstance(inner, dict):
+        return inner
+    return {"message": inner} if isinstance(inner, str) else data
+
+
+def _describe(error: Mapping[str, Any]) -> str:
+    named = [str(error[key]) for key in ("type", "code", "status") if isinstance(error.get(key), str) and error[key]]
+    message = next((error[key] for key in ("message", "detail", "error") if isinstance(error.get(key), str)), "")
+    # OpenRouter wraps what the provider behind it said.
+    metadata = error.get("metadata")
+    raw = metadata.get("raw") if isinstance(metadata, dict) else None
+    text = " ".join(part for part in (message, raw if isinstance(raw, str) else "") if part)
+    name = next((name for name in named if name not in text), "")
+    return _one_line(f"{name}: {text}" if name and text else name or text)
+
+
+def _plain_text(body: bytes) -> str:
+    text = body[:4096].decode("utf-8", "replace")
+    if "<" in text:
+        title = re.search(r"<title[^>]*>([^<]*)", text, re.IGNORECASE)
+        text = title.group(1) if title else re.sub(r"<[^>]*>", " ", text)
+    return _one_line(text)
+
+
+def _one_line(text: str) -> str:
+    # Control characters and line breaks have no place in a line that a terminal shows.
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return line if len(line) <= _DETAIL_CHARS else line[: _DETAIL_CHARS - 1] + "…"
+
+
+def _retry_info_s(error: Mapping[str, Any] | None) -> float | None:
+    details = error.get("details") if error else None
+    for detail in details if isinstance(details, list) else ():
+        delay = detail.get("retryDelay") if isinstance(detail, dict) else None
+        if isinstance(delay, str) and (match := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)s", delay)):
+            return float(match.group(1))
+    return None
+
+
+def _seconds_until(date: str, now_s: float) -> float:
+    try:
+        return max(0.0, parsedate_to_datetime(date).timestamp() - now_s)
+    except (ValueError, OverflowError):
+        return -1.0

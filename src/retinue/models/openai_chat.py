@@ -1,0 +1,369 @@
+"""The wire format `openai-completions`: OpenAI's chat completions and the many servers that speak it."""
+
+from typing import Any
+
+from msgspec import UNSET, UnsetType
+
+from retinue.core.messages import (
+    AssistantMessage,
+    ImageContent,
+    Message,
+    StopReason,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    ToolResultMessage,
+    UserContent,
+)
+from retinue.core.model import Draft, Failure, ModelInfo, Request
+from retinue.models.adapter import Adapter
+from retinue.models.conversation import SKIP, Piece
+from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
+from retinue.models.failures import ProviderError, classify_event, fail
+from retinue.models.openai_compat import detect_compat, thinking_fields
+from retinue.models.pricing import count_tokens
+from retinue.models.reading import Reading
+from retinue.models.reasoning_details import ReasoningDetails, parse_details
+from retinue.models.thinking import clamp_level
+
+_CALL_ID_CHARS = 40
+_CACHE_KEY_CHARS = 64
+_CACHE = {"type": "ephemeral"}
+_REASONING_FIELDS = ("reasoning_content", "reasoning", "reasoning_text")
+
+
+class OpenAIChatModel(Adapter):
+    """A model behind a chat completions API."""
+
+    default_base_url = "https://api.openai.com/v1"
+
+    def __init__(self, info: ModelInfo, *args: Any) -> None:
+        super().__init__(info, *args)
+        self.compat = detect_compat(info, self.base_url)
+        if self.compat.get("requiresAssistantAfterToolResult"):
+            self.bridge = to_json({"role": "assistant", "content": "I have seen the results."})
+
+    def url(self, *, stream: bool) -> str:
+        return f"{self.base_url}/chat/completions"
+
+    def headers(self, key: str | None, request: Request, *, stream: bool) -> dict[str, str]:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        if request.session_id and request.cache and self.compat["sendSessionAffinityHeaders"]:
+            if self.compat["sessionAffinityFormat"] == "openrouter":
+                return headers | {"x-session-id": request.session_id}
+            if self.compat["sessionAffinityFormat"] == "openai":
+                headers["session_id"] = request.session_id
+            headers |= {"x-client-request-id": request.session_id, "x-session-affinity": request.session_id}
+        return headers
+
+    def open_reading(self, draft: Draft) -> Reading:
+        return _ChatReading(self.info, draft, infer_stop=not self.compat["supportsFinishReason"])
+
+    def head(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        compat = self.compat
+        head: dict[str, Any] = {"model": self.info.id}
+        if stream:
+            head["stream"] = True
+            if compat["supportsUsageInStreaming"]:
+                head["stream_options"] = {"include_usage": True}
+        if compat["supportsStore"]:
+            head["store"] = False
+        if request.session_id and request.cache and "api.openai.com" in self.base_url:
+            head["prompt_cache_key"] = request.session_id[:_CACHE_KEY_CHARS]
+        if request.tools:
+            head["tools"] = [self._tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
+            if request.cache and compat["cacheControlFormat"] == "anthropic":
+                head["tools"][-1]["cache_control"] = _CACHE
+            if compat.get("zaiToolStream") and stream:
+                head["tool_stream"] = True
+        if compat.get("vllmPriority") is not None:
+            head["priority"] = compat["vllmPriority"]
+        if compat.get("openRouterRouting"):
+            head["provider"] = compat["openRouterRouting"]
+        routing = compat.get("vercelGatewayRouting") or {}
+        if chosen := {name: routing[name] for name in ("only", "order") if routing.get(name)}:
+            head["providerOptions"] = {"gateway": chosen}
+        level = clamp_level(self.info, request.thinking)
+        head |= thinking_fields(self.info, compat, level, request.max_tokens or self.info.max_tokens)
+        return head | self.info.sampling_params
+
+    def open_list(self, request: Request, limit: int) -> list[bytes]:
+        field = self.compat["maxTokensField"]
+        if field in self.info.sampling_params:
+            return [b'"messages":[']
+        return [b'"%b":%d,"messages":[' % (field.encode(), limit)]
+
+    def first_item(self, request: Request) -> bytes:
+        if not request.system:
+            return b""
+        content: Any = request.system
+        if request.cache and self.compat["cacheControlFormat"] == "anthropic":
+            content = [{"type": "text", "text": request.system, "cache_control": _CACHE}]
+        role = "developer" if self.info.reasoning and self.compat["supportsDeveloperRole"] else "system"
+        return to_json({"role": role, "content": content})
+
+    def to_piece(self, message: Message) -> Piece:
+        return self._to_piece(message, cache=False)
+
+    def join_results(self, results: list[Piece]) -> bytes:
+        wire = b",".join(result.wire for result in results)
+        if images := b",".join(result.extra for result in results if result.extra):
+            # A result holds text only; its images follow in the user's name.
+            note = to_json({"type": "text", "text": "Images from the tool results above:"})
+            bridge = self.bridge + b"," if self.bridge else b""
+            wire += b',%b{"role":"user","content":[%b,%b]}' % (bridge, note, images)
+        return wire
+
+    def mark_last(self, message: Message, piece: Piece) -> Piece:
+        return self._to_piece(message, cache=True) if self.compat["cacheControlFormat"] == "anthropic" else piece
+
+    def _to_piece(self, message: Message, *, cache: bool) -> Piece:
+        if isinstance(message, AssistantMessage):
+            wire = self._assistant(message) if is_replayable(message) else None
+            if wire is None:
+                return SKIP
+            return Piece("assistant", to_json(wire), calls=tuple((call.id, call.name) for call in message.calls))
+        if isinstance(message, ToolResultMessage):
+            return self._result(message, cache=cache)
+        content = user_content(message)
+        if content is None:
+            return SKIP
+        blocks = list_blocks(content, self.info)
+        if not blocks:
+            return SKIP
+        if len(blocks) == 1 and isinstance(blocks[0], TextContent) and not cache:
+            return Piece("user", to_json({"role": "user", "content": blocks[0].text}))
+        parts = _mark([_user_part(block) for block in blocks], cache)
+        return Piece("user", to_json({"role": "user", "content": parts}))
+
+    def _tool(self, name: str, description: str, parameters: dict[str, Any]) -> dict[str, Any]:
+        function: dict[str, Any] = {"name": name, "description": description, "parameters": parameters}
+        if self.compat.get("supportsStrictMode"):
+            function["strict"] = False
+        return {"type": "function", "function": function}
+
+    def _assistant(self, message: AssistantMessage) -> dict[str, Any] | None:
+        own = is_own(message, self.info)
+        texts = [block.text for block in message.content if isinstance(block, TextContent) and block.text.strip()]
+        thoughts = [block for block in message.content if isinstance(block, ThinkingContent) and not block.redacted]
+        calls = message.calls
+        wire: dict[str, Any] = {"role": "assistant", "content": "" if self.bridge else None}
+        said = [thought.thinking for thought in thoughts if thought.thinking.strip()]
+        if said and (not own or self.compat.get("requiresThinkingAsText")):
+            texts = [*said, *texts]
+        elif thoughts:
+            wire |= _reasoning_fields(thoughts)
+        if texts:
+            wire["content"] = "\n\n".join(texts) if said else "".join(texts)
+        if calls:
+            wire["tool_calls"] = [_call(call) for call in calls]
+        elif not texts:
+            return None
+        if self.info.reasoning and self.compat["requiresReasoningContentOnAssistantMessages"]:
+            wire.setdefault("reasoning_content", "")
+        return wire
+
+    def _result(self, message: ToolResultMessage, *, cache: bool) -> Piece:
+        blocks = list_blocks(message.content, self.info)
+        images = [_user_part(block) for block in blocks if isinstance(block, ImageContent)]
+        text = join_text(blocks) or ("(the result is an image)" if images else "(no output)")
+        wire: dict[str, Any] = {
+            "role": "tool",
+            "tool_call_id": to_call_id(message.tool_call_id, _CALL_ID_CHARS),
+            "content": _mark([{"type": "text", "text": text}], cache) if cache else text,
+        }
+        if self.compat.get("requiresToolResultName"):
+            wire["name"] = message.tool_name
+        extra = to_json(images)[1:-1] if images else b""
+        return Piece("result", to_json(wire), extra, call_id=message.tool_call_id)
+
+
+def _user_part(block: UserContent) -> dict[str, Any]:
+    if isinstance(block, TextContent):
+        return {"type": "text", "text": block.text}
+    return {"type": "image_url", "image_url": {"url": f"data:{block.mime_type};base64,{block.data}"}}
+
+
+def _mark(parts: list[dict[str, Any]], cache: bool) -> list[dict[str, Any]]:
+    for part in reversed(parts if cache else []):
+        if part["type"] == "text":
+            part["cache_control"] = _CACHE
+            break
+    return parts
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    function = {"name": call.name, "arguments": to_json(call.arguments).decode()}
+    return {"id": to_call_id(call.id, _CALL_ID_CHARS), "type": "function", "function": function}
+
+
+def _reasoning_fields(thoughts: list[ThinkingContent]) -> dict[str, Any]:
+    """Thinking in the field it came in: the signature of a thinking block is that field's name, or the details."""
+    for thought in thoughts:
+        if details := parse_details(thought.thinking_signature):
+            return {"reasoning_details": details}
+    field = thoughts[0].thinking_signature
+    if field in _REASONING_FIELDS:
+        return {field: "\n".join(thought.thinking for thought in thoughts)}
+    return {}
+
+
+class _ChatReading(Reading):
+    """Reads chat completion chunks, or one completion. Blocks end together, when the stream does."""
+
+    def __init__(self, info: ModelInfo, draft: Draft, *, infer_stop: bool) -> None:
+        super().__init__(info, draft)
+        self._infer_stop = infer_stop
+        self._text: int | None = None
+        self._thinking: int | None = None
+        self._field = ""
+        self._details = ReasoningDetails()
+        self._calls: dict[Any, _Call] = {}
+        self._order: list[_Call | str] = []
+
+    def take(self, payload: bytes) -> bool:
+        if payload.startswith(b"[DONE]"):
+            self.is_complete = self.is_complete or self._infer_stop
+            self.is_done = True
+            if not self.is_complete:
+                raise ProviderError(fail(self.info, "truncated", "the reply ended without a finish reason"))
+            return True
+        return super().take(payload)
+
+    def read_event(self, event: Any) -> bool:
+        if event.get("error"):
+            raise ProviderError(classify_event(self.info, event["error"]))
+        if self.response_id is UNSET:
+            self.set_response(event.get("id"), event.get("model"))
+        if usage := event.get("usage"):
+            self._read_usage(usage)
+        choices = event.get("choices")
+        if not choices:
+            return True
+        choice = choices[0]
+        if not usage and choice.get("usage"):
+            self._read_usage(choice["usage"])
+        if delta := choice.get("delta"):
+            self._read_message(delta)
+        if reason := choice.get("finish_reason"):
+            self.raw_stop = str(reason)
+            self.is_complete = True
+        return True
+
+    def read_whole(self, data: Any) -> None:
+        self.set_response(data.get("id"), data.get("model"))
+        choice = data["choices"][0]
+        self._read_message(choice["message"])
+        self.raw_stop = str(choice.get("finish_reason") or "")
+        if not self.raw_stop and not self._infer_stop:
+            raise ProviderError(fail(self.info, "truncated", "the reply has no finish reason"))
+        self._read_usage(data.get("usage"))
+
+    def judge(self) -> tuple[StopReason, Failure | None]:
+        match self.raw_stop:
+            case "length" | "max_tokens":
+                return "length", None
+            case "content_filter":
+                return self.refuse("the provider's content filter stopped the reply")
+            case "network_error" | "error":
+                note = f"the provider ended the reply with {self.raw_stop!r}"
+                return "error", fail(self.info, "overloaded", note)
+        return "stop", None
+
+    def close_open(self) -> None:
+        for block in self._order:
+            if block == "text" and self._text is not None:
+                self.draft.close_text(self._text)
+            elif block == "thinking" and self._thinking is not None:
+                self.draft.close_thinking(self._thinking, signature=self._signature())
+            elif isinstance(block, _Call):
+                arguments = block.given or self.draft.written(block.index)
+                self.close_call(block.index, block.call_id, block.name, arguments)
+        self._order = []
+
+    def _read_message(self, message: dict[str, Any]) -> None:
+        """Read a whole message or a delta of one: both have the same fields."""
+        for field in _REASONING_FIELDS:
+            if (thought := message.get(field)) and isinstance(thought, str):
+                self._field = self._field or field
+                self._write_thought(thought)
+                break
+        if details := message.get("reasoning_details"):
+            self._open_thought()
+            self._details.add(details)
+        if text := message.get("content"):
+            self._write_text(text)
+        if refusal := message.get("refusal"):
+            self._write_text(refusal)
+            self.refusal += refusal
+        for number, call in enumerate(message.get("tool_calls") or ()):
+            self._read_call(call, number)
+
+    def _open_thought(self) -> int:
+        if self._thinking is None:
+            self._thinking = self.open_thinking()
+            self._order.append("thinking")
+        return self._thinking
+
+    def _write_thought(self, thought: str) -> None:
+        self.write(self._open_thought(), thought)
+
+    def _write_text(self, text: Any) -> None:
+        if isinstance(text, list):
+            text = "".join(str(part.get("text") or "") for part in text if isinstance(part, dict))
+        if self._text is None:
+            self._text = self.open_text()
+            self._order.append("text")
+        self.write(self._text, text)
+
+    def _read_call(self, piece: dict[str, Any], number: int) -> None:
+        function = piece.get("function") or {}
+        slot = piece.get("index")
+        if slot is None:
+            # Without an index a new id is a new call; a piece without either continues the last one.
+            continues = bool(self._calls) and function.get("name") is None
+            slot = piece.get("id") or (next(reversed(self._calls)) if continues else number)
+        call = self._calls.get(slot)
+        if call is None or (piece.get("id") and call.given_id and piece["id"] != call.given_id):
+            given_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
+            index, call_id = self.open_call(given_id, name)
+            call = self._calls[slot] = _Call(index, given_id, call_id, name)
+            self._order.append(call)
+        elif not call.name and function.get("name"):
+            call.name = str(function["name"])
+        arguments = function.get("arguments")
+        if isinstance(arguments, str):
+            self.write(call.index, arguments)
+        elif arguments is not None:
+            call.given = arguments
+
+    def _signature(self) -> str | UnsetType:
+        return self._details.render() or self._field or UNSET
+
+    def _read_usage(self, usage: Any) -> None:
+        if not isinstance(usage, dict):
+            return
+        details = usage.get("prompt_tokens_details") or {}
+        read = count_tokens(
+            details.get("cached_tokens") or usage.get("prompt_cache_hit_tokens") or usage.get("cached_tokens")
+        )
+        written = count_tokens(details.get("cache_write_tokens"))
+        thought = (usage.get("completion_tokens_details") or {}).get("reasoning_tokens")
+        self.set_usage(
+            fresh=max(0, count_tokens(usage.get("prompt_tokens")) - read - written),
+            output=count_tokens(usage.get("completion_tokens")),
+            cache_read=read,
+            cache_write=written,
+            reasoning=UNSET if thought is None else count_tokens(thought),
+        )
+
+
+class _Call:
+    __slots__ = ("call_id", "given", "given_id", "index", "name")
+
+    def __init__(self, index: int, given_id: str, call_id: str, name: str) -> None:
+        self.index = index
+        self.given_id = given_id
+        self.call_id = call_id
+        self.name = name
+        self.given: Any = None

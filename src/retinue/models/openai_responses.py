@@ -1,0 +1,344 @@
+"""The wire format `openai-responses`, stateless: nothing is stored at the provider, reasoning comes back encrypted."""
+
+from typing import Any
+
+import orjson
+from msgspec import UNSET, UnsetType
+
+from retinue.core.messages import (
+    AssistantMessage,
+    ImageContent,
+    Message,
+    StopReason,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    ToolResultMessage,
+    UserContent,
+)
+from retinue.core.model import Draft, Failure, Request
+from retinue.models.adapter import Adapter
+from retinue.models.conversation import SKIP, Piece
+from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
+from retinue.models.failures import ProviderError, classify_event, fail
+from retinue.models.pricing import count_tokens
+from retinue.models.reading import Reading
+from retinue.models.thinking import can_disable, clamp_level
+
+_CACHE_KEY_CHARS = 64
+_LEAST_OUTPUT_TOKENS = 16
+_ENCRYPTED = "reasoning.encrypted_content"
+
+
+class OpenAIResponsesModel(Adapter):
+    """A model behind OpenAI's Responses API."""
+
+    default_base_url = "https://api.openai.com/v1"
+
+    def url(self, *, stream: bool) -> str:
+        return f"{self.base_url}/responses"
+
+    def headers(self, key: str | None, request: Request, *, stream: bool) -> dict[str, str]:
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        if request.session_id and request.cache:
+            guess = "openrouter" if "openrouter.ai" in self.base_url else "openai"
+            form = self.info.compat.get("sessionAffinityFormat") or guess
+            if form == "openrouter":
+                return headers | {"x-session-id": request.session_id}
+            if form == "openai":
+                headers["session_id"] = request.session_id
+            headers["x-client-request-id"] = request.session_id
+        return headers
+
+    def open_reading(self, draft: Draft) -> Reading:
+        return _ResponsesReading(self.info, draft)
+
+    def head(self, request: Request, *, stream: bool) -> dict[str, Any]:
+        head: dict[str, Any] = {"model": self.info.id, "store": False}
+        if stream:
+            head["stream"] = True
+        if request.system:
+            head["instructions"] = request.system
+        if request.session_id and request.cache:
+            head["prompt_cache_key"] = request.session_id[:_CACHE_KEY_CHARS]
+        if request.tools:
+            head["tools"] = [
+                {
+                    "type": "function",
+                    "name": tool.name,
+                    "description": tool.description,
+                    "parameters": tool.parameters,
+                    # Said outright: this API makes schemas strict when the field is absent.
+                    **({} if self.info.compat.get("supportsStrictMode") is False else {"strict": False}),
+                }
+                for tool in request.tools
+            ]
+        if self.info.reasoning:
+            level = clamp_level(self.info, request.thinking)
+            effort = self.info.thinking_level_map.get(level)
+            if level != "off":
+                head["reasoning"] = {"effort": effort or level, "summary": "auto"}
+                head["include"] = [_ENCRYPTED]
+            elif can_disable(self.info):
+                head["reasoning"] = {"effort": effort or "none"}
+        return head | self.info.sampling_params
+
+    def open_list(self, request: Request, limit: int) -> list[bytes]:
+        field = "max_output_tokens"
+        if not self.info.compat.get("supportsMaxOutputTokens", True) or field in self.info.sampling_params:
+            return [b'"input":[']
+        return [b'"%b":%d,"input":[' % (field.encode(), max(limit, _LEAST_OUTPUT_TOKENS))]
+
+    def to_piece(self, message: Message) -> Piece:
+        if isinstance(message, AssistantMessage):
+            items = self._assistant_items(message) if is_replayable(message) else []
+            calls = tuple((call.id, call.name) for call in message.calls)
+            return Piece("assistant", to_json(items)[1:-1], calls=calls) if items else SKIP
+        if isinstance(message, ToolResultMessage):
+            call_id, _ = _split_id(message.tool_call_id)
+            output = {"type": "function_call_output", "call_id": call_id, "output": self._result_output(message)}
+            return Piece("result", to_json(output), call_id=message.tool_call_id)
+        content = user_content(message)
+        parts = [_user_part(block) for block in list_blocks(content, self.info)] if content is not None else []
+        return Piece("user", to_json({"role": "user", "content": parts})) if parts else SKIP
+
+    def _assistant_items(self, message: AssistantMessage) -> list[dict[str, Any]]:
+        own = is_own(message, self.info)
+        items: list[dict[str, Any]] = []
+        for block in message.content:
+            if isinstance(block, ToolCall):
+                items.append(_call_item(block, own=own))
+            elif isinstance(block, TextContent):
+                if block.text.strip():
+                    items.append(_text_item(block.text, block.text_signature if own else UNSET))
+            elif item := _thinking_item(block, own=own):
+                items.append(item)
+        return items
+
+    def _result_output(self, message: ToolResultMessage) -> str | list[dict[str, Any]]:
+        blocks = list_blocks(message.content, self.info)
+        if any(isinstance(block, ImageContent) for block in blocks):
+            return [_user_part(block) for block in blocks]
+        return join_text(blocks) or "(no output)"
+
+
+def _user_part(block: UserContent) -> dict[str, Any]:
+    if isinstance(block, TextContent):
+        return {"type": "input_text", "text": block.text}
+    return {"type": "input_image", "detail": "auto", "image_url": f"data:{block.mime_type};base64,{block.data}"}
+
+
+def _text_item(text: str, signature: str | UnsetType) -> dict[str, Any]:
+    # The id of the original item may be left out, and then needs no checking; its phase tells a note from the answer.
+    item: dict[str, Any] = {"role": "assistant", "content": [{"type": "output_text", "text": text}]}
+    noted = _load_object(signature)
+    if isinstance(noted.get("id"), str) and 0 < len(noted["id"]) <= 64:
+        item = {"type": "message", "id": noted["id"], "status": "completed", **item}
+        item["content"][0]["annotations"] = []
+    if isinstance(noted.get("phase"), str):
+        item["phase"] = noted["phase"]
+    return item
+
+
+def _call_item(call: ToolCall, *, own: bool) -> dict[str, Any]:
+    call_id, item_id = _split_id(call.id)
+    item: dict[str, Any] = {
+        "type": "function_call",
+        "call_id": call_id,
+        "name": call.name,
+        "arguments": to_json(call.arguments).decode(),
+    }
+    # The item's id ties a call to its reasoning item; only the model that made both knows the tie.
+    if own and item_id.startswith("fc") and len(item_id) <= 64:
+        item["id"] = item_id
+    if own and isinstance(call.namespace, str):
+        item["namespace"] = call.namespace
+    return item
+
+
+def _thinking_item(block: ThinkingContent, *, own: bool) -> dict[str, Any] | None:
+    if own:
+        item = _load_object(block.thinking_signature)
+        return item if item.get("type") == "reasoning" else None
+    return _text_item(block.thinking, UNSET) if block.thinking.strip() and not block.redacted else None
+
+
+def _split_id(call_id: str) -> tuple[str, str]:
+    """Our ids are `call id|item id`, as pi's are."""
+    call, _, item = call_id.partition("|")
+    return to_call_id(call), item
+
+
+def _load_object(text: str | UnsetType) -> dict[str, Any]:
+    if not isinstance(text, str) or not text.startswith("{"):
+        return {}
+    try:
+        value = orjson.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+class _ResponsesReading(Reading):
+    """Reads response events, or one response. The items of both are read by the same functions."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._open: dict[int, _Item] = {}
+        self._incomplete = ""
+
+    def read_event(self, event: Any) -> bool:
+        kind = event.get("type", "")
+        if kind.endswith(".delta"):
+            self._read_delta(kind, event)
+        elif kind == "response.output_item.added":
+            self._begin(event["output_index"], event["item"])
+        elif kind == "response.output_item.done":
+            self._end(event["output_index"], event["item"])
+        elif kind == "response.reasoning_summary_part.added":
+            opened = self._open.get(event["output_index"])
+            if opened is not None and event.get("summary_index"):
+                self.write(opened.index, "\n\n")
+        elif kind in ("response.created", "response.in_progress"):
+            self.set_response(event["response"].get("id"), event["response"].get("model"))
+        elif kind in ("response.completed", "response.incomplete", "response.failed"):
+            self._read_end(event["response"])
+            self.is_complete = self.is_done = True
+        elif kind == "error" or event.get("error"):
+            raise ProviderError(classify_event(self.info, event.get("error") or event))
+        else:
+            return kind not in ("ping", "keepalive")
+        return True
+
+    def read_whole(self, data: Any) -> None:
+        for index, item in enumerate(data["output"]):
+            self._begin(index, item)
+            self._end(index, item)
+        self._read_end(data)
+
+    def judge(self) -> tuple[StopReason, Failure | None]:
+        if self.raw_stop.startswith("incomplete"):
+            if self._incomplete in ("max_output_tokens", "max_tokens"):
+                return "length", None
+            if self._incomplete == "content_filter":
+                return self.refuse("the provider's content filter stopped the reply")
+            note = f"the reply is incomplete ({self._incomplete or 'no reason given'})"
+            return "error", fail(self.info, "truncated", note)
+        if self.raw_stop == "cancelled":
+            return "error", fail(self.info, "truncated", "the provider cancelled the reply")
+        return "stop", None
+
+    def close_open(self) -> None:
+        for output_index in list(self._open):
+            self._end(output_index, {})
+
+    def _read_delta(self, kind: str, event: dict[str, Any]) -> None:
+        opened = self._open.get(event.get("output_index", -1))
+        if opened is None:
+            return
+        wanted = {
+            "response.output_text.delta": "text",
+            "response.refusal.delta": "text",
+            "response.function_call_arguments.delta": "call",
+            "response.reasoning_summary_text.delta": "thinking",
+            "response.reasoning_text.delta": "thinking",
+        }.get(kind)
+        if wanted == opened.kind:
+            self.write(opened.index, event["delta"])
+            if kind == "response.refusal.delta":
+                self.refusal += event["delta"]
+
+    def _begin(self, output_index: int, item: dict[str, Any]) -> None:
+        match item.get("type"):
+            case "message":
+                self._open[output_index] = _Item("text", self.open_text())
+            case "reasoning":
+                self._open[output_index] = _Item("thinking", self.open_thinking())
+            case "function_call":
+                name = str(item.get("name") or "")
+                parts = [part for part in (item.get("call_id"), item.get("id")) if isinstance(part, str) and part]
+                index, call_id = self.open_call("|".join(parts), name)
+                self._open[output_index] = _Item("call", index, call_id, name)
+
+    def _end(self, output_index: int, item: dict[str, Any]) -> None:
+        if output_index not in self._open and item:
+            self._begin(output_index, item)
+        opened = self._open.pop(output_index, None)
+        if opened is None:
+            return
+        if opened.kind == "text":
+            self._complete(opened, _message_text(item))
+            if not self.refusal:
+                self.refusal = "".join(part["refusal"] for part in item.get("content") or () if part.get("refusal"))
+            self.draft.close_text(opened.index, signature=_text_signature(item))
+        elif opened.kind == "thinking":
+            self._complete(opened, _reasoning_text(item))
+            signature = orjson.dumps(item).decode() if item.get("id") else UNSET
+            self.draft.close_thinking(opened.index, signature=signature)
+        else:
+            self._complete(opened, item.get("arguments") or "")
+            namespace = item.get("namespace")
+            self.close_call(
+                opened.index,
+                opened.call_id,
+                opened.name,
+                item.get("arguments") or self.draft.written(opened.index),
+                namespace=namespace if isinstance(namespace, str) else UNSET,
+            )
+
+    def _complete(self, opened: "_Item", text: str) -> None:
+        """Write what the finished item has and the deltas did not bring."""
+        written = self.draft.written(opened.index)
+        if len(text) > len(written) and text.startswith(written):
+            self.write(opened.index, text[len(written) :])
+
+    def _read_end(self, response: dict[str, Any]) -> None:
+        self.set_response(response.get("id"), response.get("model"))
+        self._read_usage(response.get("usage"))
+        status = str(response.get("status") or "")
+        self._incomplete = str((response.get("incomplete_details") or {}).get("reason") or "")
+        self.raw_stop = f"{status}.{self._incomplete}" if self._incomplete else status
+        if status == "failed" or response.get("error"):
+            raise ProviderError(classify_event(self.info, response.get("error") or {"message": "the reply failed"}))
+
+    def _read_usage(self, usage: Any) -> None:
+        if not isinstance(usage, dict):
+            return
+        details = usage.get("input_tokens_details") or {}
+        read, written = count_tokens(details.get("cached_tokens")), count_tokens(details.get("cache_write_tokens"))
+        thought = (usage.get("output_tokens_details") or {}).get("reasoning_tokens")
+        self.set_usage(
+            fresh=max(0, count_tokens(usage.get("input_tokens")) - read - written),
+            output=count_tokens(usage.get("output_tokens")),
+            cache_read=read,
+            cache_write=written,
+            reasoning=UNSET if thought is None else count_tokens(thought),
+        )
+
+
+def _message_text(item: dict[str, Any]) -> str:
+    return "".join(str(part.get("text") or part.get("refusal") or "") for part in item.get("content") or ())
+
+
+def _reasoning_text(item: dict[str, Any]) -> str:
+    summary = "\n\n".join(str(part.get("text") or "") for part in item.get("summary") or ())
+    return summary or "\n\n".join(str(part.get("text") or "") for part in item.get("content") or ())
+
+
+def _text_signature(item: dict[str, Any]) -> str | UnsetType:
+    if not item.get("id"):
+        return UNSET
+    noted = {"v": 1, "id": item["id"]}
+    if item.get("phase"):
+        noted["phase"] = item["phase"]
+    return orjson.dumps(noted).decode()
+
+
+class _Item:
+    __slots__ = ("call_id", "index", "kind", "name")
+
+    def __init__(self, kind: str, index: int, call_id: str = "", name: str = "") -> None:
+        self.kind = kind
+        self.index = index
+        self.call_id = call_id
+        self.name = name

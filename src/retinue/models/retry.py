@@ -1,0 +1,63 @@
+"""Whether a failed reply is worth another attempt, and after how long. Pure: no clock, no sleeping, random injected."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from retinue.core.model import Failure
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """The `retry` section of the settings."""
+
+    enabled: bool = True
+    max_retries: int = 3
+    base_delay_ms: int = 2000
+    max_agent_delay_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Another attempt will be made after `delay_s`."""
+
+    delay_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """No further attempt; `reason` is empty when the failure's own message says enough."""
+
+    reason: str = ""
+
+
+def plan_retry(failure: Failure, attempt: int, policy: RetryPolicy, random: Callable[[], float]) -> Retry | GiveUp:
+    """Decide about the attempt after `attempt` (1 for the first) failed. `random` gives [0, 1)."""
+    if not policy.enabled or not failure.retryable:
+        return GiveUp()
+    if attempt > policy.max_retries:
+        return GiveUp(f"gave up after {attempt} attempts")
+    cap_s = policy.max_agent_delay_ms / 1000
+    told_s = failure.retry_after_s
+    if told_s is not None:
+        if told_s > cap_s:
+            return GiveUp(f"the provider asks to wait {render_wait(told_s)}; at most {render_wait(cap_s)} are waited")
+        # Never earlier than told; a little later, so that runs told the same do not return together.
+        return Retry(min(told_s * (1 + 0.1 * random()), cap_s))
+    return Retry(random() * backoff_s(attempt, policy))
+
+
+def backoff_s(attempt: int, policy: RetryPolicy) -> float:
+    """The longest pause after the given attempt: doubled each time, up to the cap."""
+    # Beyond 2**20 every base is over every cap; the bound keeps the power small.
+    return min(policy.base_delay_ms * (1 << min(attempt - 1, 20)), policy.max_agent_delay_ms) / 1000
+
+
+def render_wait(seconds: float) -> str:
+    """A duration for people."""
+    if seconds < 90:
+        return f"{seconds:.3g} s"
+    if seconds < 90 * 60:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 48 * 3600:
+        return f"{seconds / 3600:.0f} h"
+    return f"{seconds / 86400:.0f} days"

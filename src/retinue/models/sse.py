@@ -1,0 +1,87 @@
+"""Server-sent events, from bytes as they arrive to the data of whole events.
+
+Event names are dropped: every wire format we speak repeats them inside the data. Must not know what the data means.
+"""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class EventTooLong(ValueError):
+    """Raised when one event is larger than the parser may hold."""
+
+
+class SseParser:
+    """Splits a byte stream into event payloads, wherever the chunks happen to be cut."""
+
+    __slots__ = ("_after_cr", "_begun", "_held", "_held_bytes", "_limit_bytes")
+
+    def __init__(self, limit_bytes: int = 64 << 20) -> None:
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._limit_bytes = limit_bytes
+        self._after_cr = False
+        self._begun = False
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take the next bytes; return the payloads of the events they complete."""
+        if self._after_cr or b"\r" in chunk:
+            chunk = self._unify_line_ends(chunk)
+        if self._held:
+            if b"\n\n" not in chunk and not (chunk.startswith(b"\n") and self._held[-1].endswith(b"\n")):
+                return self._hold(chunk)
+            chunk = b"".join((*self._held, chunk))
+            self._held.clear()
+            self._held_bytes = 0
+        if not chunk.endswith(b"\n\n"):
+            cut = chunk.rfind(b"\n\n")
+            if cut < 0:
+                return self._hold(chunk)
+            self._hold(chunk[cut + 2 :])
+            chunk = chunk[:cut]
+        return self._split(chunk)
+
+    def flush(self) -> list[bytes]:
+        """The stream is over: the payload of a last event that lacks its blank line, possibly cut off."""
+        rest = b"".join(self._held)
+        self._held.clear()
+        self._held_bytes = 0
+        return self._split(rest) if rest else []
+
+    def _hold(self, chunk: bytes) -> list[bytes]:
+        if chunk:
+            self._held.append(chunk)
+            self._held_bytes += len(chunk)
+            if self._held_bytes > self._limit_bytes:
+                raise EventTooLong(f"an event is longer than {self._limit_bytes} bytes")
+        return []
+
+    def _unify_line_ends(self, chunk: bytes) -> bytes:
+        # A CR at the end of a chunk already ends the line; the LF that may follow in the next chunk belongs to it.
+        if self._after_cr and chunk.startswith(b"\n"):
+            chunk = chunk[1:]
+            self._after_cr = False
+        if chunk:
+            self._after_cr = chunk.endswith(b"\r")
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _split(self, events: bytes) -> list[bytes]:
+        if not self._begun:
+            self._begun = True
+            events = events.removeprefix(_BOM)
+        payloads = []
+        for event in events.split(b"\n\n"):
+            if event.startswith(b"data: ") and b"\n" not in event:
+                payloads.append(event[6:])
+            elif event:
+                payload = b"\n".join(_data_lines(event))
+                if payload:
+                    payloads.append(payload)
+        return payloads
+
+
+def _data_lines(event: bytes) -> list[bytes]:
+    lines = []
+    for line in event.split(b"\n"):
+        if line.startswith(b"data:"):
+            lines.append(line[6:] if line[5:6] == b" " else line[5:])
+    return lines

@@ -1,0 +1,40 @@
+"""Thinking levels: which of them a model has, and what they mean in tokens. Pure; the wire words are the adapters'."""
+
+from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
+from retinue.core.model import ModelInfo
+
+BUDGET_TOKENS: dict[ThinkingLevel, int] = {"minimal": 1024, "low": 2048, "medium": 8192, "high": 16_384}
+_ANSWER_TOKENS = 1024
+"""Left for the answer where thinking and answer share one limit."""
+
+
+def supported_levels(info: ModelInfo) -> list[ThinkingLevel]:
+    """The levels a model has, weakest first."""
+    if not info.reasoning:
+        return ["off"]
+    levels = info.thinking_level_map
+    return [
+        level
+        for level in THINKING_LEVELS
+        if (levels.get(level) is not None if level in levels or level in ("xhigh", "max") else True)
+    ]
+
+
+def clamp_level(info: ModelInfo, level: ThinkingLevel) -> ThinkingLevel:
+    """The level itself, or the nearest the model has: the next stronger one, else the strongest."""
+    available = supported_levels(info)
+    if level in available or not available:
+        return level if available else "off"
+    wanted = THINKING_LEVELS.index(level)
+    return next((other for other in available if THINKING_LEVELS.index(other) > wanted), available[-1])
+
+
+def can_disable(info: ModelInfo) -> bool:
+    """Whether "off" can be said to the model at all."""
+    return info.thinking_level_map.get("off", "") is not None
+
+
+def budget_tokens(level: ThinkingLevel, ceiling: int) -> int:
+    """Tokens for thinking at a level, leaving room for an answer below the ceiling."""
+    wanted = BUDGET_TOKENS.get(level, BUDGET_TOKENS["high"])
+    return max(0, min(wanted, ceiling - _ANSWER_TOKENS))

@@ -1,0 +1,353 @@
+"""One pooled HTTP client for all models: a plain POST, a streamed one, their deadlines, and errors as Failures.
+
+aiohttp is imported with the first request. Must not know wire formats; what is inside a payload is the sink's.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import BytesIO
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from msgspec import Struct
+
+from retinue.core.errors import quote
+from retinue.core.model import Failure, FailureKind, ModelInfo
+from retinue.models.failures import ProviderError, classify_response, fail
+from retinue.models.sse import EventTooLong, SseParser
+
+if TYPE_CHECKING:
+    from aiohttp import ClientError, ClientResponse, ClientSession
+    from yarl import URL
+
+BODY_LIMIT_BYTES = 64 << 20
+_ERROR_BODY_BYTES = 64 << 10
+_ERROR_BODY_S = 5.0
+_DRAIN_S = 0.25
+"""How long a finished stream may take to end its body, so that the connection can be used again."""
+_BYTES_BODY_LIMIT = 1 << 20
+"""aiohttp warns about larger bodies given as bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How long a provider may take; 0 switches a limit off."""
+
+    headers_s: float = 30.0
+    """Until the headers of a streamed reply."""
+    idle_s: float = 120.0
+    """Between two events of a stream; comments and pings are not events."""
+    plain_s: float = 600.0
+    """Until the headers of a reply that comes in one piece: its provider is silent while the model writes."""
+    total_s: float = 0.0
+    """For one whole call."""
+
+
+class Call(Struct, frozen=True):
+    """One POST to a provider."""
+
+    info: ModelInfo
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    timing: Timing
+
+
+class Sink(Protocol):
+    """Where the payloads of a stream go."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the reply is whole, though more may come."""
+        ...
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing further is wanted."""
+        ...
+
+    def take(self, payload: bytes) -> bool:
+        """Take one payload; False when it was a sign of life only. Raises ProviderError."""
+        ...
+
+    def take_whole(self, body: bytes) -> None:
+        """Take a whole reply at once. Raises ProviderError."""
+        ...
+
+
+class Transport:
+    """The HTTP client of a process; opened by its first request, belongs to the event loop of that request."""
+
+    def __init__(self) -> None:
+        self._session: ClientSession | None = None
+        self._routes: dict[str, tuple[URL, str | None]] = {}
+
+    @staticmethod
+    def warm() -> None:
+        """Import what the first request needs; may run in a thread while other things are read."""
+        import aiohttp  # noqa: F401
+
+    async def close(self) -> None:
+        """Close all connections; the transport opens again when used again."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def fetch(self, call: Call) -> bytes:
+        """POST and return the body of a successful answer. Raises ProviderError."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + call.timing.total_s if call.timing.total_s else None
+        response = await self._send(call, call.timing.plain_s)
+        watchdog = _Watchdog(loop, response, call.timing.idle_s, deadline_s)
+        try:
+            return await _read_body(call, response, watchdog)
+        finally:
+            watchdog.stop()
+            response.close()
+
+    async def stream(self, call: Call, sink: Sink) -> None:
+        """POST and hand the events of the answer to the sink until it is done. Raises ProviderError."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + call.timing.total_s if call.timing.total_s else None
+        response = await self._send(call, call.timing.headers_s)
+        watchdog = _Watchdog(loop, response, call.timing.idle_s, deadline_s)
+        try:
+            if "json" in response.content_type:
+                # The server does not stream, although asked to.
+                sink.take_whole(await _read_body(call, response, watchdog))
+            else:
+                await _read_events(call, response, watchdog, sink)
+        finally:
+            watchdog.stop()
+            response.close()
+
+    async def _send(self, call: Call, headers_s: float) -> "ClientResponse":
+        session = self._session or self._open()
+        url, proxy = self._routes.get(call.url) or self._route(call)
+        body = call.body if len(call.body) <= _BYTES_BODY_LIMIT else BytesIO(call.body)
+        limits = [limit for limit in (headers_s, call.timing.total_s) if limit]
+        limit_s = min(limits) if limits else None
+        from aiohttp import ClientError
+
+        try:
+            async with asyncio.timeout(limit_s):
+                response = await session.post(url, data=body, headers=call.headers, allow_redirects=False, proxy=proxy)
+        except TimeoutError:
+            raise ProviderError(fail(call.info, "timeout", f"no answer within {limit_s:g} s")) from None
+        except (ClientError, OSError, ValueError) as error:
+            raise ProviderError(_explain_connection(call, error)) from error
+        if response.status != 200:
+            try:
+                raise ProviderError(await _read_error(call, response))
+            finally:
+                response.close()
+        return response
+
+    def _open(self) -> "ClientSession":
+        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+        self._session = ClientSession(
+            connector=TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=60),
+            cookie_jar=DummyCookieJar(),
+            # Deadlines are ours: aiohttp's would arm a timer for every chunk.
+            timeout=ClientTimeout(total=None, sock_connect=None),
+            trust_env=False,
+        )
+        return self._session
+
+    def _route(self, call: Call) -> "tuple[URL, str | None]":
+        from yarl import URL
+
+        parts = urlsplit(call.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ProviderError(
+                fail(call.info, "request", f"the base URL {quote(call.info.base_url)} is no http(s) address", advice="")
+            )
+        route = (URL(call.url), find_proxy(parts.scheme, parts.hostname))
+        self._routes[call.url] = route
+        return route
+
+
+def find_proxy(scheme: str, host: str) -> str | None:
+    """The proxy that the environment names for a host, if any; never one for this machine itself."""
+    if host == "localhost" or host.startswith("127.") or host == "::1":
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(scheme) or proxies.get("all")
+    # aiohttp speaks to HTTP proxies only; a SOCKS address in ALL_PROXY is for other programs.
+    if not proxy or not proxy.startswith(("http://", "https://")) or proxy_bypass(host):
+        return None
+    return proxy
+
+
+class _Watchdog:
+    """Closes a response whose events stop coming: one timer for a whole stream, however many chunks it has."""
+
+    __slots__ = ("_deadline_s", "_handle", "_idle_s", "_loop", "_response", "bitten", "seen_s")
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, response: "ClientResponse", idle_s: float, deadline_s: float | None
+    ) -> None:
+        self._loop = loop
+        self._response = response
+        self._idle_s = idle_s
+        self._deadline_s = deadline_s
+        self.seen_s = loop.time()
+        self.bitten: FailureKind | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._arm()
+
+    def stop(self) -> None:
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def hurry(self, idle_s: float) -> None:
+        """Change the limit, counted from now."""
+        self.stop()
+        self._idle_s = idle_s
+        self.seen_s = self._loop.time()
+        self._arm()
+
+    def _arm(self) -> None:
+        moments = [self.seen_s + self._idle_s] if self._idle_s else []
+        if self._deadline_s is not None:
+            moments.append(self._deadline_s)
+        if moments:
+            self._handle = self._loop.call_at(min(moments), self._check)
+
+    def _check(self) -> None:
+        now_s = self._loop.time()
+        if self._deadline_s is not None and now_s >= self._deadline_s:
+            self.bitten = "timeout"
+        elif self._idle_s and now_s >= self.seen_s + self._idle_s:
+            self.bitten = "stalled"
+        if self.bitten is None:
+            self._arm()
+        else:
+            # Wakes the pending read with a ClientError.
+            self._response.close()
+
+
+async def _read_events(call: Call, response: "ClientResponse", watchdog: _Watchdog, sink: Sink) -> None:
+    from aiohttp import ClientError
+
+    parser = SseParser(BODY_LIMIT_BYTES)
+    read, feed, take = response.content.readany, parser.feed, sink.take
+    now = watchdog._loop.time
+    try:
+        while chunk := await read():
+            for payload in feed(chunk):
+                if take(payload):
+                    watchdog.seen_s = now()
+                if sink.is_done:
+                    break
+            if sink.is_done:
+                await _drain(response, watchdog)
+                return
+    except (ClientError, OSError) as error:
+        if sink.is_complete:
+            return
+        raise ProviderError(_explain_break(call, error, watchdog.bitten)) from error
+    except EventTooLong as error:
+        raise ProviderError(fail(call.info, "protocol", str(error))) from error
+    for payload in parser.flush():
+        _take_last(sink, payload)
+    if not sink.is_complete:
+        raise ProviderError(fail(call.info, "truncated", "the reply ended before its last event"))
+
+
+def _take_last(sink: Sink, payload: bytes) -> None:
+    # What follows the last blank line may be cut off anywhere; a reply that is not whole without it is truncated.
+    try:
+        sink.take(payload)
+    except ProviderError as error:
+        if error.failure.kind != "protocol":
+            raise
+
+
+async def _drain(response: "ClientResponse", watchdog: _Watchdog) -> None:
+    from aiohttp import ClientError
+
+    if response.content.at_eof():
+        return
+    watchdog.hurry(_DRAIN_S)
+    try:
+        while await response.content.readany():
+            if watchdog.bitten:
+                return
+    except (ClientError, OSError):
+        return
+
+
+async def _read_body(call: Call, response: "ClientResponse", watchdog: _Watchdog) -> bytes:
+    from aiohttp import ClientError
+
+    read, now = response.content.readany, watchdog._loop.time
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        while chunk := await read():
+            chunks.append(chunk)
+            size += len(chunk)
+            watchdog.seen_s = now()
+            if size > BODY_LIMIT_BYTES:
+                raise ProviderError(fail(call.info, "protocol", f"the reply is longer than {BODY_LIMIT_BYTES} bytes"))
+    except (ClientError, OSError) as error:
+        raise ProviderError(_explain_break(call, error, watchdog.bitten)) from error
+    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+
+async def _read_error(call: Call, response: "ClientResponse") -> Failure:
+    from aiohttp import ClientError
+
+    body = b""
+    try:
+        async with asyncio.timeout(_ERROR_BODY_S):
+            while len(body) < _ERROR_BODY_BYTES and (chunk := await response.content.readany()):
+                body += chunk
+    except (ClientError, OSError, TimeoutError):
+        pass  # the status alone says enough
+    return classify_response(call.info, response.status, response.headers, body[:_ERROR_BODY_BYTES])
+
+
+def _explain_connection(call: Call, error: "ClientError | OSError | ValueError") -> Failure:
+    from aiohttp import (
+        ClientConnectorCertificateError,
+        ClientConnectorDNSError,
+        ClientConnectorSSLError,
+        ClientProxyConnectionError,
+        ClientResponseError,
+        ServerDisconnectedError,
+    )
+
+    host = urlsplit(call.url).netloc.rpartition("@")[2]
+    if isinstance(error, ClientProxyConnectionError):
+        text, advice = f"cannot reach the proxy for {host}", "check the proxy variables in the environment"
+    elif isinstance(error, ClientConnectorDNSError):
+        text, advice = f"cannot find the host {host}", "check the base URL and the network"
+    elif isinstance(error, ClientConnectorCertificateError | ClientConnectorSSLError):
+        text, advice = f"no secure connection to {host} ({error})", "check the base URL and the certificates"
+    elif isinstance(error, ServerDisconnectedError):
+        text, advice = f"{host} closed the connection without an answer", ""
+    elif isinstance(error, ClientResponseError):
+        note = f"{host} does not answer as HTTP ({error.message})"
+        return fail(call.info, "protocol", note[:300], retryable=True, advice="check the base URL")
+    elif isinstance(error, ValueError):
+        return fail(call.info, "request", f"cannot send to {host} ({error})", advice="check headers and base URL")
+    else:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        text, advice = f"cannot connect to {host} ({reason})", "check the base URL, the network, or start the server"
+    return fail(call.info, "network", text[:400], advice=advice)
+
+
+def _explain_break(call: Call, error: Exception, bitten: FailureKind | None) -> Failure:
+    timing = call.timing
+    if bitten == "stalled":
+        return fail(call.info, "stalled", f"no event for {timing.idle_s:g} s")
+    if bitten == "timeout":
+        return fail(call.info, "timeout", f"not finished within {timing.total_s:g} s")
+    reason = getattr(error, "strerror", None) or type(error).__name__
+    return fail(call.info, "network", f"the connection broke while the reply was arriving ({reason})", advice="")
