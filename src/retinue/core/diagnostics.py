@@ -32,3 +32,14 @@ def suggest(name: str, known: Iterable[str]) -> str:
     by_case = {known_name.lower(): known_name for known_name in reversed(names)}
     close = get_close_matches(name.lower(), list(by_case), n=1, cutoff=0.6)
     return f" (did you mean {quote(by_case[close[0]])}?)" if close else ""
+
+
+def show_value(value: object) -> str:
+    """A bad value for a message: as JSON writes it when it is short, else what kind of value it is."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int | float):
+        return str(value)[:40]
+    if isinstance(value, str):
+        return quote(value)
+    return "an object" if isinstance(value, dict) else "an array" if isinstance(value, list) else quote(value)

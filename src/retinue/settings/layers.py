@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from retinue.core.diagnostics import Diagnostic, suggest
+from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import quote
-from retinue.core.strictjson import name_type
 from retinue.settings.checks import Setting, build_settings, iterate_settings
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
@@ -138,11 +137,14 @@ class _LayerReader:
             self._refuse(item.key, value, item.check.accepts)
 
     def _refuse(self, key: str, value: object, accepts: str) -> None:
-        found = quote(value) if isinstance(value, str | int | float) else name_type(value)
-        self._add(f"{self.path}: {key}: found {found}; expected {accepts}", key, "bad-value", "error")
+        self._add(f"{self.path}: {key}: found {show_value(value)}; expected {accepts}", key, "bad-value", "error")
 
     def _warn_unknown(self, key: str) -> None:
-        near = suggest(key, [*self.known, *self.ignore])
+        section = key[: key.rfind(".") + 1]
+        siblings = {
+            name[len(section) :].split(".")[0] for name in (*self.known, *self.ignore) if name.startswith(section)
+        }
+        near = suggest(key[len(section) :], sorted(siblings))
         self._add(f"{self.path}: unknown setting {quote(key)}{near}", key, "unknown-key", "warning")
 
     def _add(self, message: str, key: str, code: str, severity: Literal["error", "warning"]) -> None:

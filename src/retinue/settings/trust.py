@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from retinue.core.diagnostics import Diagnostic
+from retinue.core.diagnostics import Diagnostic, show_value
 from retinue.core.errors import quote
-from retinue.core.strictjson import name_type
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
 
@@ -89,8 +88,8 @@ def load_decisions(path: Path) -> tuple[dict[str, bool], list[Diagnostic]]:
         if isinstance(decision, bool):
             decisions[folder] = decision
         elif decision is not None:
-            found = quote(decision) if isinstance(decision, str | int | float) else name_type(decision)
-            text = f"{path}: {quote(folder)}: found {found}; expected true, false or null; no saved decision is used"
+            found = f"{path}: {quote(folder)}: found {show_value(decision)}"
+            text = f"{found}; expected true, false or null; no saved decision is used"
             diagnostics.append(Diagnostic(text, str(path), code="trust", field=folder))
     return ({} if diagnostics else decisions), diagnostics
 

@@ -1,0 +1,156 @@
+"""Keys: pi's auth.json, the environment and models.json, in pi's order of precedence.
+
+Whether there is a key is known without running any command; the key itself is resolved when it is needed. Nothing here
+shows a key. This file must not read files.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from msgspec import structs
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import ConfigError, ModelError
+from retinue.core.model import ModelInfo
+from retinue.models.catalog import Provider
+from retinue.models.fields import Fields
+from retinue.models.values import Vault, find_missing
+
+# Anthropic takes this one as a bearer token, not as a key.
+_BEARER = "ANTHROPIC_AUTH_TOKEN"
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """A provider's entry in auth.json, as written."""
+
+    key: str | None = field(default=None, repr=False)
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    is_login: bool = False
+    """An OAuth login, which only pi can use."""
+
+
+def parse_auth(raw: Mapping[str, Any], path: str) -> tuple[dict[str, Credential], list[Diagnostic]]:
+    """The credentials in a parsed auth.json; a wrong entry is left out and told, without its values."""
+    top = Fields(raw, path, "", [])
+    found: dict[str, Credential] = {}
+    for id in raw:
+        entry = top.take_object(id)
+        if entry is None:
+            continue
+        kind = entry.values.get("type")
+        if kind == "oauth":
+            found[id] = Credential(is_login=True)
+        elif kind != "api_key":
+            entry.refuse("type", '"api_key" (or "oauth", which only pi can use)')
+        else:
+            before = len(entry.diagnostics)
+            key = entry.take_text("key")
+            env = entry.take_object("env")
+            values = {name: env.take_text(name) or "" for name in env.values} if env else {}
+            if len(entry.diagnostics) == before:
+                found[id] = Credential(key, values)
+    return found, top.diagnostics
+
+
+class Keys:
+    """Every key there is, asked for by provider."""
+
+    def __init__(
+        self,
+        environment: Mapping[str, str],
+        credentials: Mapping[str, Credential] | None = None,
+        *,
+        flag: str | None = None,
+        auth_file: str = "auth.json",
+        timeout_s: float = 10.0,
+    ) -> None:
+        self._environment = environment
+        self._credentials = credentials or {}
+        self._flag = flag
+        self._auth_file = auth_file
+        self._vault = Vault(environment, timeout_s=timeout_s)
+
+    def find_source(self, provider: Provider) -> str:
+        """Where a provider's key comes from: `--api-key`, the file, `models.json` or a variable; else empty."""
+        stored = self._credentials.get(provider.id, Credential())
+        environment = self._merge_environment(provider)
+        if not provider.needs_key:
+            return "no key needed"
+        if self._flag:
+            return "--api-key"
+        if stored.key and not find_missing(stored.key, environment):
+            return self._auth_file
+        if provider.api_key and not find_missing(provider.api_key, environment):
+            return "models.json"
+        return next((name for name in provider.env if environment.get(name)), "")
+
+    def has_key(self, provider: Provider) -> bool:
+        """Whether models of a provider can be asked; says nothing about whether the key is right."""
+        return bool(self.find_source(provider))
+
+    def is_in_environment(self, provider: Provider) -> bool:
+        """Whether a variable holds the key."""
+        return any(self._environment.get(name) for name in provider.env)
+
+    def explain_missing(self, provider: Provider) -> str:
+        """What to do about a provider without a key."""
+        ways = [f"set {provider.env[-1]}"] if provider.env else []
+        ways.append(f"put a key for it into {self._auth_file}")
+        if provider.api_key:
+            missing = " and ".join(find_missing(provider.api_key, self._environment))
+            ways = [f"set {missing}, which its apiKey in models.json names"]
+        elif not provider.env:
+            ways.append("give it an apiKey in models.json (any text if the server needs none)")
+        text = f"no key for provider {provider.id}: " + " or ".join(ways)
+        if self._credentials.get(provider.id, Credential()).is_login:
+            text += f" ({self._auth_file} has a login for it, which only pi can use)"
+        return text
+
+    def unlock(self, provider: Provider, info: ModelInfo) -> tuple[ModelInfo, str]:
+        """The model with its request headers, and the key (empty when the headers carry it).
+
+        May run a command and block up to its time limit. Raises ConfigError or ModelError, never with a secret in it.
+        """
+        environment = self._merge_environment(provider)
+        source = self.find_source(provider)
+        if not source:
+            raise ModelError(self.explain_missing(provider))
+        stored = self._credentials.get(provider.id, Credential())
+        what = f"key of provider {provider.id} from {source}"
+        key, headers = "", dict(info.headers)
+        if source == "--api-key":
+            key = _check_key(self._flag or "", what)
+        elif source in (self._auth_file, "models.json"):
+            value = stored.key if source == self._auth_file else provider.api_key
+            key = _check_key(self._vault.resolve(value or "", what, environment), what)
+        elif source == _BEARER:
+            headers["Authorization"] = f"Bearer {_check_key(environment[source], what)}"
+        elif provider.needs_key:
+            key = _check_key(environment[source], what)
+        for name, value in {**provider.headers, **provider.model_headers.get(info.id, {})}.items():
+            header = f"header {name} of provider {provider.id} in models.json"
+            headers[name] = _check_line(self._vault.resolve(value, header, environment), header)
+        if provider.auth_header and key:
+            headers["Authorization"] = f"Bearer {key}"
+        return structs.replace(info, headers=headers), key
+
+    def _merge_environment(self, provider: Provider) -> Mapping[str, str]:
+        stored = self._credentials.get(provider.id)
+        return {**self._environment, **stored.env} if stored and stored.env else self._environment
+
+
+def _check_key(key: str, what: str) -> str:
+    key = key.strip()
+    if not key:
+        raise ConfigError(f"{what}: is empty")
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError(f"{what}: has blanks, line breaks or characters outside ASCII; expected the bare key")
+    return key
+
+
+def _check_line(value: str, what: str) -> str:
+    if not value.isprintable():
+        raise ConfigError(f"{what}: has line breaks or control characters; expected one line")
+    return value

@@ -1,0 +1,97 @@
+"""The providers we speak to and their models, from catalog.json, built when somebody asks.
+
+This file must not know keys, files of users or how a name is matched.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from retinue.core.model import ModelInfo, Price, PriceTier
+
+APIS = ("openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai")
+OFFLINE_MODEL = ModelInfo(
+    provider="offline",
+    id="rules",
+    api="offline",
+    name="Offline rules (no language model)",
+    context_window=1_000_000,
+)
+
+
+@dataclass(frozen=True)
+class Provider:
+    """A place models are asked at. Keys and headers are as written in models.json, not resolved: never show them."""
+
+    id: str
+    name: str
+    api: str
+    base_url: str
+    build_models: Callable[[], tuple[ModelInfo, ...]] = tuple
+    env: tuple[str, ...] = ()
+    """Variables that may hold the key, the first set one counting."""
+    default: str = ""
+    """Id of the model to start with; empty: the first."""
+    needs_key: bool = True
+    api_key: str | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    model_headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    auth_header: bool = False
+    """Send the key as `Authorization: Bearer` as well."""
+
+    @cached_property
+    def models(self) -> tuple[ModelInfo, ...]:
+        """All models, the newest first where that is known."""
+        return self.build_models()
+
+    @property
+    def default_model(self) -> ModelInfo | None:
+        """The model to start with."""
+        return next((model for model in self.models if model.id == self.default), next(iter(self.models), None))
+
+
+@cache
+def load_catalog() -> Mapping[str, Provider]:
+    """The built-in providers by id, in the order in which their keys are looked for, and `offline` last."""
+    data = orjson.loads(Path(__file__).with_name("catalog.json").read_bytes())
+    providers = {id: _build_provider(id, raw, data) for id, raw in data["providers"].items()}
+    providers["offline"] = Provider(
+        "offline", "Offline", OFFLINE_MODEL.api, "", lambda: (OFFLINE_MODEL,), default="rules", needs_key=False
+    )
+    return providers
+
+
+def _build_provider(id: str, raw: dict[str, Any], data: dict[str, Any]) -> Provider:
+    def build() -> tuple[ModelInfo, ...]:
+        return tuple(_build_model(id, raw, row, data) for row in raw["models"])
+
+    return Provider(id, raw["name"], raw["api"], raw["baseUrl"], build, tuple(raw["env"]), raw["default"])
+
+
+def _build_model(provider: str, raw: dict[str, Any], row: list[Any], data: dict[str, Any]) -> ModelInfo:
+    # Rows end at their last value that is not empty; scripts/catalog.py writes them.
+    full: list[Any] = row + ["", "", 0, 0, "", 0, 0, 0][len(row) :]
+    id, name, window, output, flags, price, levels, compat = full
+    return ModelInfo(
+        provider=provider,
+        id=id,
+        api=raw["api"],
+        name=name or id,
+        base_url=raw["baseUrl"],
+        reasoning="r" in flags,
+        thinking_level_map=data["maps"][levels],
+        input=("text", "image") if "i" in flags else ("text",),
+        cost=_build_price(price) if price else Price(),
+        context_window=window,
+        max_tokens=output,
+        compat={**raw["compat"], **data["compats"][compat]},
+    )
+
+
+def _build_price(price: list[Any]) -> Price:
+    into, out, cache_read, cache_write, *tiers = price
+    return Price(into, out, cache_read, cache_write, tuple(PriceTier(*tier) for tier in tiers))

@@ -1,0 +1,123 @@
+"""One JSON object of a configuration file, taken apart field by field; what does not fit becomes a diagnostic.
+
+Secrets are among the values: `apiKey`, `key` and headers are never put into a message.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from retinue.core.diagnostics import Diagnostic, show_value, suggest
+from retinue.core.errors import quote
+from retinue.core.strictjson import name_type
+
+_SECRET = ("apiKey", "key", "headers", "env", "access", "refresh")
+
+
+class Fields:
+    """An object at a place in a file."""
+
+    def __init__(self, values: Mapping[str, Any], path: str, where: str, diagnostics: list[Diagnostic]) -> None:
+        self.values = values
+        self.path = path
+        self.where = where
+        self.diagnostics = diagnostics
+
+    def complain(
+        self, name: str, problem: str, accepted: str, *, severity: Literal["error", "warning"] = "error"
+    ) -> None:
+        """Tell that a field is not right; without a name, that the object is not."""
+        field = self._name(name)
+        text = f"{self.path}: {field}: {problem}; expected {accepted}"
+        self.diagnostics.append(Diagnostic(text, self.path, None, severity, "bad-field", field))
+
+    def refuse(self, name: str, accepted: str) -> None:
+        """Tell what was found in a field and what is accepted."""
+        value = self.values.get(name)
+        hidden = any(part in _SECRET for part in (name, *self.where.split(".")))
+        self.complain(name, f"found {name_type(value) if hidden else show_value(value)}", accepted)
+
+    def check_keys(self, known: Iterable[str]) -> None:
+        """Warn of each field nobody knows."""
+        names = list(known)
+        for name in self.values:
+            if name not in names:
+                text = f"{self.path}: unknown field {quote(self._name(name))}{suggest(name, names)}"
+                self.diagnostics.append(Diagnostic(text, self.path, None, "warning", "unknown-key", self._name(name)))
+
+    def take_object(self, name: str) -> "Fields | None":
+        """The object in a field; None when there is none or it is something else."""
+        value = self.values.get(name)
+        if isinstance(value, dict):
+            return Fields(value, self.path, self._name(name), self.diagnostics)
+        if name in self.values:
+            self.refuse(name, "an object")
+        return None
+
+    def take_objects(self, name: str) -> list["Fields"]:
+        """The objects in a list; other items are told and left out."""
+        value = self.values.get(name)
+        if name in self.values and not isinstance(value, list):
+            self.refuse(name, "a list of objects")
+        for index, item in enumerate(value if isinstance(value, list) else ()):
+            if not isinstance(item, dict):
+                self.complain(f"{name}[{index}]", f"found {name_type(item)}", "an object")
+        return self.peek_objects(name)
+
+    def peek_objects(self, name: str) -> list["Fields"]:
+        """The objects in a list, without a word about anything else."""
+        value = self.values.get(name)
+        items = enumerate(value) if isinstance(value, list) else ()
+        return [
+            Fields(item, self.path, self._name(f"{name}[{index}]"), self.diagnostics)
+            for index, item in items
+            if isinstance(item, dict)
+        ]
+
+    def take_text(
+        self, name: str, is_right: Callable[[str], bool] = bool, accepted: str = "text that is not empty"
+    ) -> str | None:
+        """The text in a field."""
+        value: str | None = self._take(
+            name, accepted, lambda value: isinstance(value, str) and bool(value) and is_right(value)
+        )
+        return value
+
+    def take_flag(self, name: str) -> bool | None:
+        """The true or false in a field."""
+        value: bool | None = self._take(name, "true or false", lambda value: isinstance(value, bool))
+        return value
+
+    def take_count(self, name: str, lowest: int) -> int | None:
+        """The whole number in a field."""
+
+        def is_right(value: Any) -> bool:
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            return is_number and value == int(value) and lowest <= value < 2**53
+
+        value = self._take(name, f"a whole number from {lowest}", is_right)
+        return None if value is None else int(value)
+
+    def take_number(self, name: str) -> float | None:
+        """The number in a field, not negative."""
+        value: float | None = self._take(
+            name,
+            "a number from 0",
+            lambda value: isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**53,
+        )
+        return value
+
+    def _take(self, name: str, accepted: str, is_right: Callable[[Any], bool]) -> Any:
+        if name not in self.values:
+            return None
+        value = self.values[name]
+        if is_right(value):
+            return value
+        self.refuse(name, accepted)
+        return None
+
+    def _name(self, name: str) -> str:
+        # Ids of providers and models may hold dots; they stand between quotes then.
+        shown = (
+            name if name.replace("[", "").replace("]", "").replace("-", "").replace("_", "").isalnum() else quote(name)
+        )
+        return f"{self.where}.{shown}" if self.where and name else self.where or shown

@@ -1,0 +1,152 @@
+"""Model servers on this machine: asks the usual loopback ports, all at once and only for a moment, what they serve.
+
+Raw sockets, since an HTTP client would cost more than the question. This file must not know when it is asked.
+"""
+
+import selectors
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from retinue.core.model import ModelInfo
+
+PROBE_TIMEOUT_S = 0.15
+_LARGEST_REPLY = 1_000_000
+# Servers seldom say their window and cut silently when it is full; a small guess summarises too early, not too late.
+_GUESSED_WINDOW = 32_768
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A program people run models with, and where it listens."""
+
+    provider: str
+    port: int
+    name: str
+
+
+SERVERS = (
+    Server("ollama", 11434, "Ollama"),
+    Server("lmstudio", 1234, "LM Studio"),
+    Server("llamacpp", 8080, "llama.cpp"),
+)
+
+
+def find_local_models(
+    servers: Sequence[Server] = SERVERS, *, timeout_s: float = PROBE_TIMEOUT_S
+) -> tuple[ModelInfo, ...]:
+    """The models that answer now, in the order of the servers. Blocks at most `timeout_s`; never raises."""
+    replies = _ask_all(servers, timeout_s)
+    return tuple(_to_model(server, item) for server in servers for item in _read_models(replies.get(server, b"")))
+
+
+class _Probe:
+    """One question in flight."""
+
+    def __init__(self, server: Server, connection: socket.socket) -> None:
+        self.server = server
+        self.connection = connection
+        self.unsent = (
+            f"GET /v1/models HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nAccept: application/json\r\n"
+            "Connection: close\r\n\r\n"
+        ).encode()
+        self.reply = b""
+
+    def advance(self, selector: selectors.BaseSelector) -> bool:
+        """Send or receive what is possible; False when the answer is complete or will not come."""
+        try:
+            if self.unsent:
+                self.unsent = self.unsent[self.connection.send(self.unsent) :]
+                if not self.unsent:
+                    selector.modify(self.connection, selectors.EVENT_READ, self)
+                return True
+            piece = self.connection.recv(65_536)
+        except OSError:
+            self.reply = b""
+            return False
+        self.reply += piece
+        return bool(piece) and len(self.reply) < _LARGEST_REPLY and not _is_complete(self.reply)
+
+
+def _ask_all(servers: Sequence[Server], timeout_s: float) -> dict[Server, bytes]:
+    deadline = time.monotonic() + timeout_s
+    replies: dict[Server, bytes] = {}
+    with selectors.DefaultSelector() as selector:
+        try:
+            for server in servers:
+                connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+                connection.setblocking(False)
+                connection.connect_ex(("127.0.0.1", server.port))
+                selector.register(connection, selectors.EVENT_WRITE, _Probe(server, connection))
+            while selector.get_map() and (left := deadline - time.monotonic()) > 0:
+                for key, _ in selector.select(left):
+                    probe: _Probe = key.data
+                    if not probe.advance(selector):
+                        selector.unregister(probe.connection)
+                        probe.connection.close()
+                        replies[probe.server] = probe.reply
+        except OSError:
+            return replies  # no sockets here at all
+        finally:
+            for key in list((selector.get_map() or {}).values()):
+                key.data.connection.close()
+    return replies
+
+
+def _is_complete(reply: bytes) -> bool:
+    head, end, body = reply.partition(b"\r\n\r\n")
+    for line in head.lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            length = line.partition(b":")[2].strip()
+            return bool(end) and length.isdigit() and len(body) >= int(length)
+    return False
+
+
+def _read_models(reply: bytes) -> list[dict[str, Any]]:
+    head, _, body = reply.partition(b"\r\n\r\n")
+    if not head.startswith((b"HTTP/1.1 200", b"HTTP/1.0 200")):
+        return []
+    if b"transfer-encoding: chunked" in head.lower():
+        body = _join_chunks(body)
+    try:
+        data = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return []
+    items = data.get("data") if isinstance(data, dict) else None
+    return [
+        item
+        for item in (items if isinstance(items, list) else ())
+        if isinstance(item, dict) and isinstance(item.get("id"), str) and item["id"] and "embed" not in item["id"]
+    ]
+
+
+def _join_chunks(body: bytes) -> bytes:
+    joined = b""
+    while body:
+        size, _, rest = body.partition(b"\r\n")
+        try:
+            length = int(size.split(b";")[0], 16)
+        except ValueError:
+            break
+        joined += rest[:length]
+        body = rest[length + 2 :]
+    return joined
+
+
+def _to_model(server: Server, item: dict[str, Any]) -> ModelInfo:
+    meta = item.get("meta")
+    window = meta.get("n_ctx") if isinstance(meta, dict) else None
+    return ModelInfo(
+        provider=server.provider,
+        id=item["id"],
+        api="openai-completions",
+        name=f"{item['id']} ({server.name})",
+        base_url=f"http://127.0.0.1:{server.port}/v1",
+        context_window=window if isinstance(window, int) and window > 0 else _GUESSED_WINDOW,
+        max_tokens=8_192,
+        compat={"supportsStore": False, "supportsDeveloperRole": False, "maxTokensField": "max_tokens"},
+    )

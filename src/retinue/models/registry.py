@@ -1,0 +1,86 @@
+"""All providers and keys of one process: which models can be asked, under which names, and with which key.
+
+This file must not read files; who builds it has.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from retinue.core.errors import ModelError
+from retinue.core.model import ModelInfo
+from retinue.models.auth import Keys
+from retinue.models.catalog import OFFLINE_MODEL, Provider
+from retinue.models.resolve import Choice, Names, Wishes, choose_model, resolve_model
+
+_KEYLESS_APIS = ("offline", "scripted")
+
+
+class Registry:
+    """The models there are."""
+
+    def __init__(
+        self,
+        providers: Mapping[str, Provider],
+        keys: Keys,
+        *,
+        find_local: Callable[[], Sequence[ModelInfo]] = tuple,
+    ) -> None:
+        self.providers = providers
+        self.keys = keys
+        self._find_local = find_local
+        self._local: tuple[ModelInfo, ...] | None = None
+
+    @cached_property
+    def candidates(self) -> tuple[ModelInfo, ...]:
+        """The models that can be asked, `offline/rules` last."""
+        usable = [provider for provider in self.providers.values() if self.keys.has_key(provider)]
+        usable.sort(key=lambda provider: provider.id == OFFLINE_MODEL.provider)
+        return tuple(model for provider in usable for model in provider.models)
+
+    @cached_property
+    def names(self) -> Names:
+        """What a name may mean."""
+        return Names(self.candidates, self.providers, self.keys.explain_missing)
+
+    def find_local(self) -> tuple[ModelInfo, ...]:
+        """The models of servers on this machine, asked for once."""
+        if self._local is None:
+            self._local = tuple(self._find_local())
+        return self._local
+
+    def resolve(self, query: str, *, provider: str | None = None, anywhere: bool = False) -> Choice:
+        """The model a name means. Raises ModelError."""
+        return resolve_model(query, self.names, provider=provider, anywhere=anywhere)
+
+    def choose(self, wishes: Wishes) -> Choice:
+        """The model to start with; `reason` is set when nobody named it. Raises ModelError."""
+        in_environment = [id for id, provider in self.providers.items() if self.keys.is_in_environment(provider)]
+        return choose_model(wishes, self.names, in_environment=in_environment, find_local=self.find_local)
+
+    def unlock(self, info: ModelInfo) -> tuple[ModelInfo, str]:
+        """The model with its request headers, and its key. May block on a command; raises ConfigError or ModelError."""
+        if info.api in _KEYLESS_APIS or (self._local and info in self._local):
+            return info, ""
+        provider = self.providers.get(info.provider)
+        if provider is None:
+            raise ModelError(f"unknown provider {info.provider!r} of model {info.ref!r}")
+        return self.keys.unlock(provider, info)
+
+    def list_models(self, default: str) -> dict[str, Any]:
+        """What `retinue models --json` prints: usable models first."""
+        usable = [*self.candidates, *self.find_local()]
+        named = {model.ref for model in usable}
+        others = [model for provider in self.providers.values() for model in provider.models if model.ref not in named]
+        rows = [
+            {
+                "provider": model.provider,
+                "id": model.id,
+                "name": model.name,
+                "api": model.api,
+                "contextWindow": model.context_window,
+                "available": model.ref in named,
+            }
+            for model in (*usable, *others)
+        ]
+        return {"models": rows, "default": default}

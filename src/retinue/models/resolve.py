@@ -1,0 +1,333 @@
+"""From a name somebody typed to a model: exact, then fuzzy, with an optional thinking level behind a colon.
+
+Pure: models come in, a choice or a ModelError that says what to do comes out.
+"""
+
+import fnmatch
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from retinue.core.diagnostics import suggest
+from retinue.core.errors import ModelError, quote
+from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
+from retinue.core.model import ModelInfo
+from retinue.models.catalog import OFFLINE_MODEL, Provider
+
+LOWEST_SCORE = 20.0
+_DATE = re.compile(r"\d{8}")
+_SPLIT = re.compile(r"[\s\-/]+")
+_WORDS = re.compile(r"[a-z]+|\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The model to use."""
+
+    info: ModelInfo
+    thinking: ThinkingLevel | None = None
+    """The level that was part of the name."""
+    reason: str = ""
+    """Why this one, when nobody named it: for one line on stderr."""
+
+
+def explain_plainly(provider: Provider) -> str:
+    """What to do about a provider without a key, when nothing more is known."""
+    return f"no key for provider {provider.id}" + (f": set {provider.env[-1]}" if provider.env else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What a name may mean."""
+
+    candidates: Sequence[ModelInfo]
+    """Models that can be asked, in the order that settles ties."""
+    known: Mapping[str, Provider]
+    """All providers by id, also those without a key."""
+    explain: Callable[[Provider], str] = explain_plainly
+
+    def find_provider(self, name: str) -> str | None:
+        """The id of a provider, however its letters are written."""
+        ids = dict.fromkeys([*self.known, *(model.provider for model in self.candidates)])
+        return next((id for id in ids if id.lower() == name.strip().lower()), None)
+
+    def of_provider(self, id: str) -> list[ModelInfo]:
+        """The models of one provider that can be asked."""
+        return [model for model in self.candidates if model.provider == id]
+
+
+def resolve_model(query: str, names: Names, *, provider: str | None = None, anywhere: bool = False) -> Choice:
+    """The model a query means.
+
+    `anywhere` lets another provider serve `provider/id` when the named one has no such model or no key, as definitions
+    of agents want it; on the command line that would be a surprise. Raises ModelError.
+    """
+    text = query.strip()
+    if not text:
+        raise ModelError("the model name is empty; expected provider/id or a part of a model's name")
+    if provider is not None:
+        provider = _check_provider(provider, names)
+    if (file := _find_script(text, provider)) is not None:
+        base, thinking = split_thinking(file) or (file, None)
+        return Choice(ModelInfo(provider="scripted", id=base, api="scripted", name=base), thinking)
+    if (info := _match(text, names, provider, anywhere=anywhere)) is not None:
+        return Choice(info)
+    if (split := split_thinking(text)) is not None:
+        base, level = split
+        if (info := _match(base, names, provider, anywhere=anywhere)) is not None:
+            return Choice(info, level)
+        text = base
+    raise ModelError(_explain_failure(text, names, provider, anywhere=anywhere))
+
+
+def split_thinking(text: str) -> tuple[str, ThinkingLevel] | None:
+    """`name:level` in its parts, when the part behind the last colon is a thinking level."""
+    base, colon, level = text.rpartition(":")
+    if not colon or not base.strip() or level not in THINKING_LEVELS:
+        return None
+    return base.strip(), level
+
+
+def score_model(query: str, model: ModelInfo) -> float:
+    """How well a model fits a query; below LOWEST_SCORE it does not."""
+    wanted, id, name, provider = (_fold(part) for part in (query, model.id, model.name, model.provider))
+    ref = f"{provider}/{id}"
+    if wanted in (id, ref):
+        return 100.0
+    if wanted in id or wanted in ref:
+        return 60.0 + 30.0 * min(1.0, len(wanted) / len(id))
+    if wanted in name:
+        return 40.0 + 20.0 * len(wanted) / len(name)
+    tokens = [token for token in _SPLIT.split(wanted) if token and not _DATE.fullmatch(token)]
+    texts = (id, name, provider)
+    if tokens and all(_occurs(token, texts) for token in tokens):
+        return LOWEST_SCORE
+    return 0.0
+
+
+def _fold(text: str) -> str:
+    return text.lower().replace(".", "-")
+
+
+def _occurs(token: str, texts: tuple[str, ...]) -> bool:
+    if not token.isdigit():
+        return any(token in text for text in texts)
+    # "5" must be a version of its own: inside a date or another number it says nothing.
+    return any(token in _WORDS.findall(text) for text in texts)
+
+
+def _check_provider(name: str, names: Names) -> str:
+    if name.strip().lower() == "scripted":
+        return "scripted"
+    id = names.find_provider(name)
+    if id is None:
+        known = [*names.known, "scripted"]
+        raise ModelError(f"unknown provider {quote(name)}{suggest(name, known)}; known: {', '.join(known)}")
+    if not names.of_provider(id):
+        raise ModelError(names.explain(names.known[id]))
+    return id
+
+
+def _find_script(text: str, provider: str | None) -> str | None:
+    if text.lower().startswith("scripted/") and provider in (None, "scripted"):
+        return text[len("scripted/") :] or None
+    return text if provider == "scripted" else None
+
+
+def _split_provider(text: str, names: Names) -> tuple[str, str] | None:
+    """`provider/rest` where the provider is one we know; the longest such provider, since ids may hold a slash."""
+    for match in reversed(list(re.finditer("/", text))):
+        id = names.find_provider(text[: match.start()])
+        rest = text[match.end() :].strip()
+        if id is not None and rest:
+            return id, rest
+    return None
+
+
+def _match(text: str, names: Names, provider: str | None, *, anywhere: bool) -> ModelInfo | None:
+    pool = names.of_provider(provider) if provider else names.candidates
+    named = _split_provider(text, names)
+    if named is not None and provider in (None, named[0]):
+        id, rest = named
+        models = names.of_provider(id)
+        found = _find_exact(rest, models) or _find_exact(text, models) or _find_best(rest, models)
+        if found is not None:
+            return found
+        # OpenRouter's ids look like provider/id: the whole text may be the name of a model elsewhere.
+        exact = [model for model in pool if _fold(model.id) == _fold(text)]
+        if len(exact) == 1:
+            return exact[0]
+        return (_find_best(text, pool) or _find_best(rest, pool)) if anywhere else None
+    found = _find_best(text, pool)
+    if found is None and anywhere and "/" in text:
+        found = _find_best(text.partition("/")[2], pool)
+    return found
+
+
+def _find_exact(text: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
+    lower = text.lower()
+    return next((model for model in models if model.id.lower() == lower), None)
+
+
+def _find_best(text: str, models: Sequence[ModelInfo]) -> ModelInfo | None:
+    """The first model with the best score. The same id at several providers is nobody's to choose but the user's."""
+    if not text.strip():
+        return None
+    scored = [(score_model(text, model), model) for model in models]
+    best = max((score for score, _ in scored), default=0.0)
+    if best < LOWEST_SCORE:
+        return None
+    tied = [model for score, model in scored if score == best]
+    same = [model for model in tied if _fold(model.id) == _fold(tied[0].id)]
+    if len({model.provider for model in same}) > 1:
+        listed = ", ".join(model.ref for model in same)
+        raise ModelError(f"model {quote(text)} is offered by several providers: {listed}; write provider/id")
+    return tied[0]
+
+
+def _explain_failure(text: str, names: Names, provider: str | None, *, anywhere: bool) -> str:
+    named = _split_provider(text, names)
+    if provider is None and named is not None:
+        provider, wanted = named
+        if not names.of_provider(provider):
+            return names.explain(names.known[provider])
+    else:
+        wanted = text
+    level = _explain_level(text, names, provider, anywhere=anywhere)
+    if level:
+        return level
+    pool = names.of_provider(provider) if provider else list(names.candidates)
+    of = f" of provider {provider}" if provider else ""
+    close = _find_close(wanted, pool)
+    if close:
+        return f"unknown model {quote(text)}{of}; closest: {', '.join(close)}"
+    elsewhere = [] if provider else _find_without_key(wanted, names)
+    if elsewhere:
+        return f"model {quote(text)} cannot be used: {elsewhere[0]}"
+    if "/" in text and provider is None:
+        head = text.partition("/")[0]
+        if near := suggest(head, names.known):
+            return f"unknown model {quote(text)}: unknown provider {quote(head)}{near}"
+    shown = [model.ref for model in pool]
+    more = f" and {len(shown) - 20} more (see retinue models)" if len(shown) > 20 else ""
+    return f"unknown model {quote(text)}{of}; known: {', '.join(shown[:20])}{more}"
+
+
+def _explain_level(text: str, names: Names, provider: str | None, *, anywhere: bool) -> str:
+    base, colon, level = text.rpartition(":")
+    if not colon or not base or _match(base, names, provider, anywhere=anywhere) is None:
+        return ""
+    return f"unknown thinking level {quote(level)} in {quote(text)}; expected one of {', '.join(THINKING_LEVELS)}"
+
+
+def _find_close(wanted: str, pool: Sequence[ModelInfo]) -> list[str]:
+    from difflib import get_close_matches  # only mistakes pay for this import
+
+    by_id: dict[str, str] = {}
+    for model in reversed(pool):
+        by_id[_fold(model.id)] = by_id[_fold(model.ref)] = model.ref
+    close = get_close_matches(_fold(wanted), list(by_id), n=8, cutoff=0.6)
+    return list(dict.fromkeys(by_id[id] for id in close))[:5]
+
+
+def _find_without_key(wanted: str, names: Names) -> list[str]:
+    usable = {model.provider for model in names.candidates}
+    return [
+        names.explain(provider)
+        for provider in names.known.values()
+        if provider.id not in usable and any(score_model(wanted, model) >= 60 for model in provider.models)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What flags and settings say about the model."""
+
+    model: str | None = None
+    provider: str | None = None
+    default_model: str | None = None
+    default_provider: str | None = None
+    enabled_models: tuple[str, ...] = ()
+
+
+def choose_model(
+    wishes: Wishes,
+    names: Names,
+    *,
+    in_environment: Collection[str] = (),
+    find_local: Callable[[], Sequence[ModelInfo]] = tuple,
+) -> Choice:
+    """The model to start with: flags, settings, a key in the environment, another key, a local server, `offline/rules`.
+
+    `find_local` is only called when nothing before it decides. Raises ModelError when a flag cannot be followed.
+    """
+    if wishes.model is not None or wishes.provider is not None:
+        return _follow_flags(wishes, names, find_local)
+    choice, trouble = _follow_settings(wishes, names, find_local)
+    if choice is not None:
+        return choice
+    usable = dict.fromkeys(model.provider for model in names.candidates if model.provider != OFFLINE_MODEL.provider)
+    for id in (*(id for id in usable if id in in_environment), *usable):
+        info = names.known[id].default_model if id in names.known else names.of_provider(id)[0]
+        if info is not None:
+            return Choice(info, reason=f"{trouble}using {info.ref}, the first provider with a key")
+    local = find_local()
+    if local:
+        return Choice(local[0], reason=f"{trouble}using {local[0].ref}, which answers at {local[0].base_url}")
+    reason = (
+        f"{trouble}using {OFFLINE_MODEL.ref}, a rule-based model and no language model: no provider has a key "
+        "(set ANTHROPIC_API_KEY, OPENAI_API_KEY or another; see retinue models)"
+    )
+    return Choice(OFFLINE_MODEL, reason=reason)
+
+
+def _follow_flags(wishes: Wishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]) -> Choice:
+    try:
+        return _follow(wishes.model, wishes.provider, names)
+    except ModelError:
+        local = find_local()
+        if not local:
+            raise
+        # A second look with what answers on this machine; its error is the better one only if it names the server.
+        return _follow(wishes.model, wishes.provider, Names([*names.candidates, *local], names.known, names.explain))
+
+
+def _follow(model: str | None, provider: str | None, names: Names) -> Choice:
+    if model is not None:
+        return resolve_model(model, names, provider=provider)
+    id = _check_provider(provider or "", names)
+    if id == "scripted":
+        raise ModelError("provider scripted needs a file: use --model scripted/FILE")
+    known = names.known.get(id)
+    return Choice((known.default_model if known else None) or names.of_provider(id)[0])
+
+
+def _follow_settings(
+    wishes: Wishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]
+) -> tuple[Choice | None, str]:
+    """The choice of the settings, or why they cannot be followed."""
+    trouble = ""
+    if wishes.default_model or wishes.default_provider:
+        try:
+            return _follow_flags(Wishes(wishes.default_model, wishes.default_provider), names, find_local), ""
+        except ModelError as error:
+            trouble = f"the default model of the settings cannot be used ({error}); "
+    for pattern in wishes.enabled_models:
+        if (choice := _match_pattern(pattern, names)) is not None:
+            return choice, trouble
+    return None, trouble
+
+
+def _match_pattern(pattern: str, names: Names) -> Choice | None:
+    """The first model of an entry of `enabledModels`, which may be a glob."""
+    try:
+        return resolve_model(pattern, names)
+    except ModelError:
+        if not set(pattern) & set("*?["):
+            return None
+    base, thinking = split_thinking(pattern) or (pattern, None)
+    glob = re.compile(fnmatch.translate(base.strip().lower()))
+    for model in names.candidates:
+        if glob.match(model.id.lower()) or glob.match(model.ref.lower()):
+            return Choice(model, thinking)
+    return None

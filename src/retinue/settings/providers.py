@@ -1,0 +1,57 @@
+"""Reads models.json and auth.json and puts the registry of models together."""
+
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.models.auth import Credential, Keys, parse_auth
+from retinue.models.catalog import load_catalog
+from retinue.models.config import parse_models
+from retinue.models.registry import Registry
+from retinue.settings.files import load_json
+from retinue.settings.paths import Paths
+
+_TRUE = ("1", "true", "yes")
+
+
+def load_registry(
+    paths: Paths, environment: Mapping[str, str], *, api_key: str | None = None, offline: bool = False
+) -> tuple[Registry, list[Diagnostic]]:
+    """Every provider and key of this user. Runs no command and asks no server yet."""
+    providers = dict(load_catalog())
+    raw, diagnostics = load_json(paths.models_file, comments=True)
+    if raw is not None:
+        providers, problems = parse_models(raw, str(paths.models_file), providers)
+        diagnostics.extend(problems)
+    credentials, problems = _load_credentials(paths.auth_file)
+    diagnostics.extend(problems)
+    keys = Keys(environment, credentials, flag=api_key, auth_file=str(paths.auth_file))
+    if not is_local_allowed(environment, offline=offline):
+        return Registry(providers, keys), diagnostics
+    from retinue.models.local import find_local_models
+
+    return Registry(providers, keys, find_local=find_local_models), diagnostics
+
+
+def is_offline(environment: Mapping[str, str], *, offline: bool = False) -> bool:
+    """Whether `--offline` or `PI_OFFLINE` asks for no network of our own accord."""
+    return offline or environment.get("PI_OFFLINE", "").lower() in _TRUE
+
+
+def is_local_allowed(environment: Mapping[str, str], *, offline: bool = False) -> bool:
+    """Whether servers on this machine may be looked for."""
+    return not is_offline(environment, offline=offline) and environment.get("RETINUE_NO_LOCAL", "").lower() not in _TRUE
+
+
+def _load_credentials(path: Path) -> tuple[dict[str, Credential], list[Diagnostic]]:
+    raw, diagnostics = load_json(path)
+    if raw is None:
+        return {}, diagnostics
+    credentials, problems = parse_auth(raw, str(path))
+    mode = stat.S_IMODE(os.stat(path).st_mode) if os.name == "posix" else 0
+    if mode & 0o077:
+        text = f"{path}: others can read or write it (mode {mode:04o}); run chmod 600 {path}"
+        problems.append(Diagnostic(text, str(path), severity="warning", code="mode"))
+    return credentials, diagnostics + problems
