@@ -1,0 +1,69 @@
+"""Reads the arguments of a tool call, value by value, with errors a model can act on; knows no tool."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from retinue.core.errors import ToolRetry, quote
+
+MAX_PATH_BYTES = 4095
+
+
+def take_text(arguments: Mapping[str, Any], name: str, *, default: str | None = None, blank: bool = True) -> str:
+    """A text argument. Without a default it must be there."""
+    value = arguments.get(name)
+    if value is None:
+        if default is None:
+            raise ToolRetry(f"{name} is missing: expected a string.")
+        return default
+    if not isinstance(value, str):
+        raise ToolRetry(f"{name} is {quote(value)}: expected a string.")
+    if not blank and not value.strip():
+        raise ToolRetry(f"{name} is {quote(value)}: expected a string that is not blank.")
+    return value
+
+
+def take_path(arguments: Mapping[str, Any], name: str = "path", *, default: str | None = None) -> str:
+    """A path argument: not blank, and something the system can be asked about."""
+    value = take_text(arguments, name, default=default, blank=False)
+    if "\0" in value:
+        raise ToolRetry(f"{name} is {quote(value)}: a path cannot contain a NUL character.")
+    try:
+        size = len(value.encode("utf-8"))
+    except UnicodeEncodeError:
+        raise ToolRetry(f"{name} is {quote(value)}: it contains a lone surrogate, which no path has.") from None
+    if size > MAX_PATH_BYTES:
+        raise ToolRetry(f"{name} is {quote(value)}: {size} bytes are too long for a path (at most {MAX_PATH_BYTES}).")
+    return value
+
+
+def take_count(arguments: Mapping[str, Any], name: str, default: int, *, least: int = 1) -> int:
+    """A whole number, at least `least`; 5.0 is as good as 5."""
+    value = arguments.get(name)
+    if value is None:
+        return default
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    if isinstance(value, bool) or not whole or value < least:
+        raise ToolRetry(f"{name} is {quote(value)}: expected a whole number, {least} or more.")
+    return int(value)
+
+
+def take_flag(arguments: Mapping[str, Any], name: str) -> bool:
+    """A boolean that is false unless given."""
+    value = arguments.get(name)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise ToolRetry(f"{name} is {quote(value)}: expected true or false.")
+    return value
+
+
+def take_seconds(arguments: Mapping[str, Any], name: str, *, most: int) -> float | None:
+    """A positive, finite number of seconds, or None when not given."""
+    value = arguments.get(name)
+    if value is None:
+        return None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not 0 < value <= most:
+        raise ToolRetry(f"{name} is {quote(value)}: expected a number of seconds above 0, at most {most}.")
+    return float(value)

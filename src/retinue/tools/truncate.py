@@ -1,0 +1,146 @@
+"""Cuts text to what a model should see and says what was cut; knows no tool and no file."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+MAX_LINES = 2000
+MAX_BYTES = 50 * 1024
+MAX_LINE_CHARS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """A text that fits, and how it came from the whole."""
+
+    content: str
+    truncated_by: Literal["lines", "bytes"] | None
+    total_lines: int
+    total_bytes: int
+    output_lines: int
+    output_bytes: int
+    last_line_partial: bool = False
+    first_line_exceeds_limit: bool = False
+    max_lines: int = MAX_LINES
+    max_bytes: int = MAX_BYTES
+
+    @property
+    def truncated(self) -> bool:
+        return self.truncated_by is not None
+
+    def to_details(self) -> dict[str, Any]:
+        """The facts for programs, without the text: that is in the result already."""
+        return {
+            "truncated": self.truncated,
+            "truncatedBy": self.truncated_by,
+            "totalLines": self.total_lines,
+            "totalBytes": self.total_bytes,
+            "outputLines": self.output_lines,
+            "outputBytes": self.output_bytes,
+            "lastLinePartial": self.last_line_partial,
+            "firstLineExceedsLimit": self.first_line_exceeds_limit,
+            "maxLines": self.max_lines,
+            "maxBytes": self.max_bytes,
+        }
+
+
+def truncate_head(text: str, *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> Truncation:
+    """Keep whole lines from the start. A first line that is too long leaves nothing."""
+    size = count_bytes(text)
+    lines = split_lines(text)
+    if len(lines) <= max_lines and size <= max_bytes:
+        return Truncation(text, None, len(lines), size, len(lines), size, max_lines=max_lines, max_bytes=max_bytes)
+    kept = 0
+    used = 0
+    reason: Literal["lines", "bytes"] = "lines"
+    for line in lines[:max_lines]:
+        cost = count_bytes(line) + (1 if kept else 0)
+        if used + cost > max_bytes:
+            reason = "bytes"
+            break
+        used += cost
+        kept += 1
+    return Truncation(
+        "\n".join(lines[:kept]),
+        reason,
+        len(lines),
+        size,
+        kept,
+        used,
+        first_line_exceeds_limit=kept == 0,
+        max_lines=max_lines,
+        max_bytes=max_bytes,
+    )
+
+
+def truncate_tail(text: str, *, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES) -> Truncation:
+    """Keep whole lines from the end. A last line that is too long is kept in part."""
+    size = count_bytes(text)
+    lines = split_lines(text)
+    if len(lines) <= max_lines and size <= max_bytes:
+        return Truncation(text, None, len(lines), size, len(lines), size, max_lines=max_lines, max_bytes=max_bytes)
+    kept: list[str] = []
+    used = 0
+    partial = False
+    reason: Literal["lines", "bytes"] = "lines"
+    for line in reversed(lines[-max_lines:]):
+        cost = count_bytes(line) + (1 if kept else 0)
+        if used + cost > max_bytes:
+            reason = "bytes"
+            if not kept:
+                piece = cut_start(line, max_bytes)
+                kept.append(piece)
+                used = count_bytes(piece)
+                partial = True
+            break
+        kept.append(line)
+        used += cost
+    return Truncation(
+        "\n".join(reversed(kept)),
+        reason,
+        len(lines),
+        size,
+        len(kept),
+        used,
+        last_line_partial=partial,
+        max_lines=max_lines,
+        max_bytes=max_bytes,
+    )
+
+
+def cut_start(text: str, max_bytes: int) -> str:
+    """The end of a text, at most so many bytes, cut between characters."""
+    return text.encode("utf-8", "replace")[-max_bytes:].decode("utf-8", "ignore")
+
+
+def cut_line(line: str, max_chars: int = MAX_LINE_CHARS) -> tuple[str, bool]:
+    """A line of at most so many characters, and whether it was cut."""
+    if len(line) <= max_chars:
+        return line, False
+    return f"{line[:max_chars]}... [truncated]", True
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines by LF only; a final LF ends the last line and begins no other."""
+    if not text:
+        return []
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def count_bytes(text: str) -> int:
+    """Size in UTF-8."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def render_size(size: int) -> str:
+    """A size for people: 512B, 1.5KB, 3.0MB, 2.0GB."""
+    if size < 1024:
+        return f"{size}B"
+    value = float(size)
+    for unit in ("KB", "MB", "GB"):
+        value /= 1024
+        if value < 1024 or unit == "GB":
+            return f"{value:.1f}{unit}"
+    raise AssertionError("unreachable")
