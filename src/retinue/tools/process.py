@@ -1,0 +1,262 @@
+"""Runs one process with a deadline, bounded memory and a certain end, whatever the process does.
+
+It knows neither shells nor search programs. Children are waited for with a pidfd and their output is read straight from
+the pipe: a hundred of them need no thread and no stream object each.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from retinue.tools.trees import PLAIN, Tree, kill_processes, list_descendants
+
+READ_SIZE = 128 * 1024
+_DRAIN_S = 0.1
+_REAP_S = 0.3
+_PIPE_SIZE = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended."""
+
+    code: int
+    """Exit status; 128 plus the signal when a signal ended it."""
+    timed_out: bool = False
+    stopped: bool = False
+    """Ended because the reader of its output had enough."""
+    unkillable: bool = False
+    """It did not die in time; nobody waits for it any longer."""
+
+    @property
+    def signal_name(self) -> str:
+        """Name of the signal a status above 128 stands for, or nothing."""
+        try:
+            return signal.Signals(self.code - 128).name if self.code > 128 else ""
+        except ValueError:
+            return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to start, and where."""
+
+    argv: Sequence[str]
+    cwd: str
+    env: Mapping[str, str]
+    pass_fds: tuple[int, ...] = ()
+
+
+async def run_process(
+    command: Command,
+    *,
+    on_output: Callable[[bytes], bool | None],
+    on_error: Callable[[bytes], bool | None] | None = None,
+    timeout_s: float | None = None,
+    grace_s: float = 1.0,
+    tree: Tree = PLAIN,
+) -> Exit:
+    """Run a program to its end and hand over what it prints, as it comes.
+
+    A callback MUST NOT raise; one that returns True has had enough and the process is killed. Without `on_error` both
+    outputs come mixed, in order. At the deadline the whole tree gets SIGTERM, and SIGKILL after the grace; on
+    cancelling SIGKILL at once. In no case is anybody waited for who merely holds the pipe. Raises OSError when the program cannot
+    be started.
+    """
+    child = _Child(tree)
+    child.start(command, on_output, on_error)
+    timed_out = False
+    try:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await child.ended.wait()
+        except TimeoutError:
+            timed_out = True
+            await child.terminate(grace_s)
+        if not child.stopped:
+            await child.drain(_DRAIN_S)
+    except asyncio.CancelledError:
+        # The caller wants its 500 ms: no politeness, and a bounded wait for the corpse.
+        child.kill()
+        await child.wait_ended(_REAP_S)
+        raise
+    finally:
+        child.close()
+    status = child.status
+    code = 137 if status is None else (128 - status if status < 0 else status)
+    return Exit(code, timed_out, child.stopped, status is None)
+
+
+class _Child:
+    """A started process, its pipes and its end."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.ended = asyncio.Event()
+        self.stopped = False
+        self.status: int | None = None
+        self._loop = asyncio.get_running_loop()
+        self._drained = asyncio.Event()
+        self._readers: dict[int, Callable[[bytes], bool | None]] = {}
+        self._pidfd = -1
+        self._lifeline = -1
+
+    def start(
+        self,
+        command: Command,
+        on_output: Callable[[bytes], bool | None],
+        on_error: Callable[[bytes], bool | None] | None,
+    ) -> None:
+        """Start the program in a session of its own, without a terminal and without input."""
+        theirs: list[int] = []
+        pass_fds = command.pass_fds
+        try:
+            out = self._open_pipe(theirs, on_output)
+            err = out if on_error is None else self._open_pipe(theirs, on_error)
+            if self.tree.needs_lifeline:
+                held, self._lifeline = os.pipe()
+                theirs.append(held)
+                pass_fds = (*pass_fds, held)
+            self._process = subprocess.Popen(
+                self.tree.wrap(command.argv, command.cwd, theirs[-1]),
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                cwd=command.cwd,
+                env=command.env,
+                start_new_session=True,
+                pass_fds=pass_fds,
+            )
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            for each in theirs:
+                os.close(each)
+        self._watch_end()
+
+    def _open_pipe(self, theirs: list[int], handle: Callable[[bytes], bool | None]) -> int:
+        ours, end = os.pipe()
+        theirs.append(end)
+        os.set_blocking(ours, False)
+        if sys.platform == "linux":
+            import fcntl
+
+            # Fewer and larger reads; refused to a user who has many pipes, which is no harm.
+            with suppress(OSError):
+                fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, _PIPE_SIZE)
+        self._readers[ours] = handle
+        self._loop.add_reader(ours, self._read, ours, handle)
+        return end
+
+    def _read(self, source: int, handle: Callable[[bytes], bool | None]) -> None:
+        try:
+            data = os.read(source, READ_SIZE)
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self._close_reader(source)
+            return
+        if self.stopped:
+            return
+        enough: bool | None = True
+        try:
+            enough = handle(data)
+        finally:
+            # Also when the callback broke its word and raised: a process nobody reads would never end.
+            if enough:
+                self.stopped = True
+                self.kill()
+
+    def _close_reader(self, source: int) -> None:
+        self._loop.remove_reader(source)
+        os.close(source)
+        del self._readers[source]
+        if not self._readers:
+            self._drained.set()
+
+    def _watch_end(self) -> None:
+        if hasattr(os, "pidfd_open"):
+            try:
+                self._pidfd = os.pidfd_open(self._process.pid)
+            except OSError:
+                self._pidfd = -1
+        if self._pidfd >= 0:
+            self._loop.add_reader(self._pidfd, self._on_end)
+            return
+        threading.Thread(target=self._wait_in_thread, daemon=True).start()
+
+    def _wait_in_thread(self) -> None:
+        self._process.wait()
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._on_end)
+
+    def _on_end(self) -> None:
+        self.status = self._process.poll()
+        if self._pidfd >= 0:
+            self._loop.remove_reader(self._pidfd)
+            os.close(self._pidfd)
+            self._pidfd = -1
+        self.ended.set()
+
+    def kill(self) -> None:
+        """End the whole tree now."""
+        if self._lifeline >= 0:
+            # The supervisor does it: it alone sees every descendant. Its end of the pipe tells it.
+            os.close(self._lifeline)
+            self._lifeline = -1
+        elif not self.ended.is_set():
+            self._process.kill()
+        if self.tree.kind == "plain" and not self.ended.is_set():
+            with suppress(OSError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def terminate(self, grace_s: float) -> None:
+        """Ask the tree to end, then make it; returns in bounded time even if it cannot die."""
+        pids = self.tree.select(list_descendants(self._process.pid))
+        kill_processes(pids, signal.SIGTERM)
+        kill_processes(pids, signal.SIGCONT)
+        if self.tree.kind == "plain":
+            self._process.terminate()
+        if await self.wait_ended(grace_s):
+            return
+        self.kill()
+        if await self.wait_ended(_REAP_S):
+            return
+        kill_processes(list_descendants(self._process.pid), signal.SIGKILL)
+        self._process.kill()
+        await self.wait_ended(_REAP_S)
+
+    async def wait_ended(self, limit_s: float) -> bool:
+        """Whether the process ended within the limit."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self.ended.wait()
+        return self.ended.is_set()
+
+    async def drain(self, limit_s: float) -> None:
+        """Take what is still in the pipes, but do not wait for others who hold them open."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._drained.wait()
+        # On a busy loop the time may be over before the first read: what the pipes hold now is taken all the same.
+        for source, handle in tuple(self._readers.items()):
+            for _ in range(_PIPE_SIZE // READ_SIZE + 1):
+                if source in self._readers:
+                    self._read(source, handle)
+
+    def close(self) -> None:
+        """Let go of the pipes; a process that could not be killed is still reaped when it ends."""
+        for source in tuple(self._readers):
+            self._close_reader(source)
+        if self._lifeline >= 0:
+            os.close(self._lifeline)
+            self._lifeline = -1

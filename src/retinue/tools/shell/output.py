@@ -1,0 +1,190 @@
+"""Holds what a command prints: the end of it in memory, all of it on disk under a cap; knows nothing of processes."""
+
+import codecs
+import os
+import secrets
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from retinue.tools.truncate import MAX_BYTES, MAX_LINES, Truncation, truncate_tail
+
+SPILL_CAP = 64 * 1024 * 1024
+_TAIL_KEPT = 2 * MAX_BYTES
+_CHECKED_BYTES = 8 * 1024 * 1024
+_COPY_SIZE = 1024 * 1024
+_GAP_ROOM = 256
+
+
+class Spill:
+    """The full output in a file of mode 0600; beyond the cap its head and tail, with the gap stated."""
+
+    def __init__(self, folder: Path | None, *, cap: int = SPILL_CAP) -> None:
+        self._folder = Path(tempfile.gettempdir()) if folder is None else folder
+        self._head_room = cap // 2 - _GAP_ROOM
+        self._ring_size = cap // 2
+        self._file = -1
+        self._ring = -1
+        self._ring_at = 0
+        self._overflow = 0
+        self.path = ""
+        self.error = ""
+
+    @property
+    def dropped(self) -> int:
+        """Bytes between head and tail that are not kept."""
+        return max(0, self._overflow - self._ring_size)
+
+    def write(self, data: bytes) -> None:
+        """Keep a piece of output. A disk that fails ends the keeping, not the command."""
+        if self.error:
+            return
+        try:
+            if self._file < 0:
+                self._file = self._create()
+            head, tail = data[: self._head_room], data[self._head_room :]
+            if head:
+                _write_all(self._file, head)
+                self._head_room -= len(head)
+            if tail:
+                self._write_ring(tail)
+        except OSError as error:
+            self.error = error.strerror or str(error)
+
+    def finish(self) -> None:
+        """Put the tail behind the head. Blocks for as long as copying half the cap takes."""
+        try:
+            if self._ring >= 0 and not self.error:
+                self._join()
+        except OSError as error:
+            self.error = error.strerror or str(error)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Let go of the files; what is written stays."""
+        for handle in (self._file, self._ring):
+            if handle >= 0:
+                with suppress(OSError):
+                    os.close(handle)
+        self._file = self._ring = -1
+
+    def _create(self) -> int:
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = str(self._folder / f"retinue-bash-{secrets.token_hex(8)}.log")
+        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+    def _write_ring(self, data: bytes) -> None:
+        if self._ring < 0:
+            name = f"{self.path}.tail"
+            self._ring = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            # Nameless from the start: a killed process leaves no second file behind.
+            os.unlink(name)
+        self._overflow += len(data)
+        view = memoryview(data)[-self._ring_size :]
+        while view:
+            count = os.pwrite(self._ring, view[: self._ring_size - self._ring_at], self._ring_at)
+            self._ring_at = (self._ring_at + count) % self._ring_size
+            view = view[count:]
+
+    def _join(self) -> None:
+        pieces = [(0, min(self._overflow, self._ring_size))]
+        if self.dropped:
+            _write_all(self._file, f"\n[... {self.dropped} bytes were not kept here ...]\n".encode())
+            pieces = [(self._ring_at, self._ring_size), (0, self._ring_at)]
+        for start, end in pieces:
+            while start < end:
+                data = os.pread(self._ring, min(_COPY_SIZE, end - start), start)
+                _write_all(self._file, data)
+                start += len(data)
+
+
+class Output:
+    """Everything a command printed, as far as anybody will want it."""
+
+    def __init__(self, spill: Spill) -> None:
+        self.spill = spill
+        self.total_bytes = 0
+        self.invalid = 0
+        """Bytes that were no text, in the first few megabytes."""
+        self._newlines = 0
+        self._line_bytes = 0
+        self._tail = bytearray()
+        self._cut = False
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def add(self, data: bytes) -> None:
+        """Take a piece as it came from the pipe."""
+        spilling = self.is_long
+        if self.total_bytes < _CHECKED_BYTES:
+            self._count_invalid(data)
+        self.total_bytes += len(data)
+        newlines = data.count(b"\n")
+        if newlines:
+            self._newlines += newlines
+            self._line_bytes = len(data) - data.rfind(b"\n") - 1
+        else:
+            self._line_bytes += len(data)
+        if self.is_long:
+            # Until now all of it is still in the tail: the file begins with that.
+            self.spill.write(data if spilling else bytes(self._tail) + data)
+        self._tail += data[-2 * _TAIL_KEPT :]
+        if len(self._tail) > 2 * _TAIL_KEPT:
+            del self._tail[:-_TAIL_KEPT]
+            self._cut = True
+
+    @property
+    def total_lines(self) -> int:
+        return self._newlines + (1 if self._line_bytes else 0)
+
+    @property
+    def last_line_bytes(self) -> int:
+        """Length of the line that is being printed."""
+        return self._line_bytes
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is more than a model is shown."""
+        return self.total_bytes > MAX_BYTES or self.total_lines > MAX_LINES
+
+    def view(self, *, final: bool = True) -> Truncation:
+        """The end of the output as text, within the limits."""
+        raw = bytes(self._tail)
+        if self._cut:
+            # The first line is a fragment, unless it is all there is.
+            newline = raw.find(b"\n", 0, len(raw) - 1)
+            raw = raw[newline + 1 :] if newline >= 0 else _skip_continuation(raw)
+        text = codecs.getincrementaldecoder("utf-8")("replace").decode(raw, final).replace("\0", "\ufffd")
+        shown = truncate_tail(text)
+        reason = shown.truncated_by or (
+            ("bytes" if self.total_bytes > MAX_BYTES else "lines") if self.is_long else None
+        )
+        return Truncation(
+            shown.content,
+            reason,
+            self.total_lines,
+            self.total_bytes,
+            shown.output_lines,
+            shown.output_bytes,
+            last_line_partial=shown.last_line_partial,
+        )
+
+    def _count_invalid(self, data: bytes) -> None:
+        if not (data.isascii() and not self._decoder.getstate()[0]):
+            text = self._decoder.decode(data)
+            # The character may also have been printed as such.
+            self.invalid += max(0, text.count("\ufffd") - data.count("\ufffd".encode()))
+        self.invalid += data.count(b"\0")
+
+
+def _skip_continuation(raw: bytes) -> bytes:
+    start = 0
+    while start < min(4, len(raw)) and raw[start] & 0xC0 == 0x80:
+        start += 1
+    return raw[start:]
+
+
+def _write_all(handle: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]

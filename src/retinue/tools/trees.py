@@ -1,0 +1,132 @@
+"""Keeps a process and all it starts together, so that they end together, also when retinue itself is killed.
+
+Best is a pid namespace (bubblewrap): when its first process dies the kernel kills every other. Else a small supervisor
+adopts all orphans and kills them by name. This file must not know what the processes do.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+SYSTEM_DIRS = ("/usr/bin", "/bin", "/usr/local/bin")
+_SUPERVISOR = Path(__file__).with_name("supervisor.py")
+_PROBE_TIMEOUT_S = 5.0
+
+TreeKind: TypeAlias = Literal["namespace", "supervisor", "plain"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """One way of keeping a process tree together."""
+
+    kind: TreeKind
+    program: str = ""
+
+    @property
+    def needs_lifeline(self) -> bool:
+        """Whether the launcher is told by the closing of a pipe that it must end."""
+        return self.kind == "supervisor"
+
+    def wrap(self, argv: Sequence[str], cwd: str, lifeline: int) -> list[str]:
+        """The command line that starts `argv` inside the tree."""
+        match self.kind:
+            case "namespace":
+                # A session of its own inside: `kill 0` must not reach the launcher. Not as pid 1: that one is immune
+                # to its own signals, and exit statuses would be wrong.
+                return [self.program, *_NAMESPACE, "--chdir", cwd, "--", *argv]
+            case "supervisor":
+                return [self.program, "-I", "-S", str(_SUPERVISOR), str(lifeline), *argv]
+            case "plain":
+                return [*([self.program, "--pdeathsig", "KILL", "--"] if self.program else ()), *argv]
+
+    def select(self, pids: list[int]) -> list[int]:
+        """Of the descendants of the launcher those a signal is meant for."""
+        # The first is the namespace's own first process; it must live until the others are done.
+        return pids[1:] if self.kind == "namespace" else pids
+
+
+PLAIN = Tree("plain")
+_NAMESPACE = (
+    *("--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc"),
+    *("--die-with-parent", "--new-session"),
+)
+
+
+class TreeProbe:
+    """Finds out, once, what this machine offers."""
+
+    def __init__(self, *, kind: TreeKind | None = None, dirs: Sequence[str] = SYSTEM_DIRS) -> None:
+        self._kind = kind
+        self._dirs = tuple(dirs)
+        self._tree: Tree | None = None
+
+    async def find(self) -> Tree:
+        """The strongest tree there is. Only system directories are searched: a workspace may bring its own bwrap."""
+        if self._tree is None:
+            program = find_program("bwrap", self._dirs) if self._kind in (None, "namespace") else ""
+            if program and (self._kind == "namespace" or await asyncio.to_thread(_works, program)):
+                self._tree = Tree("namespace", program)
+            elif self._kind == "plain":
+                self._tree = PLAIN
+            else:
+                self._tree = Tree("supervisor", sys.executable)
+        return self._tree
+
+    def find_single(self) -> Tree:
+        """For a program that starts no other: it dies with us where util-linux is installed."""
+        return Tree("plain", find_program("setpriv", self._dirs) if sys.platform == "linux" else "")
+
+
+def find_program(name: str, dirs: Iterable[str]) -> str:
+    """The first executable of that name in these directories, or nothing."""
+    for folder in dirs:
+        path = os.path.join(folder, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return ""
+
+
+def _works(program: str) -> bool:
+    # Its presence says little: containers often forbid namespaces. Only a real run tells.
+    try:
+        argv = [program, *_NAMESPACE, "--", "/bin/sh", "-c", "exit 7"]
+        done = subprocess.run(
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False, cwd="/"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 7
+
+
+def list_descendants(root: int) -> list[int]:
+    """All processes below one, parents first. Empty where there is no /proc."""
+    found: list[int] = []
+    waiting = [root]
+    while waiting:
+        children = _list_children(waiting.pop(0))
+        found += children
+        waiting += children
+    return found
+
+
+def _list_children(pid: int) -> list[int]:
+    children: list[int] = []
+    with suppress(OSError, ValueError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
+                children += map(int, file.read().split())
+    return children
+
+
+def kill_processes(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to each; those that are gone, or not ours, are passed over."""
+    for pid in pids:
+        with suppress(OSError):
+            os.kill(pid, number)
