@@ -1,0 +1,116 @@
+"""The find tool: paths that match a glob, as .gitignore allows."""
+
+import os
+from functools import cached_property
+from typing import Any
+
+from msgspec import UNSET
+
+from retinue.core.errors import ToolRetry, quote
+from retinue.core.model import ToolSpec
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.tools.arguments import take_count, take_path, take_text
+from retinue.tools.descriptions import load_description
+from retinue.tools.files.globs import Glob
+from retinue.tools.files.names import show_name
+from retinue.tools.files.ripgrep import Ripgrep, Search, ignore_arguments, note_search
+from retinue.tools.paths import explain, resolve_existing
+from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
+
+
+class FindTool:
+    """Finds files by name."""
+
+    effect = Effect.READ
+    hint = "Find files by glob (respects .gitignore)"
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, ripgrep: Ripgrep, *, limit: int = 1000) -> None:
+        self._ripgrep = ripgrep
+        self._limit = limit
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        properties = {
+            "pattern": {"type": "string", "description": "Glob"},
+            "path": {"type": "string", "description": "Directory; default: working directory"},
+            "limit": {"type": "integer", "description": f"Default {self._limit}"},
+        }
+        schema = {"type": "object", "properties": properties, "required": ["pattern"]}
+        return ToolSpec("find", load_description(__file__), schema)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Find the paths."""
+        glob = Glob(take_text(arguments, "pattern", blank=False))
+        path = take_path(arguments, default=".")
+        limit = take_count(arguments, "limit", self._limit)
+        resolved = resolve_existing(path, context.cwd)
+        _check_folder(path, resolved)
+        listing = _Listing(glob, resolved, limit)
+        options = ["--files", "--null", *ignore_arguments(resolved)]
+        search = await self._ripgrep.run(options, resolved, b"\0", context.cwd, listing.take)
+        if search.error:
+            raise ToolRetry(f"find failed: {search.error}")
+        return _render(listing, search, self._ripgrep.timeout_s, limit)
+
+
+class _Listing:
+    """Picks the matching files, and the directories on the way to any file, out of a sorted walk."""
+
+    def __init__(self, glob: Glob, root: str, limit: int) -> None:
+        self._glob = glob
+        self._prefix = os.path.realpath(root).rstrip("/") + "/" if glob.is_absolute else ""
+        self._limit = limit
+        self._folder = ""
+        self.found: list[str] = []
+        self.is_full = False
+
+    def take(self, raw: bytes) -> bool:
+        """Look at one file; whether there is enough."""
+        path = os.fsdecode(raw)
+        folder = path[: path.rfind("/") + 1]
+        if folder != self._folder:
+            self._enter(folder)
+        return self._add(path, path)
+
+    def _enter(self, folder: str) -> None:
+        # Sorted by path, a directory is new exactly when it is not on the way to the file before.
+        at = folder.find("/")
+        while at >= 0:
+            if not self._folder.startswith(folder[: at + 1]):
+                self._add(folder[:at], folder[: at + 1])
+            at = folder.find("/", at + 1)
+        self._folder = folder
+
+    def _add(self, path: str, shown: str) -> bool:
+        if not self.is_full and self._glob.matches(self._prefix + path):
+            self.is_full = len(self.found) >= self._limit
+            if not self.is_full:
+                self.found.append(shown)
+        return self.is_full
+
+
+def _check_folder(path: str, resolved: str) -> None:
+    try:
+        os.listdir(resolved) if os.path.isfile(resolved) else os.stat(resolved)
+    except OSError as error:
+        raise explain(error, path, resolved) from None
+    if not os.path.isdir(resolved):
+        raise ToolRetry(f"{quote(path, 200)} is not a directory: expected one to search in.")
+
+
+def _render(listing: _Listing, search: Search, timeout_s: float, limit: int) -> ToolResult:
+    notes = note_search(search, timeout_s)
+    details: dict[str, Any] = {}
+    shown = truncate_head("\n".join(map(show_name, listing.found)), max_lines=max(1, limit))
+    if listing.is_full:
+        notes.insert(0, f"{limit} results limit reached. Use limit={limit * 2} for more, or refine pattern")
+        details["resultLimitReached"] = limit
+    if shown.truncated:
+        notes.append(f"{render_size(MAX_BYTES)} limit reached")
+        details["truncation"] = shown.to_details()
+    if search.timed_out:
+        details["timedOut"] = True
+    text = shown.content or "No files found matching pattern"
+    return ToolResult.of(text + (f"\n\n[{'. '.join(notes)}]" if notes else ""), details or UNSET)

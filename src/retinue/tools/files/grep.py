@@ -1,0 +1,193 @@
+"""The grep tool: lines that match a pattern, as .gitignore allows."""
+
+import os
+import re
+import stat
+from functools import cached_property
+from typing import Any
+
+from msgspec import UNSET
+
+from retinue.core.errors import ToolRetry, quote
+from retinue.core.model import ToolSpec
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.tools.arguments import take_count, take_flag, take_path, take_text
+from retinue.tools.descriptions import load_description
+from retinue.tools.files.globs import Glob
+from retinue.tools.files.names import show_raw_name
+from retinue.tools.files.ripgrep import Ripgrep, Search, ignore_arguments, note_search
+from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.truncate import MAX_BYTES, MAX_LINE_CHARS, cut_line, render_size, truncate_head
+
+_MAX_PATTERN = 64 * 1024
+_MAX_CONTEXT = 1000
+# Longer lines are cut by ripgrep itself; four bytes for each character that is shown.
+_COLUMNS = 4 * MAX_LINE_CHARS + 4
+_CUT_BY_RIPGREP = re.compile(r" \[\.\.\. (?:omitted end of long line|\d+ more match(?:es)?)\]$")
+_BINARY = re.compile(rb"(?:\A|\n)([^\n]*): binary file matches \(found [^\n]*\)\n")
+
+
+class GrepTool:
+    """Searches file contents."""
+
+    effect = Effect.READ
+    hint = "Search file contents (respects .gitignore)"
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, ripgrep: Ripgrep, *, limit: int = 100) -> None:
+        self._ripgrep = ripgrep
+        self._limit = limit
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        properties = {
+            "pattern": {"type": "string", "description": "Regex, or text with literal"},
+            "path": {"type": "string", "description": "File or directory; default: working directory"},
+            "glob": {"type": "string", "description": "Only these files, e.g. '*.ts'"},
+            "ignoreCase": {"type": "boolean"},
+            "literal": {"type": "boolean"},
+            "context": {"type": "integer", "description": "Lines around each match"},
+            "limit": {"type": "integer", "description": f"Matches, default {self._limit}"},
+        }
+        schema = {"type": "object", "properties": properties, "required": ["pattern"]}
+        return ToolSpec("grep", load_description(__file__), schema)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Search."""
+        path = take_path(arguments, default=".")
+        limit = take_count(arguments, "limit", self._limit)
+        around = min(_MAX_CONTEXT, take_count(arguments, "context", 0, least=0))
+        options = _to_options(arguments, around)
+        resolved = resolve_existing(path, context.cwd)
+        folder, target = _split_target(path, resolved)
+        matches = _Matches(limit, MAX_BYTES)
+        options += [*ignore_arguments(folder), "--", target]
+        search = await self._ripgrep.run(options, folder, b"\n", context.cwd, matches.take)
+        if search.error:
+            raise ToolRetry(f"grep failed: {search.error}")
+        return _render(matches, search, self._ripgrep.timeout_s)
+
+
+def _to_options(arguments: dict[str, Any], around: int) -> list[str]:
+    pattern = take_text(arguments, "pattern")
+    if not pattern or "\0" in pattern or len(pattern) > _MAX_PATTERN:
+        raise ToolRetry(f"pattern is {quote(pattern)}: expected 1 to {_MAX_PATTERN} characters, none of them NUL.")
+    if not _is_text(pattern):
+        raise ToolRetry(f"pattern is {quote(pattern)}: it contains a lone surrogate, which is no text.")
+    options = ["--line-number", "--with-filename", "--no-heading", "--null", "--no-context-separator"]
+    options += [f"--max-columns={_COLUMNS}", "--max-columns-preview", f"--context={around}"]
+    options += ["--ignore-case"] if take_flag(arguments, "ignoreCase") else []
+    options += ["--fixed-strings"] if take_flag(arguments, "literal") else []
+    glob = take_text(arguments, "glob", default="")
+    if glob.strip():
+        options += _to_filter(glob.strip())
+    return [*options, f"--regexp={pattern}"]
+
+
+def _to_filter(glob: str) -> list[str]:
+    Glob(glob.removeprefix("!"))
+    name = glob.removeprefix("**/")
+    if "/" not in name and ":" not in name and not name.startswith("!"):
+        # As a file type and not as --glob: that would also bring back what .gitignore names.
+        return [f"--type-add=wanted:{name}", "--type=wanted"]
+    if "/" in glob and not glob.startswith(("/", "**/", "!")):
+        glob = f"**/{glob}"
+    return [f"--glob={glob}"]
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _split_target(path: str, resolved: str) -> tuple[str, str]:
+    """The folder to run in and what to search there. Anything but files and directories is refused: it may block."""
+    try:
+        mode = os.stat(resolved).st_mode
+        if stat.S_ISDIR(mode):
+            return resolved, "./"
+        if not stat.S_ISREG(mode):
+            raise ToolRetry(f"{quote(path, 200)} is {name_kind(mode)}: expected a file or a directory.")
+        # A file that cannot be opened would only be counted as unreadable.
+        os.close(os.open(resolved, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError as error:
+        raise explain(error, path, resolved) from None
+    return os.path.dirname(resolved), f"./{os.path.basename(resolved)}"
+
+
+class _Matches:
+    """Collects lines until there are enough of them."""
+
+    def __init__(self, limit: int, max_bytes: int) -> None:
+        self.limit = limit
+        # One read beyond what is shown is enough to know that there is more.
+        self._room = 2 * max_bytes
+        self._begun = b""
+        self.count = 0
+        self.rows: list[str] = []
+        self.binary: list[str] = []
+        self.is_full = False
+        self.has_cut_lines = False
+
+    def take(self, line: bytes) -> bool:
+        """One line of output; whether there is enough."""
+        # A record is NAME NUL NUMBER (: or -) TEXT. A name may itself contain line ends.
+        record = self._begun + line
+        name, nul, rest = record.partition(b"\0")
+        if not nul:
+            self._begun = b"" if self._take_binary(record) else record + b"\n"
+            return False
+        self._begun = b""
+        found = re.match(rb"(\d+)([:-])", rest)
+        if found is None:
+            return False
+        is_match = found[2] == b":"
+        if is_match and self.count >= self.limit:
+            self.is_full = True
+            return True
+        self.count += is_match
+        self._add(name, found, rest[found.end() :])
+        return self._room <= 0
+
+    def _take_binary(self, record: bytes) -> bool:
+        found = _BINARY.fullmatch(record + b"\n")
+        if found is not None:
+            self.binary.append(show_raw_name(found[1].removeprefix(b"./")))
+        return found is not None
+
+    def _add(self, name: bytes, found: re.Match[bytes], raw: bytes) -> None:
+        text = raw.decode("utf-8", "replace").rstrip("\r")
+        text, cut_before = _CUT_BY_RIPGREP.subn("", text) if len(raw) > _COLUMNS else (text, 0)
+        text, cut = cut_line(text)
+        self.has_cut_lines |= bool(cut_before) or cut
+        number = found[1].decode()
+        shown = show_raw_name(name.removeprefix(b"./"))
+        row = f"{shown}:{number}: {text}" if found[2] == b":" else f"{shown}-{number}- {text}"
+        self.rows.append(row)
+        self._room -= len(row)
+
+
+def _render(matches: _Matches, search: Search, timeout_s: float) -> ToolResult:
+    limit = matches.limit
+    notes = note_search(search, timeout_s)
+    details: dict[str, Any] = {}
+    shown = truncate_head("\n".join(matches.rows), max_lines=max(1, len(matches.rows)))
+    if matches.is_full:
+        notes.insert(0, f"{limit} matches limit reached. Use limit={limit * 2} for more, or refine pattern")
+        details["matchLimitReached"] = limit
+    if shown.truncated:
+        notes.append(f"{render_size(MAX_BYTES)} limit reached")
+        details["truncation"] = shown.to_details()
+    if matches.has_cut_lines:
+        notes.append(f"Some lines are cut at {MAX_LINE_CHARS} characters. Use read to see them whole")
+        details["linesTruncated"] = True
+    if matches.binary:
+        notes.append(f"Binary files that match: {', '.join(matches.binary[:20])}")
+    if search.timed_out:
+        details["timedOut"] = True
+    text = shown.content or "No matches found"
+    return ToolResult.of(text + (f"\n\n[{'. '.join(notes)}]" if notes else ""), details or UNSET)

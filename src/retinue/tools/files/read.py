@@ -1,0 +1,213 @@
+"""The read tool: lines of a text file, or an image. It never waits for a pipe, a device or a growing file."""
+
+import asyncio
+import base64
+import codecs
+import os
+import shlex
+import stat
+from functools import cached_property
+from typing import Any
+
+from msgspec import UNSET
+
+from retinue.core.errors import ToolRetry, quote
+from retinue.core.messages import ImageContent, TextContent
+from retinue.core.model import ToolSpec
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.tools.arguments import take_count, take_path
+from retinue.tools.descriptions import load_description
+from retinue.tools.files.images import SNIFFED_BYTES, sniff_image
+from retinue.tools.files.window import Window, decode_text, decode_wide, read_window
+from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.truncate import MAX_BYTES, render_size, split_lines, truncate_head
+
+# Larger than this is read in a thread; below, the hop to one would cost more than the reading.
+_INLINE_BYTES = 256 * 1024
+_LONG_LINE_SHOWN = 2048
+
+
+class ReadTool:
+    """Reads one file."""
+
+    effect = Effect.READ
+    hint = "Read files and images"
+    guidelines = ("Read files with read, not with cat or sed.",)
+
+    def __init__(self, *, max_image_bytes: int = 3_750_000) -> None:
+        self._max_image_bytes = max_image_bytes
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        properties = {
+            "path": {"type": "string"},
+            "offset": {"type": "integer", "description": "First line, from 1"},
+            "limit": {"type": "integer", "description": "Number of lines"},
+        }
+        schema = {"type": "object", "properties": properties, "required": ["path"]}
+        return ToolSpec("read", load_description(__file__), schema)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Read the lines asked for."""
+        path = take_path(arguments)
+        # Models count from 0 now and then; the first line is what they mean.
+        first = take_count(arguments, "offset", 1, least=0) or 1
+        limit = take_count(arguments, "limit", 0) or None
+        resolved = resolve_existing(path, context.cwd)
+        try:
+            # Nonblocking, so that a FIFO without a writer does not hold us; nothing is read before the kind is known.
+            handle = os.open(resolved, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        except OSError as error:
+            raise explain(error, path, resolved) from None
+        stopped = False
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):
+                hint = " Use ls to list it." if stat.S_ISDIR(status.st_mode) else ""
+                raise ToolRetry(
+                    f"{quote(path, 200)} is {name_kind(status.st_mode)}, not a file that can be read.{hint}"
+                )
+            if status.st_size <= _INLINE_BYTES:
+                return self._read(handle, path, status.st_size, first, limit)
+            # The thread has a descriptor of its own: a cancelled call closes ours while it may still read.
+            own = os.dup(handle)
+            return await asyncio.to_thread(self._read_owned, own, path, status.st_size, first, limit, lambda: stopped)
+        except OSError as error:
+            raise explain(error, path, resolved) from None
+        finally:
+            stopped = True
+            os.close(handle)
+
+    def _read_owned(self, handle: int, *rest: Any) -> ToolResult:
+        try:
+            return self._read(handle, *rest)
+        finally:
+            os.close(handle)
+
+    def _read(
+        self, handle: int, path: str, size: int, first: int, limit: int | None, is_stopped: Any = lambda: False
+    ) -> ToolResult:
+        head = _peek(handle)
+        kind = sniff_image(head)
+        if kind:
+            return self._read_image(handle, path, kind, size)
+        small = size <= _INLINE_BYTES
+        if small and head[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            wide = decode_wide(_read_up_to(handle, _INLINE_BYTES))
+            if wide is not None:
+                return _render_small(path, wide.encode("utf-8", "replace"), first, limit)
+        if b"\0" in head:
+            text = (
+                f"[{path} is a binary file of {render_size(size)}; it is not shown. Try bash with file, xxd or strings]"
+            )
+            return ToolResult.of(text)
+        if small:
+            return _render_small(path, _read_up_to(handle, _INLINE_BYTES), first, limit)
+        os.lseek(handle, 0, os.SEEK_SET)
+        return _render_window(path, read_window(handle, first, limit, is_stopped), first, limit, size)
+
+    def _read_image(self, handle: int, path: str, kind: str, size: int) -> ToolResult:
+        note = f"Read image file [{kind}]"
+        if size > self._max_image_bytes:
+            most = render_size(self._max_image_bytes)
+            return ToolResult.of(
+                f"{note}\n[It has {render_size(size)}; images above {most} are not shown. Make it smaller]"
+            )
+        os.lseek(handle, 0, os.SEEK_SET)
+        data = _read_up_to(handle, self._max_image_bytes)
+        return ToolResult([TextContent(note), ImageContent(base64.b64encode(data).decode("ascii"), kind)])
+
+
+def _peek(handle: int) -> bytes:
+    try:
+        return os.read(handle, SNIFFED_BYTES)
+    except BlockingIOError:
+        return b""
+
+
+def _read_up_to(handle: int, limit: int) -> bytes:
+    """The file from its start; a file that grows meanwhile, or has no size (as in /proc), is cut at the limit."""
+    os.lseek(handle, 0, os.SEEK_SET)
+    data = b""
+    while len(data) < limit:
+        try:
+            piece = os.read(handle, limit - len(data))
+        except BlockingIOError:
+            break
+        if not piece:
+            break
+        data = data + piece if data else piece
+    return data
+
+
+def _render_small(path: str, data: bytes, first: int, limit: int | None) -> ToolResult:
+    if first == 1 and limit is None and len(data) <= MAX_BYTES and data.count(b"\n") < 2000:
+        # The usual case: the whole file, as it is.
+        text, invalid = decode_text(data, complete=True)
+        return ToolResult.of((text or "(empty file)") + _note_invalid(invalid))
+    start = 0
+    before = 0
+    while before < first - 1:
+        end = data.find(b"\n", start)
+        if end < 0:
+            before += 1 if start < len(data) else 0
+            start = len(data)
+            break
+        start = end + 1
+        before += 1
+    total = data.count(b"\n") + (0 if data.endswith(b"\n") or not data else 1)
+    window_data = data[start:]
+    first_line = window_data.find(b"\n")
+    window = Window(window_data, before, bool(window_data), total, first_line if first_line >= 0 else len(window_data))
+    return _render_window(path, window, first, limit, len(data))
+
+
+def _render_window(path: str, window: Window, first: int, limit: int | None, size: int) -> ToolResult:
+    if not window.found:
+        if first == 1:
+            return ToolResult.of("(empty file)")
+        raise ToolRetry(f"offset is {first}: the file has {window.lines_before} lines.")
+    if window.first_line_bytes > MAX_BYTES:
+        return _render_long_line(path, window, first, size)
+    text, invalid = decode_text(window.data, complete=False)
+    if limit is not None:
+        lines = split_lines(text)
+        if len(lines) > limit:
+            text = "\n".join(lines[:limit])
+    shown = truncate_head(text)
+    last = first + shown.output_lines - 1
+    of = f" of {window.total_lines}" if window.total_lines is not None else f" of a file of {render_size(size)}"
+    details: Any = UNSET
+    note = ""
+    if shown.truncated:
+        why = f" ({render_size(MAX_BYTES)} limit)" if shown.truncated_by == "bytes" else ""
+        note = f"\n\n[Showing lines {first}-{last}{of}{why}. Use offset={last + 1} to continue.]"
+        # The window itself was cut already: the totals are the file's.
+        totals = {"totalLines": window.total_lines, "totalBytes": size}
+        details = {"truncation": shown.to_details() | totals}
+    elif window.total_lines is None or last < window.total_lines:
+        left = (
+            f"{window.total_lines - last} more lines in file"
+            if window.total_lines is not None
+            else f"Lines {first}-{last}{of}"
+        )
+        note = f"\n\n[{left}. Use offset={last + 1} to continue.]"
+    return ToolResult.of(shown.content + _note_invalid(invalid) + note, details)
+
+
+def _render_long_line(path: str, window: Window, first: int, size: int) -> ToolResult:
+    shown, _ = decode_text(window.data[:_LONG_LINE_SHOWN], complete=False)
+    length = render_size(window.first_line_bytes)
+    command = f"sed -n '{first}p' {shlex.quote(path)} | head -c {MAX_BYTES}"
+    text = (
+        f"{shown}\n\n[Line {first} is {length} long, over the {render_size(MAX_BYTES)} limit; its first "
+        f"{render_size(len(shown.encode('utf-8', 'replace')))} are shown. For more use bash: {command}]"
+    )
+    truncation = truncate_head("x" * (MAX_BYTES + 1)).to_details()
+    totals = {"totalLines": window.total_lines, "totalBytes": size}
+    return ToolResult.of(text, {"truncation": truncation | totals})
+
+
+def _note_invalid(count: int) -> str:
+    return f"\n\n[{count} bytes are not UTF-8 text and are shown as \ufffd]" if count else ""

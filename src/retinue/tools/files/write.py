@@ -1,0 +1,92 @@
+"""The write tool: the whole content of a file, in one step."""
+
+import asyncio
+import os
+from functools import cached_property
+from typing import Any
+
+from retinue.core.errors import ToolRetry, quote
+from retinue.core.model import ToolSpec
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.tools.arguments import take_path, take_text
+from retinue.tools.atomic import Replaced, replace_file
+from retinue.tools.descriptions import load_description
+from retinue.tools.locks import PathLocks
+from retinue.tools.paths import explain, resolve_path
+
+# More than this is written in a thread, so that a slow disk does not hold up the other runs.
+_INLINE_BYTES = 256 * 1024
+
+
+class WriteTool:
+    """Creates or replaces one file."""
+
+    effect = Effect.WRITE
+    hint = "Create or overwrite files"
+    guidelines = ("Use write for new files and complete rewrites only.",)
+
+    def __init__(self, locks: PathLocks, *, sync: bool = False) -> None:
+        self._locks = locks
+        self._sync = sync
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        properties = {"path": {"type": "string"}, "content": {"type": "string"}}
+        schema = {"type": "object", "properties": properties, "required": ["path", "content"]}
+        return ToolSpec("write", load_description(__file__), schema)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Write the content."""
+        path = take_path(arguments)
+        data = encode_text(take_text(arguments, "content"), "content")
+        resolved = resolve_path(path, context.cwd)
+        if resolved.endswith("/"):
+            raise ToolRetry(f"{quote(path, 200)} names a directory: expected the path of a file.")
+        async with self._locks.hold(resolved):
+            try:
+                if len(data) <= _INLINE_BYTES:
+                    done = self._write(resolved, data)
+                else:
+                    # Shielded: the lock must not be given up while the thread still writes.
+                    done = await finish_thread(self._write, resolved, data)
+            except OSError as error:
+                raise explain_write(error, path, resolved) from None
+        return ToolResult.of(f"Successfully wrote to {path}{note_links(done)}")
+
+    def _write(self, resolved: str, data: bytes) -> Replaced:
+        os.makedirs(os.path.dirname(resolved), exist_ok=True)
+        return replace_file(resolved, data, sync=self._sync)
+
+
+async def finish_thread(function: Any, *arguments: Any) -> Any:
+    """Run in a thread to its end; a cancelling that comes meanwhile is passed on after it."""
+    work = asyncio.get_running_loop().run_in_executor(None, function, *arguments)
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait([work])
+        raise
+
+
+def encode_text(text: str, name: str) -> bytes:
+    """The bytes of a text argument."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        bad = quote(text[error.start : error.start + 20])
+        raise ToolRetry(
+            f"{name} has a lone surrogate at character {error.start}: {bad}. Expected valid text."
+        ) from None
+
+
+def explain_write(error: OSError, path: str, resolved: str) -> ToolRetry:
+    """Why nothing was written; the file is as it was."""
+    return ToolRetry(f"{explain(error, path, resolved)} Nothing was written.")
+
+
+def note_links(done: Replaced) -> str:
+    """What a person should know about a file that had more than one name."""
+    if not done.other_names:
+        return ""
+    return f" (it had {done.other_names} more hard links; they keep the old content)"

@@ -1,0 +1,51 @@
+"""The list of builtin tools, by hand, and how they are made; decides nothing about who may use them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from retinue.core.errors import UsageError, quote
+from retinue.core.tool import Tool
+from retinue.tools.files.edit import EditTool
+from retinue.tools.files.find import FindTool
+from retinue.tools.files.grep import GrepTool
+from retinue.tools.files.ls import LsTool
+from retinue.tools.files.read import ReadTool
+from retinue.tools.files.ripgrep import Ripgrep
+from retinue.tools.files.write import WriteTool
+from retinue.tools.locks import PathLocks
+from retinue.tools.shell.bash import BashTool
+from retinue.tools.trees import TreeProbe
+
+BUILTIN_TOOLS = ("read", "bash", "edit", "write", "grep", "find", "ls")
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOptions:
+    """What the builtin tools share. One object for all runs of a process: it owns the locks and what was probed."""
+
+    locks: PathLocks = field(default_factory=PathLocks)
+    trees: TreeProbe = field(default_factory=TreeProbe)
+    environment: Mapping[str, str] | None = None
+    """What commands inherit; the process's own environment when absent."""
+    search_timeout_s: float = 30.0
+    max_image_bytes: int = 3_750_000
+    sync_writes: bool = False
+
+
+def build_tools(options: ToolOptions, names: Iterable[str] = BUILTIN_TOOLS) -> dict[str, Tool]:
+    """The named tools, in the order of the list. Raises UsageError for a name that is not on it."""
+    wanted = set(names)
+    unknown = wanted.difference(BUILTIN_TOOLS)
+    if unknown:
+        raise UsageError(f"unknown tool {quote(min(unknown))}: expected some of {', '.join(BUILTIN_TOOLS)}")
+    ripgrep = Ripgrep(options.trees, timeout_s=options.search_timeout_s)
+    tools: dict[str, Tool] = {
+        "read": ReadTool(max_image_bytes=options.max_image_bytes),
+        "bash": BashTool(options.trees, environment=options.environment),
+        "edit": EditTool(options.locks, sync=options.sync_writes),
+        "write": WriteTool(options.locks, sync=options.sync_writes),
+        "grep": GrepTool(ripgrep),
+        "find": FindTool(ripgrep),
+        "ls": LsTool(),
+    }
+    return {name: tool for name, tool in tools.items() if name in wanted}
