@@ -60,6 +60,8 @@ def _find_event(events: list[WireEvent], place: Place, total: int) -> int:
         )
     mark = _MARKS[place]
     found = [at for at, event in enumerate(events) if event.mark == mark]
+    # Of several blocks the first: the middle of all could be the end of one.
+    found = [at for index, at in enumerate(found) if at == found[0] + index]
     if place == "after_call" and found:
         return ends[found[0]]
     if place == "mid_args" and not found:

@@ -38,6 +38,7 @@ _KINDS: dict[int, FailureKind] = {401: "auth", 403: "auth", 404: "missing", 429:
 _COMMENT = ": still here\n\n"
 _RESET_DELAY_S = 0.01
 """A reset overtakes bytes that the client has not read yet."""
+_PLACEHOLDER = "placeholder-of-a-huge-text"
 _ABSURD = ScriptUsage(input=-7, output=10**15, cache_read=-1, cache_write=10**12)
 
 
@@ -95,9 +96,9 @@ def build_plan(
         return Plan.of([*start, *refusal])
     if place == "head":
         return Plan.of([*start, *_build_break(trouble)])
+    if trouble.kind == "huge":
+        return Plan.of([*start, *_build_huge(wire, spoken, trouble, stream=stream)])
     spoken = _spoil(spoken, trouble)
-    if trouble.kind == "huge" and stream:
-        return Plan.of([*start, *_build_huge(wire, spoken, trouble)])
     return _build_faulty(wire, reply, spoken, trouble, place, start, stream=stream)
 
 
@@ -175,13 +176,10 @@ def _spoil(spoken: Spoken, fault: ScriptFault) -> Spoken:
         bad = _bad_arguments(fault)
         spoiled = (replace(block, text=bad) if block.kind == "call" else block for block in blocks)
         return replace(spoken, blocks=tuple(spoiled))
-    if fault.kind == "huge":
-        text = SpokenBlock("text", "x" * int(fault.mb * 1_000_000))
-        return replace(spoken, blocks=(text, *(block for block in blocks if block.kind != "text")))
     if fault.at in ("mid_text", "mid_args"):
         # There is a middle only in what arrives in two pieces at least.
         kind = "text" if fault.at == "mid_text" else "call"
-        half = max(1, (max((len(block.text) for block in blocks if block.kind == kind), default=2) + 1) // 2)
+        half = max(1, (next((len(block.text) for block in blocks if block.kind == kind), 2) + 1) // 2)
         return replace(spoken, chunk_chars=min(spoken.chunk_chars or half, half))
     return spoken
 
@@ -240,21 +238,35 @@ def _pace(framed: Iterable[tuple[bytes, bool]], chunk_ms: float) -> list[Step]:
     return steps
 
 
-def _build_huge(wire: WireFormat, spoken: Spoken, fault: ScriptFault) -> list[Step]:
-    """A long text as one event sent many times, so that it is never held as a whole."""
+def _build_huge(wire: WireFormat, spoken: Spoken, fault: ScriptFault, *, stream: bool) -> list[Step]:
+    """A long text as the same bytes sent many times, so that it is never held as a whole."""
+    filler = "x" * fault.chunk_chars
     count = max(1, int(fault.mb * 1_000_000) // fault.chunk_chars)
-    rest = tuple(block for block in spoken.blocks if block.kind != "text")
-    short = replace(spoken, blocks=(SpokenBlock("text", "x"), *rest))
-    events = wire.render_stream(short)
-    first = next(at for at, event in enumerate(events) if event.mark == "text")
-    piece = frame_chunk(wire.render_text_piece(short, "x" * fault.chunk_chars))
-    return [
-        Write(_stream_head(wire, spoken)),
-        *(Write(frame_chunk(event.data)) for event in events[:first]),
-        Repeat(piece, count),
-        *(Write(frame_chunk(event.data)) for event in events[first + 1 :]),
-        Write(LAST_CHUNK),
-    ]
+    rest = (block for block in spoken.blocks if block.kind != "text")
+    short = replace(spoken, blocks=(SpokenBlock("text", _PLACEHOLDER), *rest), chunk_chars=0)
+    if not stream:
+        body = wire.render_plain(short)
+        promised = _plain_response(wire, short, b"")[:-4].removesuffix(b"content-length: 0")
+        size, steps = _swell(body, filler, count)
+        return [Write(promised + b"content-length: %d\r\n\r\n" % size), *steps]
+    steps = [Write(_stream_head(wire, spoken))]
+    for event in wire.render_stream(short):
+        if event.mark == "text":
+            steps.append(Repeat(frame_chunk(wire.render_text_piece(short, filler)), count))
+        else:
+            size, swollen = _swell(event.data, filler, count)
+            steps += [Write(b"%x\r\n" % size), *swollen, Write(b"\r\n")]
+    return [*steps, Write(LAST_CHUNK)]
+
+
+def _swell(data: bytes, filler: str, count: int) -> tuple[int, list[Step]]:
+    """Bytes with the long text in place of its placeholder, and how many they are."""
+    first, *others = data.split(_PLACEHOLDER.encode())
+    steps: list[Step] = [Write(first)]
+    for part in others:
+        steps += [Repeat(filler.encode(), count), Write(part)]
+    size = len(data) + len(others) * (len(filler) * count - len(_PLACEHOLDER))
+    return size, steps
 
 
 def _build_faulty(

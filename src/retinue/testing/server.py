@@ -243,17 +243,15 @@ async def _serve(server: MockServer) -> None:
     async with server:
         print(orjson.dumps({"port": server.port}).decode(), flush=True)
         # A file or /dev/null as standard input cannot be watched: then only a signal ends the server.
-        with contextlib.suppress(ValueError, OSError):
-            await loop.connect_read_pipe(lambda: _EndOfInput(ended), sys.stdin)
+        with contextlib.suppress(OSError):
+            loop.add_reader(0, _watch_input, ended)
         await ended.wait()
+        loop.remove_reader(0)
 
 
-class _EndOfInput(asyncio.Protocol):
-    def __init__(self, ended: asyncio.Event) -> None:
-        self._ended = ended
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._ended.set()
+def _watch_input(ended: asyncio.Event) -> None:
+    if not os.read(0, 4096):
+        ended.set()
 
 
 def _to_script(script: Script | str | Path | list[Any] | dict[str, Any]) -> Script:

@@ -103,8 +103,13 @@ async def _receive(reader: asyncio.StreamReader, response: Response) -> None:
     response.status = int(head[0].split(" ")[1])
     response.headers = dict(line.split(": ", 1) for line in head[1:] if line)
     if response.headers.get("transfer-encoding") != "chunked":
-        for _ in range(int(response.headers["content-length"])):
-            response.body += await reader.readexactly(1)
+        left = int(response.headers["content-length"])
+        while left:
+            piece = await reader.read(left)
+            if not piece:
+                raise asyncio.IncompleteReadError(b"", left)
+            response.body += piece
+            left -= len(piece)
         return
     while size := int((await reader.readuntil(b"\r\n"))[:-2], 16):
         chunk = await reader.readexactly(size + 2)
@@ -119,11 +124,10 @@ def read_events(body: bytes) -> list[tuple[str, Any]]:
     found: list[tuple[str, Any]] = []
     name = ""
     data: list[str] = []
-    *lines, last = body.decode().splitlines(keepends=True) + [""]
+    *lines, last = body.decode().split("\n")
     assert last == ""
     for line in lines:
-        assert line.endswith("\n")
-        match line.rstrip("\n").split(": ", 1):
+        match line.split(": ", 1):
             case ["event", value]:
                 name = value
             case ["data", value]:
