@@ -48,7 +48,7 @@ SOURCES = (
            extra=r"gpt-\d(\.\d)?-(sol|luna|terra|astra)"),
     Source("google", "Google Gemini", "https://generativelanguage.googleapis.com/v1beta", "GEMINI_API_KEY",
            "gemini-3.1-pro-preview", api="google-generative-ai",
-           extra=r"gemini-\d(\.\d)?-(pro|flash|flash-lite|argon)"),
+           extra=r"gemini-[3-9](\.\d)?-(pro|flash|flash-lite|argon)"),
     Source("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "moonshotai/kimi-k2.6",
            compat={"supportsDeveloperRole": False, "thinkingFormat": "openrouter"}),
     Source("groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "openai/gpt-oss-120b",

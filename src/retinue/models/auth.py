@@ -5,10 +5,9 @@ shows a key. This file must not read files.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError, ModelError
@@ -21,14 +20,16 @@ from retinue.models.values import Vault, find_missing
 _BEARER = "ANTHROPIC_AUTH_TOKEN"
 
 
-@dataclass(frozen=True, slots=True)
-class Credential:
+class Credential(Struct, frozen=True):
     """A provider's entry in auth.json, as written."""
 
-    key: str | None = field(default=None, repr=False)
-    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    key: str | None = None
+    env: Mapping[str, str] = {}
     is_login: bool = False
     """An OAuth login, which only pi can use."""
+
+    def __repr__(self) -> str:
+        return f"Credential({'login' if self.is_login else 'key'})"
 
 
 def parse_auth(raw: Mapping[str, Any], path: str) -> tuple[dict[str, Credential], list[Diagnostic]]:

@@ -4,12 +4,12 @@ This file must not know keys, files of users or how a name is matched.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from retinue.core.model import ModelInfo, Price, PriceTier
 
@@ -23,8 +23,7 @@ OFFLINE_MODEL = ModelInfo(
 )
 
 
-@dataclass(frozen=True)
-class Provider:
+class Provider(Struct, frozen=True, dict=True):
     """A place models are asked at. Keys and headers are as written in models.json, not resolved: never show them."""
 
     id: str
@@ -37,11 +36,14 @@ class Provider:
     default: str = ""
     """Id of the model to start with; empty: the first."""
     needs_key: bool = True
-    api_key: str | None = field(default=None, repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    model_headers: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    api_key: str | None = None
+    headers: Mapping[str, str] = {}
+    model_headers: Mapping[str, Mapping[str, str]] = {}
     auth_header: bool = False
     """Send the key as `Authorization: Bearer` as well."""
+
+    def __repr__(self) -> str:
+        return f"Provider({self.id!r}, {self.api!r}, {self.base_url!r})"
 
     @cached_property
     def models(self) -> tuple[ModelInfo, ...]:

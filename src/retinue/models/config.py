@@ -5,7 +5,6 @@ another host than meant, the provider is dropped instead. This file must not rea
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -70,7 +69,7 @@ def _read_provider(id: str, fields: Fields, found: dict[str, Provider]) -> None:
     compat = _take_dict(fields, "compat")
     name = fields.take_text("name")
     start = base or Provider(id, name or id, api or "", base_url or "")
-    start = replace(
+    start = structs.replace(
         start, base_url=base_url or start.base_url, api=start.api if base else api or "", name=name or start.name
     )
     added = [
@@ -94,7 +93,7 @@ def _read_provider(id: str, fields: Fields, found: dict[str, Provider]) -> None:
     if not base and not added:
         fields.complain("models", "is missing or has no usable entry", "at least one model")
         return
-    found[id] = replace(
+    found[id] = structs.replace(
         start,
         build_models=build,
         api_key=api_key if api_key is not None else start.api_key,

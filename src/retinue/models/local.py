@@ -7,10 +7,10 @@ import selectors
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import orjson
+from msgspec import Struct
 
 from retinue.core.model import ModelInfo
 
@@ -20,8 +20,7 @@ _LARGEST_REPLY = 1_000_000
 _GUESSED_WINDOW = 32_768
 
 
-@dataclass(frozen=True, slots=True)
-class Server:
+class Server(Struct, frozen=True):
     """A program people run models with, and where it listens."""
 
     provider: str

@@ -6,7 +6,8 @@ Pure: models come in, a choice or a ModelError that says what to do comes out.
 import fnmatch
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import ModelError, quote
@@ -15,13 +16,13 @@ from retinue.core.model import ModelInfo
 from retinue.models.catalog import OFFLINE_MODEL, Provider
 
 LOWEST_SCORE = 20.0
+MOST_SHOWN = 12
 _DATE = re.compile(r"\d{8}")
 _SPLIT = re.compile(r"[\s\-/]+")
 _WORDS = re.compile(r"[a-z]+|\d+")
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(Struct, frozen=True):
     """The model to use."""
 
     info: ModelInfo
@@ -36,8 +37,7 @@ def explain_plainly(provider: Provider) -> str:
     return f"no key for provider {provider.id}" + (f": set {provider.env[-1]}" if provider.env else "")
 
 
-@dataclass(frozen=True, slots=True)
-class Names:
+class Names(Struct, frozen=True):
     """What a name may mean."""
 
     candidates: Sequence[ModelInfo]
@@ -201,16 +201,15 @@ def _explain_failure(text: str, names: Names, provider: str | None, *, anywhere:
     close = _find_close(wanted, pool)
     if close:
         return f"unknown model {quote(text)}{of}; closest: {', '.join(close)}"
-    elsewhere = [] if provider else _find_without_key(wanted, names)
-    if elsewhere:
-        return f"model {quote(text)} cannot be used: {elsewhere[0]}"
+    if not provider and (missing := _find_without_key(wanted, names)):
+        return f"model {quote(text)} cannot be used: {missing}"
     if "/" in text and provider is None:
         head = text.partition("/")[0]
         if near := suggest(head, names.known):
             return f"unknown model {quote(text)}: unknown provider {quote(head)}{near}"
     shown = [model.ref for model in pool]
-    more = f" and {len(shown) - 20} more (see retinue models)" if len(shown) > 20 else ""
-    return f"unknown model {quote(text)}{of}; known: {', '.join(shown[:20])}{more}"
+    more = f" and {len(shown) - MOST_SHOWN} more (see retinue models)" if len(shown) > MOST_SHOWN else ""
+    return f"unknown model {quote(text)}{of}; known: {', '.join(shown[:MOST_SHOWN])}{more}"
 
 
 def _explain_level(text: str, names: Names, provider: str | None, *, anywhere: bool) -> str:
@@ -230,17 +229,18 @@ def _find_close(wanted: str, pool: Sequence[ModelInfo]) -> list[str]:
     return list(dict.fromkeys(by_id[id] for id in close))[:5]
 
 
-def _find_without_key(wanted: str, names: Names) -> list[str]:
+def _find_without_key(wanted: str, names: Names) -> str:
+    """What to do about the provider that would have the model, if only it had a key."""
     usable = {model.provider for model in names.candidates}
-    return [
-        names.explain(provider)
-        for provider in names.known.values()
-        if provider.id not in usable and any(score_model(wanted, model) >= 60 for model in provider.models)
-    ]
+    best, found = 60.0, ""
+    for provider in names.known.values():
+        score = max((score_model(wanted, model) for model in provider.models), default=0.0)
+        if provider.id not in usable and (score > best or (score == best and not found)):
+            best, found = score, names.explain(provider)
+    return found
 
 
-@dataclass(frozen=True, slots=True)
-class Wishes:
+class Wishes(Struct, frozen=True):
     """What flags and settings say about the model."""
 
     model: str | None = None

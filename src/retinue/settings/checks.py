@@ -3,20 +3,22 @@
 This file must not know which settings exist, where they come from or who uses them.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
+from typing import Any, NamedTuple, TypeVar
+
+from msgspec import Struct, structs
 
 from retinue.core.errors import quote
 
+T = TypeVar("T", bound=Struct)
 _LARGEST = 2**53 - 1
 
 Report = Callable[[str, object, str], None]
 """Takes the rest of a field's path, the bad value and what is accepted there."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """What a setting accepts. `convert` raises ValueError to drop the field, or reports a part and drops only that."""
 
     accepts: str
@@ -26,12 +28,13 @@ class Check:
 
 
 class Setting(NamedTuple):
-    """One field of a settings class, as files name it."""
+    """One setting: its name in files, the field that holds it, and what it may be."""
 
     key: str
+    field: str
+    """Dotted, for a field of a section."""
     check: Check
-    user_only: bool
-    default: Any
+    user_only: bool = False
 
 
 def _only(wanted: type, accepts: str) -> Check:
@@ -169,30 +172,19 @@ def by_model(inner: Check) -> Check:
     return Check("an object with an entry for each provider/id", convert, merge)
 
 
-def setting(key: str, check: Check, default: Any = None, *, user_only: bool = False) -> Any:
-    """A field of a settings class: its name in files, what it accepts and what it is when nobody says."""
-    marks = {"key": key, "check": check, "user_only": user_only}
-    if isinstance(default, dict):
-        return field(default_factory=lambda: dict(default), metadata=marks)
-    return field(default=default, metadata=marks)
+def read_field(settings: object, setting: Setting) -> Any:
+    """The value of a setting in an instance of its settings class."""
+    return reduce(getattr, setting.field.split("."), settings)
 
 
-def iterate_settings(schema: type[Any]) -> Iterator[Setting]:
-    """All settings of a settings class, in order, those of its sections included."""
-    for item in fields(schema):
-        if "key" in item.metadata:
-            default = item.default_factory() if item.default_factory is not MISSING else item.default
-            yield Setting(item.metadata["key"], item.metadata["check"], item.metadata["user_only"], default)
-        elif isinstance(item.default_factory, type):
-            yield from iterate_settings(item.default_factory)
+def build_settings(settings: T, known: Iterable[Setting], values: Mapping[str, Any]) -> T:
+    """The settings with some values replaced, by key."""
+    for setting in known:
+        if setting.key in values:
+            settings = _replace(settings, setting.field, values[setting.key])
+    return settings
 
 
-def build_settings(schema: type[Any], values: Mapping[str, Any]) -> Any:
-    """An instance of a settings class from values by key."""
-    arguments: dict[str, Any] = {}
-    for item in fields(schema):
-        if item.metadata.get("key") in values:
-            arguments[item.name] = values[item.metadata["key"]]
-        elif isinstance(item.default_factory, type):
-            arguments[item.name] = build_settings(item.default_factory, values)
-    return schema(**arguments)
+def _replace(struct: T, field: str, value: Any) -> T:
+    name, dot, rest = field.partition(".")
+    return structs.replace(struct, **{name: _replace(getattr(struct, name), rest, value) if dot else value})

@@ -1,26 +1,27 @@
 """Settings in layers: defaults < user file < trusted project file < environment < flags.
 
-A bad field is dropped with a message, never a whole file. Works for any settings class; this file must not know what a
-setting does.
+A bad field is dropped with a message, never a whole file. Works for any table of settings; this file must not know what
+a setting does.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+
+from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import quote
-from retinue.settings.checks import Setting, build_settings, iterate_settings
+from retinue.settings.checks import Setting, build_settings, read_field
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
-from retinue.settings.schema import PI_KEYS, Settings
+from retinue.settings.schema import PI_KEYS, SETTINGS, Settings
 from retinue.settings.trust import Trust, decide_trust
 
+T = TypeVar("T", bound=Struct)
 Scope = Literal["user", "project", "environment", "flag"]
 
 
-@dataclass(frozen=True, slots=True)
-class Layer:
+class Layer(Struct, frozen=True):
     """What one source says, by key; every value is checked already."""
 
     scope: Scope
@@ -28,8 +29,7 @@ class Layer:
     path: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """The settings in force, how far the project is trusted, and what was wrong on the way."""
 
     settings: Settings
@@ -60,12 +60,12 @@ def load_settings(
         raw, problems = load_json(path)
         diagnostics.extend(problems)
         if raw is not None:
-            layer, problems = read_layer(Settings, _migrate(raw), scope, str(path), ignore=PI_KEYS)
+            layer, problems = read_layer(SETTINGS, _migrate(raw), scope, str(path), ignore=PI_KEYS)
             layers.append(layer)
             diagnostics.extend(problems)
 
     add_file(paths.user_settings, "user")
-    user = build_settings(Settings, merge_layers(Settings, layers))
+    user = merge_layers(Settings(), SETTINGS, layers)
     trust = decide_trust(paths, approve=approve, default=user.default_project_trust)
     diagnostics.extend(trust.diagnostics)
     if trust.trusted and paths.project_settings != paths.user_settings:
@@ -74,32 +74,37 @@ def load_settings(
         layers.append(Layer("environment", {"sessionDir": session_dir}))
     if flags:
         layers.append(Layer("flag", {key: value for key, value in flags.items() if value is not None}))
-    settings = build_settings(Settings, merge_layers(Settings, layers))
+    settings = merge_layers(Settings(), SETTINGS, layers)
     return Loaded(settings, trust, tuple(diagnostics), tuple(layers))
 
 
 def read_layer(
-    schema: type[Any], raw: Mapping[str, Any], scope: Scope, path: str, *, ignore: frozenset[str] = frozenset()
+    known: Iterable[Setting],
+    raw: Mapping[str, Any],
+    scope: Scope,
+    path: str,
+    *,
+    ignore: frozenset[str] = frozenset(),
 ) -> tuple[Layer, list[Diagnostic]]:
     """The settings in one parsed file: good fields are kept, each bad one is told."""
-    known = {item.key: item for item in iterate_settings(schema)}
-    reader = _LayerReader(known, scope, path, ignore)
+    reader = _LayerReader({item.key: item for item in known}, scope, path, ignore)
     reader.read_object(raw, "")
     return Layer(scope, reader.values, path), reader.diagnostics
 
 
-def merge_layers(schema: type[Any], layers: Sequence[Layer]) -> dict[str, Any]:
-    """One value per key: a later layer wins, or joins where a setting says so."""
-    known = {item.key: item for item in iterate_settings(schema)}
+def merge_layers(defaults: T, known: Sequence[Setting], layers: Sequence[Layer]) -> T:
+    """The settings in force: a later layer wins, or joins the one below where a setting says so."""
+    by_key = {item.key: item for item in known}
     merged: dict[str, Any] = {}
     for layer in layers:
         for key, value in layer.values.items():
-            item = known[key]
+            item = by_key[key]
             if item.check.merge is None:
                 merged[key] = value
             else:
-                merged[key] = item.check.merge(merged.get(key, item.default), value)
-    return merged
+                below = merged[key] if key in merged else read_field(defaults, item)
+                merged[key] = item.check.merge(below, value)
+    return build_settings(defaults, known, merged)
 
 
 class _LayerReader:

@@ -5,16 +5,16 @@ Looks at names only; reads no file and creates nothing.
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.errors import ConfigError, UsageError, quote
 
 PROJECT_MARKS = (".pi", ".agents", ".codingcode", ".git")
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(Struct, frozen=True):
     """The directories of one process."""
 
     cwd: Path

@@ -2,10 +2,11 @@
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from retinue.core.diagnostics import Diagnostic
+from retinue.core.model import ModelInfo
 from retinue.models.auth import Credential, Keys, parse_auth
 from retinue.models.catalog import load_catalog
 from retinue.models.config import parse_models
@@ -30,9 +31,13 @@ def load_registry(
     keys = Keys(environment, credentials, flag=api_key, auth_file=str(paths.auth_file))
     if not is_local_allowed(environment, offline=offline):
         return Registry(providers, keys), diagnostics
-    from retinue.models.local import find_local_models
+    return Registry(providers, keys, find_local=_find_local), diagnostics
 
-    return Registry(providers, keys, find_local=find_local_models), diagnostics
+
+def _find_local() -> Sequence[ModelInfo]:
+    from retinue.models.local import find_local_models  # only asked when nothing else decides
+
+    return find_local_models()
 
 
 def is_offline(environment: Mapping[str, str], *, offline: bool = False) -> bool:

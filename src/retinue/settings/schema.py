@@ -1,16 +1,15 @@
-"""The settings we honour in pi's settings.json, one frozen dataclass; the docstring under a field is its documentation.
+"""The settings we honour in pi's settings.json, one frozen struct; the docstring under a field is its documentation.
 
 This file must not know files, layers or who uses a setting.
 """
-# `setting` declares a field, as dataclasses.field does.
-# ruff: noqa: RUF009
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
-from retinue.settings.checks import by_model, choice, count, counts, flag, names, setting, text, tools
+from retinue.settings.checks import Setting, by_model, choice, count, counts, flag, names, text, tools
 
 QueueMode = Literal["all", "one-at-a-time"]
 TrustDefault = Literal["ask", "always", "never"]
@@ -32,19 +31,16 @@ PI_KEYS = frozenset((
 # fmt: on
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """When and how far a conversation is summarised."""
 
-    enabled: bool = setting("compaction.enabled", flag(), True)
+    enabled: bool = True
     """Summarise by itself when the context gets full."""
-    reserve_tokens: int = setting("compaction.reserveTokens", count(), 16_384)
+    reserve_tokens: int = 16_384
     """Summarise when fewer tokens than this are free."""
-    keep_recent_tokens: int = setting("compaction.keepRecentTokens", count(), 20_000)
+    keep_recent_tokens: int = 20_000
     """The last tokens of the conversation, which stay as they are."""
-    model_overrides: Mapping[str, Mapping[str, int]] = setting(
-        "compaction.modelOverrides", by_model(counts("reserveTokens", "keepRecentTokens")), {}
-    )
+    model_overrides: Mapping[str, Mapping[str, int]] = {}
     """Other token numbers for single models."""
 
     def for_model(self, ref: str) -> tuple[int, int]:
@@ -53,55 +49,81 @@ class Compaction:
         return own.get("reserveTokens", self.reserve_tokens), own.get("keepRecentTokens", self.keep_recent_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """What happens after a failure that may pass."""
 
-    enabled: bool = setting("retry.enabled", flag(), True)
+    enabled: bool = True
     """Repeat a failed model call by itself."""
-    max_retries: int = setting("retry.maxRetries", count(1_000), 3)
+    max_retries: int = 3
     """How often one call is repeated."""
-    base_delay_ms: int = setting("retry.baseDelayMs", count(86_400_000), 2_000)
+    base_delay_ms: int = 2_000
     """The first pause; each further one is twice as long."""
-    max_agent_delay_ms: int = setting("retry.maxAgentDelayMs", count(86_400_000), 60_000)
+    max_agent_delay_ms: int = 60_000
     """The longest pause."""
-    provider_timeout_ms: int | None = setting("retry.provider.timeoutMs", count(86_400_000))
+    provider_timeout_ms: int | None = None
     """How long one request may take; without it, `httpIdleTimeoutMs` decides alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """Everything settings.json, the environment and flags decide."""
 
-    default_provider: str | None = setting("defaultProvider", text())
+    default_provider: str | None = None
     """Provider to start with."""
-    default_model: str | None = setting("defaultModel", text())
+    default_model: str | None = None
     """Model to start with; alone it may also be `provider/id`."""
-    default_thinking_level: ThinkingLevel = setting("defaultThinkingLevel", choice(*THINKING_LEVELS), "medium")
+    default_thinking_level: ThinkingLevel = "medium"
     """How much the model thinks at the start."""
-    thinking_budgets: Mapping[str, int] = setting("thinkingBudgets", counts("minimal", "low", "medium", "high"), {})
+    thinking_budgets: Mapping[str, int] = {}
     """Tokens for thinking per level, for models that are given a number."""
-    enabled_models: tuple[str, ...] = setting("enabledModels", names(), ())
+    enabled_models: tuple[str, ...] = ()
     """Models to choose from; the first usable one is the start when `defaultModel` is not set."""
-    default_tools: tuple[str, ...] = setting("defaultTools", tools(), BUILTIN_TOOLS)
+    default_tools: tuple[str, ...] = BUILTIN_TOOLS
     """Tools at the start. Plain names replace the list, `+name` adds one and `-name` removes one."""
-    steering_mode: QueueMode = setting("steeringMode", choice("all", "one-at-a-time"), "one-at-a-time")
+    steering_mode: QueueMode = "one-at-a-time"
     """Whether waiting steering messages are given to the model together or one in each turn."""
-    follow_up_mode: QueueMode = setting("followUpMode", choice("all", "one-at-a-time"), "one-at-a-time")
+    follow_up_mode: QueueMode = "one-at-a-time"
     """The same for messages that wait until the agent is done."""
-    compaction: Compaction = field(default_factory=Compaction)
-    retry: Retry = field(default_factory=Retry)
-    http_idle_timeout_ms: int = setting("httpIdleTimeoutMs", count(86_400_000, words={"disabled": 0}), 300_000)
+    compaction: Compaction = Compaction()
+    retry: Retry = Retry()
+    http_idle_timeout_ms: int = 300_000
     """How long a connection may be silent; 0 is for ever."""
-    session_dir: str | None = setting("sessionDir", text())
+    session_dir: str | None = None
     """Where sessions are kept; relative to the working directory."""
-    shell_path: str | None = setting("shellPath", text())
+    shell_path: str | None = None
     """The shell that runs commands; `~` is the home directory."""
-    shell_command_prefix: str | None = setting("shellCommandPrefix", text())
+    shell_command_prefix: str | None = None
     """Put before every shell command, as a line of its own."""
-    block_images: bool = setting("images.blockImages", flag(), False)
+    block_images: bool = False
     """Send no images to any model."""
-    default_project_trust: TrustDefault = setting(
-        "defaultProjectTrust", choice("ask", "always", "never"), "ask", user_only=True
-    )
+    default_project_trust: TrustDefault = "ask"
     """Whether the files of a project without a saved decision are used; without a terminal, `ask` means no."""
+
+
+# Every field once more as files name it, with what it accepts; in the order of the reference page.
+SETTINGS = (
+    Setting("defaultProvider", "default_provider", text()),
+    Setting("defaultModel", "default_model", text()),
+    Setting("defaultThinkingLevel", "default_thinking_level", choice(*THINKING_LEVELS)),
+    Setting("thinkingBudgets", "thinking_budgets", counts("minimal", "low", "medium", "high")),
+    Setting("enabledModels", "enabled_models", names()),
+    Setting("defaultTools", "default_tools", tools()),
+    Setting("steeringMode", "steering_mode", choice("all", "one-at-a-time")),
+    Setting("followUpMode", "follow_up_mode", choice("all", "one-at-a-time")),
+    Setting("compaction.enabled", "compaction.enabled", flag()),
+    Setting("compaction.reserveTokens", "compaction.reserve_tokens", count()),
+    Setting("compaction.keepRecentTokens", "compaction.keep_recent_tokens", count()),
+    Setting(
+        "compaction.modelOverrides", "compaction.model_overrides", by_model(counts("reserveTokens", "keepRecentTokens"))
+    ),
+    Setting("retry.enabled", "retry.enabled", flag()),
+    Setting("retry.maxRetries", "retry.max_retries", count(1_000)),
+    Setting("retry.baseDelayMs", "retry.base_delay_ms", count(86_400_000)),
+    Setting("retry.maxAgentDelayMs", "retry.max_agent_delay_ms", count(86_400_000)),
+    Setting("retry.provider.timeoutMs", "retry.provider_timeout_ms", count(86_400_000)),
+    Setting("httpIdleTimeoutMs", "http_idle_timeout_ms", count(86_400_000, words={"disabled": 0})),
+    Setting("sessionDir", "session_dir", text()),
+    Setting("shellPath", "shell_path", text()),
+    Setting("shellCommandPrefix", "shell_command_prefix", text()),
+    Setting("images.blockImages", "block_images", flag()),
+    Setting("defaultProjectTrust", "default_project_trust", choice("ask", "always", "never"), user_only=True),
+)

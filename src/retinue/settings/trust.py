@@ -7,8 +7,9 @@ what the protected files do, and saves nothing.
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value
 from retinue.core.errors import quote
@@ -31,8 +32,7 @@ _IN_PI = (
 PROTECTED = (*(f".pi/{name}" for name in _IN_PI), ".agents", ".codingcode")
 
 
-@dataclass(frozen=True, slots=True)
-class Trust:
+class Trust(Struct, frozen=True):
     """The answer for one project."""
 
     trusted: bool

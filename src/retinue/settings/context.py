@@ -1,0 +1,143 @@
+"""Context files (AGENTS.md and its kin) and prompt files (SYSTEM.md, APPEND_SYSTEM.md), found and read by pi's rules.
+
+Context files are read without trust, as text only; prompt files of a project need it. This file must not know how a
+prompt is put together.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.settings.files import read_bounded
+from retinue.settings.paths import Paths, expand_path
+
+CONTEXT_NAMES = ("AGENTS.override.md", "AGENTS.md", "AGENTS.MD", "CLAUDE.md", "CLAUDE.MD")
+MAX_CONTEXT_BYTES = 128 * 1024
+"""Of one context or prompt file; the rest is cut off, and the text says so."""
+MAX_PROMPT_BYTES = 1024 * 1024
+
+
+class TextFile(Struct, frozen=True):
+    """A file that goes into the prompt."""
+
+    path: str
+    text: str
+
+
+class PromptFiles(Struct, frozen=True):
+    """All that files and flags put into the system prompt."""
+
+    context: tuple[TextFile, ...] = ()
+    """Instructions, from the most general to the most special place."""
+    system: str | None = None
+    """Replaces the built-in prompt."""
+    append: tuple[str, ...] = ()
+    """Put behind the prompt."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def load_prompt_files(
+    paths: Paths,
+    *,
+    trusted: bool,
+    system: str | None = None,
+    append: Sequence[str] = (),
+    use_context: bool = True,
+) -> PromptFiles:
+    """Read what applies in a directory; `system` and `append` are the flags, each a text or a file.
+
+    Raises UsageError when a flag names a file that cannot be used; anything else is a diagnostic.
+    """
+    diagnostics: list[Diagnostic] = []
+    context = _load_context(paths, diagnostics) if use_context else ()
+    if system is not None:
+        prompt: str | None = read_text_or_file(system, paths, "--system-prompt")
+    else:
+        prompt = _load_prompt(paths, "SYSTEM.md", diagnostics, trusted=trusted)
+    if append:
+        appended = tuple(read_text_or_file(text, paths, "--append-system-prompt") for text in append)
+    else:
+        found = _load_prompt(paths, "APPEND_SYSTEM.md", diagnostics, trusted=trusted)
+        appended = (found,) if found is not None else ()
+    return PromptFiles(context, prompt, appended, tuple(diagnostics))
+
+
+def read_text_or_file(value: str, paths: Paths, flag: str) -> str:
+    """The content of the file a flag names, or the flag's own text when there is no such file."""
+    # Nothing that is longer than a path can be, or has several lines, is tried as a name.
+    if not value or "\n" in value or "\0" in value or len(value.encode("utf-8", "surrogateescape")) > 4096:
+        return value
+    try:
+        path = expand_path(value, paths.home, paths.cwd, flag)
+        data = read_bounded(path, MAX_PROMPT_BYTES)
+    except ConfigError as error:
+        if _is_name(value):
+            raise UsageError(f"{flag}: {error}") from None
+        return value
+    if data is None:
+        return value
+    if len(data) > MAX_PROMPT_BYTES:
+        raise UsageError(f"{flag}: {quote(value)} is larger than {MAX_PROMPT_BYTES} bytes")
+    if b"\0" in data:
+        raise UsageError(f"{flag}: {quote(value)} is a binary file; expected text")
+    return data.decode("utf-8", "replace").removeprefix("\ufeff")
+
+
+def _is_name(value: str) -> bool:
+    """Whether a text that cannot be opened was meant as a file: a sentence has blanks."""
+    return " " not in value.strip()
+
+
+def _load_context(paths: Paths, diagnostics: list[Diagnostic]) -> tuple[TextFile, ...]:
+    folders = [paths.agent_dir, *reversed((paths.cwd, *paths.cwd.parents))]
+    found: dict[str, TextFile] = {}
+    for folder in folders:
+        file = _load_first(folder, diagnostics)
+        if file is not None:
+            found.setdefault(file.path, file)
+    return tuple(found.values())
+
+
+def _load_first(folder: Path, diagnostics: list[Diagnostic]) -> TextFile | None:
+    """The context file of a directory: the first of the names that is a usable file."""
+    for name in CONTEXT_NAMES:
+        text = _load_text(folder / name, diagnostics)
+        if text is not None:
+            return TextFile(str(folder / name), text)
+    return None
+
+
+def _load_prompt(paths: Paths, name: str, diagnostics: list[Diagnostic], *, trusted: bool) -> str | None:
+    """The project's prompt file when it is trusted, else the user's; the two are not joined."""
+    if trusted:
+        text = _load_text(paths.project / ".pi" / name, diagnostics)
+        if text is not None:
+            return text
+    return _load_text(paths.agent_dir / name, diagnostics)
+
+
+def _load_text(path: Path, diagnostics: list[Diagnostic]) -> str | None:
+    try:
+        data = read_bounded(path, MAX_CONTEXT_BYTES)
+    except ConfigError as error:
+        diagnostics.append(Diagnostic(f"{error}; skipped", str(path), severity="warning", code="unreadable"))
+        return None
+    if data is None:
+        return None
+    if b"\0" in data:
+        text = f"{path}: has NUL bytes; expected text; skipped"
+        diagnostics.append(Diagnostic(text, str(path), severity="warning", code="binary"))
+        return None
+    cut = len(data) > MAX_CONTEXT_BYTES
+    text = data[:MAX_CONTEXT_BYTES].decode("utf-8", "ignore" if cut else "replace").removeprefix("\ufeff")
+    if "\ufffd" in text and b"\xef\xbf\xbd" not in data:
+        message = f"{path}: is not all UTF-8; wrong bytes are shown as \\ufffd"
+        diagnostics.append(Diagnostic(message, str(path), severity="warning", code="encoding"))
+    if cut:
+        message = f"{path}: only the first {MAX_CONTEXT_BYTES} bytes are used"
+        diagnostics.append(Diagnostic(message, str(path), severity="warning", code="truncated"))
+        text += f"\n\n[cut here: only the first {MAX_CONTEXT_BYTES} bytes of this file are shown]"
+    return text
