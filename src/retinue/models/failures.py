@@ -6,7 +6,6 @@ Pure. Must not know HTTP clients or wire formats beyond the shapes in which erro
 import re
 import time
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import orjson
@@ -260,6 +259,8 @@ def _retry_info_s(error: Mapping[str, Any] | None) -> float | None:
 
 
 def _seconds_until(date: str, now_s: float) -> float:
+    from email.utils import parsedate_to_datetime
+
     try:
         return max(0.0, parsedate_to_datetime(date).timestamp() - now_s)
     except (ValueError, OverflowError):

@@ -214,6 +214,8 @@ class _GoogleReading(Reading):
     def _read_part(self, part: dict[str, Any]) -> None:
         signature = part.get("thoughtSignature")
         if isinstance(text := part.get("text"), str):
+            if not text and not signature:
+                return  # streams end with one of these, whole replies do not
             kind = "thinking" if part.get("thought") else "text"
             if kind != self._kind:
                 self.close_open()

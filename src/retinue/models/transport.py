@@ -4,12 +4,12 @@ aiohttp is imported with the first request. Must not know wire formats; what is 
 """
 
 import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 from msgspec import Struct
 
@@ -174,6 +174,10 @@ def find_proxy(scheme: str, host: str) -> str | None:
     """The proxy that the environment names for a host, if any; never one for this machine itself."""
     if host == "localhost" or host.startswith("127.") or host == "::1":
         return None
+    if not any(name.lower().endswith("_proxy") for name in os.environ):
+        return None
+    from urllib.request import getproxies, proxy_bypass
+
     proxies = getproxies()
     proxy = proxies.get(scheme) or proxies.get("all")
     # aiohttp speaks to HTTP proxies only; a SOCKS address in ALL_PROXY is for other programs.
