@@ -13,7 +13,7 @@ from retinue.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from retinue.core.model import ModelInfo, Reply, ToolSpec
+from retinue.core.model import Failure, ModelInfo, Reply, ToolSpec
 from retinue.core.run import Reason, Status
 from retinue.core.tool import Effect, ToolResult
 from retinue.engine.clock import SystemClock
@@ -348,11 +348,25 @@ async def test_full_context_is_summarised():
     assert any(isinstance(m, CompactionSummaryMessage) for m in run.session.context().messages)
 
 
+class Overflows:
+    """A model that finds more than a few thousand characters too long."""
+
+    info = ModelInfo(provider="scripted", id="short", api="scripted")
+
+    async def reply(self, request, draft):
+        if sum(len(str(m.content)) for m in request.messages if hasattr(m, "content")) > 3000 and request.tools:
+            failure = Failure("overflow", "too long")
+            return Reply(draft.finish("error", error=failure.message), failure)
+        index = draft.open_text()
+        draft.add(index, "fits now")
+        draft.close_text(index)
+        return Reply(draft.finish("stop"))
+
+
 async def test_overflow_is_compacted_and_retried():
-    overflow = {"error": {"kind": "overflow", "times": 1}, "text": "fits now"}
-    run, events = small_window([SUMMARY, to("^one$", text=LONG), to("^two$", **overflow)], window=100_000)
-    await run.prompt("one")
-    outcome = await run.prompt("two")
+    run, events = start(Overflows(), compaction=CompactionConfig(keep_recent_tokens=100))
+    await run.prompt(LONG)
+    outcome = await run.prompt(LONG)
     assert (outcome.status, outcome.text) == (Status.COMPLETED, "fits now")
     assert [event.will_retry for event in events.of(Compacted)] == [True]
 

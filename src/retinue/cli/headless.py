@@ -7,9 +7,8 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
 
-from retinue.app import Retinue, open_retinue
+from retinue.app import Request, Retinue, SessionWish
 from retinue.cli.options import Options
 from retinue.cli.prompts import collect_prompts
 from retinue.core.errors import UsageError
@@ -41,7 +40,7 @@ class _Headless:
 
     async def run(self, prompts: list[list[UserContent]]) -> int:
         self._catch_signals()
-        async with open_retinue(self._options, say) as crew:
+        async with Retinue(request=to_request(self._options), say=say) as crew:
             self._crew = crew
             self._open_face(crew)
             outcome = None
@@ -121,6 +120,42 @@ class _Headless:
             self._crew.abort()
 
 
+def to_request(options: Options) -> Request:
+    """What the flags ask for."""
+    tools = () if options.no_tools else None if options.tools is None else _split(options.tools)
+    return Request(
+        model=options.model or None,
+        provider=options.provider or None,
+        api_key=options.api_key or None,
+        thinking=options.thinking or None,  # type: ignore[arg-type]
+        session=_to_wish(options),
+        tools=tools,
+        exclude_tools=_split(options.exclude_tools),
+        system_prompt=options.system_prompt,
+        append_system_prompt=options.append_system_prompt,
+        context_files=not options.no_context_files,
+        approve=True if options.approve else False if options.no_approve else None,
+        offline=options.offline,
+    )
+
+
+def _to_wish(options: Options) -> SessionWish:
+    where, name = options.session_dir, options.name
+    if options.no_session:
+        return SessionWish("none", name=name)
+    if options.continue_:
+        return SessionWish("newest", "", where, name)
+    if options.session:
+        return SessionWish("named", options.session, where, name)
+    if options.session_id:
+        return SessionWish("exact", options.session_id, where, name)
+    return SessionWish("new", "", where, name)
+
+
+def _split(names: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
+
+
 def say(text: str) -> None:
     """One message for the person, on standard error."""
     _write_stderr(f"retinue: {escape_text(text)}\n")
@@ -137,6 +172,3 @@ def _write_stderr(text: str) -> None:
         sys.stderr.flush()
     except OSError:
         pass
-
-
-Say = Callable[[str], None]

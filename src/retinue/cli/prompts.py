@@ -49,7 +49,8 @@ def collect_prompts(options: Options) -> list[list[UserContent]]:
             "save the text to a file and name its path in the prompt, so that the agent can read it in parts"
         )
     blocks: list[UserContent] = [TextContent(first), *images]
-    return [blocks, *([TextContent(word)] for word in words[1:] if word.strip())]
+    rest: list[list[UserContent]] = [[TextContent(word)] for word in words[1:] if word.strip()]
+    return [blocks, *rest]
 
 
 def _read_stdin(wait_s: float | None) -> str:

@@ -181,7 +181,7 @@ class _Running:
             tool_call_id=call.id,
             tool_name=call.name,
             content=result.content,
-            details=result.details,
+            details={} if result.is_error and result.details is UNSET else result.details,
             is_error=result.is_error,
             timestamp=self._ports.clock.now_ms(),
         )

@@ -1,0 +1,373 @@
+"""The composition root: reads what the user has configured, builds the parts and hands them to each other.
+
+It decides nothing: what a file means is in `settings`, which model a name means is in `models`, how a run goes is in
+`engine`. Everything a face does goes through `Retinue`.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from retinue.core.clock import Clock
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.messages import ThinkingLevel, UserContent
+from retinue.core.model import Model, ModelInfo
+from retinue.core.run import Outcome, Reason
+from retinue.core.tool import Tool
+from retinue.engine.bus import Listener, Subscription
+from retinue.engine.clock import SystemClock
+from retinue.engine.ids import make_run_id, make_uuid
+from retinue.engine.limits import Limits
+from retinue.engine.prompt import build_sections
+from retinue.engine.runner import LiveRun
+from retinue.engine.setup import RunSetup
+from retinue.models.governor import Governor
+from retinue.models.registry import Registry
+from retinue.models.resolve import Choice, Wishes
+from retinue.models.retry import RetryPolicy
+from retinue.models.thinking import clamp_level
+from retinue.models.transport import Timing, Transport
+from retinue.sessions.compaction import CompactionConfig
+from retinue.sessions.entry import Stamp, check_session_id
+from retinue.sessions.listing import find_recent, find_session, list_directories
+from retinue.sessions.listing import list_sessions as find_sessions
+from retinue.sessions.log import Session
+from retinue.settings.context import load_prompt_files
+from retinue.settings.layers import Loaded, load_settings
+from retinue.settings.paths import Paths, find_paths, find_session_dir
+from retinue.settings.providers import load_registry
+from retinue.settings.schema import Settings
+from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_tools
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWish:
+    """Which session to work in."""
+
+    kind: Literal["new", "none", "newest", "named", "exact"] = "new"
+    """`named`: a path, an id or the start of one; `exact`: this id, made if there is none."""
+    reference: str = ""
+    directory: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a caller may ask for; everything else comes from the user's files."""
+
+    model: str | None = None
+    provider: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    thinking: ThinkingLevel | None = None
+    session: SessionWish = field(default_factory=SessionWish)
+    tools: Sequence[str] | None = None
+    """Exactly these; None for the settings' choice."""
+    exclude_tools: Sequence[str] = ()
+    system_prompt: str | None = None
+    append_system_prompt: Sequence[str] = ()
+    context_files: bool = True
+    approve: bool | None = None
+    offline: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+def ignore_message(text: str) -> None:
+    """For callers that do not want to be told."""
+
+
+class Retinue:
+    """A main agent and, later, its crew. Use it as an async context manager."""
+
+    def __init__(
+        self,
+        cwd: str | Path = ".",
+        *,
+        model: str | Model | None = None,
+        request: Request | None = None,
+        tools: Sequence[Tool] = (),
+        environment: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        say: Callable[[str], None] = ignore_message,
+    ) -> None:
+        """`model` is a name or your own; `tools` are added to the built-in ones; `say` gets one-line notes."""
+        asked = request or Request()
+        self._own_model = None if model is None or isinstance(model, str) else model
+        self._request = asked if not isinstance(model, str) else _with_model(asked, model)
+        self._cwd = cwd
+        self._tools = tools
+        self._environment = os.environ if environment is None else environment
+        self._clock = clock or SystemClock()
+        self._say = say
+        self._transport = Transport()
+        self._run: LiveRun | None = None
+
+    async def __aenter__(self) -> Self:
+        paths = find_paths(self._cwd, self._environment)
+        loaded = self._load_settings(paths)
+        session = self._open_session(paths, loaded.settings)
+        try:
+            if session.cwd and session.cwd != str(paths.cwd):
+                # A session goes on where it was begun, with what is configured there.
+                paths = _find_folder(session, self._environment)
+                loaded = self._load_settings(paths)
+            self._tell(loaded.diagnostics, loaded.trust.notice)
+            self._run = LiveRun(self._set_up(paths, loaded, session), session, clock=self._clock)
+        except BaseException:
+            session.close()
+            raise
+        if session.damage:
+            self._say(str(session.damage))
+        if self._request.session.name:
+            session.append_session_info(self._request.session.name)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End everything; what was said is on disk."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.abort(Reason.USER)
+            run.journal.flush()
+            run.session.close()
+        await self._transport.close()
+
+    async def prompt(self, content: str | Sequence[UserContent]) -> Outcome:
+        """Say something to the main agent and wait until it is done."""
+        return await self._main.prompt(content)
+
+    def steer(self, content: str) -> None:
+        """Say something to the main agent before its next reply."""
+        self._main.steer(content)
+
+    def follow_up(self, content: str) -> None:
+        """Say something to the main agent when it would stop."""
+        self._main.follow_up(content)
+
+    def abort(self) -> bool:
+        """Stop the main agent at once; False when it is at rest."""
+        return self._main.abort()
+
+    async def compact(self, instructions: str = "") -> bool:
+        """Summarise the main agent's context now."""
+        return await self._main.compact(instructions)
+
+    def listen(self, listener: Listener, *, pieces: bool = True) -> Callable[[], None]:
+        """Call the listener with each event, at once; it must not block. Returns what ends it."""
+        return self._main.bus.listen(listener, pieces=pieces)
+
+    def events(self) -> Subscription:
+        """The events from now on, for `async for`."""
+        return self._main.bus.subscribe()
+
+    @property
+    def model(self) -> ModelInfo:
+        """The main agent's model."""
+        return self._main.setup.model.info
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The header of the main session."""
+        return self._main.session.header
+
+    @property
+    def session_file(self) -> Path | None:
+        """Where the main session is kept."""
+        return self._main.session.path
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether all that was said is on disk."""
+        return self._main.journal.is_saved
+
+    @property
+    def _main(self) -> LiveRun:
+        if self._run is None:
+            raise RetinueError("this Retinue is not open; use `async with Retinue(…) as crew`")
+        return self._run
+
+    def _load_settings(self, paths: Paths) -> Loaded:
+        return load_settings(paths, self._environment, approve=self._request.approve)
+
+    def _tell(self, problems: Iterable[Diagnostic], *notes: str) -> None:
+        for text in (*(problem.message for problem in problems), *filter(None, notes)):
+            self._say(text)
+
+    def _set_up(self, paths: Paths, loaded: Loaded, session: Session) -> RunSetup:
+        request, settings = self._request, loaded.settings
+        model, thinking = self._choose_model(paths, settings, session)
+        tools = self._choose_tools(settings)
+        files = load_prompt_files(
+            paths,
+            trusted=loaded.trust.trusted,
+            system=request.system_prompt,
+            append=request.append_system_prompt,
+            use_context=request.context_files,
+        )
+        self._tell(files.diagnostics)
+        reserve, keep = settings.compaction.for_model(model.info.ref)
+        return RunSetup(
+            run_id=make_run_id(),
+            cwd=paths.cwd,
+            model=model,
+            thinking=thinking,
+            tools=tools,
+            sections=build_sections(
+                cwd=str(paths.cwd),
+                tools=list(tools.values()),
+                custom=files.system or "",
+                addendum="\n\n".join(files.append),
+                context_files=[(file.path, file.text) for file in files.context],
+            ),
+            limits=request.limits,
+            retry=RetryPolicy(
+                settings.retry.enabled,
+                settings.retry.max_retries,
+                settings.retry.base_delay_ms,
+                settings.retry.max_agent_delay_ms,
+            ),
+            compaction=CompactionConfig(settings.compaction.enabled, reserve, keep),
+            steering_mode=settings.steering_mode,
+            follow_up_mode=settings.follow_up_mode,
+        )
+
+    def _choose_model(self, paths: Paths, settings: Settings, session: Session) -> tuple[Model, ThinkingLevel]:
+        request = self._request
+        wanted: ThinkingLevel = request.thinking or settings.default_thinking_level
+        if self._own_model is not None:
+            return self._own_model, clamp_level(self._own_model.info, wanted)
+        registry, problems = load_registry(paths, self._environment, api_key=request.api_key, offline=request.offline)
+        choice = registry.choose(_to_wishes(request, settings, session, registry))
+        self._tell(problems, choice.reason)
+        level = request.thinking or choice.thinking or settings.default_thinking_level
+        return self._open_model(registry, choice, settings), clamp_level(choice.info, level)
+
+    def _open_model(self, registry: Registry, choice: Choice, settings: Settings) -> Model:
+        if choice.info.api == "offline":
+            from retinue.models.offline import OfflineModel
+
+            return OfflineModel()
+        if choice.info.api == "scripted":
+            from retinue.models.scripted import ScriptedModel, load_script
+
+            return ScriptedModel(load_script(choice.info.id), choice.info)
+        from retinue.models.wire import build_model
+
+        info, key = registry.unlock(choice.info)
+        timing = Timing(idle_s=settings.http_idle_timeout_ms / 1000)
+        governor = Governor(self._clock)
+        return build_model(info, transport=self._transport, key=key, governor=governor, timing=timing)
+
+    def _choose_tools(self, settings: Settings) -> dict[str, Tool]:
+        own = {tool.spec.name: tool for tool in self._tools}
+        names = list(settings.default_tools) + list(own) if self._request.tools is None else list(self._request.tools)
+        left = [name for name in names if name not in self._request.exclude_tools]
+        for name in [*left, *self._request.exclude_tools]:
+            if name not in BUILTIN_TOOLS and name not in own:
+                raise UsageError(f"there is no tool {quote(name)}; available: {', '.join([*BUILTIN_TOOLS, *own])}")
+        made = build_tools(ToolOptions(), [name for name in left if name not in own])
+        return {name: own.get(name) or made[name] for name in dict.fromkeys(left)}
+
+    def _open_session(self, paths: Paths, settings: Settings) -> Session:
+        wish, clock = self._request.session, self._clock
+        directory = find_session_dir(
+            paths, self._environment, flag=wish.directory or None, setting=settings.session_dir
+        )
+        found: Path | None = None
+        if wish.kind == "newest":
+            found = find_recent(directory, str(paths.cwd))
+            if found is None:
+                self._say("there is no session of this folder to continue; starting a new one")
+        elif wish.kind == "named":
+            found = self._find_named(wish.reference, directory, paths)
+        elif wish.kind == "exact":
+            check_session_id(wish.reference)
+            found = next(directory.glob(f"*_{wish.reference}.jsonl"), None)
+        if found is not None and found.exists():
+            return Session.open(found, clock=clock, new_id=make_uuid, cwd=str(paths.cwd))
+        return Session.create(
+            cwd=paths.cwd,
+            directory=None if wish.kind == "none" else directory,
+            path=found,
+            session_id=wish.reference if wish.kind == "exact" else None,
+            clock=clock,
+            new_id=make_uuid,
+        )
+
+    def _find_named(self, reference: str, directory: Path, paths: Paths) -> Path:
+        # A path that does not exist yet is where the session is made, as pi does for its children.
+        looks_like_path = os.sep in reference or reference.endswith(".jsonl")
+        path = Path(reference).expanduser()
+        if looks_like_path and not path.exists():
+            return path.absolute()
+        return find_session(reference, directory=directory, agent_dir=paths.agent_dir, cwd=paths.cwd)
+
+
+def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:
+    """All models, usable ones first, and the default one: what `retinue models --json` prints."""
+    paths = find_paths(".", os.environ)
+    loaded = load_settings(paths, os.environ, approve=request.approve)
+    registry, problems = load_registry(paths, os.environ, offline=request.offline)
+    for problem in (*loaded.diagnostics, *problems):
+        say(problem.message)
+    choice = registry.choose(_to_wishes(request, loaded.settings, None, registry))
+    return registry.list_models(choice.info.ref)
+
+
+def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]:
+    """The sessions of this folder, newest first; with `everything` those of all folders and of subagents too."""
+    paths = find_paths(".", os.environ)
+    settings = load_settings(paths, os.environ, approve=request.approve).settings
+    flag = request.session.directory or None
+    directory = find_session_dir(paths, os.environ, flag=flag, setting=settings.session_dir)
+    folders = [directory, *(list_directories(paths.agent_dir) if everything and flag is None else ())]
+    found = find_sessions(
+        dict.fromkeys(folders),
+        children=everything,
+        cache=paths.own_dir / "sessions.json",
+        cwd=None if everything else str(paths.cwd),
+    )
+    stamp = Stamp()
+    return [
+        {
+            "id": info.id,
+            "path": info.path,
+            "cwd": info.cwd,
+            "created": info.created,
+            "modified": stamp.render(info.modified_ms),
+            "messages": info.messages,
+            "name": info.name or None,
+            "parentSession": info.parent_session,
+            "firstMessage": info.first_message,
+        }
+        for info in found
+    ]
+
+
+def _with_model(request: Request, model: str) -> Request:
+    return replace(request, model=model)
+
+
+def _to_wishes(request: Request, settings: Settings, session: Session | None, registry: Registry) -> Wishes:
+    """A continued session goes on with its own model, when that can still be reached and nobody asks for another."""
+    wishes = Wishes(
+        request.model, request.provider, settings.default_model, settings.default_provider, settings.enabled_models
+    )
+    used = session.context().model if session else None
+    if request.model is None and request.provider is None and used is not None:
+        ref = "/".join(used)
+        if any(info.ref == ref for info in registry.candidates):
+            return Wishes(model=ref)
+    return wishes
+
+
+def _find_folder(session: Session, environment: Mapping[str, str]) -> Paths:
+    try:
+        return find_paths(session.cwd, environment)
+    except UsageError as error:
+        folder = quote(session.cwd, 200)
+        raise UsageError(f"session {session.id} works in {folder}, which cannot be entered: {error}") from error
