@@ -30,7 +30,8 @@ class Head(Struct):
 
     type: str = ""
     id: str | None = None
-    parentId: str | None = None
+    parentId: str | UnsetType | None = UNSET
+    """None for a root; UNSET when the line does not say, which no writer means."""
 
 
 class Entry(Struct, rename="camel"):
@@ -169,11 +170,11 @@ def decode_head(line: bytes) -> Head | None:
         loose = _load_object(line)
     if loose is None:
         return None
-    kind, entry_id, parent = loose.get("type"), loose.get("id"), loose.get("parentId")
+    kind, entry_id, parent = loose.get("type"), loose.get("id"), loose.get("parentId", UNSET)
     return Head(
         kind if isinstance(kind, str) else "",
         entry_id if isinstance(entry_id, str) else None,
-        parent if isinstance(parent, str) else None,
+        parent if parent is None or isinstance(parent, str) else UNSET,
     )
 
 

@@ -105,21 +105,28 @@ class Session:
         owns = tree is None
         tree = tree or SessionTree()
         try:
-            reason = "" if not read_only else "it was opened for reading"
-            reason = open_descriptor(path, tree, reason)
-            if not reason and not tree.is_locked:
-                tree.lock(find_main(path))
-            scan = scan_session(path, tree)
-            session = cls._from_scan(path, tree, scan, clock, new_id, cwd)
-            if session._version > VERSION and not reason:
-                reason = f"its format version {session._version} is newer than {VERSION}"
-            session.read_only = reason
-            session._owns_tree = owns
-            session._store = mend_tail(path, tree, scan) if not reason else session._store
-            return session
-        except BaseException:
+            session = cls._open(path, tree, clock, new_id, cwd, "it was opened for reading" if read_only else "")
+        except BaseException as error:
             tree.close() if owns else tree.forget(path)
+            if isinstance(error, OSError):
+                raise SessionError(f"cannot open session {path}: {error.strerror}") from error
             raise
+        session._owns_tree = owns
+        return session
+
+    @classmethod
+    def _open(cls, path: Path, tree: SessionTree, clock: Clock, new_id: NewId, cwd: str, read_only: str) -> "Session":
+        reason = open_descriptor(path, tree, read_only)
+        if not reason and not tree.is_locked:
+            tree.lock(find_main(path))
+        scan = scan_session(path, tree)
+        session = cls._from_scan(path, tree, scan, clock, new_id, cwd)
+        if session._version > VERSION and not reason:
+            reason = f"its format version {session._version} is newer than {VERSION}"
+        session.read_only = reason
+        if not reason:
+            session._store = mend_tail(path, tree, scan)
+        return session
 
     @classmethod
     def _from_scan(cls, path: Path, tree: SessionTree, scan: Scan, clock: Clock, new_id: NewId, cwd: str) -> "Session":

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from retinue.sessions.entry import VERSION, decode_head, decode_object
+from msgspec import UNSET
+
+from retinue.sessions.entry import VERSION, Head, decode_head, decode_object
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
@@ -140,11 +142,12 @@ class Scan:
             if self.header is None:
                 self.header = decode_object(body)
             return True
-        self._add_entry(head.id, head.parentId, head.type, offset, len(body))
+        self._add_entry(head, offset, len(body))
         return True
 
-    def _add_entry(self, entry_id: str | None, parent_id: str | None, kind: str, offset: int, length: int) -> None:
+    def _add_entry(self, head: Head, offset: int, length: int) -> None:
         index = self.index
+        entry_id, kind = head.id, head.type
         previous = len(index) - 1
         if self.version < 2:
             # Version 1 is a list without ids; pi numbers it on loading too.
@@ -152,10 +155,10 @@ class Scan:
         elif entry_id is None:
             entry_id, parent = f"at-{offset:x}", previous
             self.damage.orphans += 1
-        elif parent_id is None:
+        elif head.parentId is None:
             parent = -1
         else:
-            parent = index.by_id.get(parent_id, -2)
+            parent = -2 if head.parentId is UNSET else index.by_id.get(head.parentId, -2)
             if parent == -2:
                 parent = previous
                 self.damage.orphans += 1
