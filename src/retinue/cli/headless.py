@@ -18,6 +18,7 @@ from retinue.core.run import Outcome, Reason, Status
 from retinue.core.terminal import escape_text
 from retinue.serve.outlet import Outlet
 
+DRAIN_S = 0.5
 _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
@@ -27,7 +28,11 @@ def run_headless(options: Options) -> int:
     if not is_asked and sys.stdin.isatty():
         raise UsageError('say what to do, as in: retinue -p "What does this project do?" (see retinue --help)')
     prompts = collect_prompts(options)
-    return asyncio.run(_Headless(options).run(prompts))
+    headless = _Headless(options)
+    try:
+        return asyncio.run(headless.run(prompts))
+    except asyncio.CancelledError:
+        return headless.ended_by
 
 
 class _Headless:
@@ -35,7 +40,8 @@ class _Headless:
         self._options = options
         self._outlet = Outlet(1, self._reader_gone)
         self._crew: Retinue | None = None
-        self._ended_by = 0
+        self._task: asyncio.Task[object] | None = None
+        self.ended_by = 0
         """Exit status of the signal that ended the run."""
 
     async def run(self, prompts: list[list[UserContent]]) -> int:
@@ -43,19 +49,31 @@ class _Headless:
         async with Retinue(request=to_request(self._options), say=say) as crew:
             self._crew = crew
             self._open_face(crew)
-            outcome = None
-            for blocks in prompts:
-                if self._ended_by or self._outlet.is_closed:
-                    break
-                outcome = await crew.prompt(blocks)
-                if outcome.status is not Status.COMPLETED:
-                    break
-            status = self._report(outcome) if outcome is not None else 0
-            await self._outlet.drain()
+            status = await self._work(crew, prompts)
             if not crew.is_saved:
                 say(f"the session is not completely saved to {crew.session_file}; free some space and try again")
                 status = status or 1
-        return self._ended_by or status
+        return self.ended_by or status
+
+    async def _work(self, crew: Retinue, prompts: list[list[UserContent]]) -> int:
+        outcome = None
+        for blocks in prompts:
+            if self.ended_by or self._outlet.is_closed:
+                break
+            outcome = await crew.prompt(blocks)
+            if outcome.status is not Status.COMPLETED:
+                break
+        status = self._report(outcome) if outcome is not None else 0
+        await self._drain()
+        return status
+
+    async def _drain(self) -> None:
+        """Wait for the reader of our output, but not for ever once the run was ended by a signal."""
+        try:
+            async with asyncio.timeout(DRAIN_S if self.ended_by else None):
+                await self._outlet.drain()
+        except TimeoutError:
+            self._leave()
 
     def _open_face(self, crew: Retinue) -> None:
         if self._options.mode == "json":
@@ -96,26 +114,31 @@ class _Headless:
             return 124
         if outcome.text and self._options.mode == "text":
             say(f"unfinished answer:\n{outcome.text}")
-        if not self._ended_by:
+        if not self.ended_by:
             say(outcome.error or f"stopped: {outcome.reason.replace('_', ' ')}")
         return 1
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
         for number, status in _SIGNALS.items():
             loop.add_signal_handler(number, self._end, status)
 
     def _end(self, status: int) -> None:
-        first = not self._ended_by
-        self._ended_by = self._ended_by or status
-        if self._crew is None or not first or not self._crew.abort():
-            # Nothing to stop gently, or it was asked for twice.
-            task = next(iter(asyncio.all_tasks()), None)
-            if self._crew is None and task is not None:
-                task.cancel()
+        """A signal: the first one ends the run in good order, a second one at once. Nothing shown is lost by either."""
+        if self.ended_by:
+            self._leave()
+        self.ended_by = status
+        if self._crew is None and self._task is not None:
+            self._task.cancel()
+        elif self._crew is not None and not self._crew.abort():
+            # At rest: only the reader of our output can be what we wait for.
+            asyncio.get_running_loop().call_later(DRAIN_S, self._leave)
+
+    def _leave(self) -> None:
+        os._exit(self.ended_by)
 
     def _reader_gone(self) -> None:
-        self._ended_by = self._ended_by or 0
         if self._crew is not None:
             self._crew.abort()
 
