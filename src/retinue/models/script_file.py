@@ -81,7 +81,6 @@ def parse_script(data: str | bytes | list[Any] | dict[str, Any], *, source: str 
     if isinstance(data, str | bytes):
         data = _parse_text(data, source)
     repeat = False
-    place = "replies"
     if isinstance(data, dict):
         top = _Node(source, "", data)
         top.check_fields(("replies", "repeat"))
@@ -89,7 +88,7 @@ def parse_script(data: str | bytes | list[Any] | dict[str, Any], *, source: str 
         if "replies" not in data:
             raise ConfigError(f"{source}: the field 'replies' is missing; accepted: a list of replies")
         data = data["replies"]
-    nodes = _Node(source, place, data).items("a list of replies")
+    nodes = _Node(source, "replies", data).items("a list of replies")
     return Script(tuple(_parse_reply(node) for node in nodes), repeat, source)
 
 
@@ -102,7 +101,7 @@ def _parse_text(data: str | bytes, source: str) -> Any:
         first = orjson.loads(lines[0][1])
     except orjson.JSONDecodeError:
         first = None
-    if not isinstance(first, dict) or "replies" in first:
+    if not isinstance(first, dict) or first.keys() & {"replies", "repeat"}:
         try:
             return orjson.loads(text)
         except orjson.JSONDecodeError as error:
@@ -276,7 +275,7 @@ class _Node:
 
     def fail(self, wrong: str, accepted: str, field: str = "") -> NoReturn:
         place = ".".join(part for part in (self.path, field) if part)
-        raise ConfigError(f"{self.source}: {place}: {wrong}; accepted: {accepted}")
+        raise ConfigError(": ".join(filter(None, (self.source, place, f"{wrong}; accepted: {accepted}"))))
 
     def check_object(self) -> None:
         if not isinstance(self.value, dict):
