@@ -71,6 +71,7 @@ class BashTool:
         inherited = os.environ if self._environment is None else self._environment
         output = Output(Spill(context.spill_dir, cap=self._spill_cap))
         progress = _Progress(output, context)
+        progress.begin()
         tree = await self._trees.find()
         try:
             with _open_script(script) as (arguments_, fds):
@@ -81,6 +82,8 @@ class BashTool:
                     grace_s=self._grace_s,
                     tree=tree,
                 )
+            progress.finish()
+            output.finish()
             await _finish_spill(output.spill)
         except OSError as error:
             raise ToolFailed(f"The command could not be started: {error.strerror or error}.") from error
@@ -134,6 +137,11 @@ class _Progress:
         self._told_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
+    def begin(self) -> None:
+        """Say that the command runs, before it prints anything: as pi does."""
+        if self._watched:
+            self._tell(ToolResult([]))
+
     def take(self, data: bytes) -> None:
         self._output.add(data)
         if not self._watched or self._timer is not None:
@@ -144,6 +152,12 @@ class _Progress:
         else:
             self._timer = asyncio.get_running_loop().call_later(delay_s, self._emit)
 
+    def finish(self) -> None:
+        """Tell what is still held back."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._emit()
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -152,7 +166,8 @@ class _Progress:
         self._timer = None
         self._told_s = time.monotonic()
         view = self._output.view(final=False)
-        self._tell(ToolResult.of(view.content, _to_details(self._output)))
+        details = _to_details(self._output)
+        self._tell(ToolResult.of(view.content, {} if details is UNSET else details))
 
 
 def _to_details(output: Output) -> Any:
