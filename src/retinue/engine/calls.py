@@ -11,8 +11,6 @@ from typing import Any, Protocol
 
 from msgspec import UNSET
 
-from msgspec import UNSET
-
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.events import Event, MessageFinished, ToolFinished, ToolProgress, ToolStarted, Warned
