@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 # Differs from run to run, or from machine to machine.
-VOLATILE = frozenset({"timestamp", "usage", "estimatedTokensAfter", "tokensBefore"})
+VOLATILE = frozenset({"timestamp", "usage", "delayMs", "estimatedTokensAfter", "tokensBefore"})
 ENTRY_IDS = frozenset({"id", "parentId", "targetId", "firstKeptEntryId"})
 # Added by pi 1.5.0, which retinue follows; the newest pi that installs does not say them.
 NEWER = frozenset({"aborted", "durationMs", "thinkingLevel"})
