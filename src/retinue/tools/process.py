@@ -66,8 +66,8 @@ async def run_process(
 
     A callback MUST NOT raise; one that returns True has had enough and the process is killed. Without `on_error` both
     outputs come mixed, in order. At the deadline the whole tree gets SIGTERM, and SIGKILL after the grace; on
-    cancelling SIGKILL at once. In no case is anybody waited for who merely holds the pipe. Raises OSError when the program cannot
-    be started.
+    cancelling SIGKILL at once. In no case is anybody waited for who merely holds the pipe. Raises OSError when the
+    program cannot be started.
     """
     child = _Child(tree)
     child.start(command, on_output, on_error)

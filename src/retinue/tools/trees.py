@@ -73,11 +73,15 @@ class TreeProbe:
             program = find_program("bwrap", self._dirs) if self._kind in (None, "namespace") else ""
             if program and (self._kind == "namespace" or await asyncio.to_thread(_works, program)):
                 self._tree = Tree("namespace", program)
-            elif self._kind == "plain":
-                self._tree = PLAIN
             else:
-                self._tree = Tree("supervisor", sys.executable)
+                python = "" if self._kind == "plain" else self._find_python()
+                self._tree = Tree("supervisor", python) if python else PLAIN
         return self._tree
+
+    def _find_python(self) -> str:
+        # After a change of user our own one may be out of reach; any will do.
+        own = sys.executable or ""
+        return own if os.access(own, os.X_OK) else find_program("python3", self._dirs)
 
     def find_single(self) -> Tree:
         """For a program that starts no other: it dies with us where util-linux is installed."""

@@ -133,6 +133,11 @@ class Output:
             del self._tail[:-_TAIL_KEPT]
             self._cut = True
 
+    def finish(self) -> None:
+        """Nothing more will come: a character that was begun is none."""
+        if self.total_bytes <= _CHECKED_BYTES:
+            self.invalid += len(self._decoder.decode(b"", True))
+
     @property
     def total_lines(self) -> int:
         return self._newlines + (1 if self._line_bytes else 0)
