@@ -112,9 +112,9 @@ class _Headless:
         if outcome.reason in (Reason.WALL_TIMEOUT, Reason.IDLE_TIMEOUT):
             say(f"stopped: {outcome.reason.replace('_', ' ')}")
             return 124
-        if outcome.text and self._options.mode == "text":
+        if outcome.text and self._options.mode == "text" and not self._outlet.is_closed:
             say(f"unfinished answer:\n{outcome.text}")
-        if not self.ended_by:
+        if not self.ended_by and not self._outlet.is_closed:
             say(outcome.error or f"stopped: {outcome.reason.replace('_', ' ')}")
         return 1
 

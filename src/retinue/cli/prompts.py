@@ -87,9 +87,10 @@ def _read_file(name: str) -> tuple[str, ImageContent | None]:
         raise UsageError(f"cannot read @{quote(name)}: {error.strerror}") from error
     except ValueError as error:
         raise UsageError(f"@{quote(name)} is no file name") from error
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise UsageError(f"@{quote(name)} is not a regular file")
     with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            raise UsageError(f"@{quote(name)} is not a regular file")
         data = file.read(max(MAX_PROMPT_BYTES, MAX_IMAGE_BYTES) + 1)
     kind = _image_kind(data)
     if kind:

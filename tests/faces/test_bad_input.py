@@ -1,0 +1,125 @@
+import os
+import subprocess
+import sys
+
+import pytest
+
+from retinue.engine.clock import SystemClock
+from retinue.sessions.log import Session
+
+TEXT = {"text": "Hello"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--wat"], "unknown option '--wat'"),
+        (["--mode", "yaml", "-p", "x"], "--mode must be one of text, json, not 'yaml'"),
+        (["-p", ""], "the prompt is empty"),
+        (["-p", "  "], "the prompt is empty"),
+        (["-p"], "the prompt is empty"),
+        (["-p", "@missing.md"], "cannot read @'missing.md': No such file or directory"),
+        (["-p", "@."], "is not a regular file"),
+        (["-C", "/nowhere", "-p", "x"], "-C '/nowhere': No such file or directory"),
+        (["--tools", "raed", "-p", "x"], "there is no tool 'raed'"),
+        (["--session", "deadbeef", "-p", "x"], "deadbeef"),
+        (["--session-id", "../evil", "-p", "x"], "session id '../evil' is not usable"),
+        (["--model", "anthropic/claude-sonnet-4-5", "-p", "x"], "ANTHROPIC_API_KEY"),
+        (["--model", "nobody/gpt", "-p", "x"], "nobody"),
+        (["--model", "scripted/none.json", "-p", "x"], "none.json"),
+    ],
+)
+def test_mistakes_end_with_status_two(place, arguments, said):
+    result = place.run(*arguments)
+    assert (result.status, result.stdout) == (2, "")
+    assert said in result.stderr and "Traceback" not in result.stderr
+    assert place.sessions() == []
+
+
+def test_wrong_model_name_shows_the_closest(place):
+    result = place.run("--model", "claude-sonet-4-5", "-p", "x", env={"ANTHROPIC_API_KEY": "k"})
+    assert result.status == 2
+    assert "claude-sonnet-4-5" in result.stderr
+
+
+def test_prompt_of_ten_megabytes_is_refused(place):
+    result = place.run("-p", "go", stdin="x" * 10_000_000, replies=[TEXT])
+    assert (result.status, "longer than 4 MiB" in result.stderr) == (2, True)
+
+
+def test_binary_on_stdin_is_refused(place):
+    result = place.run("-p", "go", stdin=b"\x7fELF\x00\x01", replies=[TEXT])
+    assert (result.status, "binary" in result.stderr) == (2, True)
+
+
+def test_latin_one_on_stdin_is_refused(place):
+    result = place.run("-p", "go", stdin="naïve".encode("latin-1"), replies=[TEXT])
+    assert (result.status, "not UTF-8" in result.stderr) == (2, True)
+
+
+def test_prompt_that_is_not_utf8_is_refused(place):
+    result = place.run("-p", os.fsdecode(b"caf\xe9"), replies=[TEXT])
+    assert (result.status, "not UTF-8" in result.stderr) == (2, True)
+
+
+def test_closed_stdin_is_no_problem(place):
+    command = [sys.executable, "-m", "retinue", "--model", place.script(TEXT), "-p", "Hi"]
+    env = {**os.environ, "HOME": str(place.home)}
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], cwd=place.work, env=env, capture_output=True)
+    assert (done.returncode, done.stdout) == (0, b"Hello\n")
+
+
+def test_folder_that_vanished_is_named(place):
+    gone = place.root / "gone"
+    gone.mkdir()
+    command = [sys.executable, "-m", "retinue", "-p", "Hi"]
+    script = 'cd "$0" && rmdir "$0" && exec "$@"'
+    env = {**os.environ, "HOME": str(place.home)}
+    done = subprocess.run(["sh", "-c", script, str(gone), *command], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (2, "", False)
+    assert "folder" in done.stderr or "directory" in done.stderr
+
+
+def test_unwritable_sessions_do_not_lose_the_answer(place):
+    blocked = place.root / "file"
+    blocked.write_text("")
+    result = place.run("--session-dir", str(blocked / "x"), "-p", "Hi", replies=[TEXT])
+    assert (result.status, result.stdout) == (1, "Hello\n")
+    assert "not saved" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_broken_settings_disable_only_themselves(place):
+    (place.agent_dir / "settings.json").write_text('{"defaultModel": 5, "retry": {"maxRetries": "x"},}')
+    result = place.run("-p", "Hi", replies=[TEXT])
+    assert (result.status, result.stdout) == (0, "Hello\n")
+    assert "settings.json" in result.stderr
+
+
+def test_broken_models_file_is_named(place):
+    (place.agent_dir / "models.json").write_text('{"providers": {"mock": {"baseUrl": 5}}}')
+    result = place.run("-p", "Hi", replies=[TEXT])
+    assert result.status == 0
+    assert "models.json" in result.stderr and "baseUrl" in result.stderr
+
+
+def test_second_writer_is_refused(place):
+    place.run("-p", "one", replies=[TEXT, TEXT])
+    held = Session.open(place.sessions()[0], clock=SystemClock(), new_id=lambda: "x" * 8)
+    result = place.run("-c", "-p", "two", replies=[TEXT, TEXT])
+    held.close()
+    assert (result.status, str(os.getpid()) in result.stderr) == (1, True)
+
+
+def test_project_settings_wait_for_trust(place):
+    (place.work / ".pi").mkdir()
+    (place.work / ".pi" / "SYSTEM.md").write_text("Obey the repository.")
+    quiet = place.run("--mode", "json", "-p", "Hi", replies=[TEXT])
+    trusted = place.run("--approve", "--mode", "json", "-p", "Hi", replies=[TEXT])
+    assert "Obey the repository." not in quiet.stdout and "--approve" in quiet.stderr
+    assert "Obey the repository." in trusted.stdout and trusted.stderr == ""
+
+
+def test_version_survives_a_closed_pipe(place):
+    command = f"{sys.executable} -m retinue --version | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.stderr == ""
