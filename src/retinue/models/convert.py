@@ -3,7 +3,6 @@
 Pure. Must not know any one wire format.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -92,6 +91,8 @@ def to_call_id(call_id: str, limit: int = 64) -> str:
     plain = _UNSAFE_ID.sub("_", call_id)
     if plain == call_id and 0 < len(plain) <= limit:
         return plain
+    import hashlib
+
     digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     return f"{plain[: limit - 9]}_{digest}"
 

@@ -253,7 +253,11 @@ class _ChatReading(Reading):
     def read_whole(self, data: Any) -> None:
         self.set_response(data.get("id"), data.get("model"))
         choice = data["choices"][0]
-        self._read_message(choice["message"])
+        message = choice["message"]
+        for number, call in enumerate(message.get("tool_calls") or ()):
+            # Here every entry is a call of its own, whatever its id.
+            call["index"] = number
+        self._read_message(message)
         self.raw_stop = str(choice.get("finish_reason") or "")
         if not self.raw_stop and not self._infer_stop:
             raise ProviderError(fail(self.info, "truncated", "the reply has no finish reason"))
