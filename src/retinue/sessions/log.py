@@ -104,10 +104,13 @@ class Session:
         path = Path(path)
         owns = tree is None
         tree = tree or SessionTree()
+        was_locked = tree.is_locked
         try:
             session = cls._open(path, tree, clock, new_id, cwd, "it was opened for reading" if read_only else "")
         except BaseException as error:
-            tree.close() if owns else tree.forget(path)
+            tree.forget(path)
+            if not was_locked:
+                tree.unlock()
             if isinstance(error, OSError):
                 raise SessionError(f"cannot open session {path}: {error.strerror}") from error
             raise

@@ -17,7 +17,7 @@ MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 """A longer line is skipped unread: no record of ours or pi's comes near it."""
 
 _BOM: Final = b"\xef\xbb\xbf"
-_HEADER_START: Final = b'{"type":"session"'
+_LINE_START: Final = b'{"type":"'
 
 
 @dataclass(slots=True)
@@ -211,4 +211,4 @@ def _judge_tail(scan: Scan, tail: bytes, start: int) -> None:
     scan.keep_bytes = start
     scan.damage.torn_bytes = len(body)
     # A file that ends inside its very first line was a session about to be made.
-    scan.looks_like_session = start == 0 and body[: len(_HEADER_START)] == _HEADER_START[: len(body)]
+    scan.looks_like_session = start == 0 and body[: len(_LINE_START)] == _LINE_START[: len(body)]
