@@ -46,7 +46,7 @@ def check_arguments(value: Any, *, strict: bool = False) -> str:
 
 def _explain(error: orjson.JSONDecodeError, raw: str | bytes) -> str:
     where = f"at character {error.pos} of {len(raw)}"
-    if "recursion" in error.msg:
+    if "depth" in error.msg or "recursion" in error.msg:
         return f"The arguments are nested too deeply ({where}); the tool was not run. Send a flatter object."
     if error.pos >= len(raw):
         return f"The arguments were cut off {where}; the tool was not run. Send them in full, or in smaller parts."
