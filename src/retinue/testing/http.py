@@ -71,12 +71,23 @@ Answer: TypeAlias = Callable[[bytes, bytes], Plan]
 class Connection(asyncio.Protocol):
     """One client: parses its requests, plays the plans one after the other."""
 
-    __slots__ = ("_answer", "_connections", "_data", "_is_playing", "_paused", "_steps", "_timer", "_transport")
+    __slots__ = (
+        "_answer",
+        "_connections",
+        "_data",
+        "_due_s",
+        "_is_playing",
+        "_paused",
+        "_steps",
+        "_timer",
+        "_transport",
+    )
 
     def __init__(self, answer: Answer, connections: set["Connection"]) -> None:
         self._answer = answer
         self._connections = connections
         self._data = b""
+        self._due_s = 0.0
         self._is_playing = False
         self._paused = False
         self._steps: Iterator[Step] = iter(())
@@ -137,6 +148,7 @@ class Connection(asyncio.Protocol):
             plan = self._answer(head, body)
             if plan.steps:
                 self._is_playing = True
+                self._due_s = asyncio.get_running_loop().time()
                 self._steps = plan.walk()
                 self._play()
             else:
@@ -152,7 +164,9 @@ class Connection(asyncio.Protocol):
                 if self._paused:
                     return
             elif type(step) is Wait:
-                self._timer = asyncio.get_running_loop().call_later(step.seconds, self._play)
+                # Counted from the start of the plan, so that a busy machine does not stretch it pause by pause.
+                self._due_s += step.seconds
+                self._timer = asyncio.get_running_loop().call_at(self._due_s, self._play)
                 return
             elif type(step) is Stall:
                 return

@@ -95,7 +95,7 @@ def test_google_client_reads_reply(server: MockServer, stream: bool) -> None:
             chunks = list(client.models.generate_content_stream(model="m", contents="hi"))
         else:
             chunks = [client.models.generate_content(model="m", contents="hi")]
-    parts = [part for chunk in chunks for part in chunk.candidates[0].content.parts]
+    parts = [part for chunk in chunks for part in chunk.candidates[0].content.parts or []]
     calls = [(part.function_call.name, part.function_call.args) for part in parts if part.function_call]
     assert "".join(part.text for part in parts if part.text and not part.thought) == "Hello wörld"
     assert calls == [("read", {"path": "a.py"}), ("ls", {})]

@@ -306,7 +306,7 @@ def hear_google(reply: dict[str, Any]) -> Heard:
     (candidate,) = reply["candidates"]
     heard.stop = candidate.get("finishReason", "")
     assert candidate["content"]["role"] == "model"
-    for part in candidate["content"]["parts"]:
+    for part in candidate["content"].get("parts", []):
         if "functionCall" in part:
             heard.calls.append((part["functionCall"]["name"], "", part["functionCall"]["args"]))
         elif part.get("thought"):

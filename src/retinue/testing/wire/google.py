@@ -59,7 +59,7 @@ class GoogleWire:
                 is_end = at == len(pieces) - 1
                 chunks.append((_part(block, piece, is_end=is_end), "text" if block.kind == "text" else "other"))
         events = [WireEvent(to_sse(_chunk(spoken, [part])), mark, True) for part, mark in chunks]
-        final = _chunk(spoken, [{"text": ""}], finish=_stop(spoken))
+        final = _chunk(spoken, [], finish=_stop(spoken))
         return [*events, WireEvent(to_sse(final), "last")]
 
     def render_plain(self, spoken: Spoken) -> bytes:
@@ -113,7 +113,9 @@ def _part(block: SpokenBlock, text: str, *, is_end: bool = True) -> dict[str, An
 
 
 def _chunk(spoken: Spoken, parts: list[dict[str, Any]], *, finish: str | None = None) -> dict[str, Any]:
-    candidate: dict[str, Any] = {"content": {"parts": parts, "role": "model"}, "index": 0}
+    # As the API does, content without parts has no such field at all.
+    content = {"parts": parts, "role": "model"} if parts else {"role": "model"}
+    candidate: dict[str, Any] = {"content": content, "index": 0}
     chunk: dict[str, Any] = {"candidates": [candidate]}
     if finish is not None:
         candidate["finishReason"] = finish
