@@ -9,13 +9,14 @@ from collections.abc import Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from retinue.models.offline.kit import Action, Find, List, Read, Search, to_action
+from retinue.models.offline.kit import Action, Find, Read, Search, to_action
 from retinue.models.offline.languages import OUTLINE, Line, read_line
 from retinue.models.offline.transcript import Exchange
 
 _MATCH = re.compile(r"^(.{1,400}?):(\d+):( ?)(.*)$")
 _CONTEXT = re.compile(r"^(.{1,400}?)-(\d+)- ?(.*)$")
 _NOTICE = re.compile(r"^\[.*(?:limit|more lines|truncated|Showing lines|Use offset).*\]$")
+_FLAT = frozenset(("constant", "field", "variable", "declaration", "export"))
 _NOTHING = ("No matches found", "No files found", "(empty directory)")
 
 
@@ -27,12 +28,14 @@ class Hit:
     line: int
     text: str
     about: Line
+    indent: int = 0
+    """Columns before the first character."""
 
-    @property
-    def indent(self) -> int:
-        """Columns before the first character."""
-        expanded = self.text.expandtabs(4)
-        return len(expanded) - len(expanded.lstrip())
+    @classmethod
+    def of(cls, path: str, line: int, text: str) -> "Hit":
+        """A hit with what its text tells."""
+        expanded = text.expandtabs(4)
+        return cls(path, line, text, read_line(path, text), len(expanded) - len(expanded.lstrip()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +100,12 @@ class Findings:
         for candidate in reversed(outline[: index + 1]):
             if candidate.line == hit.line and not candidate.about.is_definition:
                 continue
-            if candidate.about.what in ("constant", "field", "variable", "declaration"):
+            if candidate.indent == 0 < hit.indent and candidate.about.what in _FLAT:
+                # a statement of the file itself lies between the function above and this line
+                return None
+            if candidate.about.role == "end" and hit.indent == 0:
+                return None
+            if candidate.about.role == "end" or candidate.about.what in _FLAT:
                 continue
             if candidate.line == hit.line or candidate.indent < hit.indent:
                 return candidate
@@ -105,8 +113,15 @@ class Findings:
 
     def container(self, hit: Hit) -> Hit | None:
         """The class that a method belongs to, when known."""
-        for candidate in reversed([each for each in self.definitions_in(hit.path) if each.line < hit.line]):
-            if candidate.indent < hit.indent and candidate.about.what in ("class", "interface", "impl", "type", "module"):
+        known = self.definitions_in(hit.path)
+        for candidate in reversed(known[: bisect_right(known, hit.line - 1, key=lambda each: each.line)]):
+            if candidate.indent < hit.indent and candidate.about.what in (
+                "class",
+                "interface",
+                "impl",
+                "type",
+                "module",
+            ):
                 return candidate
         return None
 
@@ -114,9 +129,10 @@ class Findings:
         """The last line of a definition, as far as the outline tells; else a guess."""
         if hit.path not in self.outlines:
             return hit.line + 40
-        for other in self.outlines[hit.path]:
-            if other.line > hit.line and other.indent <= hit.indent:
-                return other.line - 1
+        outline = self.outlines[hit.path]
+        for other in outline[bisect_right(outline, hit.line, key=lambda each: each.line) :]:
+            if other.indent <= hit.indent:
+                return other.line - (other.about.role != "end")
         return hit.line + 80
 
 
@@ -129,13 +145,17 @@ def collect_findings(exchanges: Iterable[Exchange], memo: MutableMapping[Any, An
             continue
         findings.actions.add(action)
         if exchange.is_error:
-            findings.errors.append(f"{exchange.call.name}: {exchange.text.strip().splitlines()[0][:160]}" if exchange.text.strip() else exchange.call.name)
+            findings.errors.append(
+                f"{exchange.call.name}: {exchange.text.strip().splitlines()[0][:160]}"
+                if exchange.text.strip()
+                else exchange.call.name
+            )
         elif isinstance(action, Search):
             _add_search(findings, action, exchange, memo)
         elif isinstance(action, Read):
             _add_read(findings, action, exchange.text)
         elif isinstance(action, Find):
-            _add_files(findings, action, exchange.text)
+            _add_files(findings, action, exchange)
         else:
             findings.listings[action.path] = [line for line in _content(exchange.text) if line]
     for hit in findings.hits.values():
@@ -150,34 +170,44 @@ def _add_search(findings: Findings, action: Search, exchange: Exchange, memo: Mu
     key = ("offline", exchange.call.id, len(exchange.text))
     parsed = memo.get(key)
     if parsed is None:
-        parsed = memo[key] = parse_matches(exchange.text, action.path)
+        parsed = memo[key] = parse_matches(exchange.text, action.path, is_relative=exchange.call.name == "grep")
     hits, context, is_cut = parsed
     if is_cut or len(hits) >= action.limit:
         findings.cut.add(action.pattern)
     findings.context.update(context)
     if action.pattern == OUTLINE:
-        findings.outlines[action.path] = [hit for hit in hits if hit.about.role in ("definition", "heading")]
+        findings.outlines[action.path] = [hit for hit in hits if hit.about.role in ("definition", "heading", "end")]
     findings.found_by.setdefault(action.pattern, []).extend(hits)
     for hit in hits:
         findings.hits.setdefault((hit.path, hit.line), hit)
 
 
-def parse_matches(text: str, path: str) -> tuple[list[Hit], dict[tuple[str, int], str], bool]:
+def parse_matches(
+    text: str, path: str, *, is_relative: bool = True
+) -> tuple[list[Hit], dict[tuple[str, int], str], bool]:
     """Hits and context lines of a search result, and whether it was cut off."""
     hits: list[Hit] = []
     context: dict[tuple[str, int], str] = {}
     is_cut = False
     # a search in one file is answered with its bare name
-    is_file = "." in path.rsplit("/", 1)[-1].lstrip(".") or path.rsplit("/", 1)[-1].lower() in ("makefile", "dockerfile")
+    is_file = "." in path.rsplit("/", 1)[-1].lstrip(".") or path.rsplit("/", 1)[-1].lower() in (
+        "makefile",
+        "dockerfile",
+    )
+    # and one in a folder with names below it
+    prefix = "" if path == "." or not is_relative else path.rstrip("/") + "/"
     for raw in text.splitlines():
         found = _MATCH.match(raw)
         if found:
-            where = path if is_file else _normalise(found.group(1))
-            hits.append(Hit(where, int(found.group(2)), found.group(4), read_line(where, found.group(4))))
+            if len(raw) > 420 or "__pyx" in raw or "__Pyx" in raw:
+                # minified or generated: nobody wrote this line
+                continue
+            where = path if is_file else prefix + _normalise(found.group(1))
+            hits.append(Hit.of(where, int(found.group(2)), found.group(4)))
             continue
         found = _CONTEXT.match(raw)
         if found:
-            context[path if is_file else _normalise(found.group(1)), int(found.group(2))] = found.group(3)
+            context[path if is_file else prefix + _normalise(found.group(1)), int(found.group(2))] = found.group(3)
         elif _NOTICE.match(raw):
             is_cut = True
     return hits, context, is_cut
@@ -190,11 +220,13 @@ def _add_read(findings: Findings, action: Read, text: str) -> None:
     findings.excerpts.append(Excerpt(_normalise(action.path), max(1, action.offset), tuple(lines)))
 
 
-def _add_files(findings: Findings, action: Find, text: str) -> None:
-    found = [_normalise(line) for line in _content(text) if line and not line.endswith("/")]
+def _add_files(findings: Findings, action: Find, exchange: Exchange) -> None:
+    text = exchange.text
+    prefix = "" if action.path == "." or exchange.call.name != "find" else action.path.rstrip("/") + "/"
+    found = [prefix + _normalise(line) for line in _content(text) if line and not line.endswith("/")]
     known = set(findings.files)
     findings.files.extend(path for path in found if path not in known and not path.startswith(".git/"))
-    if action.pattern == "*" and (len(found) >= action.limit or "limit reached" in text[-200:]):
+    if action.pattern == "*" and action.path == "." and (len(found) >= action.limit or "limit reached" in text[-200:]):
         findings.is_partial = True
 
 

@@ -31,6 +31,7 @@ class Find:
 
     pattern: str
     limit: int = 1000
+    path: str = "."
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,8 @@ def _to_arguments(action: Action) -> dict[str, Any]:
         arguments |= {"literal": True} if action.literal else {}
         return arguments | ({"context": action.context} if action.context else {})
     if isinstance(action, Find):
-        return {"pattern": action.pattern, "limit": action.limit}
+        found: dict[str, Any] = {"pattern": action.pattern, "limit": action.limit}
+        return found | ({"path": action.path} if action.path != "." else {})
     if isinstance(action, Read):
         return {"path": action.path, "offset": action.offset, "limit": action.limit}
     return {"path": action.path}
@@ -109,9 +111,13 @@ def to_action(call: ToolCall) -> Action | None:
             _to_int(arguments.get("context"), 0),
         )
     if call.name == "find":
-        return Find(str(arguments.get("pattern", "")), _to_int(arguments.get("limit"), 1000))
+        return Find(
+            str(arguments.get("pattern", "")), _to_int(arguments.get("limit"), 1000), str(arguments.get("path", "."))
+        )
     if call.name == "read":
-        return Read(str(arguments.get("path", "")), _to_int(arguments.get("offset"), 1), _to_int(arguments.get("limit"), 2000))
+        return Read(
+            str(arguments.get("path", "")), _to_int(arguments.get("offset"), 1), _to_int(arguments.get("limit"), 2000)
+        )
     if call.name == "ls":
         return List(str(arguments.get("path", ".")))
     return _parse_command(str(arguments.get("command", ""))) if call.name == "bash" else None
@@ -132,7 +138,8 @@ def _to_command(action: Action) -> str:
         return f"{shlex.join(words)} | head -n {action.limit}"
     if isinstance(action, Find):
         skipped = "-not -path '*/.git/*' -not -path '*/node_modules/*' -not -path '*/.venv/*'"
-        return f"find . -type f -iname {shlex.quote(action.pattern)} {skipped} | sort | head -n {action.limit}"
+        named = f"find {shlex.quote(action.path)} -type f -iname {shlex.quote(action.pattern)}"
+        return f"{named} {skipped} | sort | head -n {action.limit}"
     if isinstance(action, Read):
         return f"sed -n {action.offset},{action.offset + action.limit - 1}p {shlex.quote(action.path)}"
     return f"ls -1Ap {shlex.quote(action.path)}"
@@ -150,7 +157,7 @@ def _parse_command(command: str) -> Action | None:
         context = next((int(word[2:]) for word in words[2:start] if re.fullmatch(r"-C\d+", word)), 0)
         return Search(words[start + 1], words[start + 2], "i" in words[1], "F" in words[1], int(words[-1]), context)
     if words[0] == "find" and "-iname" in words:
-        return Find(words[words.index("-iname") + 1], int(words[-1]))
+        return Find(words[words.index("-iname") + 1], int(words[-1]), words[1])
     if words[0] == "sed" and re.fullmatch(r"\d+,\d+p", words[2]):
         first, last = (int(part) for part in words[2][:-1].split(","))
         return Read(words[3], first, last - first + 1)

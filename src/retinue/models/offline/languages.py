@@ -1,6 +1,6 @@
 """What a line of code is, by the language of its file, and the search patterns that find definitions.
 
-Patterns for the search tools are written so that ripgrep and `grep -E` read them alike. Pure text; this file must not know
+Patterns for the search tools are written so that ripgrep and `grep -E` read them alike. This file must not know
 questions or tools.
 """
 
@@ -47,7 +47,10 @@ def _compile(*rules: tuple[str, str]) -> tuple[tuple[str, re.Pattern[str]], ...]
     return tuple((what, re.compile(pattern)) for what, pattern in rules)
 
 
-_NO_CALL = r"(?!(?:if|for|while|switch|catch|return|function|else|do|with|await|yield|throw|new|typeof|super|sizeof|defined)\b)"
+_NO_CALL = (
+    r"(?!(?:if|for|while|switch|catch|return|function|else|do|with|await|yield|throw|new|typeof|super|sizeof"
+    r"|defined)\b)"
+)
 _JS_MODIFIERS = r"(?:(?:public|private|protected|static|async|get|set|readonly|override|abstract|declare)\s+)*"
 _DEFINITIONS = {
     "python": _compile(
@@ -63,8 +66,12 @@ _DEFINITIONS = {
         ("class", r"^\s*(?:export\s+)?(?:default\s+)?(?:declare\s+)?(?:abstract\s+)?class\s+([\w$]+)"),
         ("interface", r"^\s*(?:export\s+)?(?:declare\s+)?interface\s+([\w$]+)"),
         ("type", r"^\s*(?:export\s+)?(?:declare\s+)?(?:type|enum|namespace|const enum)\s+([\w$]+)\b\s*[=<{]"),
-        ("function", r"^(?:export\s+)?(?:const|let|var)\s+([\w$]+)\s*(?::[^=]+)?=\s*(?:async\s*)?(?:function\b|\([^()]*\)\s*(?::[^=]+)?=>|\w+\s*=>)"),
+        (
+            "function",
+            r"^(?:export\s+)?(?:const|let|var)\s+([\w$]+)\s*(?::[^=]+)?=\s*(?:async\s*)?(?:function\b|\([^()]*\)\s*(?::[^=]+)?=>|\w+\s*=>)",
+        ),
         ("constant", r"^(?:export\s+)?(?:declare\s+)?(?:const|let|var)\s+([\w$]+)"),
+        ("export", r"^(?:module\.)?exports\.([\w$]+)\s*=\s*[\w$.]+;?\s*$"),
         ("function", r"^(?:module\.)?exports\.([\w$]+)\s*="),
         ("method", r"^[\w$.]+\.prototype\.([\w$]+)\s*="),
         ("method", r"^\s+([\w$]+)\s*:\s*(?:async\s*)?(?:function\b|\([^()]*\)\s*=>)"),
@@ -79,7 +86,10 @@ _DEFINITIONS = {
         ("constant", r"^\t([A-Z]\w*)\s+(?:[\w.\[\]*]+\s*)?=\s"),
     ),
     "rust": _compile(
-        ("function", r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:default\s+)?(?:(?:async|unsafe|const|extern(?:\s+\"C\")?)\s+)*fn\s+(\w+)"),
+        (
+            "function",
+            r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:default\s+)?(?:(?:async|unsafe|const|extern(?:\s+\"C\")?)\s+)*fn\s+(\w+)",
+        ),
         ("type", r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:struct|enum|trait|union|type|mod)\s+(\w+)"),
         ("constant", r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:static|const)\s+(?:mut\s+)?(\w+)\s*:"),
         ("macro", r"^\s*macro_rules!\s+(\w+)"),
@@ -88,13 +98,19 @@ _DEFINITIONS = {
     "java": _compile(
         ("class", r"^\s*(?:[\w@]+\s+)*(?:class|interface|enum|record|object|struct|protocol|trait)\s+(\w+)"),
         ("function", r"^\s*(?:[\w@]+\s+)*(?:fun|func|def)\s+(?:<[^>]*>\s*)?(?:\w+\.)?(\w+)"),
-        ("method", r"^\s+(?:(?:public|private|protected|static|final|abstract|synchronized|override|internal|async|virtual)\s+)+[\w<>\[\],.? ]*?\b(\w+)\s*\([^;]*$"),
-        ("constant", r"^\s*(?:(?:public|private|protected|static|final|const|readonly|val|var|let)\s+)+(?:[\w<>\[\],.?]+\s+)?(\w+)\s*(?::[^=]+)?="),
+        (
+            "method",
+            r"^\s+(?:(?:public|private|protected|static|final|abstract|synchronized|override|internal|async"
+            r"|virtual)\s+)+[\w<>\[\],.? ]*?\b(\w+)\s*\([^;]*$",
+        ),
+        (
+            "constant",
+            r"^\s*(?:(?:public|private|protected|static|final|const|readonly|val|var|let)\s+)+(?:[\w<>\[\],.?]+\s+)?(\w+)\s*(?::[^=]+)?=",
+        ),
     ),
     "c": _compile(
         ("macro", r"^#\s*define\s+(\w+)"),
         ("type", r"^(?:typedef\s+)?(?:struct|enum|union|class)\s+(\w+)\s*(?::[^;]*)?\{?\s*$"),
-        ("type", r"^\}\s*(\w+)\s*;"),
         ("type", r"^typedef\s[^;]*?(\w+)\s*;"),
         ("function", r"^" + _NO_CALL + r"[A-Za-z_][\w\s*&:<>,~]*?[\s*&](~?\w+(?:::~?\w+)*)\s*\([^;]*$"),
         ("function", r"^" + _NO_CALL + r"([a-z_]\w*(?:::~?\w+)*)\s*\([^;]*$"),
@@ -117,16 +133,21 @@ _DEFINITIONS = {
         ("variable", r"^(?:export\s+|readonly\s+)?([A-Za-z_]\w*)="),
     ),
     "make": _compile(("target", r"^([\w./%-]+)(?:\s+[\w./%-]+)*\s*:(?!=)"), ("variable", r"^(\w+)\s*[:?+]?=")),
-    "lua": _compile(("function", r"^\s*(?:local\s+)?function\s+([\w.:]+)"), ("variable", r"^(?:local\s+)?([\w.]+)\s*=")),
+    "lua": _compile(
+        ("function", r"^\s*(?:local\s+)?function\s+([\w.:]+)"), ("variable", r"^(?:local\s+)?([\w.]+)\s*=")
+    ),
     "elixir": _compile(("function", r"^\s*defp?\s+(\w+)"), ("module", r"^\s*defmodule\s+([\w.]+)")),
 }
+_BRACED = frozenset(("js", "go", "rust", "java", "c", "php", "shell"))
 _KEY = re.compile(r"^\s*\"?([\w.@/-]+)\"?\s*[:=]")
 _SECTION = re.compile(r"^\s*\[+([\w.\"-]+)\]+")
 _HEADING = re.compile(r"^#{1,6}\s+(.*\S)")
-_COMMENT = re.compile(r"^\s*(?:#(?!\s*(?:define|include|if|endif|else|pragma|!\[))|//|/\*|\*(?!\w)|--\s|;;|<!--|\"\"\"|''')")
+_COMMENT = re.compile(
+    r"^\s*(?:#(?!\s*(?:define|include|if|endif|else|pragma|!\[))|//|/\*|\*(?!\w)|--\s|;;|<!--|\"\"\"|''')"
+)
 _IMPORT = re.compile(
-    r"^\s*(?:import\b|from\s+\S+\s+import\b|#\s*include\b|use\s+[\w:{]|require(?:_relative)?\b|export\s+(?:\*|\{[^}]*\})\s+from\b"
-    r"|(?:const|let|var)\s+[^=]+=\s*(?:await\s+)?(?:require|import)\(|\}\s*from\s+['\"]|package\s+[\w.]+;?$|mod\s+\w+;)"
+    r"^\s*(?:import\b|from\s+\S+\s+import\b|#\s*include\b|(?:pub(?:\([^)]*\))?\s+)?use\s+[\w:{]|require(?:_relative)?\b|export\s+(?:\*|\{[^}]*\})\s+from\b"
+    r"|(?:const|let|var)\s+[^=]+=\s*(?:await\s+)?(?:require|import)\(|\}\s*from\s+['\"]|package\s+[\w.]+;?$|(?:pub(?:\([^)]*\))?\s+)?mod\s+\w+;)"
 )
 
 
@@ -149,6 +170,9 @@ def read_line(path: str, text: str) -> Line:
     if family == "data":
         found = _SECTION.match(text) or _KEY.match(text)
         return Line("key", "setting", found.group(1).strip('"')) if found else Line("code")
+    if text.startswith("}") and family in _BRACED:
+        found = re.match(r"\}\s*(\w+)\s*;", text) if family == "c" else None
+        return Line("definition", "type", found.group(1)) if found else Line("end")
     if _COMMENT.match(text):
         return Line("comment")
     if _IMPORT.match(text):
@@ -187,21 +211,27 @@ def define_pattern(name: str, *, fields: bool = False) -> str:
 OUTLINE = (
     rf"(^\s*((export|default|declare|pub|pub\([a-z]+\)|public|private|protected|static|final|abstract|async|unsafe|inline|extern)\s+)*{_KEYWORDS}\b"
     r"|^[A-Za-z_][A-Za-z0-9_ *&:<>,~]*\([^;]*$|^\s+([a-z]+ )*[*#]?[A-Za-z_$]\w*\s*(<[^>]*>)?\([^;]*\{\s*$"
-    r"|^[A-Z_][A-Z0-9_]+\s*[:=]|^#{1,6} |^[A-Za-z_.-]+:|^[\w-]+\(\))"
+    r"|^\}|^[A-Za-z_][A-Za-z0-9_.]*\s*[:=]|^#{1,6} |^[A-Za-z_.-]+:|^[\w-]+\(\))"
 )
 """A search pattern for every line of one file that may define something."""
 
 
-_TESTS = re.compile(r"(?:^|/)(?:tests?|__tests__|specs?|testing|testdata|fixtures|e2e|mocks?|__mocks__)/|(?:^|/)(?:test_[^/]*|conftest\.py$)|[._-](?:test|tests|spec)\.\w+$|Tests?\.(?:java|kt|cs|swift)$", re.I)
+_TESTS = re.compile(
+    r"(?:^|/)(?:tests?|__tests__|specs?|testing|testdata|fixtures|e2e|__mocks__)/|(?:^|/)(?:test_[^/]*|conftest\.py$)|[._-](?:test|tests|spec)\.\w+$|Tests?\.(?:java|kt|cs|swift)$",
+    re.I,
+)
 _VENDORED = re.compile(
-    r"(?:^|/)(?:node_modules|vendor|vendored|_vendor|third_party|site-packages|\.git|\.venv|venv|__pycache__|\.tox|\.mypy_cache"
-    r"|generated|gen|locales?|translations|po|gnulib|m4)/|\.min\.\w+$|\.map$|(?:^|/)(?:package-lock\.json|yarn\.lock|uv\.lock|poetry\.lock"
+    r"(?:^|/)(?:node_modules|vendor|vendored|_vendor|third_party|site-packages|\.git|\.venv|venv|__pycache__|\.tox|\.[\w-]*cache|\.hypothesis"
+    r"|generated|gen|deps|external|extern|locales?|translations|po|gnulib|m4)/|\.min\.\w+$|\.map$|(?:^|/)(?:package-lock\.json|yarn\.lock|uv\.lock|poetry\.lock"
     r"|Cargo\.lock|go\.sum|pnpm-lock\.yaml|Gemfile\.lock|composer\.lock|configure|aclocal\.m4|config\.(?:guess|sub))$|_pb2\.py$|\.pb\.go$"
-    r"|\.(?:svg|snap|lock|po|pot|csv|tsv|log)$",
+    r"|\.(?:svg|snap|lock|po|pot|csv|tsv|log)$|(?:^|/)[\w.-]*[a-z]-\d+\.\d+[\w.]*/|\.egg-info/|\.dist-info/|(?:^|/)PKG-INFO$",
     re.I,
 )
 _HISTORY = re.compile(r"(?:^|/)(?:change(?:s|log)|history|news|releases?(?:[-_]?notes)?|migration)[^/]*(?:$|/)", re.I)
-_SIDE = re.compile(r"(?:^|/)(?:examples?|samples?|demos?|bench(?:marks?)?|scripts|tools|contrib|templates?|tutorials?|playground|website)/", re.I)
+_SIDE = re.compile(
+    r"(?:^|/)(?:examples?|samples?|demos?|bench(?:marks?)?|scripts|tools|contrib|templates?|tutorials?|playground|website)/",
+    re.I,
+)
 
 
 @lru_cache(maxsize=8192)
@@ -221,7 +251,7 @@ def weigh_path(path: str) -> float:
     """How likely a file is the place a person means: 1 for source, less for tests, examples and what nobody wrote."""
     family = find_family(path)
     if is_vendored(path):
-        return 0.15
+        return 0.25 if family not in ("", "data", "markup") and ".min." not in path else 0.1
     weight = 1.0
     if is_test(path):
         weight *= 0.4
@@ -230,7 +260,7 @@ def weigh_path(path: str) -> float:
     if _SIDE.search(path):
         weight *= 0.7
     if path.endswith((".d.ts", ".d.mts", ".d.cts", ".pyi")):
-        weight *= 0.6
+        weight *= 0.45
     if family == "markup":
         weight *= 0.6
     elif family in ("data", ""):

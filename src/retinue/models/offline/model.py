@@ -10,16 +10,23 @@ import re
 from retinue.core.messages import SystemMessage, ToolCall, Usage
 from retinue.core.model import Draft, ModelInfo, Reply, Request
 from retinue.models.offline.answer import NOTE, render_topic, render_uses
-from retinue.models.offline.evidence import Findings, collect_findings
+from retinue.models.offline.evidence import collect_findings
+from retinue.models.offline.filing import render_file, render_files
 from retinue.models.offline.kit import Action, Kit, Read, Search
 from retinue.models.offline.plan import plan_next
-from retinue.models.offline.project import render_fact, render_file, render_files, render_overview, render_run
+from retinue.models.offline.project import render_fact, render_overview, render_run
 from retinue.models.offline.question import Kind, Question, parse_question
+from retinue.models.offline.ranking import Ranking
 from retinue.models.offline.summary import is_summary_request, render_summary
 from retinue.models.offline.transcript import Transcript, join_text, read_transcript
 
 INFO = ModelInfo(
-    provider="offline", id="rules", api="offline", name="Rules (no language model)", context_window=1_000_000, max_tokens=16_384
+    provider="offline",
+    id="rules",
+    api="offline",
+    name="Rules (no language model)",
+    context_window=1_000_000,
+    max_tokens=16_384,
 )
 
 _RENDER = {
@@ -50,13 +57,16 @@ class OfflineModel:
         kit = Kit.of(request.tools)
         question = read_question(transcript)
         findings = collect_findings(transcript.exchanges, request.memo)
-        actions = [] if transcript.wrap_up else plan_next(question, findings, kit, transcript.turns)
+        ranking = Ranking(question, findings, request.memo)
+        actions = [] if transcript.wrap_up else plan_next(ranking, kit, transcript.turns)
         if actions:
-            calls = [kit.to_call(action, f"rules_{transcript.next_call + index}") for index, action in enumerate(actions)]
+            calls = [
+                kit.to_call(action, f"rules_{transcript.next_call + index}") for index, action in enumerate(actions)
+            ]
             text = describe_step(question, actions, transcript.turns)
         else:
             calls = []
-            text = render_answer(question, findings, kit, transcript)
+            text = render_answer(ranking, kit, transcript)
         draft.usage = _estimate_usage(request, text, calls)
         _write(draft, text, calls)
         return Reply(draft.finish("toolUse" if calls else "stop"))
@@ -73,24 +83,34 @@ def read_question(transcript: Transcript) -> Question:
 def describe_step(question: Question, actions: list[Action], turns: int) -> str:
     """One line on what the calls are for."""
     if turns == 0:
-        about = ", ".join([*question.symbols, *question.phrases, *(each.word for each in question.concepts if each.word not in question.symbols)][:5])
+        about = ", ".join(
+            [
+                *question.symbols,
+                *question.phrases,
+                *(each.word for each in question.concepts if each.word not in question.symbols),
+            ][:5]
+        )
         return f"Looking for {about}." if about else "Looking around."
     reads = list(dict.fromkeys(action.path for action in actions if isinstance(action, Read)))
     if reads:
         return f"Reading {', '.join(reads[:4])}{', …' if len(reads) > 4 else ''}."
-    searched = list(dict.fromkeys(action.path for action in actions if isinstance(action, Search) and action.path != "."))
+    searched = list(
+        dict.fromkeys(action.path for action in actions if isinstance(action, Search) and action.path != ".")
+    )
     return f"Outlining {', '.join(searched[:4])}." if searched else "Following what these call."
 
 
-def render_answer(question: Question, findings: Findings, kit: Kit, transcript: Transcript) -> str:
+def render_answer(ranking: Ranking, kit: Kit, transcript: Transcript) -> str:
     """The final text."""
+    question, findings = ranking.question, ranking.findings
     if is_summary_request(transcript.question):
         return render_summary(transcript.question)
     if question.kind is Kind.CHAT:
         return _render_chat(question)
     if not findings.actions and not any(kit.can(kind) for kind in (Search, Read)):
-        return f"I was given no tool to look at files with, so I cannot answer this: I know nothing but what tools show me.\n\n{NOTE}"
-    text = _RENDER[question.kind](question, findings)
+        lead = "I was given no tool to look at files with, and I know nothing but what tools show me."
+        return f"{lead} Allow `read`, `grep`, `find` and `ls`, and ask again.\n\n{NOTE}"
+    text = _RENDER[question.kind](ranking)
     return f"(Stopped early: this is what was found until then.)\n\n{text}" if transcript.wrap_up else text
 
 
@@ -117,7 +137,9 @@ def _estimate_usage(request: Request, text: str, calls: list[ToolCall]) -> Usage
         if isinstance(message, SystemMessage) or isinstance(content, str):
             size += len(join_text(content))
         else:
-            size += sum(len(getattr(block, "text", "")) or len(str(getattr(block, "arguments", ""))) for block in content)
+            size += sum(
+                len(getattr(block, "text", "")) or len(str(getattr(block, "arguments", ""))) for block in content
+            )
     output = len(text) + sum(len(json.dumps(call.arguments)) for call in calls)
     return Usage(input=size // 4, output=output // 4, total_tokens=size // 4 + output // 4)
 

@@ -12,7 +12,10 @@ from retinue.models.offline.words import split_pieces
 
 _MARKS = re.compile(r"^\s*(?:///?!?|#+!?|/\*+|\*+/?|--|;;|\"\"\"|''')\s?|\s*(?:\*/|\"\"\"|''')\s*$")
 _RECEIVER = re.compile(r"^func\s+\(\s*\w*\s*\*?(\w+)")
-_TAG = re.compile(r"^\s*(?:@\w+|:\w+[ \w]*:|Args?:|Returns?:|Parameters?\b|eslint|type:|noqa|TODO|-{3,}|={3,}|Copyright|SPDX|Licen[cs]e|\[clinic)")
+_TAG = re.compile(
+    r"^\s*(?:@\w+|:\w+[ \w]*:|Args?:|Returns?:|Parameters?\b|eslint|type:|noqa|TODO|-{3,}|={3,}|Copyright"
+    r"|SPDX|Licen[cs]e|\[clinic)"
+)
 
 
 def place(hit: Hit) -> str:
@@ -50,6 +53,8 @@ def summarise(findings: Findings, hit: Hit) -> str:
     excerpt = findings.excerpt_at(hit.path, hit.line)
     if excerpt is None:
         excerpt = _gather_context(findings, hit)
+    if find_family(hit.path) == "python" and hit.about.what in ("field", "constant"):
+        return read_module_doc(excerpt, hit.line + 1) or _read_comment(excerpt, hit.line)
     if find_family(hit.path) == "python":
         return _read_docstring(excerpt, hit.line) or _read_comment(excerpt, hit.line)
     return _read_comment(excerpt, hit.line)
@@ -97,14 +102,23 @@ def _read_comment(excerpt: Excerpt, line: int) -> str:
     number = line - 1
     while number >= excerpt.first and re.match(r"\s*(?:@[\w.]+|#\[)", excerpt.line(number)):
         number -= 1
-    while number >= excerpt.first:
+    while True:
+        if number < max(1, excerpt.first):
+            # the comment begins above what was read: its first sentence is unknown
+            return "" if number >= 1 else _join_comment(parts)
         text = excerpt.line(number)
-        if not re.match(r"\s*(?:///?|#(?!\s*(?:include|define|if|else|end))|/\*|\*|--\s)", text) and not text.rstrip().endswith("*/"):
+        if not re.match(
+            r"\s*(?:///?|#(?!\s*(?:include|define|if|else|end))|/\*|\*|--\s)", text
+        ) and not text.rstrip().endswith("*/"):
             break
         parts.insert(0, _MARKS.sub("", _MARKS.sub("", text)))
         number -= 1
         if re.match(r"\s*/\*", text):
             break
+    return _join_comment(parts)
+
+
+def _join_comment(parts: list[str]) -> str:
     kept: list[str] = []
     for part in parts:
         if _TAG.match(part) or (not part.strip() and kept):
@@ -113,7 +127,11 @@ def _read_comment(excerpt: Excerpt, line: int) -> str:
             continue
         kept.append(part)
     sentence = first_sentence(" ".join(kept))
-    return sentence if len(sentence) > 8 and re.search(r"[a-z]{3}", sentence) else ""
+    return (
+        sentence
+        if len(sentence) > 8 and not re.match(r"<?https?://\S+$", sentence) and re.search(r"[a-z]{3}", sentence)
+        else ""
+    )
 
 
 def telling_lines(question: Question, findings: Findings, hit: Hit, count: int) -> list[tuple[int, str]]:

@@ -5,8 +5,12 @@ This file must not know how facts are fetched or shown.
 
 import math
 import re
+from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import MutableMapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from retinue.models.offline.evidence import Findings, Hit
 from retinue.models.offline.languages import find_family, is_test, weigh_path
@@ -20,7 +24,8 @@ _WHAT = {
     "target": 0.8,
     "field": 0.6,
     "declaration": 0.4,
-    "impl": 0.5,
+    "impl": 0.2,
+    "export": 0.3,
     "setting": 0.5,
     "section": 0.5,
 }
@@ -51,7 +56,7 @@ def fold(name: str) -> str:
 class Ranking:
     """Scores for one question over one set of findings."""
 
-    def __init__(self, question: Question, findings: Findings) -> None:
+    def __init__(self, question: Question, findings: Findings, memo: MutableMapping[Any, Any] | None = None) -> None:
         self.question = question
         self.findings = findings
         self._pieces: dict[str, list[str]] = {}
@@ -60,14 +65,37 @@ class Ranking:
             self._by_file[hit.path].append(hit)
         for hits in self._by_file.values():
             hits.sort(key=lambda hit: hit.line)
-        self._matches: dict[tuple[str, str], float] = {}
+        # the same lines are scored again in each turn: the memo keeps what they match
+        key = ("offline-ranking", question)
+        kept = memo.get(key) if memo is not None else None
+        self._matches: dict[str, dict[str, float]] = kept or {concept.word: {} for concept in question.concepts}
+        if memo is not None:
+            memo[key] = self._matches
+        self._probes = {
+            concept.word: re.compile("|".join(each.partition("-")[0] for each in concept.stems), re.IGNORECASE)
+            for concept in question.concepts
+        }
+        self._strengths = {
+            place: tuple(self.match(concept, hit.text) for concept in question.concepts)
+            for place, hit in findings.hits.items()
+        }
+        self._names = {fold(last_name(symbol)) for symbol in question.symbols}
+        self._wants_value = question.wants_value
+        self._wants_tests = question.wants_tests
         self.weights = self._weigh_concepts()
 
+    @cached_property
     def spots(self) -> list[Spot]:
-        """Definitions and headings, best first."""
-        found = [self._score(hit) for hit in self.findings.hits.values() if hit.about.role in ("definition", "key")]
+        """Definitions and settings, best first."""
+        found = [
+            self._score(hit)
+            for hit in self.findings.hits.values()
+            if hit.about.role in ("definition", "key")
+            and (fold(last_name(hit.about.name)) in self._names or any(self._strengths[hit.path, hit.line]))
+        ]
         return sorted((spot for spot in found if spot.score > 0.05), key=_order)
 
+    @cached_property
     def mentions(self) -> list[Spot]:
         """Lines that are no definitions, by how many concepts meet in them."""
         found: list[Spot] = []
@@ -75,23 +103,26 @@ class Ranking:
         for hit in self.findings.hits.values():
             if hit.about.role in ("definition", "heading"):
                 continue
-            cover = sum(self.weights[each.word] * self.match(each, hit.text) for each in self.question.concepts) / total
+            cover = self._weigh(hit) / total
             if any(last_name(name) in hit.text for name in self.question.symbols):
                 cover = max(cover, 0.7)
             if any(phrase in hit.text for phrase in self.question.phrases):
                 cover = 1.0
             if cover > 0:
-                found.append(Spot(hit, cover * self.path_weight(hit.path) * (0.7 if hit.about.role == "import" else 1), cover))
+                found.append(
+                    Spot(hit, cover * self.path_weight(hit.path) * (0.7 if hit.about.role == "import" else 1), cover)
+                )
         return sorted(found, key=_order)
 
+    @cached_property
     def documents(self) -> list[Spot]:
         """Headings and prose about the question."""
         found: list[Spot] = []
         total = sum(self.weights.values()) or 1.0
         for hit in self.findings.hits.values():
-            if find_family(hit.path) != "markup" or is_test(hit.path):
+            if find_family(hit.path) != "markup" or is_test(hit.path) or self.question.text[:60] in hit.text:
                 continue
-            cover = sum(self.weights[each.word] * self.match(each, hit.text) for each in self.question.concepts) / total
+            cover = self._weigh(hit) / total
             if any(last_name(name) in hit.text for name in self.question.symbols):
                 cover = max(cover, 0.8)
             score = cover * weigh_path(hit.path) * (1.5 if hit.about.role == "heading" else 1.0)
@@ -99,11 +130,15 @@ class Ranking:
                 found.append(Spot(hit, score, cover))
         return sorted(found, key=_order)
 
+    @cached_property
     def files(self) -> list[tuple[str, float]]:
         """Files by how much of the question they hold, best first."""
         paths = dict.fromkeys([*self._by_file, *self.findings.files])
         scored = [(path, self.score_file(path)) for path in paths]
-        return sorted(((path, score) for path, score in scored if score > 0.05), key=lambda pair: (-pair[1], len(pair[0]), pair[0]))
+        return sorted(
+            ((path, score) for path, score in scored if score > 0.05),
+            key=lambda pair: (-pair[1], len(pair[0]), pair[0]),
+        )
 
     def score_file(self, path: str) -> float:
         """How much of the question a file holds, in its name and its lines."""
@@ -111,13 +146,13 @@ class Ranking:
         name, _, folder = path.rpartition("/")[::-1]
         hits = self._by_file.get(path, [])
         score = 0.0
-        for concept in self.question.concepts:
+        for index, concept in enumerate(self.question.concepts):
             named = max(self.match(concept, name.rsplit(".", 1)[0]), 0.5 * self.match(concept, folder))
             defined = mentioned = 0.0
             for hit in hits:
-                strength = self.match(concept, hit.text)
+                strength = self._strengths[hit.path, hit.line][index]
                 mentioned += strength
-                if hit.about.is_definition:
+                if strength and hit.about.is_definition:
                     defined = max(defined, self.match(concept, hit.about.name))
             held = 0.5 * named + 0.3 * defined + 0.2 * min(1.0, math.log1p(mentioned) / 3)
             score += self.weights[concept.word] * held
@@ -129,42 +164,60 @@ class Ranking:
     def path_weight(self, path: str) -> float:
         """The weight of a path; tests count in full when tests are asked about."""
         weight = weigh_path(path)
-        return min(1.0, weight / 0.4) if self.question.wants_tests and is_test(path) else weight
+        return min(1.0, weight / 0.4) if self._wants_tests and is_test(path) else weight
 
     def match(self, concept: Concept, text: str) -> float:
         """How well a text names a concept; remembered, for the same lines are asked about often."""
-        key = (concept.word, text)
-        found = self._matches.get(key)
+        known = self._matches[concept.word]
+        found = known.get(text)
         if found is None:
-            pieces = self._pieces.get(text)
-            if pieces is None:
-                pieces = self._pieces[text] = split_pieces(text[:300])
-            found = self._matches[key] = concept.match(pieces)
+            found = 0.0
+            if self._probes[concept.word].search(text):
+                pieces = self._pieces.get(text)
+                if pieces is None:
+                    pieces = self._pieces[text] = split_pieces(text[:300])
+                found = concept.match(pieces)
+            known[text] = found
         return found
 
     def _weigh_concepts(self) -> dict[str, float]:
         """Rare words count more: a word that is in every file says nothing about where."""
         total = max(len(self.findings.files), len(self._by_file), 8)
         weights: dict[str, float] = {}
-        for concept in self.question.concepts:
-            holding = sum(
-                1
-                for path, hits in self._by_file.items()
-                if any(self.match(concept, hit.text) == 1.0 for hit in hits)
-            )
+        for index, concept in enumerate(self.question.concepts):
+            holding = len({path for (path, _), strength in self._strengths.items() if strength[index] == 1.0})
             rarity = math.log((total + 1) / (holding + 0.5)) / math.log(total + 1) if holding else 0.5
             weights[concept.word] = concept.weight * min(1.0, max(0.2, rarity + 0.15))
         return weights
 
+    def _weigh(self, hit: Hit) -> float:
+        strengths = self._strengths[hit.path, hit.line]
+        return sum(
+            self.weights[each.word] * strength for each, strength in zip(self.question.concepts, strengths, strict=True)
+        )
+
     def _score(self, hit: Hit) -> Spot:
         path_weight = self.path_weight(hit.path)
         what = _WHAT.get(hit.about.what, 1.0)
+        if self._wants_value and hit.about.what in ("field", "constant", "setting", "variable", "macro"):
+            what = 1.1
         exact = self._score_symbol(hit)
         cover = self._cover(hit)
         pieces = split_pieces(hit.about.name)
-        named = sum(1 for piece in pieces if any(each.match([piece]) for each in self.question.concepts))
+        named = sum(
+            1
+            for piece in pieces
+            if any(each.match([piece]) or piece in each.stems[0].split("-") for each in self.question.concepts)
+        )
         precision = named / len(pieces) if pieces else 0.0
         private = 0.97 if hit.about.name.startswith("_") else 1.0
+        if (
+            hit.about.what == "field"
+            and (home := self.findings.enclosing(hit))
+            and home.about.what in ("function", "method")
+        ):
+            # a variable of a function, not a field of a class
+            what *= 0.4
         score = (exact * 2 + cover * (0.6 + 0.4 * precision)) * path_weight * what * private
         return Spot(hit, score, max(cover, min(1.0, exact)), exact >= 1.0)
 
@@ -175,19 +228,23 @@ class Ranking:
         name, _, folder = hit.path.rpartition("/")[::-1]
         container = self.findings.container(hit) if hit.indent else None
         last = self.findings.end_of(hit)
-        inside = [each for each in self._by_file[hit.path] if hit.line < each.line <= last]
+        hits = self._by_file[hit.path]
+        inside = hits[bisect_right(hits, hit.line, key=_line) : bisect_right(hits, last, key=_line)][:40]
         cover = 0.0
-        for concept in self.question.concepts:
+        strengths = self._strengths[hit.path, hit.line]
+        for index, concept in enumerate(self.question.concepts):
             best = max(
                 self.match(concept, hit.about.name),
-                0.6 * self.match(concept, container.about.name) if container else 0.0,
+                0.75 * self.match(concept, container.about.name) if container else 0.0,
                 0.55 * self.match(concept, name),
-                0.5 * self.match(concept, hit.text),
-                0.3 * self.match(concept, folder),
+                0.5 * strengths[index],
+                0.45 * self.match(concept, folder.rpartition("/")[2]),
+                0.25 * self.match(concept, folder),
             )
             if best < 0.5:
-                density = sum(self.match(concept, each.text) for each in inside)
-                best = max(best, 0.5 * min(1.0, density / 3))
+                density = sum(self._strengths[each.path, each.line][index] for each in inside)
+                # a class holds many words; a function that holds them is about them
+                best = max(best, (0.3 if hit.about.what in ("class", "impl") else 0.5) * min(1.0, density / 3))
             cover += self.weights[concept.word] * best
         return cover / total
 
@@ -211,6 +268,10 @@ class Ranking:
                 score += 0.5 if held or in_path or in_line else -0.4
             best = max(best, score)
         return best
+
+
+def _line(hit: Hit) -> int:
+    return hit.line
 
 
 def _order(spot: Spot) -> tuple[float, float, int, str, int]:

@@ -21,7 +21,11 @@ def render_summary(text: str) -> str:
     answers = _ASSISTANT.findall(text)
     paths = list(dict.fromkeys(_PATH.findall(text)))
     lines = ["## Goal", *(f"- {question}" for question in asked[-8:] or ["(none stated)"])]
-    lines += ["", "## Progress", f"- {len(asked)} questions, {len(answers)} answers; extracted by rules, not by a language model"]
+    lines += [
+        "",
+        "## Progress",
+        f"- {len(asked)} questions, {len(answers)} answers; extracted by rules, not by a language model",
+    ]
     if answers:
         lines += ["", "## Last answer", answers[-1].strip()[:1500]]
     if paths:

@@ -8,7 +8,15 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from retinue.core.messages import AssistantMessage, Message, TextContent, ToolCall, ToolResultMessage, UserContent, UserMessage
+from retinue.core.messages import (
+    AssistantMessage,
+    Message,
+    TextContent,
+    ToolCall,
+    ToolResultMessage,
+    UserContent,
+    UserMessage,
+)
 
 _WRAP_UP = re.compile(
     r"\b(?:turn|step|time|token|budget)s?\b.{0,30}\blimit\b|\blimit\b.{0,40}\b(?:turns?|steps?)\b|\bwrap(?:ping)? up\b"

@@ -7,34 +7,96 @@ import re
 from functools import lru_cache
 
 _PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
-_ENDINGS = ("ations", "ation", "ings", "ing", "ions", "ies", "ied", "ers", "ion", "ed", "es", "er", "or", "s")
+_ENDINGS = (
+    "ations",
+    "ation",
+    "ators",
+    "ator",
+    "ated",
+    "ating",
+    "ates",
+    "ate",
+    "ings",
+    "ing",
+    "ions",
+    "ies",
+    "ied",
+    "ers",
+    "ion",
+    "ed",
+    "es",
+    "er",
+    "or",
+    "s",
+)
 _TAILS = frozenset(
-    ("", "s", "es", "e", "ed", "ing", "er", "ers", "or", "ors", "ion", "ions", "ation", "able", "y", "ies", "al", "r", "d")
+    (
+        "",
+        "s",
+        "es",
+        "e",
+        "ed",
+        "ing",
+        "er",
+        "ers",
+        "or",
+        "ors",
+        "ion",
+        "ions",
+        "ation",
+        "able",
+        "y",
+        "ies",
+        "al",
+        "r",
+        "d",
+    )
 )
 
+
+def split_words(text: str) -> tuple[str, ...]:
+    """A list of words, written as a text."""
+    return tuple(text.split())
+
+
 STOP = frozenset(
-    """
-    a about after all also am an and any anything are as at available be because been before being between but by came can
-    cant change code codebase come comes could current currently define defined defines definition describe did different do
-    does doing done dont during each every exact exactly example explain exist exists far file files find fix follow following for
-    found from function functions get gets give given go goes going got had handle handled handles handling happen happens
-    has have having help here how i if implement implementation implemented implements in inside into is it its itself just
-    kind know let lets like line list located location logic look looking made make makes many may me mean means mechanism
-    method methods might module modules more most much must my need needs never new no not now of off ok on once one only
-    onto or other our out over own part parts perform performed place places please possible project purpose put question
-    really repo repository responsible return returned returns same say see set sets shall should show side so some
-    somebody someone something still such sure take takes tell than thank thanks that the their them then there these they
-    thing things this those through time to together too try up us use used uses using very want was way ways we well were
-    what when where whether which while who whole whose why will with within without work working works would wrong write
-    yes you your class classes called calls calling caller callers call here's that's what's where's it's isn't doesn't
-    determine determined decide decided decides mostly internally actually behind main mainly structure describes
-    """.split()  # noqa: SIM905
+    split_words(
+        """
+        a about actually after all also am amount an and any anything anywhere are as at available be because been
+        before behind being best between bug bugs but by came can cant change class classes code codebase come comes
+        could current currently decide decided decides define defined defines definition describe describes
+        determine determined did different do does doesn't doing done dont during each every everything exact
+        exactly example exist exists explain far file files find fix follow followed following for found from
+        function functions get gets give given go goes going good got had handle handled handles handling happen
+        happening happens has have having help here here's how i if implement implementation implemented
+        implementing implements in inside internally into involved is isn't issue it it's its itself just kind know
+        let lets like line list located location logic look looking made mainly make makes many may me mean means
+        mechanism method methods might module modules more most mostly much must my need needs never new no not now
+        number occur occurring occurs of off ok on once one only onto or other our out over own part parts perform
+        performed place places please possible problem project purpose put question really related relevant repo
+        repository responsible return returned returns same say see shall should show side so some somebody someone
+        something somewhere still structure stuff such sure take takes tell than thank thanks that that's the their
+        them then there these they thing things this those through time to together too try under up upon us use
+        used uses using very want was way ways we well were what what's when whenever where where's whether which
+        while who whole whose why will with within without work working works would write wrong yes you your
+        """
+    )
+)
+
+LIGHT = frozenset(split_words("default value type data name object user system path item key result info text"))
+"""Words that say little alone: they break ties."""
+
+CALLS = frozenset(
+    split_words("call calls called calling caller callers invoke invoked invokes import imports imported")
 )
 
 SYNONYMS = (
     ("write", "written", "save", "persist", "append", "store", "flush", "dump"),
     ("config", "settings", "options", "preferences", "configuration"),
+    ("execute", "run", "exec", "invoke"),
+    ("parallel", "concurrent", "gather", "taskgroup", "simultaneous"),
     ("start", "launch", "entry", "main", "boot", "startup"),
+    ("disk", "file", "fsync"),
     ("test", "spec"),
     ("error", "exception", "failure", "fail"),
     ("parse", "decode", "load", "deserialize"),
@@ -51,9 +113,13 @@ SYNONYMS = (
     ("directory", "folder", "dir"),
     ("environment", "env", "environ"),
     ("database", "db", "sql"),
-    ("message", "msg"),
+    ("message", "msg", "text"),
     ("argument", "args", "param", "parameter", "flag"),
     ("timeout", "deadline"),
+    ("buffer", "buf"),
+    ("initialize", "init"),
+    ("allocate", "alloc"),
+    ("connection", "conn"),
     ("log", "logging", "logger"),
     ("expiration", "expire", "expiry"),
     ("compress", "deflate", "gzip", "decompress"),
@@ -72,6 +138,8 @@ def split_pieces(name: str) -> list[str]:
 def stem(word: str) -> str:
     """The part of a word that its other forms share, at least four letters where there are as many."""
     word = word.lower()
+    if word.endswith("eed"):
+        return word[:-1]
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= 4:
             return word[: -len(ending)]

@@ -1,0 +1,207 @@
+"""Which findings a question's plan and its answer both turn on: best places, uses, called names, files of note.
+
+This file must not know tools or phrasing.
+"""
+
+import re
+from collections.abc import Iterable
+
+from retinue.models.offline.evidence import Findings, Hit
+from retinue.models.offline.kit import Read
+from retinue.models.offline.languages import find_family, is_test, is_vendored, weigh_path
+from retinue.models.offline.question import Question
+from retinue.models.offline.ranking import Ranking, Spot, fold, last_name
+from retinue.models.offline.words import split_pieces, split_words
+
+MANIFESTS = split_words(
+    """
+    pyproject.toml setup.py setup.cfg package.json Cargo.toml go.mod pom.xml build.gradle build.gradle.kts
+    Gemfile composer.json CMakeLists.txt meson.build configure.ac mix.exs deno.json
+    """
+)
+
+
+def phrase_hits(question: Question, findings: Findings) -> list[Hit]:
+    """Lines with the quoted text, code first."""
+    low = [phrase.lower() for phrase in question.phrases]
+    # a name that nothing defines, such as an error code, is found like a text
+    defined = {
+        fold(last_name(hit.about.name)) for hit in findings.hits.values() if hit.about.role in ("definition", "key")
+    }
+    low += [
+        last_name(name).lower()
+        for name in question.symbols
+        if not (name.islower() and name.isalpha()) and fold(last_name(name)) not in defined
+    ]
+    found = [hit for hit in findings.hits.values() if any(phrase in hit.text.lower() for phrase in low)]
+    return sorted(found, key=lambda hit: (is_test(hit.path), -weigh_path(hit.path), hit.path, hit.line))
+
+
+def pick_files(ranking: Ranking, count: int) -> list[str]:
+    """The files worth an outline: those of the best places first, then those of the best names."""
+    paths = [spot.hit.path for spot in ranking.spots[:6]]
+    paths += [path for path, _ in ranking.files[:4]]
+    paths += [spot.hit.path for spot in ranking.mentions[:6]]
+    code = [path for path in dict.fromkeys(paths) if find_family(path) not in ("", "data", "markup")]
+    return code[:count]
+
+
+def to_read(findings: Findings, hit: Hit) -> Read:
+    """A read of a definition with the comment above it, bounded."""
+    first = max(1, hit.line - 12)
+    last = min(findings.end_of(hit), hit.line + 90)
+    return Read(hit.path, first, max(24, last - first + 1))
+
+
+def pick_spots(ranking: Ranking, count: int = 4) -> list[Spot]:
+    """The best places without repetition; enclosing functions of lines where concepts meet count as places."""
+    findings = ranking.findings
+    spots = ranking.spots
+    best = spots[0].score if spots else 0.0
+    picked: list[Spot] = []
+    seen: set[tuple[str, int]] = set()
+    for spot in [*spots[:12], *_lift_mentions(ranking)]:
+        hit = spot.hit
+        inside = any(
+            other.hit.path == hit.path and other.hit.line < hit.line <= findings.end_of(other.hit) and other.is_exact
+            for other in picked
+        )
+        if (hit.path, hit.line) in seen or inside or spot.score < 0.35 * best:
+            continue
+        seen.add((hit.path, hit.line))
+        picked.append(spot)
+    picked.sort(key=lambda spot: -spot.score)
+    return picked[:count]
+
+
+def _lift_mentions(ranking: Ranking) -> list[Spot]:
+    """Functions that hold many of the lines in which the question's words meet."""
+    lifted: dict[tuple[str, int], Spot] = {}
+    for spot in ranking.mentions[:40]:
+        if spot.hit.about.role in ("import", "documentation", "key"):
+            continue
+        home = ranking.findings.enclosing(spot.hit)
+        if home is None or home.about.what == "class" or spot.cover < 0.5:
+            continue
+        key = (home.path, home.line)
+        known = lifted.get(key)
+        score = spot.score * 0.4 if known is None else min(known.score + spot.score * 0.1, spot.score * 0.8)
+        lifted[key] = Spot(home, score, spot.cover)
+    return list(lifted.values())
+
+
+_CALLED = re.compile(r"(?:([\w$)\]]+)\s*(?:\.|->|::)\s*)?\b([A-Za-z_]\w{3,})\s*\(")
+
+
+_SELF = frozenset(("", "self", "this", "cls", "super", "Self"))
+
+
+_COMMON = frozenset(
+    split_words(
+        """
+    print isinstance len range super open list dict tuple getattr setattr hasattr append extend join split
+    format sorted enumerate filter return while switch catch function require console string Error ValueError
+    TypeError KeyError RuntimeError Exception resolve reject push slice replace includes toString assert sizeof
+    malloc free printf fprintf strlen memcpy strcmp memset defined items keys values update startswith endswith
+    strip lower upper encode decode error warn info debug isEmpty equals println Some None Box unwrap expect
+    into clone iter collect make append panic then await typeof Promise Array Object String Number Boolean Math
+    JSON elif with assert_ cast next partial type field property staticmethod classmethod NULL issubclass
+    callable repr tolower toupper exit abort
+    """
+    )
+)
+
+
+def called_names(question: Question, findings: Findings, spots: Iterable[Spot]) -> list[str]:
+    """Names that the read definitions call, those that the question is about first."""
+    counts: dict[str, int] = {}
+    for spot in spots:
+        excerpt = findings.excerpt_at(spot.hit.path, spot.hit.line)
+        if excerpt is None:
+            continue
+        last = min(findings.end_of(spot.hit), excerpt.last)
+        for number in range(spot.hit.line + 1, last + 1):
+            for receiver, name in _CALLED.findall(excerpt.line(number)):
+                # `text.match(` is most likely not our `match`
+                if receiver not in _SELF and len(split_pieces(name)) < 2:
+                    continue
+                if name not in _COMMON and name != spot.hit.about.name and not name.isupper():
+                    counts[name] = counts.get(name, 0) + 1
+
+    def relevance(name: str) -> float:
+        return sum(each.match(split_pieces(name)) for each in question.concepts)
+
+    order = list(counts)
+    return sorted(order, key=lambda name: (-relevance(name), order.index(name)))[:8]
+
+
+def uses_of(question: Question, findings: Findings) -> list[Hit]:
+    """Lines that use a name the question gives, without its definitions and comments."""
+    names = [last_name(symbol) for symbol in question.symbols]
+    found: list[Hit] = []
+    for hit in findings.hits.values():
+        for name in names:
+            if re.search(rf"\b{re.escape(name)}\b", hit.text) is None:
+                continue
+            if hit.about.role in ("comment", "heading", "documentation") or hit.about.name == name:
+                continue
+            found.append(hit)
+            break
+    return found
+
+
+def top_files(findings: Findings) -> list[str]:
+    """Files at the top of the repository."""
+    listed = [entry for entry in findings.listings.get(".", []) if not entry.endswith("/")]
+    return list(dict.fromkeys([*listed, *(path for path in findings.files if "/" not in path)]))
+
+
+_ENTRY = re.compile(
+    r"(?:^|/)(?:__main__\.py|main\.(?:py|go|rs|c|cc|cpp|js|ts|java)|cli\.(?:py|js|ts|mjs)|index\.(?:js|ts|mjs)|app\.(?:py|js|ts)|manage\.py|server\.(?:js|ts)|__init__\.py|lib\.rs|mod\.ts)$"
+)
+
+
+def find_entries(findings: Findings) -> list[str]:
+    """Files that look like the way in, the shallowest first."""
+    found = [path for path in findings.files if _ENTRY.search(path) and not is_test(path) and not is_vendored(path)]
+    order = {
+        "__main__": 0,
+        "main": 0,
+        "cli": 1,
+        "app": 2,
+        "manage": 2,
+        "server": 2,
+        "index": 3,
+        "lib": 3,
+        "mod": 3,
+        "__init__": 4,
+    }
+    side = re.compile(r"(?:^|/)(?:docs?|examples?|bench\w*|scripts|tools|\.\w+)/")
+    return sorted(
+        found,
+        key=lambda path: (
+            bool(side.search(path)),
+            path.count("/") + order[path.rsplit("/", 1)[-1].split(".")[0]],
+            path,
+        ),
+    )
+
+
+def resolve_paths(question: Question, findings: Findings) -> list[str]:
+    """The files that the question's path words mean, as listed."""
+    found: list[str] = []
+    for wanted in question.paths:
+        name = wanted.removeprefix("./").lower()
+        exact = [path for path in findings.files if path.lower() == name]
+        ending = [path for path in findings.files if path.lower().endswith("/" + name)]
+        stemmed = [path for path in findings.files if path.rsplit("/", 1)[-1].lower().rsplit(".", 1)[0] == name]
+        under = [path for path in findings.files if path.lower().startswith(name.rstrip("/") + "/")]
+        candidates = exact or sorted(ending, key=_plain) or sorted(stemmed, key=_plain) or sorted(under, key=_plain)
+        found.extend(candidates[:1] if not (under and candidates == under) else candidates[:2])
+        if not candidates and not findings.files:
+            found.append(wanted)
+    return list(dict.fromkeys(found))
+
+
+def _plain(path: str) -> tuple[bool, bool, int, str]:
+    return (is_test(path), is_vendored(path), path.count("/"), path)
