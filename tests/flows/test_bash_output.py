@@ -185,7 +185,7 @@ async def test_loop_stays_free_during_flood(bash: BashTool, tmp_path: Path) -> N
     ],
 )
 async def test_bad_arguments_are_named(bash: BashTool, tmp_path: Path, arguments: dict, message: str) -> None:
-    with pytest.raises(ToolRetry, match="^[a-z]+ is ") as caught:
+    with pytest.raises(ToolRetry, match=r"^[a-z]+ is ") as caught:
         await bash.call(arguments, ToolContext(tmp_path))
     assert message in str(caught.value)
 

@@ -2,6 +2,7 @@
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from itertools import accumulate
 
 from retinue.tools.files.replacing import Change
 from retinue.tools.truncate import split_lines
@@ -22,7 +23,7 @@ class Difference:
     """In the new text, from 1."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Block:
     """Whole lines that were replaced."""
 
@@ -37,70 +38,88 @@ class _Block:
 
 def render_difference(path: str, original: str, changes: list[Change]) -> Difference:
     """Both notations of the changes of a text."""
-    lines = split_lines(original)
-    blocks = _to_blocks(original, lines, changes)
-    width = len(str(len(lines) + sum(len(block.new) - len(block.old) for block in blocks) + 1))
-    width = max(width, len(str(len(lines))))
+    text = _Text(original)
+    blocks, new_open = _to_blocks(text, changes)
+    total = len(text.lines)
+    width = len(str(total + max(0, sum(len(block.new) - len(block.old) for block in blocks))))
     diff: list[str] = []
     patch = [f"--- {path}", f"+++ {path}"]
     moved = 0
+    last = 0
     for group in _to_groups(blocks):
         first = max(0, group[0].start - _CONTEXT)
-        last = min(len(lines), group[-1].end + _CONTEXT)
+        last = min(total, group[-1].end + _CONTEXT)
         if first > 0:
             diff.append(f" {'':{width}} ...")
-        rows, numbered, grown = _render_group(lines, group, first, last, moved, width)
-        old_count, new_count = last - first, last - first + grown
-        patch.append(f"@@ -{_range(first, old_count)} +{_range(first + moved, new_count)} @@")
-        patch += rows
-        diff += numbered
+        rows, grown = _to_rows(text, group, first, last, moved)
+        patch.append(f"@@ -{_range(first, last - first)} +{_range(first + moved, last - first + grown)} @@")
+        for row in rows:
+            patch.append(f"{row.sign}{row.text}")
+            diff.append(f"{row.sign}{row.number:{width}} {row.text}")
+            if (text.is_open and row.is_last_old) or (new_open and row.is_last_new):
+                patch.append("\\ No newline at end of file")
         moved += grown
-    if last < len(lines):
+    if last < total:
         diff.append(f" {'':{width}} ...")
     return Difference(_join(diff), _join(patch) + "\n", blocks[0].start + 1)
 
 
-def _to_blocks(original: str, lines: list[str], changes: list[Change]) -> list[_Block]:
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line) + 1)
+class _Text:
+    """A text and where its lines begin."""
+
+    def __init__(self, original: str) -> None:
+        self.original = original
+        self.lines = split_lines(original)
+        self.is_open = not original.endswith("\n")
+        """Whether its last line has no end."""
+        self.starts = [0, *accumulate(len(line) + 1 for line in self.lines)]
+
+    def find_line(self, at: int) -> int:
+        """The line, from 0, a position is in."""
+        return bisect_right(self.starts, at) - 1
+
+
+def _to_blocks(text: _Text, changes: list[Change]) -> tuple[list[_Block], bool]:
+    """The lines that change, and whether the last line of the new text has no end."""
     blocks: list[_Block] = []
-    texts: list[tuple[int, int, str]] = []
-    for change in changes:
-        first = min(bisect_right(starts, change.span.start) - 1, max(0, len(lines) - 1))
-        # A place that ends with a line end does not reach into the next line.
-        until = change.span.end - (1 if original[change.span.end - 1] == "\n" else 0)
-        last = min(bisect_right(starts, max(until, change.span.start)), len(lines))
-        texts.append((first, last, ""))
+    original = text.original
+    new_open = text.is_open
     index = 0
     while index < len(changes):
-        first, last, _ = texts[index]
-        until = index + 1
-        while until < len(changes) and texts[until][0] < last:
-            last = max(last, texts[until][1])
-            until += 1
-        end = min(starts[last], len(original))
-        pieces: list[str] = []
-        at = starts[first]
-        for change in changes[index:until]:
-            pieces += [original[at : change.span.start], change.new]
-            at = max(at, change.span.end)
-        if at > end:
-            # The line end after the last line went too: the line that follows is now part of this one.
-            last = min(last + 1, len(lines))
-            end = min(starts[last], len(original))
-        pieces.append(original[at:end])
-        blocks.append(_trim(_Block(first, lines[first:last], split_lines("".join(pieces)))))
-        index = until
-    return blocks
+        first = text.find_line(changes[index].span.start)
+        at = text.starts[first]
+        end = last = 0
+        new = ""
+        while index < len(changes) and (not end or changes[index].span.start < end):
+            change = changes[index]
+            new += original[at : change.span.start] + change.new
+            at = change.span.end
+            last = text.find_line(at)
+            # Unless the place ends with a line, the rest of the line that it ends in belongs to it.
+            if text.starts[last] != at or (new and not new.endswith("\n")):
+                last = min(last + 1, len(text.lines))
+            end = min(text.starts[last], len(original))
+            index += 1
+        new += original[at:end]
+        reaches_end = last == len(text.lines)
+        if reaches_end:
+            new_open = bool(new) and not new.endswith("\n")
+        ends_differ = reaches_end and new_open != text.is_open
+        blocks.append(_trim(_Block(first, text.lines[first:last], split_lines(new)), ends_differ=ends_differ))
+    return blocks, new_open
 
 
-def _trim(block: _Block) -> _Block:
-    while block.old and block.new and block.old[0] == block.new[0]:
-        block = _Block(block.start + 1, block.old[1:], block.new[1:])
-    while block.old and block.new and block.old[-1] == block.new[-1]:
-        block = _Block(block.start, block.old[:-1], block.new[:-1])
-    return block
+def _trim(block: _Block, *, ends_differ: bool) -> _Block:
+    """Without the lines at either side that stay the same."""
+    old, new = block.old, block.new
+    shared = min(len(old), len(new)) - (1 if ends_differ else 0)
+    head = 0
+    while head < shared and old[head] == new[head]:
+        head += 1
+    tail = 0
+    while not ends_differ and tail < shared - head and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    return _Block(block.start + head, old[head : len(old) - tail], new[head : len(new) - tail])
 
 
 def _to_groups(blocks: list[_Block]) -> list[list[_Block]]:
@@ -113,31 +132,31 @@ def _to_groups(blocks: list[_Block]) -> list[list[_Block]]:
     return groups
 
 
-def _render_group(
-    lines: list[str], group: list[_Block], first: int, last: int, moved: int, width: int
-) -> tuple[list[str], list[str], int]:
-    rows: list[str] = []
-    numbered: list[str] = []
+@dataclass(frozen=True, slots=True)
+class _Row:
+    sign: str
+    number: int
+    text: str
+    is_last_old: bool = False
+    is_last_new: bool = False
+
+
+def _to_rows(text: _Text, group: list[_Block], first: int, last: int, moved: int) -> tuple[list[_Row], int]:
+    """The rows of one hunk, and by how many lines it grows."""
+    rows: list[_Row] = []
+    total = len(text.lines)
     grown = 0
     at = first
-
-    def keep(until: int) -> None:
-        for number in range(at, until):
-            rows.append(f" {lines[number]}")
-            numbered.append(f" {number + 1:{width}} {lines[number]}")
-
     for block in group:
-        keep(block.start)
-        for number, line in enumerate(block.old, block.start + 1):
-            rows.append(f"-{line}")
-            numbered.append(f"-{number:{width}} {line}")
-        for number, line in enumerate(block.new, block.start + moved + grown + 1):
-            rows.append(f"+{line}")
-            numbered.append(f"+{number:{width}} {line}")
+        rows += [_Row(" ", number + 1, text.lines[number]) for number in range(at, block.start)]
+        rows += [_Row("-", n, line, is_last_old=n == total) for n, line in enumerate(block.old, block.start + 1)]
+        until = len(block.new) if block.end == total else 0
+        base = block.start + moved + grown
+        rows += [_Row("+", base + n, line, is_last_new=n == until) for n, line in enumerate(block.new, 1)]
         grown += len(block.new) - len(block.old)
         at = block.end
-    keep(last)
-    return rows, numbered, grown
+    rows += [_Row(" ", number + 1, text.lines[number], is_last_old=number + 1 == total) for number in range(at, last)]
+    return rows, grown
 
 
 def _range(start: int, count: int) -> str:

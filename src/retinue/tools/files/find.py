@@ -1,6 +1,7 @@
 """The find tool: paths that match a glob, as .gitignore allows."""
 
 import os
+import stat
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ from retinue.tools.descriptions import load_description
 from retinue.tools.files.globs import Glob
 from retinue.tools.files.names import show_name
 from retinue.tools.files.ripgrep import Ripgrep, Search, ignore_arguments, note_search
-from retinue.tools.paths import explain, resolve_existing
+from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 
 
@@ -93,11 +94,11 @@ class _Listing:
 
 def _check_folder(path: str, resolved: str) -> None:
     try:
-        os.listdir(resolved) if os.path.isfile(resolved) else os.stat(resolved)
+        mode = os.stat(resolved).st_mode
     except OSError as error:
         raise explain(error, path, resolved) from None
-    if not os.path.isdir(resolved):
-        raise ToolRetry(f"{quote(path, 200)} is not a directory: expected one to search in.")
+    if not stat.S_ISDIR(mode):
+        raise ToolRetry(f"{quote(path, 200)} is {name_kind(mode)}: expected a directory to search in.")
 
 
 def _render(listing: _Listing, search: Search, timeout_s: float, limit: int) -> ToolResult:
