@@ -15,9 +15,9 @@ PLACES = ["first_byte", "mid_text", "mid_args", "after_call", "last_byte"]
 ENDS = {"reset": "reset", "close": "closed", "stall": "silent"}
 
 
-async def play(api: str, fault: Any, *, stream: bool = True, reply: dict[str, Any] = REPLY, turns: int = 0) -> Response:
-    async with MockServer([{**reply, "fault": fault}]) as server:
-        return await ask(server, api, stream=stream, turns=turns, silence_s=0.25)
+async def play(api: str, fault: Any, *, stream: bool = True, silence_s: float = 0.25) -> Response:
+    async with MockServer([{**REPLY, "fault": fault}]) as server:
+        return await ask(server, api, stream=stream, silence_s=silence_s)
 
 
 async def get_whole(api: str, fault: Any = None, stream: bool = True) -> bytes:
@@ -95,7 +95,7 @@ async def test_pings_can_be_given() -> None:
 @EVERY_API
 @MODES
 async def test_garbage_comes_and_ends(api: str, stream: bool) -> None:
-    response = await play(api, {"kind": "garbage", "at": "mid_text", "text": "\x00oops"}, stream=stream)
+    response = await play(api, {"kind": "garbage", "at": "mid_text", "text": "\x00oops"}, stream=stream, silence_s=5)
     assert response.end == "complete" and response.body.endswith(b"\x00oops")
 
 
@@ -108,7 +108,7 @@ async def test_garbage_can_go_on() -> None:
 @MODES
 @pytest.mark.parametrize("fault", [{"kind": "split"}, {"kind": "split", "sizes": 9, "seed": 4}])
 async def test_split_keeps_every_byte(api: str, stream: bool, fault: dict[str, Any]) -> None:
-    response = await play(api, fault, stream=stream)
+    response = await play(api, fault, stream=stream, silence_s=10)
     assert response.body == await get_whole(api, stream=stream)
     sizes = {len(chunk) for chunk in response.chunks}
     assert not stream or (sizes == {1} if "seed" not in fault else max(sizes) == 9 and len(sizes) > 5)
@@ -220,7 +220,7 @@ async def test_huge_text_is_complete(api: str, stream: bool) -> None:
 @EVERY_API
 @MODES
 async def test_usage_can_lack(api: str, stream: bool) -> None:
-    response = await play(api, {"kind": "no_usage"}, stream=stream)
+    response = await play(api, {"kind": "no_usage"}, stream=stream, silence_s=5)
     assert (response.end, b"usage" in response.body.replace(b'"usage":null', b"")) == ("complete", False)
 
 
@@ -228,7 +228,7 @@ async def test_usage_can_lack(api: str, stream: bool) -> None:
 @MODES
 async def test_usage_can_be_absurd(api: str, stream: bool) -> None:
     usage = {"input": -5, "output": 10**15}
-    heard = hear(api, await play(api, {"kind": "absurd_usage", "usage": usage}, stream=stream))
+    heard = hear(api, await play(api, {"kind": "absurd_usage", "usage": usage}, stream=stream, silence_s=5))
     assert heard.usage == (-5, 10**15, 0, 0)
 
 
@@ -243,7 +243,7 @@ async def test_ids_can_be_same(api: str, call_id: str) -> None:
 @EVERY_API
 @MODES
 async def test_reply_can_be_empty(api: str, stream: bool) -> None:
-    heard = hear(api, await play(api, {"kind": "empty"}, stream=stream))
+    heard = hear(api, await play(api, {"kind": "empty"}, stream=stream, silence_s=5))
     assert (heard.text, heard.calls, heard.usage) == ("", [], (0, 0, 0, 0))
 
 
