@@ -3,7 +3,9 @@
 What an append returns is on disk (or the append raised and nothing changed). Must not know models, tools or the engine.
 """
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -31,6 +33,8 @@ from retinue.sessions.view import Context, build_context, read_model, replay_sys
 NewId = Callable[[], str]
 _ID_STRIDE: Final = 0x9E3779B1
 """Odd, so that adding it again and again passes every 32-bit number."""
+_READ_AHEAD: Final = 256
+_READ_BYTES: Final = 1024 * 1024
 _stamp = Stamp()
 
 
@@ -298,8 +302,9 @@ class Session:
     def context(self) -> Context:
         """What the model sees at the current leaf."""
         if self._context is None:
-            settled = self._index.by_id, self._settled
-            self._context = build_context(self._load_branch(), lambda entry_id: settled[0][entry_id] < settled[1])
+            by_id, settled = self._index.by_id, self._settled
+            with _paused_collector():
+                self._context = build_context(self._load_branch(), lambda entry_id: by_id[entry_id] < settled)
         return self._context.copy()
 
     def settle(self) -> list[ToolResultMessage]:
@@ -320,7 +325,7 @@ class Session:
 
     def entries(self) -> list[Entry]:
         """The current branch in full, from root to leaf."""
-        return [self._load(place) for place in self._index.path(self._leaf)]
+        return self._load_all(self._index.path(self._leaf))
 
     def read_entry(self, entry_id: str) -> dict[str, Any]:
         """One entry exactly as stored."""
@@ -343,7 +348,8 @@ class Session:
         head = f'{{"type":"{kind}","id":"{entry_id}","parentId":{parent},"timestamp":"{stamp}",'
         line = b"".join((head.encode(), encode_fields(fields), b"}\n"))
         first = b"" if self._is_header_saved else encode_json(self.header) + b"\n"
-        offset = self._store.append(first + line, sync=sync) + len(first)
+        # A child's task and report are in the main session too, which is synced: hundreds of children need not be.
+        offset = self._store.append(first + line, sync=sync and self._owns_tree) + len(first)
         self._is_header_saved = True
         self._leaf = self._index.add(entry_id, self._leaf, kind, offset, len(line) - 1)
         return entry_id
@@ -358,7 +364,28 @@ class Session:
 
     def _load(self, place: int) -> Entry:
         index = self._index
-        entry = decode_entry(self._store.read(index.offsets[place], index.lengths[place]))
+        return self._decode(place, self._store.read(index.offsets[place], index.lengths[place]))
+
+    def _load_all(self, places: list[int]) -> list[Entry]:
+        # Neighbours in the file are read together: a call for each line would cost more than decoding it.
+        index = self._index
+        entries = []
+        start = end = 0
+        block = b""
+        with _paused_collector():
+            for n, place in enumerate(places):
+                offset, length = index.offsets[place], index.lengths[place]
+                if not start <= offset <= offset + length <= end:
+                    last = min(n + _READ_AHEAD, len(places) - 1)
+                    start, end = offset, max(offset + length, index.offsets[places[last]] + index.lengths[places[last]])
+                    end = max(offset + length, min(end, start + _READ_BYTES))
+                    block = self._store.read(start, end - start)
+                entries.append(self._decode(place, block[offset - start : offset - start + length]))
+        return entries
+
+    def _decode(self, place: int, line: bytes) -> Entry:
+        index = self._index
+        entry = decode_entry(line)
         entry.id = index.ids[place]
         if self._version < 2 and isinstance(entry.first_kept_entry_index, int):
             # Version 1 counts lines, the header being line 0.
@@ -373,12 +400,12 @@ class Session:
         kinds = self._index.kinds
         last = next((n for n in reversed(range(len(places))) if kinds[places[n]] == "compaction"), None)
         if last is None:
-            return [self._load(place) for place in places]
+            return self._load_all(places)
         compaction = self._load(places[last])
         kept = self._index.by_id.get(compaction.first_kept_entry_id, -1)
         first = next((n for n in range(last) if places[n] == kept), last)
         earlier = self._load_settings(places[:first])
-        return earlier + [self._load(place) for place in places[first:]]
+        return earlier + self._load_all(places[first:])
 
     def _load_settings(self, places: list[int]) -> list[Entry]:
         found: list[Entry] = []
@@ -399,6 +426,18 @@ class Session:
     def _written_results(self) -> set[str]:
         messages = [m for entry in self._load_branch() for m in to_messages(entry)]
         return {message.tool_call_id for message in messages if isinstance(message, ToolResultMessage)}
+
+
+@contextmanager
+def _paused_collector() -> Iterator[None]:
+    # A hundred thousand new objects that all stay: looking for garbage among them again and again doubles the time.
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _drop_none(fields: dict[str, Any]) -> dict[str, Any]:
