@@ -53,7 +53,9 @@ def _render_phrase(question: Question, findings: Findings, ranking: Ranking, quo
         else ""
     )
     can_not = "I cannot write or change code. " if question.change else ""
-    lines = [f"{can_not}The text is at {place(first)}{inside}{more}.", ""]
+    # a name without a definition: its lines are all there is to show
+    unknown = "" if question.phrases else f"No definition of `{question.symbols[0]}` was found. "
+    lines = [f"{can_not}{unknown}The text is at {place(first)}{inside}{more}.", ""]
     for hit in quoted[:3]:
         home = findings.enclosing(hit)
         excerpt = findings.excerpt_at(hit.path, hit.line)
@@ -70,7 +72,7 @@ def _render_phrase(question: Question, findings: Findings, ranking: Ranking, quo
             *("  " + line for line in fence(hit.path, around)),
         ]
     lines += [f"- {place(hit)}: `{shorten(hit.text, 100)}`" for hit in quoted[3:8]]
-    return "\n".join([*lines, "", render_footer(question, findings, ranking, "strong")])
+    return "\n".join([*lines, "", render_footer(question, findings, ranking, "strong" if question.phrases else "weak")])
 
 
 def judge(question: Question, spot: Spot) -> str:
@@ -337,6 +339,8 @@ def render_footer(question: Question, findings: Findings, ranking: Ranking | Non
     looked += (
         f" (read {', '.join(f'`{path}`' for path in paths[:4])}{', …' if len(paths) > 4 else ''})." if paths else "."
     )
+    if parts and not findings.count(Search) and question.kind in (Kind.WHERE, Kind.HOW, Kind.USES):
+        looked += " Without a search tool (`grep` or `bash`) I went by file names only."
     missing = _find_missing(question, findings)
     if missing:
         looked += f" Not found: {', '.join(missing)}."

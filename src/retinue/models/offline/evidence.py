@@ -133,7 +133,7 @@ class Findings:
         for other in outline[bisect_right(outline, hit.line, key=lambda each: each.line) :]:
             if other.indent <= hit.indent:
                 return other.line - (other.about.role != "end")
-        return hit.line + 80
+        return max(hit.line + 80, outline[-1].line + 40) if outline else hit.line + 80
 
 
 def collect_findings(exchanges: Iterable[Exchange], memo: MutableMapping[Any, Any]) -> Findings:
@@ -158,12 +158,23 @@ def collect_findings(exchanges: Iterable[Exchange], memo: MutableMapping[Any, An
             _add_files(findings, action, exchange)
         else:
             findings.listings[action.path] = [line for line in _content(exchange.text) if line]
+    if not findings.count(Search):
+        _scan_excerpts(findings)
     for hit in findings.hits.values():
         if hit.about.role in ("definition", "heading"):
             findings._defined.setdefault(hit.path, []).append(hit)
     for hits in findings._defined.values():
         hits.sort(key=lambda hit: hit.line)
     return findings
+
+
+def _scan_excerpts(findings: Findings) -> None:
+    """Without a search tool, what was read is searched here."""
+    for excerpt in findings.excerpts:
+        for index, text in enumerate(excerpt.lines):
+            hit = Hit.of(excerpt.path, excerpt.first + index, text)
+            if text.strip() and hit.about.role != "end":
+                findings.hits.setdefault((hit.path, hit.line), hit)
 
 
 def _add_search(findings: Findings, action: Search, exchange: Exchange, memo: MutableMapping[Any, Any]) -> None:

@@ -59,7 +59,7 @@ _DEFINITIONS = {
         ("class", r"^\s*class\s+(\w+)"),
         ("constant", r"^([A-Za-z_]\w*)\s*(?::[^=]+)?=(?!=)"),
         ("field", r"^ {4}([A-Za-z_]\w*)\s*:\s*[A-Za-z\"'\[][^=]*(?:=.*)?$"),
-        ("field", r"^ {4}([A-Za-z_]\w*)\s*=(?!=)\s*\S"),
+        ("field", r"^ {4}([A-Za-z_]\w*) = \S"),
     ),
     "js": _compile(
         ("function", r"^\s*(?:export\s+)?(?:default\s+)?(?:declare\s+)?(?:async\s+)?function\s*\*?\s*([\w$]+)"),

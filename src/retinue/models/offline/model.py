@@ -107,8 +107,9 @@ def render_answer(ranking: Ranking, kit: Kit, transcript: Transcript) -> str:
         return render_summary(transcript.question)
     if question.kind is Kind.CHAT:
         return _render_chat(question)
-    if not findings.actions and not any(kit.can(kind) for kind in (Search, Read)):
-        lead = "I was given no tool to look at files with, and I know nothing but what tools show me."
+    if not findings.actions:
+        given = f"With {', '.join(sorted(kit.names))} alone" if kit.names else "Without any tool to look at files with"
+        lead = f"{given} I cannot answer this: I know nothing but what tools show me."
         return f"{lead} Allow `read`, `grep`, `find` and `ls`, and ask again.\n\n{NOTE}"
     text = _RENDER[question.kind](ranking)
     return f"(Stopped early: this is what was found until then.)\n\n{text}" if transcript.wrap_up else text

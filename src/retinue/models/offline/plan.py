@@ -26,7 +26,7 @@ from retinue.models.offline.selection import (
     top_files,
     uses_of,
 )
-from retinue.models.offline.words import split_words
+from retinue.models.offline.words import split_pieces, split_words
 
 MAX_TURNS = 5
 """Turns with calls; the answer is one more."""
@@ -79,6 +79,8 @@ def _survey(ranking: Ranking, kit: Kit) -> Iterable[Action]:
     question = ranking.question
     yield Find("*", 3000)
     yield List(".")
+    if not kit.can(List) and not kit.can(Find) and not kit.can(Search):
+        yield Read("README.md", 1, 400)
     if not kit.can(Search):
         return
     for phrase in question.phrases:
@@ -155,16 +157,34 @@ def _outline(ranking: Ranking, kit: Kit) -> Iterable[Action]:
         for concept in question.concepts[:4]:
             for other in concept.stems[:3]:
                 yield Search(_join([other]), ignore_case=True, limit=80)
-    if not kit.can(Search):
+    if not kit.can(Search) and not kit.can(Find) and findings.count(List) == 1:
         for folder in _folders(question, findings):
             yield List(folder)
 
 
+def _deepen(ranking: Ranking, kit: Kit) -> Iterable[Action]:
+    """One more level of folders, when nothing but `ls` shows what there is."""
+    if not kit.can(Search) and not kit.can(Find) and ranking.findings.count(List) < 13:
+        for folder in _folders(ranking.question, ranking.findings):
+            yield List(folder)
+
+
 def _folders(question: Question, findings: Findings) -> list[str]:
-    entries = [entry for entry in findings.listings.get(".", []) if entry.endswith("/") and not entry.startswith(".")]
-    named = [entry for entry in entries if any(each.match([entry.strip("/").lower()]) for each in question.concepts)]
-    usual = [entry for entry in entries if entry in ("src/", "lib/", "app/", "pkg/", "cmd/", "internal/", "docs/")]
-    return [entry.rstrip("/") for entry in dict.fromkeys([*named, *usual, *entries])][:5]
+    """Folders not listed yet, those that the question names or that usually hold source first."""
+    found = [
+        entry.rstrip("/") if folder == "." else f"{folder}/{entry.rstrip('/')}"
+        for folder, entries in findings.listings.items()
+        for entry in entries
+        if entry.endswith("/") and not entry.startswith((".", "_"))
+    ]
+    fresh = [path for path in found if path not in findings.listings and not is_vendored(path + "/")]
+
+    def weigh(path: str) -> tuple[float, bool, bool, int, str]:
+        pieces = split_pieces(path.rsplit("/", 1)[-1])
+        named = -sum(each.match(pieces) for each in question.concepts)
+        return (named, path.split("/")[0] not in _SOURCES, is_test(path + "/"), path.count("/"), path)
+
+    return sorted(fresh, key=weigh)[:6]
 
 
 def _read_best(ranking: Ranking, kit: Kit) -> Iterable[Action]:
@@ -230,6 +250,9 @@ def _look_around(ranking: Ranking, kit: Kit) -> Iterable[Action]:
     """The top of the repository and all file names."""
     yield List(".")
     yield Find("*", 3000)
+    if not kit.can(List) and not kit.can(Find):
+        for name in ("README.md", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile"):
+            yield Read(name, 1, 160)
 
 
 def _read_project(ranking: Ranking, kit: Kit) -> Iterable[Action]:
@@ -290,7 +313,7 @@ def _survey_file(ranking: Ranking, kit: Kit) -> Iterable[Action]:
     if not kit.can(Find):
         yield List(".")
     for path in question.paths:
-        if "/" in path or not kit.can(Find):
+        if not kit.can(Find):
             yield Read(path, 1, 120)
 
 
@@ -320,6 +343,6 @@ _STEPS: dict[Kind, tuple[Step, ...]] = {
     Kind.FILES: (_survey_files,),
     Kind.FILE: (_survey_file, _find_missing, _read_file),
     Kind.USES: (_survey, _focus, _place_uses),
-    Kind.WHERE: (_survey, _survey_words, _focus, _outline, _read_best, _follow),
-    Kind.HOW: (_survey, _survey_words, _focus, _outline, _read_best, _follow),
+    Kind.WHERE: (_survey, _survey_words, _focus, _outline, _deepen, _read_best, _follow),
+    Kind.HOW: (_survey, _survey_words, _focus, _outline, _deepen, _read_best, _follow),
 }

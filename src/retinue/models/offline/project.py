@@ -55,6 +55,8 @@ def render_overview(ranking: Ranking) -> str:
     name = facts.name or re.sub(r"[*`]|\s*[-–:].*$", "", heading) or "This project"
     said = facts.description or first_sentence(paragraph)
     source = facts.source or where
+    if not said:
+        said, source = _describe_entry(findings)
     lines = [
         f"**{name}**: {said.rstrip('.')}. (`{source}`)"
         if said
@@ -79,12 +81,22 @@ def render_overview(ranking: Ranking) -> str:
     return "\n".join([*lines, "", render_footer(question, findings, None, "strong" if said else "weak")])
 
 
+def _describe_entry(findings: Findings) -> tuple[str, str]:
+    """What the first file of the package says, when nothing else does."""
+    for path in sorted(find_entries(findings), key=lambda path: "__init__" not in path):
+        excerpt = findings.whole(path)
+        doc = describe_file(excerpt) if excerpt else ""
+        if len(doc) > 20:
+            return doc, f"{path}:1"
+    return "", ""
+
+
 def _render_entries(findings: Findings) -> list[str]:
     lines = []
     for path in find_entries(findings)[:3]:
         excerpt = findings.whole(path)
         doc = describe_file(excerpt) if excerpt else ""
-        lines.append(f"- `{path}:1`" + (f": {doc}" if doc else ""))
+        lines.append(f"- `{path}:1`" + (f": {doc}" if len(doc) > 8 else ""))
     return lines
 
 

@@ -137,6 +137,11 @@ def _join_comment(parts: list[str]) -> str:
 def telling_lines(question: Question, findings: Findings, hit: Hit, count: int) -> list[tuple[int, str]]:
     """The lines of a definition that the question's words meet in, with the line that begins it."""
     excerpt = findings.excerpt_at(hit.path, hit.line)
+    members = (
+        _pick_members(question, findings, hit, count - 1) if hit.about.what in ("class", "interface", "impl") else []
+    )
+    if members:
+        return [(hit.line, hit.text), *((each.line, each.text) for each in members)]
     if excerpt is None:
         return [(hit.line, hit.text)]
     last = min(findings.end_of(hit), excerpt.last)
@@ -157,6 +162,23 @@ def telling_lines(question: Question, findings: Findings, hit: Hit, count: int) 
     best = sorted(scored, key=lambda pair: (-pair[0], pair[1]))[: count - 1]
     numbers = sorted(number for _, number in best)
     return [(hit.line, excerpt.line(hit.line)), *((number, excerpt.line(number)) for number in numbers)]
+
+
+def _pick_members(question: Question, findings: Findings, hit: Hit, count: int) -> list[Hit]:
+    """The methods of a class that say most about it, in their order."""
+    last = findings.end_of(hit)
+    inside = [
+        each
+        for each in findings.outlines.get(hit.path, [])
+        if hit.line < each.line <= last and each.about.what in ("method", "function") and each.indent <= hit.indent + 4
+    ]
+
+    def weigh(member: Hit) -> tuple[float, bool, int]:
+        pieces = split_pieces(member.about.name)
+        is_inner = member.about.name.startswith("_") and member.about.name != "__init__"
+        return (-sum(each.match(pieces) for each in question.concepts), is_inner, member.line)
+
+    return sorted(sorted(inside, key=weigh)[:count], key=lambda each: each.line)
 
 
 def fence(path: str, lines: list[tuple[int, str]]) -> list[str]:

@@ -200,7 +200,7 @@ class Ranking:
         path_weight = self.path_weight(hit.path)
         what = _WHAT.get(hit.about.what, 1.0)
         if self._wants_value and hit.about.what in ("field", "constant", "setting", "variable", "macro"):
-            what = 1.1
+            what = 1.1 if "=" in hit.text or hit.about.what in ("setting", "macro") else 0.6
         exact = self._score_symbol(hit)
         cover = self._cover(hit)
         pieces = split_pieces(hit.about.name)

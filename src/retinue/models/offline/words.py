@@ -67,7 +67,7 @@ STOP = frozenset(
         could current currently decide decided decides define defined defines definition describe describes
         determine determined did different do does doesn't doing done dont during each every everything exact
         exactly example exist exists explain far file files find fix follow followed following for found from
-        function functions get gets give given go goes going good got had handle handled handles handling happen
+        function functions get gets give go goes going good got had handle handled handles handling happen
         happening happens has have having help here here's how i if implement implementation implemented
         implementing implements in inside internally into involved is isn't issue it it's its itself just kind know
         let lets like line list located location logic look looking made mainly make makes many may me mean means
