@@ -12,7 +12,7 @@ from retinue.core.messages import AssistantMessage, Usage
 from retinue.core.terminal import escape_line
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
-_SHOWN_ARGUMENTS = ("path", "command", "pattern", "query", "url", "prompt", "description")
+_SHOWN_ARGUMENTS = ("command", "pattern", "query", "url", "prompt", "description")
 
 
 class Progress:
@@ -102,7 +102,11 @@ class Progress:
 
 
 def _describe(arguments: dict[str, Any]) -> str:
-    for name in _SHOWN_ARGUMENTS:
-        if name in arguments:
-            return escape_line(str(arguments[name]), 100)
-    return escape_line(", ".join(f"{name}={value}" for name, value in arguments.items()), 100)
+    """A call in a few words: where it looks and for what."""
+    path, offset = arguments.get("path"), arguments.get("offset")
+    place = f"{path}:{offset}" if path and offset else str(path or "")
+    said = next((str(arguments[name]) for name in _SHOWN_ARGUMENTS if arguments.get(name)), "")
+    if said and place:
+        return f"{escape_line(said, 70)} in {escape_line(place, 60)}"
+    others = ", ".join(f"{name}={value}" for name, value in arguments.items())
+    return escape_line(said or place or others, 100)

@@ -1,0 +1,58 @@
+import asyncio
+import os
+import threading
+
+from retinue.serve.outlet import Outlet
+
+
+async def test_everything_arrives_in_order():
+    reader, writer = os.pipe()
+    got = []
+    thread = threading.Thread(target=lambda: got.append(read_all(reader)))
+    outlet = Outlet(writer)
+    lines = [f"{n} {'x' * (n % 900)}\n".encode() for n in range(2000)]
+    for line in lines[:1000]:
+        outlet.write(line)
+    thread.start()
+    for line in lines[1000:]:
+        outlet.write(line)
+    await outlet.drain()
+    os.close(writer)
+    await asyncio.to_thread(thread.join)
+    assert got == [b"".join(lines)]
+
+
+async def test_slow_reader_does_not_block_the_writer():
+    reader, writer = os.pipe()
+    outlet = Outlet(writer)
+    begun = asyncio.get_running_loop().time()
+    outlet.write(b"x" * 500_000)
+    assert asyncio.get_running_loop().time() - begun < 0.2
+    rest = asyncio.to_thread(read_exactly, reader, 500_000)
+    await asyncio.gather(rest, outlet.drain())
+    os.close(reader)
+    os.close(writer)
+
+
+async def test_closed_reader_is_told_once():
+    reader, writer = os.pipe()
+    told = []
+    outlet = Outlet(writer, lambda: told.append(1))
+    os.close(reader)
+    outlet.write(b"a")
+    outlet.write(b"b")
+    os.close(writer)
+    assert (told, outlet.is_closed) == ([1], True)
+
+
+def read_all(fd):
+    data = b""
+    while piece := os.read(fd, 65536):
+        data += piece
+    os.close(fd)
+    return data
+
+
+def read_exactly(fd, count):
+    while count > 0:
+        count -= len(os.read(fd, 65536))
