@@ -3,6 +3,7 @@
 import errno
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -130,10 +131,8 @@ def sweep(tmp_path: Path, fault: Callable[[str, Callable[..., Any], Any], Any], 
         path = tmp_path / f"{at}" / "s.jsonl"
         files = FaultyFiles(at, fault, persistent=persistent)
         story = Story(path, files)
-        try:
+        with suppress(Crash):
             story.play()
-        except Crash:
-            pass
         files.heal()
         story.abandon()
         yield story

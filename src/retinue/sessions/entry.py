@@ -11,10 +11,10 @@ from time import gmtime, strftime
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType
 
 from retinue.core.errors import UsageError, quote
-from retinue.core.messages import ImageContent, Message, TextContent, ThinkingContent, ToolCall, Usage
+from retinue.core.messages import ImageContent, Message, SystemMessage, TextContent, ThinkingContent, ToolCall, Usage
 
 VERSION: Final = 3
 MAX_RECORD_BYTES: Final = 16 * 1024 * 1024
@@ -35,13 +35,13 @@ class Head(Struct):
 
 
 class Entry(Struct, rename="camel"):
-    """Any entry. Fields a kind does not have are UNSET; messages stay raw until somebody asks for them."""
+    """Any entry. Fields that a kind does not have are UNSET."""
 
     type: str
     id: str = ""
     parent_id: str | None = None
     timestamp: str = ""
-    message: Raw | UnsetType = UNSET
+    message: Message | UnsetType = UNSET
     provider: Any = UNSET
     model_id: Any = UNSET
     thinking_level: Any = UNSET
@@ -49,7 +49,7 @@ class Entry(Struct, rename="camel"):
     first_kept_entry_id: Any = UNSET
     first_kept_entry_index: Any = UNSET
     tokens_before: Any = UNSET
-    system_message: Raw | UnsetType = UNSET
+    system_message: SystemMessage | UnsetType = UNSET
     from_hook: Any = UNSET
     from_id: Any = UNSET
     custom_type: Any = UNSET
@@ -162,12 +162,20 @@ def _summarise(value: Any, note: str) -> Any:
     return short
 
 
-def decode_head(line: bytes) -> Head | None:
-    """Type and links of a line; None when it is no JSON object."""
+def try_decode_head(line: bytes) -> Head | None:
+    """Type and links of a line in good order; None for any other."""
     try:
         return _head_decoder.decode(line)
     except _BAD_JSON:
-        loose = _load_object(line)
+        return None
+
+
+def decode_head(line: bytes) -> Head | None:
+    """Type and links of a line; None when it is no JSON object."""
+    head = try_decode_head(line)
+    if head is not None:
+        return head
+    loose = _load_object(line)
     if loose is None:
         return None
     kind, entry_id, parent = loose.get("type"), loose.get("id"), loose.get("parentId", UNSET)
@@ -179,21 +187,20 @@ def decode_head(line: bytes) -> Head | None:
 
 
 def decode_entry(line: bytes) -> Entry:
-    """An entry of any kind, known or not."""
+    """An entry of any kind, known or not; its message mended where it needs it, UNSET when it is past mending."""
     try:
         return _entry_decoder.decode(line)
     except _BAD_JSON:
         loose = _load_object(line) or {}
-    texts = {name: loose.get(name) for name in ("type", "id", "timestamp")}
-    known = {name: text if isinstance(text, str) else "" for name, text in texts.items()}
-    raws = {name: Raw(encode_json(loose[name])) for name in ("message", "systemMessage") if loose.get(name) is not None}
-    parent = loose.get("parentId")
-    rest = {field.encode_name: field.name for field in msgspec.structs.fields(Entry)}
-    others = {rest[name]: value for name, value in loose.items() if name in rest and name not in {*texts, "parentId"}}
-    others |= {rest[name]: raw for name, raw in raws.items()}
-    if "message" in loose and loose["message"] is None:
-        others.pop("message", None)
-    return Entry(**{**known, **others, "parent_id": parent if isinstance(parent, str) else None})
+    names = {field.encode_name: field.name for field in msgspec.structs.fields(Entry)}
+    fields = {names[name]: value for name, value in loose.items() if name in names}
+    for name in ("type", "id", "timestamp"):
+        fields[name] = fields[name] if isinstance(fields.get(name), str) else ""
+    fields["parent_id"] = fields["parent_id"] if isinstance(fields.get("parent_id"), str) else None
+    message, system = _mend_message(fields.get("message")), _mend_message(fields.get("system_message"))
+    fields["message"] = UNSET if message is None else message
+    fields["system_message"] = system if isinstance(system, SystemMessage) else UNSET
+    return Entry(**fields)
 
 
 def decode_object(line: bytes) -> dict[str, Any] | None:
@@ -214,13 +221,12 @@ def _load_object(line: bytes) -> dict[str, Any] | None:
     return to_plain(loose) if isinstance(loose, dict) else None
 
 
-def decode_message(raw: Raw | bytes) -> Message | None:
+def decode_message(data: bytes) -> Message | None:
     """A message, mended where a field is missing or unknown; None for a role that we do not know."""
     try:
-        return _message_decoder.decode(raw)
+        return _message_decoder.decode(data)
     except _BAD_JSON:
-        loose = _load_object(bytes(raw))
-    return None if loose is None else _mend_message(loose)
+        return _mend_message(_load_object(data))
 
 
 _ROLE_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
@@ -242,7 +248,9 @@ _BLOCKS: Final[dict[str, frozenset[str]]] = {
 }
 
 
-def _mend_message(loose: dict[str, Any]) -> Message | None:
+def _mend_message(loose: Any) -> Message | None:
+    if not isinstance(loose, dict):
+        return None
     role = "custom" if loose.get("role") == "hookMessage" else loose.get("role")
     if not isinstance(role, str) or role not in _ROLE_DEFAULTS:
         return None

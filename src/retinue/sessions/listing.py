@@ -13,7 +13,7 @@ from msgspec import UNSET, Struct
 
 from retinue.core.errors import SessionError, SessionNotFound, quote
 from retinue.core.messages import TextContent, UserMessage
-from retinue.sessions.entry import decode_entry, decode_head, decode_message, decode_object
+from retinue.sessions.entry import decode_entry, decode_head, decode_object
 
 HEAD_BYTES: Final = 64 * 1024
 CHUNK_BYTES: Final = 1024 * 1024
@@ -267,9 +267,7 @@ def _find_first_message(lines: list[bytes]) -> str:
         if b'"user"' not in line:
             continue
         entry = decode_entry(line) if decode_head(line) else None
-        if entry is None or entry.type != "message" or entry.message is UNSET:
-            continue
-        message = decode_message(entry.message)
+        message = entry.message if entry is not None else UNSET
         if isinstance(message, UserMessage):
             content = message.content
             texts = [content] if isinstance(content, str) else [b.text for b in content if isinstance(b, TextContent)]

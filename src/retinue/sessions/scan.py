@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from retinue.sessions.entry import VERSION, Head, decode_head, decode_object
+from retinue.sessions.entry import VERSION, Head, decode_head, decode_object, try_decode_head
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
@@ -122,6 +122,19 @@ class Scan:
         version = self.header.get("version", 1)
         return version if isinstance(version, int) else VERSION
 
+    def add_lines(self, lines: list[bytes], offset: int) -> None:
+        """Take whole lines that begin at an offset."""
+        add, by_id, intern = self.index.add, self.index.by_id, self._interned.setdefault
+        is_tree = self.header is not None and self.version >= 2
+        for line in lines:
+            # The straight way for what nearly all lines are; everything odd goes the long one.
+            head = try_decode_head(line) if is_tree else None
+            if head is not None and head.id is not None and head.parentId in by_id and head.type != "session":
+                add(head.id, by_id[head.parentId], intern(head.type, head.type), offset, len(line))
+            elif not self.add_line(line, offset):
+                self.damage.bad_lines += 1
+            offset += len(line) + 1
+
     def add_line(self, line: bytes, offset: int) -> bool:
         """Take one line; False when there is nothing readable in it."""
         body = line
@@ -183,10 +196,7 @@ def scan_file(read: Callable[[int, int], bytes]) -> Scan:
             start = offset - len(chunk)
         lines = (carry + chunk).split(b"\n") if carry else chunk.split(b"\n")
         carry = lines.pop()
-        for line in lines:
-            if not scan.add_line(line, start):
-                scan.damage.bad_lines += 1
-            start += len(line) + 1
+        scan.add_lines(lines, start)
         if len(carry) > MAX_LINE_BYTES:
             scan.damage.long_lines += 1
             is_skipping = True

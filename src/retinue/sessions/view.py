@@ -129,19 +129,13 @@ def select_entries(path: Sequence[Entry]) -> tuple[Sequence[Entry], int]:
 
 def is_system(entry: Entry) -> bool:
     """Whether an entry holds a system message."""
-    return (
-        entry.type == "message"
-        and entry.message is not UNSET
-        and b'"system"' in bytes(entry.message)
-        and isinstance(decode_message(entry.message), SystemMessage)
-    )
+    return entry.type == "message" and type(entry.message) is SystemMessage
 
 
 def to_messages(entry: Entry) -> list[Message]:
     """What an entry shows to the model by itself; nothing for kinds that are not meant for it or not known."""
-    if entry.type == "message" and entry.message is not UNSET:
-        message = decode_message(entry.message)
-        return [] if message is None else [message]
+    if entry.type == "message":
+        return [] if entry.message is UNSET else [entry.message]
     if entry.type == "custom_message":
         return _to_custom(entry)
     if entry.type == "branch_summary" and isinstance(entry.summary, str) and entry.summary:
@@ -171,8 +165,7 @@ def _to_checkpoint(entry: Entry) -> list[Message]:
         int(entry.tokens_before) if isinstance(entry.tokens_before, int | float) else 0,
         parse_time_ms(entry.timestamp),
     )
-    system = None if entry.system_message is UNSET else decode_message(entry.system_message)
-    return [summary] if not isinstance(system, SystemMessage) else [system, summary]
+    return [summary] if entry.system_message is UNSET else [entry.system_message, summary]
 
 
 def edit_message(message: Message, replacement: Any) -> Message | None:
@@ -231,10 +224,9 @@ def read_model(entry: Entry) -> tuple[str, str] | None:
     """Provider and id of the model that an entry chooses or was made by."""
     if entry.type == "model_change" and isinstance(entry.provider, str) and isinstance(entry.model_id, str):
         return entry.provider, entry.model_id
-    if entry.type == "message" and entry.message is not UNSET:
-        message = decode_message(entry.message) if b'"assistant"' in bytes(entry.message) else None
-        if type(message) is AssistantMessage:
-            return message.provider, message.model
+    message = entry.message
+    if entry.type == "message" and type(message) is AssistantMessage:
+        return message.provider, message.model
     return None
 
 
