@@ -119,7 +119,7 @@ TWICE = [
 ORPHANS = [
     user("one"),
     assistant("", "call_1", "call_2"),
-    result("call_2", "two"),
+    result("call_1", "one"),
     user("two"),
     assistant("Half", stop="aborted"),
     user("three"),
