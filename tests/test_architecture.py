@@ -48,6 +48,7 @@ SAMPLES = [
     events.Steered(run_id="r", steering=["a"], follow_up=["b"]),
     events.CompactionStarted(run_id="r", reason="threshold"),
     events.Compacted(run_id="r", reason="manual", result={"summary": "s"}),
+    events.EntryAppended(run_id="r", entry={"type": "context_edit"}),
     events.Warned(run_id="r", text="careful"),
 ]
 
