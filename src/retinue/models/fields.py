@@ -50,7 +50,8 @@ class Fields:
         if isinstance(value, dict):
             return Fields(value, self.path, self._name(name), self.diagnostics)
         if name in self.values:
-            self.refuse(name, "an object")
+            # Not the value: a key pasted in the wrong place would end up on the screen.
+            self.complain(name, f"found {name_type(value)}", "an object")
         return None
 
     def take_objects(self, name: str) -> list["Fields"]:

@@ -20,28 +20,40 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_ABSENT = {errno.ENOENT, errno.ENOTDIR}
+_ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 
 def read_bounded(path: Path, limit: int = MAX_BYTES) -> bytes | None:
     """Up to `limit + 1` bytes of a regular file; None when there is none. Raises ConfigError for anything else."""
     try:
-        # O_NONBLOCK: opening a named pipe must not wait for a writer.
+        # Looked at before it is opened, since opening a device may do something; O_NONBLOCK in case it is swapped.
+        _check_kind(path, os.stat(path))
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        try:
+            _check_kind(path, os.fstat(descriptor))
+            return _read(descriptor, limit + 1)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         if error.errno in _ABSENT:
             return None
         raise ConfigError(f"{path}: cannot be read: {_explain(error)}") from None
     except ValueError:
         return None  # a NUL in the name: no such file can exist
-    with os.fdopen(descriptor, "rb") as file:
-        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
-        if kind != stat.S_IFREG:
-            raise ConfigError(f"{path}: is {_KINDS.get(kind, 'no regular file')}; expected a regular file")
-        try:
-            return file.read(limit + 1)
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {_explain(error)}") from None
+
+
+def _check_kind(path: Path, status: os.stat_result) -> None:
+    kind = stat.S_IFMT(status.st_mode)
+    if kind != stat.S_IFREG:
+        raise ConfigError(f"{path}: is {_KINDS.get(kind, 'no regular file')}; expected a regular file")
+
+
+def _read(descriptor: int, wanted: int) -> bytes:
+    pieces = []
+    while wanted > 0 and (piece := os.read(descriptor, min(wanted, 1 << 20))):
+        pieces.append(piece)
+        wanted -= len(piece)
+    return b"".join(pieces)
 
 
 def load_json(path: Path, *, comments: bool = False) -> tuple[dict[str, Any] | None, list[Diagnostic]]:

@@ -1,0 +1,114 @@
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from retinue.settings.paths import Paths, find_paths
+from retinue.settings.trust import PROTECTED, decide_trust, load_decisions
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    (folder / ".pi" / "skills").mkdir(parents=True)
+    return folder
+
+
+def save(agent_dir: Path, decisions: Any, mode: int = 0o600) -> None:
+    (agent_dir / "trust.json").write_text(decisions if isinstance(decisions, str) else json.dumps(decisions))
+    (agent_dir / "trust.json").chmod(mode)
+
+
+def answer(cwd: Path, **options: Any) -> tuple[bool, str]:
+    trust = decide_trust(find_paths(cwd, os.environ), **{"approve": None, **options})
+    return trust.trusted, trust.reason
+
+
+def test_flags_win_over_all(project: Path, agent_dir: Path) -> None:
+    save(agent_dir, {str(project): False})
+    assert answer(project, approve=True) == (True, "--approve")
+    save(agent_dir, {str(project): True})
+    assert answer(project, approve=False, default="always") == (False, "--no-approve")
+
+
+def test_closest_decision_applies(project: Path, agent_dir: Path) -> None:
+    save(agent_dir, {str(project.parent): False, str(project): True, "/": None})
+    assert answer(project) == (True, f"saved for {project}")
+    save(agent_dir, {str(project.parent): True})
+    assert answer(project) == (True, f"saved for {project.parent}")
+
+
+def test_yes_below_does_not_cover_project(project: Path, agent_dir: Path) -> None:
+    (project / "sub").mkdir()
+    save(agent_dir, {str(project / "sub"): True})
+    assert answer(project / "sub") == (False, "no decision")
+    save(agent_dir, {str(project / "sub"): False, str(project): True})
+    assert answer(project / "sub") == (False, f"saved for {project / 'sub'}")
+
+
+def test_aliases_of_a_path_grant_nothing(project: Path, agent_dir: Path) -> None:
+    save(agent_dir, {f"{project}/": True, f"{project}/../project": True, str(project).upper(): True, "~": True})
+    assert answer(project) == (False, "no decision")
+
+
+def test_link_is_judged_by_its_target(project: Path, agent_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(project)
+    save(agent_dir, {str(tmp_path / "link"): True})
+    assert answer(tmp_path / "link") == (False, "no decision")
+
+
+@pytest.mark.parametrize(("default", "trusted"), [("always", True), ("never", False), ("ask", False)])
+def test_default_decides_without_a_terminal(project: Path, agent_dir: Path, default: str, trusted: bool) -> None:
+    assert answer(project, default=default)[0] is trusted
+
+
+def test_skipped_files_are_named_in_one_line(project: Path, agent_dir: Path) -> None:
+    (project / ".codingcode").mkdir()
+    trust = decide_trust(find_paths(project, os.environ), approve=None)
+    assert trust.notice == (
+        f"'{project}' is not trusted: skipped .pi/skills, .codingcode (use --approve to load them for this run)"
+    )
+
+
+def test_bare_folder_needs_no_trust(tmp_path: Path, agent_dir: Path) -> None:
+    (tmp_path / "plain" / ".pi").mkdir(parents=True)
+    assert answer(tmp_path / "plain") == (True, "nothing to protect")
+    save(agent_dir, {str(tmp_path): False})
+    assert answer(tmp_path / "plain") == (False, f"saved for {tmp_path}")
+
+
+def test_home_has_nothing_to_protect(home: Path, agent_dir: Path) -> None:
+    (home / ".agents").mkdir()
+    assert answer(home) == (True, "nothing to protect")
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "problem"),
+    [
+        ('{"/": true', 0o600, "found the end of the file"),
+        ('{"/": "yes"}', 0o600, "'/': found 'yes'; expected true, false or null; no saved decision is used"),
+        ('{"/": true}', 0o666, "can be written by others (mode 0666; run chmod 600); no saved decision is used"),
+        ("[]", 0o600, "found an array; expected an object"),
+    ],
+)
+def test_doubtful_file_decides_nothing(project: Path, agent_dir: Path, content: str, mode: int, problem: str) -> None:
+    save(agent_dir, content, mode)
+    trust = decide_trust(find_paths(project, os.environ), approve=None)
+    assert (trust.trusted, len(trust.diagnostics)) == (False, 1)
+    assert problem in trust.diagnostics[0].message
+
+
+def test_linked_trust_file_is_refused(project: Path, agent_dir: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.json").write_text(json.dumps({str(project): True}))
+    (agent_dir / "trust.json").symlink_to(tmp_path / "elsewhere.json")
+    assert load_decisions(agent_dir / "trust.json")[0] == {}
+
+
+def test_protected_files_are_never_opened(tmp_path: Path, agent_dir: Path) -> None:
+    for name in PROTECTED:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        os.mkfifo(tmp_path / name)
+    paths = Paths(tmp_path, tmp_path, agent_dir)
+    assert decide_trust(paths, approve=None).protected == PROTECTED
