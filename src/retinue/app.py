@@ -224,12 +224,7 @@ class Retinue:
                 context_files=[(file.path, file.text) for file in files.context],
             ),
             limits=request.limits,
-            retry=RetryPolicy(
-                settings.retry.enabled,
-                settings.retry.max_retries,
-                settings.retry.base_delay_ms,
-                settings.retry.max_agent_delay_ms,
-            ),
+            retry=_to_retry(settings),
             compaction=CompactionConfig(settings.compaction.enabled, reserve, keep),
             steering_mode=settings.steering_mode,
             follow_up_mode=settings.follow_up_mode,
@@ -259,7 +254,7 @@ class Retinue:
 
         info, key = registry.unlock(choice.info)
         timing = Timing(idle_s=settings.http_idle_timeout_ms / 1000)
-        governor = Governor(self._clock)
+        governor = Governor(self._clock, _to_retry(settings))
         return build_model(info, transport=self._transport, key=key, governor=governor, timing=timing)
 
     def _choose_tools(self, settings: Settings) -> dict[str, Tool]:
@@ -350,6 +345,11 @@ def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]
 
 def _with_model(request: Request, model: str) -> Request:
     return replace(request, model=model)
+
+
+def _to_retry(settings: Settings) -> RetryPolicy:
+    given = settings.retry
+    return RetryPolicy(given.enabled, given.max_retries, given.base_delay_ms, given.max_agent_delay_ms)
 
 
 def _to_wishes(request: Request, settings: Settings, session: Session | None, registry: Registry) -> Wishes:
