@@ -158,7 +158,7 @@ def has_stem(piece: str, root: str) -> bool:
     rest = piece[len(root) :]
     if rest in _TAILS or (rest and rest[0] == root[-1] and rest[1:] in _TAILS):
         return True
-    return len(root) >= 5 or (len(root) == 4 and len(rest) <= 4)
+    return len(root) >= 5 or (len(root) == 4 and len(rest) <= 3)
 
 
 def find_synonyms(word: str) -> tuple[str, ...]:

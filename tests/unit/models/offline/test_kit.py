@@ -1,0 +1,38 @@
+import pytest
+
+from retinue.core.model import ToolSpec
+from retinue.models.offline.kit import Find, Kit, List, Read, Search, to_action
+
+ACTIONS = [
+    Search("a|b 'c'", limit=7),
+    Search("x y", "src/a b.py", ignore_case=True, literal=True, context=2),
+    Find("*", 3000),
+    Find("*.py", 10, "src"),
+    Read("docs/it's.md", 5, 20),
+    List("src"),
+]
+
+
+def spec(name, field):
+    return ToolSpec(name, "", {"type": "object", "properties": {field: {"type": "string"}}})
+
+
+FILES = [spec("grep", "pattern"), spec("find", "pattern"), spec("read", "path"), spec("ls", "path")]
+
+
+@pytest.mark.parametrize("tools", [FILES, [spec("bash", "command")]])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_calls_lead_back_to_actions(tools, action):
+    assert to_action(Kit.of(tools).to_call(action, "rules_1")) == action
+
+
+def test_foreign_parameters_are_left_alone():
+    kit = Kit.of([spec("read", "url"), spec("grep", "pattern"), spec("deploy", "path")])
+
+    assert kit.names == frozenset({"grep"})
+
+
+def test_bash_stands_in():
+    kit = Kit.of([spec("bash", "command"), spec("read", "path")])
+
+    assert [kit.to_call(action, "1").name for action in (Read("a"), List("."))] == ["read", "bash"]
