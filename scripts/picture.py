@@ -19,8 +19,9 @@ from rich.text import Text
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURE = ROOT / "docs" / "images" / "demo.svg"
-COLUMNS, ROWS, MAX_LINES = 110, 50, 48
+COLUMNS, ROWS, MAX_LINES = 110, 50, 70
 CONTROL = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
+QUESTION = "Where are sessions written to disk, and what happens when a write fails?"
 FONT = 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace'
 
 
@@ -77,13 +78,13 @@ def draw(lines: list[str], title: str) -> str:
     for line in lines:
         console.print(Text.from_ansi(line), soft_wrap=False)
     svg = console.export_svg(title=title, unique_id="demo")
-    svg = re.sub(r"@font-face\s*{.*?}\s*", "", svg, flags=re.DOTALL)
+    svg = re.sub(r"@font-face\s*{.*?}\s*|<!--.*?-->\s*", "", svg, flags=re.DOTALL)
     return svg.replace("Fira Code, monospace", FONT)
 
 
 def main() -> None:
     """Run the demo's question and write the picture."""
-    question = sys.argv[1] if len(sys.argv) > 1 else "Where are sessions written to disk?"
+    question = sys.argv[1] if len(sys.argv) > 1 else QUESTION
     agent_dir = ROOT / ".cache" / "picture"
     agent_dir.mkdir(parents=True, exist_ok=True)
     environment = {

@@ -16,6 +16,12 @@ is_ready() { [ -f ".venv/.ready-$1" ] && [ "$(cat ".venv/.ready-$1")" = "$want" 
 is_ready dev && exit 0
 [ "$purpose" = run ] && is_ready run && exit 0
 
+# Programs in an environment name the folder it was made in: one that was moved or copied is made again.
+for stamp in .venv/.ready-*; do
+    [ -f "$stamp" ] || continue
+    case "$(cat "$stamp")" in "$root "*) ;; *) rm -rf .venv ;; esac
+done
+
 find_python() {
     for name in python3.13 python3.12 python3.11 python3 python python3.14; do
         # A name may be there and still not work (version managers leave such names), so each one is tried.
@@ -31,12 +37,15 @@ extra=''
 install_with_uv() {
     unset VIRTUAL_ENV
     if [ "$purpose" = dev ]; then set -- --extra dev; else set --; fi
-    if [ -n "${python:-}" ]; then set -- "$@" --python "$python"; fi
+    # Naming an interpreter makes uv begin again with an empty environment, so an existing one is left to itself.
+    if [ -n "$python" ] && ! is_usable; then set -- "$@" --python "$python"; fi
     UV_PROJECT_ENVIRONMENT=.venv uv sync --quiet --frozen --inexact "$@"
 }
 
+is_usable() { .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
+
 make_venv() {
-    [ -x .venv/bin/python ] && .venv/bin/python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && return
+    is_usable && return
     rm -rf .venv
     "$python" -m venv --without-pip .venv || fail "$python cannot make a virtual environment; on Debian: apt install python3-venv"
 }

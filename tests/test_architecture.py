@@ -11,6 +11,7 @@ from typing import get_args
 import msgspec
 import pytest
 
+import retinue
 from retinue.core import events
 from retinue.core.messages import AssistantMessage, TextContent, ToolCall, ToolResultMessage, Usage, UserMessage
 from retinue.core.model import Delta
@@ -49,6 +50,7 @@ SAMPLES = [
     events.CompactionStarted(run_id="r", reason="threshold"),
     events.Compacted(run_id="r", reason="manual", result={"summary": "s"}),
     events.EntryAppended(run_id="r", entry={"type": "context_edit"}),
+    events.EntryAppended(run_id="r", entry={"type": "custom", "id": "1"}),
     events.Warned(run_id="r", text="careful"),
 ]
 
@@ -134,3 +136,8 @@ def test_event_survives_json(event: events.Event) -> None:
 
 def test_every_event_has_sample() -> None:
     assert {type(event) for event in SAMPLES} == set(get_args(events.Event))
+
+
+def test_public_names_are_pinned() -> None:
+    names = ["Limits", "Outcome", "Reason", "Request", "Retinue", "SessionWish", "Status"]
+    assert (retinue.__all__, [getattr(retinue, name).__name__ for name in names]) == (names, names)
