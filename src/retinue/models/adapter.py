@@ -158,5 +158,3 @@ class Adapter:
     def _secrets(self, key: str | None) -> tuple[str, ...]:
         named = [value for name, value in self.info.headers.items() if _SECRET_NAME.search(name)]
         return tuple(secret for secret in (key, *named, *(value.removeprefix("Bearer ") for value in named)) if secret)
-
-

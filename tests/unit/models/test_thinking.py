@@ -24,6 +24,8 @@ def test_level_is_clamped_to_the_nearest(model, clamped):
     assert set(clamped) == set(supported_levels(model))
 
 
-@pytest.mark.parametrize(("level", "ceiling", "tokens"), [("low", 64_000, 2048), ("high", 5000, 3976), ("high", 500, 0)])
+@pytest.mark.parametrize(
+    ("level", "ceiling", "tokens"), [("low", 64_000, 2048), ("high", 5000, 3976), ("high", 500, 0)]
+)
 def test_budget_leaves_room_to_answer(level, ceiling, tokens):
     assert budget_tokens(level, ceiling) == tokens
