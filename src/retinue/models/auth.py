@@ -70,6 +70,7 @@ class Keys:
         self._environment = environment
         self._credentials = credentials or {}
         self._flag = flag
+        self._flag_provider: str | None = None
         self._auth_file = auth_file
         self._vault = Vault(environment, timeout_s=timeout_s)
 
@@ -79,7 +80,7 @@ class Keys:
         environment = self._merge_environment(provider)
         if not provider.needs_key:
             return "no key needed"
-        if self._flag:
+        if self._flag and self._flag_provider in (None, provider.id):
             return "--api-key"
         if stored.key and not find_missing(stored.key, environment):
             return self._auth_file
@@ -90,6 +91,15 @@ class Keys:
     def has_key(self, provider: Provider) -> bool:
         """Whether models of a provider can be asked; says nothing about whether the key is right."""
         return bool(self.find_source(provider))
+
+    @property
+    def has_flag(self) -> bool:
+        """Whether `--api-key` was given."""
+        return bool(self._flag)
+
+    def bind_flag(self, provider_id: str) -> None:
+        """Keep the key of `--api-key` for one provider: no other may ever see it."""
+        self._flag_provider = provider_id
 
     def is_in_environment(self, provider: Provider) -> bool:
         """Whether a variable holds the key."""

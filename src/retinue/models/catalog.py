@@ -23,6 +23,21 @@ OFFLINE_MODEL = ModelInfo(
 )
 
 
+class Server(Struct, frozen=True):
+    """A program people run models with, and where it listens."""
+
+    provider: str
+    port: int
+    name: str
+
+
+SERVERS = (
+    Server("ollama", 11434, "Ollama"),
+    Server("lmstudio", 1234, "LM Studio"),
+    Server("llamacpp", 8080, "llama.cpp"),
+)
+
+
 class Provider(Struct, frozen=True, dict=True):
     """A place models are asked at. Keys and headers are as written in models.json, not resolved: never show them."""
 

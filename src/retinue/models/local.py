@@ -10,29 +10,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import orjson
-from msgspec import Struct
 
 from retinue.core.model import ModelInfo
+from retinue.models.catalog import SERVERS, Server
 
 PROBE_TIMEOUT_S = 0.15
 _LARGEST_REPLY = 1_000_000
 # Servers seldom say their window and cut silently when it is full; a small guess summarises too early, not too late.
 _GUESSED_WINDOW = 32_768
-
-
-class Server(Struct, frozen=True):
-    """A program people run models with, and where it listens."""
-
-    provider: str
-    port: int
-    name: str
-
-
-SERVERS = (
-    Server("ollama", 11434, "Ollama"),
-    Server("lmstudio", 1234, "LM Studio"),
-    Server("llamacpp", 8080, "llama.cpp"),
-)
 
 
 def find_local_models(

@@ -56,7 +56,14 @@ class Registry:
     def choose(self, wishes: Wishes) -> Choice:
         """The model to start with; `reason` is set when nobody named it. Raises ModelError."""
         in_environment = [id for id, provider in self.providers.items() if self.keys.is_in_environment(provider)]
-        return choose_model(wishes, self.names, in_environment=in_environment, find_local=self.find_local)
+        if self.keys.has_flag and wishes.model is None and wishes.provider is None:
+            raise ModelError("--api-key needs --model or --provider: a key is not sent to a provider nobody named")
+        choice = choose_model(wishes, self.names, in_environment=in_environment, find_local=self.find_local)
+        if self.keys.has_flag:
+            self.keys.bind_flag(choice.info.provider)
+            for name in ("candidates", "names"):
+                self.__dict__.pop(name, None)
+        return choice
 
     def unlock(self, info: ModelInfo) -> tuple[ModelInfo, str]:
         """The model with its request headers, and its key. May block on a command; raises ConfigError or ModelError."""

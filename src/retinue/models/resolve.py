@@ -13,7 +13,7 @@ from retinue.core.diagnostics import suggest
 from retinue.core.errors import ModelError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import ModelInfo
-from retinue.models.catalog import OFFLINE_MODEL, Provider
+from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider
 
 LOWEST_SCORE = 20.0
 MOST_SHOWN = 12
@@ -121,11 +121,22 @@ def _check_provider(name: str, names: Names) -> str:
         return "scripted"
     id = names.find_provider(name)
     if id is None:
+        if silent := _explain_silence(name):
+            raise ModelError(silent)
         known = [*names.known, "scripted"]
         raise ModelError(f"unknown provider {quote(name)}{suggest(name, known)}; known: {', '.join(known)}")
     if not names.of_provider(id):
         raise ModelError(names.explain(names.known[id]))
     return id
+
+
+def _explain_silence(provider: str) -> str:
+    """Why a server on this machine is not there; empty for anything else."""
+    for server in SERVERS:
+        if server.provider == provider.strip().lower():
+            where = f"no answer from {server.name} at 127.0.0.1:{server.port}"
+            return f"{where}: start it, or describe where it is in models.json (with --offline it is not asked)"
+    return ""
 
 
 def _find_script(text: str, provider: str | None) -> str | None:
@@ -193,8 +204,10 @@ def _explain_failure(text: str, names: Names, provider: str | None, *, anywhere:
             return names.explain(names.known[provider])
     else:
         wanted = text
-    level = _explain_level(text, names, provider, anywhere=anywhere)
-    if level:
+    head, slash, _ = text.partition("/")
+    if provider is None and slash and (silent := _explain_silence(head)):
+        return silent
+    if level := _explain_level(text, names, provider, anywhere=anywhere):
         return level
     pool = names.of_provider(provider) if provider else list(names.candidates)
     of = f" of provider {provider}" if provider else ""
@@ -203,10 +216,8 @@ def _explain_failure(text: str, names: Names, provider: str | None, *, anywhere:
         return f"unknown model {quote(text)}{of}; closest: {', '.join(close)}"
     if not provider and (missing := _find_without_key(wanted, names)):
         return f"model {quote(text)} cannot be used: {missing}"
-    if "/" in text and provider is None:
-        head = text.partition("/")[0]
-        if near := suggest(head, names.known):
-            return f"unknown model {quote(text)}: unknown provider {quote(head)}{near}"
+    if provider is None and slash and (near := suggest(head, names.known)):
+        return f"unknown model {quote(text)}: unknown provider {quote(head)}{near}"
     shown = [model.ref for model in pool]
     more = f" and {len(shown) - MOST_SHOWN} more (see retinue models)" if len(shown) > MOST_SHOWN else ""
     return f"unknown model {quote(text)}{of}; known: {', '.join(shown[:MOST_SHOWN])}{more}"

@@ -20,6 +20,8 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
+# Windows has only the first of these.
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 
@@ -28,7 +30,7 @@ def read_bounded(path: Path, limit: int = MAX_BYTES) -> bytes | None:
     try:
         # Looked at before it is opened, since opening a device may do something; O_NONBLOCK in case it is swapped.
         _check_kind(path, os.stat(path))
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        descriptor = os.open(path, _READ)
         try:
             _check_kind(path, os.fstat(descriptor))
             return _read(descriptor, limit + 1)

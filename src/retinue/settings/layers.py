@@ -53,7 +53,7 @@ def load_settings(
     approve: bool | None = None,
 ) -> Loaded:
     """Read all layers. Nothing of the project is read before it is trusted."""
-    diagnostics: list[Diagnostic] = []
+    diagnostics = check_switches(environment)
     layers: list[Layer] = []
 
     def add_file(path: Any, scope: Scope) -> None:
@@ -76,6 +76,20 @@ def load_settings(
         layers.append(Layer("flag", {key: value for key, value in flags.items() if value is not None}))
     settings = merge_layers(Settings(), SETTINGS, layers)
     return Loaded(settings, trust, tuple(diagnostics), tuple(layers))
+
+
+def check_switches(environment: Mapping[str, str]) -> list[Diagnostic]:
+    """Warn of variables that are on or off and say neither."""
+    return [
+        Diagnostic(
+            f"environment: {name}: found {quote(environment[name])}; expected 1, true, yes, 0, false or no",
+            severity="warning",
+            code="environment",
+            field=name,
+        )
+        for name in ("PI_OFFLINE", "RETINUE_NO_LOCAL")
+        if environment.get(name, "").lower() not in ("", "1", "true", "yes", "0", "false", "no")
+    ]
 
 
 def read_layer(

@@ -51,10 +51,13 @@ class Paths(Struct, frozen=True):
 
 
 def find_paths(cwd: str | Path, environment: Mapping[str, str]) -> Paths:
-    """The directories for a run that starts in `cwd`. Raises UsageError when there is no such directory."""
+    """The directories for a run that starts in `cwd`. Raises UsageError or ConfigError when one cannot be."""
     here = find_cwd(cwd)
     home = find_home(environment)
-    return Paths(here, find_project(here, home), find_agent_dir(environment, home), home)
+    agent_dir = find_agent_dir(environment, home)
+    if os.path.lexists(agent_dir) and not agent_dir.is_dir():
+        raise ConfigError(f"agent directory {quote(str(agent_dir))}: not a directory; set PI_CODING_AGENT_DIR to one")
+    return Paths(here, find_project(here, home), agent_dir, home)
 
 
 def find_cwd(cwd: str | Path) -> Path:

@@ -5,7 +5,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from retinue.models.local import Server, find_local_models
+from retinue.models.catalog import Server
+from retinue.models.local import find_local_models
 
 LIST = b'{"object":"list","data":[{"id":"tiny:1b"},{"id":"nomic-embed-text"},{"id":"big","meta":{"n_ctx":4096}},5]}'
 

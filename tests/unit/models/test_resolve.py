@@ -144,6 +144,12 @@ def test_failure_says_what_would_work(query: str, provider: str | None, problem:
     assert explain(query, provider=provider) == problem
 
 
+def test_silent_local_server_is_named() -> None:
+    text = "no answer from Ollama at 127.0.0.1:11434: start it, or describe where it is in models.json"
+    assert explain("ollama/tiny", ACME).startswith(text)
+    assert explain("tiny", ACME, provider="Ollama").startswith(text)
+
+
 def test_long_lists_are_cut() -> None:
     many = provider("many", *(f"m{number}" for number in range(50)))
     text = explain("zzz", many)

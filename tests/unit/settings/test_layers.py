@@ -102,6 +102,13 @@ def test_broken_user_file_leaves_defaults(load: Any) -> None:
     assert (loaded.settings, [item.code for item in loaded.diagnostics]) == (Settings(), ["json"])
 
 
+def test_unclear_switch_is_told(load: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PI_OFFLINE", "maybe")
+    assert [item.message for item in load().diagnostics] == [
+        "environment: PI_OFFLINE: found 'maybe'; expected 1, true, yes, 0, false or no"
+    ]
+
+
 def test_older_name_of_steering_mode(load: Any) -> None:
     assert load({"queueMode": "all"}).settings.steering_mode == "all"
 

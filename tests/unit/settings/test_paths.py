@@ -65,3 +65,9 @@ def test_bad_working_directory_is_a_usage_error(tmp_path: Path) -> None:
         find_paths(tmp_path / "file", {})
     with pytest.raises(UsageError, match="working directory"):
         find_paths("a\0b", {})
+
+
+def test_agent_dir_must_be_a_directory(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match="file': not a directory; set PI_CODING_AGENT_DIR to one"):
+        find_paths(tmp_path, {"PI_CODING_AGENT_DIR": str(tmp_path / "file")})

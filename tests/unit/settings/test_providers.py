@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.core.errors import ModelError
 from retinue.models.resolve import Wishes
 from retinue.settings.paths import find_paths
 from retinue.settings.providers import is_local_allowed, load_registry
@@ -43,6 +44,17 @@ def test_environment_beats_stored_keys(load, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("GEMINI_API_KEY", "k")
     registry, _ = load(auth='{"anthropic": {"type": "api_key", "key": "k2"}}')
     assert registry.choose(Wishes()).info.provider == "google"
+
+
+def test_flag_key_stays_with_one_provider(load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GROQ_API_KEY", "env")
+    registry, _ = load(api_key="flag")
+    with pytest.raises(ModelError, match="--api-key needs --model or --provider"):
+        registry.choose(Wishes())
+    info = registry.choose(Wishes(provider="mistral")).info
+    assert registry.unlock(info)[1] == "flag"
+    assert {model.provider for model in registry.candidates} == {"mistral", "groq", "offline"}
+    assert registry.unlock(registry.resolve("groq/gpt-oss-120b").info)[1] == "env"
 
 
 def test_open_auth_file_is_warned_of(load, agent_dir: Path) -> None:
