@@ -78,6 +78,8 @@ class Keys:
         """Where a provider's key comes from: `--api-key`, the file, `models.json` or a variable; else empty."""
         stored = self._credentials.get(provider.id, Credential())
         environment = self._merge_environment(provider)
+        if provider.trouble:
+            return ""
         if not provider.needs_key:
             return "no key needed"
         if self._flag and self._flag_provider in (None, provider.id):
@@ -107,6 +109,8 @@ class Keys:
 
     def explain_missing(self, provider: Provider) -> str:
         """What to do about a provider without a key."""
+        if provider.trouble:
+            return provider.trouble
         ways = [f"set {provider.env[-1]}"] if provider.env else []
         ways.append(f"put a key for it into {self._auth_file}")
         if provider.api_key:

@@ -56,6 +56,8 @@ class Provider(Struct, frozen=True, dict=True):
     model_headers: Mapping[str, Mapping[str, str]] = {}
     auth_header: bool = False
     """Send the key as `Authorization: Bearer` as well."""
+    trouble: str = ""
+    """Why it must not be asked at all, for people; empty when it may."""
 
     def __repr__(self) -> str:
         return f"Provider({self.id!r}, {self.api!r}, {self.base_url!r})"

@@ -43,12 +43,18 @@ def parse_models(
     for id in providers.values if providers else ():
         fields = providers.take_object(id) if providers else None
         if fields is None:
-            found.pop(id, None)  # what was meant is unknown: better not reached than reached in the wrong way
+            _leave_out(id, path, found)
         elif not id.strip() or "/" in id.strip("/"):
             fields.complain("", "has no usable name", "a provider id without blanks or slashes")
         else:
             _read_provider(id, fields, found)
     return found, top.diagnostics
+
+
+def _leave_out(id: str, path: str, found: dict[str, Provider]) -> None:
+    """What was meant is unknown: better not reached than reached in the wrong way."""
+    base = found.get(id) or Provider(id, id, "", "")
+    found[id] = structs.replace(base, trouble=f"provider {id} is left out: its entry in {path} has a mistake")
 
 
 def _read_provider(id: str, fields: Fields, found: dict[str, Provider]) -> None:
@@ -60,7 +66,7 @@ def _read_provider(id: str, fields: Fields, found: dict[str, Provider]) -> None:
     headers = _take_headers(fields)
     auth_header = fields.take_flag("authHeader")
     if len(fields.diagnostics) > before:
-        found.pop(id, None)
+        _leave_out(id, fields.path, found)
         fields.complain("", "is left out because of this", "a correct baseUrl, apiKey, headers and authHeader")
         return
     if "oauth" in fields.values:
@@ -239,8 +245,9 @@ def _take_price(fields: Fields, *, complete: bool) -> dict[str, Any] | None:
     for key, name in _PRICES.items():
         if (number := raw.take_number(key)) is not None:
             found[name] = number
-        elif complete and key not in raw.values:
-            raw.complain(key, "is missing", "US dollars per million tokens", severity="warning")
+    missing = [key for key in _PRICES if key not in raw.values]
+    if complete and missing:
+        raw.complain("", f"lacks {', '.join(missing)}", "US dollars per million tokens for each", severity="warning")
     if "tiers" in raw.values:
         found["tiers"] = tuple(tier for item in raw.take_objects("tiers") if (tier := _read_tier(item)) is not None)
     return found

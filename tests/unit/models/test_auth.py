@@ -85,6 +85,11 @@ def test_anthropic_takes_three_variables(environment: dict[str, str], key: str, 
     assert (found, info.headers) == (key, headers)
 
 
+def test_provider_in_trouble_gets_no_key() -> None:
+    with pytest.raises(ModelError, match="it has a mistake"):
+        Keys({"HOUSE_KEY": "k"}, flag="k").unlock(house(trouble="it has a mistake"), MODEL)
+
+
 def test_headers_resolve_like_keys() -> None:
     provider = house(headers={"A": "$X/y", "B": "b"}, model_headers={"m": {"B": "!echo own"}}, auth_header=True)
     info, key = Keys({"HOUSE_KEY": "k", "X": "1", **SHELL}).unlock(provider, MODEL)

@@ -99,7 +99,8 @@ def test_headers_are_kept_for_later() -> None:
 )
 def test_provider_with_doubtful_access_is_left_out(provider: Any, problem: str) -> None:
     found, problems = parse({"house": provider})
-    assert (list(found), problems[0], len(problems)) == ([], f"f: providers.house.{problem}", 2)
+    assert (problems[0], len(problems)) == (f"f: providers.house.{problem}", 2)
+    assert found["house"].trouble == "provider house is left out: its entry in f has a mistake"
 
 
 def test_wrong_fields_are_dropped_and_told() -> None:
@@ -147,7 +148,11 @@ def test_missing_or_wrong_providers_is_told() -> None:
         "f: providers: is missing; expected an object with an entry for each provider"
     ]
     assert parse([])[1] == ["f: providers: found an array; expected an object"]
-    assert parse({"house": 3}) == ({}, ["f: providers.house: found a number; expected an object"])
+    found, problems = parse({"house": 3})
+    assert (bool(found["house"].trouble), problems) == (
+        True,
+        ["f: providers.house: found a number; expected an object"],
+    )
 
 
 def test_secrets_stay_out_of_every_text() -> None:
