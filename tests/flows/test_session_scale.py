@@ -37,24 +37,23 @@ print(json.dumps({"opened": opened, "total": total, "messages": messages, "entri
 
 
 def make_lines(count: int, compaction_at: int | None) -> list[str]:
-    lines = [json.dumps(HEADER)]
-    parent = None
+    call = {"type": "toolCall", "id": "CALL", "name": "read", "arguments": {"path": "a" * 40}}
+    answer = {"role": "assistant", "content": [call], "api": "a", "provider": "p", "model": "m"}
+    result = {"role": "toolResult", "toolCallId": "CALL", "toolName": "read", "isError": False}
+    messages: list[dict[str, object]] = [
+        {"role": "user", "content": "question " * 30, "timestamp": 1},
+        {**answer, "usage": USAGE, "stopReason": "toolUse", "timestamp": 1},
+        {**result, "content": [{"type": "text", "text": "line " * 60}], "timestamp": 1},
+    ]
+    bodies = [json.dumps(message, separators=(",", ":")) for message in messages]
+    lines = [json.dumps(HEADER, separators=(",", ":"))]
     for number in range(count):
-        entry = {"type": "message", "id": f"{number:08x}", "parentId": parent, "timestamp": STAMP}
+        parent = f'"{number - 1:08x}"' if number else "null"
+        kind, body = "message", f'"message":{bodies[number % 3].replace("CALL", f"c{number // 3}")}'
         if number == compaction_at:
             kept = f"{number - 10:08x}"
-            entry |= {"type": "compaction", "summary": "so far", "firstKeptEntryId": kept, "tokensBefore": 9}
-        elif number % 3 == 0:
-            entry["message"] = {"role": "user", "content": "question " * 30, "timestamp": 1}
-        elif number % 3 == 1:
-            call = {"type": "toolCall", "id": f"c{number}", "name": "read", "arguments": {"path": "a" * 40}}
-            answer = {"role": "assistant", "content": [call], "api": "a", "provider": "p", "model": "m"}
-            entry["message"] = {**answer, "usage": USAGE, "stopReason": "toolUse", "timestamp": 1}
-        else:
-            result = {"role": "toolResult", "toolCallId": f"c{number - 1}", "toolName": "read", "isError": False}
-            entry["message"] = {**result, "content": [{"type": "text", "text": "line " * 60}], "timestamp": 1}
-        parent = entry["id"]
-        lines.append(json.dumps(entry, separators=(",", ":")))
+            kind, body = "compaction", f'"summary":"so far","firstKeptEntryId":"{kept}","tokensBefore":9'
+        lines.append(f'{{"type":"{kind}","id":"{number:08x}","parentId":{parent},"timestamp":"{STAMP}",{body}}}')
     return lines
 
 
@@ -114,8 +113,7 @@ def test_few_descriptors_are_enough(tmp_path: Path) -> None:
 
 
 def test_ten_thousand_sessions_list_quickly(tmp_path: Path) -> None:
-    line = json.dumps(make_lines(3, None)[1:], separators=(",", ":"))
-    body = "\n".join(json.loads(line))
+    body = "\n".join(make_lines(3, None)[1:])
     for number in range(10_000):
         folder = tmp_path / "sessions" / f"--p{number % 20}--"
         folder.mkdir(parents=True, exist_ok=True)

@@ -260,8 +260,7 @@ def _mend_message(loose: Any) -> Message | None:
         mended["content"] = _mend_content(mended["content"], role)
     if "usage" in mended:
         mended["usage"] = _mend_usage(mended["usage"])
-    if not isinstance(mended["timestamp"], int):
-        mended["timestamp"] = 0
+    mended["timestamp"] = _mend_count(mended["timestamp"])
     for candidate in (mended, {**mended, "stopReason": "stop"}, _keep_required(mended, role)):
         try:
             message: Message = msgspec.convert(candidate, Message, strict=False)
@@ -296,10 +295,15 @@ def _mend_content(content: Any, role: str) -> str | list[Any]:
     return blocks
 
 
+def _mend_count(value: Any) -> int:
+    is_number = isinstance(value, int | float) and math.isfinite(value) and abs(value) < 2**63
+    return int(value) if is_number else 0
+
+
 def _mend_usage(usage: Any) -> Usage:
     if not isinstance(usage, dict):
         return Usage()
-    counts = {name: int(value) for name, value in usage.items() if isinstance(value, int | float)}
+    counts = {name: _mend_count(value) for name, value in usage.items() if name != "cost"}
     try:
         return msgspec.convert({**counts, "cost": usage.get("cost") or {}}, Usage, strict=False)
     except _BAD_JSON:

@@ -217,7 +217,7 @@ def _read_head(path: str, head: bytes, stat: os.stat_result) -> SessionInfo | No
 def _count(fd: int, info: SessionInfo, head: bytes, *, start: int) -> None:
     # Both programs write the type first, so counting needs no parsing. The chunks overlap by what a mark is long.
     message, name = b'\n{"type":"message"', b'\n{"type":"session_info"'
-    if not head.lstrip(b"\xef\xbb\xbf").startswith(b'{"type":"session"'):
+    if b'{"type":"session"' not in head:
         message, name = b'"type": "message"', b'"type": "session_info"'
     position = start
     keep = b""

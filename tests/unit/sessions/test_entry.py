@@ -46,7 +46,6 @@ def test_odd_fields_never_raise(value: Any, name: str) -> None:
 def test_odd_messages_are_mended_or_dropped(value: Any, name: str) -> None:
     message = {"role": "assistant", "content": [{"type": "text", "text": "hi"}], "timestamp": 1, name: value}
     mended = decode_message(encode_json(message))
-    assert mended is None or msgspec.json.decode(msgspec.json.encode(mended)) is not None
     assert mended is not None or name == "role"
 
 

@@ -1,0 +1,227 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from retinue.core.errors import CompactionFailed
+from retinue.core.messages import (
+    AssistantMessage,
+    ImageContent,
+    Message,
+    SystemMessage,
+    TextContent,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
+from retinue.sessions.compaction import (
+    Compaction,
+    CompactionConfig,
+    Preparation,
+    compact,
+    count_context_tokens,
+    estimate_tokens,
+    find_cut,
+    needs_compaction,
+    prepare_compaction,
+)
+from retinue.sessions.entry import Entry
+from retinue.sessions.summary import render_conversation
+from retinue.sessions.view import Context
+
+KEEP = CompactionConfig(keep_recent_tokens=100)
+SUMMARY = "## Goal\nshort"
+
+
+def user(size: int = 40) -> UserMessage:
+    return UserMessage("u" * size, 1)
+
+
+def reply(text: str = "", *calls: ToolCall, total: int = 0, stop: str = "stop") -> AssistantMessage:
+    content = [*([TextContent(text)] if text else []), *calls]
+    return AssistantMessage(content, "a", "p", "m", Usage(total_tokens=total), stop, 2)  # type: ignore[arg-type]
+
+
+def call(name: str, path: str, call_id: str = "c") -> ToolCall:
+    return ToolCall(call_id, name, {"path": path})
+
+
+def result(size: int = 40) -> ToolResultMessage:
+    return ToolResultMessage("c", "read", [TextContent("r" * size)], False, 3)
+
+
+def context(*messages: Message, compaction: Entry | None = None, trusted_from: int = 0) -> Context:
+    ids = [f"e{n}" for n in range(len(messages))]
+    return Context(list(messages), ids, compaction=compaction, trusted_from=trusted_from)
+
+
+class Model:
+    """Answers with what it was given and remembers what it was asked."""
+
+    def __init__(self, *replies: AssistantMessage) -> None:
+        self.replies = list(replies)
+        self.prompts: list[str] = []
+
+    async def __call__(self, system: str, prompt: str) -> AssistantMessage:
+        self.prompts.append(prompt)
+        return self.replies.pop(0)
+
+
+def plan(*messages: Message, prefix: tuple[Message, ...] = (), previous: str = "") -> Preparation:
+    return Preparation("e9", list(messages), list(prefix), 500, previous, frozenset({"r.py"}), frozenset({"m.py"}))
+
+
+@pytest.mark.parametrize(
+    ("message", "tokens"),
+    [
+        (UserMessage("", 1), 0),
+        (UserMessage("abcde", 1), 2),
+        (UserMessage([TextContent("abcd"), ImageContent("data", "image/png")], 1), 1201),
+        (reply("abcd", ToolCall("c", "read", {"path": "x"})), 5),
+        (SystemMessage("abcd", 1, {"a": "abcd"}), 2),
+    ],
+)
+def test_tokens_are_characters_over_four(message: Message, tokens: int) -> None:
+    assert estimate_tokens(message) == tokens
+
+
+def test_last_usage_corrects_the_estimate() -> None:
+    assert count_context_tokens(context(user(4000), reply("x", total=777), user(40))) == 787
+
+
+def test_usage_before_an_edit_is_not_trusted() -> None:
+    assert count_context_tokens(context(user(400), reply("abcd", total=777), user(40), trusted_from=2)) == 111
+
+
+def test_failed_reply_has_no_usage() -> None:
+    assert count_context_tokens(context(user(400), reply("abcd", total=777, stop="error"))) == 101
+
+
+@pytest.mark.parametrize(("tokens", "needed"), [(83_616, False), (83_617, True)])
+def test_threshold_leaves_the_reserve(tokens: int, needed: bool) -> None:
+    assert needs_compaction(tokens, 100_000, CompactionConfig()) is needed
+    assert not needs_compaction(tokens, 100_000, CompactionConfig(enabled=False))
+
+
+def test_short_context_needs_nothing() -> None:
+    assert prepare_compaction(context(user(), reply("hi")), KEEP) is None
+
+
+def test_cut_is_at_users_message() -> None:
+    old = [user(), reply("one"), user(400), reply("two")]
+    prepared = prepare_compaction(context(*old), KEEP)
+    assert prepared is not None
+    assert (prepared.first_kept_entry_id, prepared.to_summarise, prepared.span_prefix) == ("e2", old[:2], [])
+
+
+def test_cut_inside_a_request_keeps_its_start() -> None:
+    messages = [user(), reply("old"), user(), reply("", call("read", "a")), result(400), reply("x" * 400), result(40)]
+    prepared = prepare_compaction(context(*messages), KEEP)
+    assert prepared is not None
+    assert prepared.first_kept_entry_id == "e5"
+    assert (prepared.to_summarise, prepared.span_prefix) == (messages[:2], messages[2:5])
+
+
+def test_second_compaction_starts_at_kept_part() -> None:
+    head = [SystemMessage("s", 1), user()]
+    previous = Entry("compaction", "e0", summary="before", details={"readFiles": ["old.py"], "modifiedFiles": ["x.py"]})
+    replies = reply("", call("read", "new.py")), reply("", call("edit", "old.py"))
+    rest = [user(), replies[0], result(), replies[1], user(400), reply("y")]
+    old = Context([*head, *rest], ["e0", "e0", *(f"e{n}" for n in range(1, 7))], compaction=previous)
+    prepared = prepare_compaction(old, KEEP)
+    assert prepared is not None
+    assert (prepared.to_summarise, prepared.previous_summary) == (rest[:4], "before")
+    assert (prepared.read_files, prepared.modified_files) == (frozenset({"new.py"}), frozenset({"old.py", "x.py"}))
+
+
+def test_files_of_extensions_are_not_carried() -> None:
+    previous = Entry("compaction", "e0", summary="before", details={"readFiles": ["x"]}, from_hook=True)
+    prepared = prepare_compaction(context(user(), user(), reply("y"), user(400), compaction=previous), KEEP)
+    assert prepared is not None and prepared.read_files == frozenset()
+
+
+def test_everything_can_be_summarised() -> None:
+    prepared = prepare_compaction(context(user(), reply("y"), user(9000)), KEEP, keep_recent=False)
+    assert prepared is not None
+    assert (prepared.first_kept_entry_id, len(prepared.to_summarise)) == (None, 3)
+
+
+MESSAGES = st.lists(
+    st.one_of(
+        st.builds(user, st.integers(1, 400)),
+        st.builds(result, st.integers(0, 400)),
+        st.builds(lambda size: reply("x" * size), st.integers(1, 400)),
+        st.just(SystemMessage("s" * 50, 1)),
+    ),
+    max_size=20,
+)
+
+
+@given(MESSAGES, st.integers(0, 300))
+def test_cut_is_never_at_a_result(messages: list[Message], keep: int) -> None:
+    cut = find_cut(messages, 0, keep)
+    has_points = any(isinstance(message, UserMessage | AssistantMessage) for message in messages)
+    assert not has_points or isinstance(messages[cut], UserMessage | AssistantMessage)
+
+
+@given(MESSAGES, st.integers(0, 300))
+def test_every_message_is_summarised_or_kept(messages: list[Message], keep: int) -> None:
+    prepared = prepare_compaction(context(*messages), CompactionConfig(keep_recent_tokens=keep))
+    if prepared is not None:
+        kept = len(messages) if prepared.first_kept_entry_id is None else int(prepared.first_kept_entry_id[1:])
+        gone = [message for message in messages[:kept] if not isinstance(message, SystemMessage)]
+        assert prepared.to_summarise + prepared.span_prefix == gone
+
+
+async def test_summary_lists_files() -> None:
+    model = Model(reply(SUMMARY, total=5))
+    done = await compact(plan(user(400)), model, "the tests")
+    files = "\n\n<read-files>\nr.py\n</read-files>\n\n<modified-files>\nm.py\n</modified-files>"
+    details = {"readFiles": ["r.py"], "modifiedFiles": ["m.py"]}
+    assert done == Compaction(SUMMARY + files, "e9", 500, Usage(total_tokens=5), details)
+    assert "special attention to: the tests" in model.prompts[0] and "u" * 400 in model.prompts[0]
+
+
+async def test_split_request_gets_two_summaries() -> None:
+    model = Model(reply("history", total=5), reply("prefix", total=7))
+    done = await compact(plan(user(400), prefix=(user(400),), previous="older"), model)
+    assert done.summary.startswith("history\n\n---\n\n## Current request, first part\n\nprefix")
+    assert done.usage.total_tokens == 12
+    assert "<previous-summary>\nolder\n</previous-summary>" in model.prompts[0]
+
+
+async def test_prefix_alone_keeps_previous_summary() -> None:
+    done = await compact(plan(prefix=(user(400),), previous="older"), Model(reply("prefix")))
+    assert done.summary.startswith("older\n\n---")
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        (reply("x", stop="error"), "the summary failed: error"),
+        (reply("x", stop="aborted"), "the summary failed: aborted"),
+        (reply("x", stop="length"), "cut off"),
+        (reply(""), "empty summary"),
+        (reply("  \n"), "empty summary"),
+        (reply("x", call("read", "a")), "called a tool"),
+        (reply("x" * 400), "no shorter"),
+    ],
+)
+async def test_useless_summary_is_refused(answer: AssistantMessage, message: str) -> None:
+    with pytest.raises(CompactionFailed, match=message):
+        await compact(plan(user(400)), Model(answer))
+
+
+def test_conversation_reads_as_a_text() -> None:
+    messages = [user(3), reply("I look.", call("read", "a")), result(2100), SystemMessage("hidden", 1)]
+    assert render_conversation(messages) == (
+        '[User]: uuu\n\n[Assistant]: I look.\n\n[Assistant tool calls]: read(path="a")\n\n'
+        f"[Tool result]: {'r' * 2000}\n[100 more characters]"
+    )
+
+
+def test_unset_details_are_no_files() -> None:
+    previous = Entry("compaction", "e0", summary=UNSET)
+    prepared = prepare_compaction(context(user(), user(), reply("y"), user(400), compaction=previous), KEEP)
+    assert prepared is not None and prepared.previous_summary == ""
