@@ -10,6 +10,9 @@ SYSTEM_PROMPT = "Answer in one word."
 NEXT_PROMPT = "And now?"
 MAX_TOKENS = 4096
 LONG = "word " * 200
+COMPACT_EARLY = {"compaction": {"reserveTokens": 2000, "keepRecentTokens": 100}}
+
+TOO_LONG = fail(400, "This model's maximum context length is 10000 tokens. Your messages resulted in 12000 tokens.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +56,12 @@ STREAMS = (
     Scenario("refused", (fail(400, "no such thing"),)),
     Scenario("length", (say("Half an ans", finish="length", usage=(100, MAX_TOKENS)),)),
     Scenario("second", (say("One."), say("Two.")), prompts=("first", "second")),
-)
-
-SESSIONS = (
-    *(one for one in STREAMS if one.name in ("text", "tool", "parallel", "failing", "retry", "second")),
+    Scenario("cut_call", (call(bash("call_1", "echo hi"), finish="length"), say("Done."))),
     Scenario(
         "mixed",
         (
             think(["Look first."], "Looking."),
-            call(bash("call_1", "sleep 0.3; echo one"), bash("call_2", "echo two"), text="Both."),
+            call(bash("call_1", "sleep 0.6; echo one"), bash("call_2", "echo two"), text="Both."),
             say("Done."),
         ),
         prompts=("think", "work"),
@@ -69,14 +69,34 @@ SESSIONS = (
     ),
     Scenario(
         "compacted",
-        (
-            say("A " + LONG, usage=(3000, 2500)),
-            say("B.", usage=(9000, 20)),
-            say("## Goal\nThe summary.", usage=(3000, 30)),
-        ),
+        (say("A.", usage=(3000, 20)), say("B.", usage=(9000, 20)), say("The summary.", usage=(3000, 30))),
         prompts=("first " + LONG, "second " + LONG),
         window=10_000,
-        settings={"compaction": {"reserveTokens": 2000, "keepRecentTokens": 100}},
+        settings=COMPACT_EARLY,
     ),
+    Scenario(
+        "unsummarised",
+        (say("A.", usage=(3000, 20)), say("B.", usage=(9000, 20)), fail(400, "no such thing")),
+        prompts=("first " + LONG, "second " + LONG),
+        window=10_000,
+        settings=COMPACT_EARLY,
+    ),
+    Scenario(
+        "overflow",
+        (
+            say("A."),
+            say("B."),
+            TOO_LONG,
+            say("The summary."),
+            say("C."),
+        ),
+        prompts=("first " + LONG, "second " + LONG, "third"),
+        settings=COMPACT_EARLY,
+    ),
+)
+
+RESUMED = ("text", "tool", "parallel", "failing", "retry", "second", "mixed", "compacted", "overflow")
+SESSIONS = (
+    *(one for one in STREAMS if one.name in RESUMED),
     Scenario("interrupted", (call(bash("call_1", "echo started; sleep 30")),), interrupted=True),
 )

@@ -25,7 +25,7 @@ def normalise(records: list[dict[str, Any]], cwd: str) -> list[dict[str, Any]]:
 def to_comparable(record: dict[str, Any]) -> dict[str, Any]:
     """One record without what may differ."""
     kind = record["type"]
-    if kind in ("session", "entry_appended"):
+    if kind in ("session", "entry_appended", "compaction_end"):
         record = _without(record, ENTRY_IDS)
     if kind == "agent_settled":
         record = {"type": kind}
