@@ -14,6 +14,7 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.messages import THINKING_LEVELS
 from retinue.core.model import ModelInfo, PriceTier
 from retinue.models.catalog import APIS, Provider
+from retinue.models.compat import take_compat
 from retinue.models.fields import Fields
 
 # Other wire formats that pi knows: right in its file, but nothing we can speak.
@@ -72,7 +73,7 @@ def _read_provider(id: str, fields: Fields, found: dict[str, Provider]) -> None:
     if "oauth" in fields.values:
         fields.complain("oauth", "is not supported", "apiKey", severity="warning")
     api = _take_api(fields)
-    compat = _take_dict(fields, "compat")
+    compat = take_compat(fields)
     name = fields.take_text("name")
     start = base or Provider(id, name or id, api or "", base_url or "")
     start = structs.replace(
@@ -145,7 +146,7 @@ def _read_changes(fields: Fields, *, complete: bool = False) -> dict[str, Any]:
         "input": _take_input(fields),
         "cost": _take_price(fields, complete=complete),
         "sampling_params": _take_dict(fields, "samplingParams") or None,
-        "compat": _take_dict(fields, "compat") or None,
+        "compat": take_compat(fields) or None,
     }
     if "samplingParamsByThinkingLevel" in fields.values:
         fields.complain("samplingParamsByThinkingLevel", "is not used", "samplingParams", severity="warning")

@@ -9,7 +9,14 @@ from retinue.core.model import ModelInfo, Price, PriceTier
 from retinue.models.catalog import Provider, load_catalog
 from retinue.models.config import _MODEL_KEYS, _PROVIDER_KEYS, parse_models
 
-BASE = ModelInfo("house", "one", "anthropic-messages", "One", "https://house.example", compat={"a": 1, "b": 1})
+BASE = ModelInfo(
+    "house",
+    "one",
+    "anthropic-messages",
+    "One",
+    "https://house.example",
+    compat={"supportsStore": True, "zaiToolStream": True},
+)
 HOUSE = {
     "house": Provider("house", "House", "anthropic-messages", "https://house.example", lambda: (BASE,), ("HOUSE",))
 }
@@ -39,30 +46,36 @@ def test_every_field_of_a_model_is_read() -> None:
         "thinkingLevelMap": {"off": None, "high": "HIGH"}, "input": ["text", "image"], "contextWindow": 5,
         "maxTokens": 4.0,
         "cost": {"input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4, "tiers": [tier]},
-        "samplingParams": {"top_p": 1}, "compat": {"x": True}, "inputLimits": {}, "promptCache": {},
+        "samplingParams": {"top_p": 1}, "compat": {"supportsStore": True}, "inputLimits": {}, "promptCache": {},
     }  # fmt: skip
-    found, problems = parse({"mine": {**OWN, "compat": {"y": 1}, "models": [entry]}})
+    found, problems = parse({"mine": {**OWN, "compat": {"thinkingFormat": "zai"}, "models": [entry]}})
     assert problems == []
     assert found["mine"].models == (
         ModelInfo(
             provider="mine", id="m", api="google-generative-ai", name="M", base_url="https://x", reasoning=True,
             thinking_level_map={"off": None, "high": "HIGH"}, input=("text", "image"),
             cost=Price(1, 2, 3, 4, (PriceTier(10, 5, 6, 7, 8),)), context_window=5, max_tokens=4,
-            compat={"y": 1, "x": True}, sampling_params={"top_p": 1},
+            compat={"thinkingFormat": "zai", "supportsStore": True}, sampling_params={"top_p": 1},
         ),
     )  # fmt: skip
 
 
 def test_entry_changes_a_builtin_provider() -> None:
-    override = {"maxTokens": 7, "compat": {"b": 3}, "cost": {"input": 9}}
+    override = {"maxTokens": 7, "compat": {"zaiToolStream": False}, "cost": {"input": 9}}
     found, problems = parse(
-        {"house": {"baseUrl": "https://proxy", "compat": {"a": 2}, "modelOverrides": {"one": override, "no": {}}}}
+        {
+            "house": {
+                "baseUrl": "https://proxy",
+                "compat": {"supportsStore": False},
+                "modelOverrides": {"one": override, "no": {}},
+            }
+        }
     )
     assert problems == []
     assert found["house"].models == (
         ModelInfo(
             "house", "one", "anthropic-messages", "One", "https://proxy", max_tokens=7,
-            compat={"a": 2, "b": 3}, cost=Price(9),
+            compat={"supportsStore": False, "zaiToolStream": False}, cost=Price(9),
         ),
     )  # fmt: skip
     assert found["house"].env == ("HOUSE",)
@@ -124,6 +137,22 @@ def test_wrong_fields_are_dropped_and_told() -> None:
     assert [(model.id, model.context_window, model.cost) for model in found["mine"].models] == [
         ("m", 128_000, Price(0, 1))
     ]
+
+
+def test_differences_are_checked_by_name() -> None:
+    compat = {
+        "supportStore": True,
+        "supportsStore": "no",
+        "thinkingFormat": "loud",
+        "openRouterRouting": {"only": ["a"]},
+    }
+    found, problems = parse({"mine": {**OWN, "compat": compat, "models": [{"id": "m"}]}})
+    assert [item.partition(": ")[2].partition(", openrouter")[0] for item in problems] == [
+        "unknown field 'providers.mine.compat.supportStore' (did you mean 'supportsStore'?)",
+        "providers.mine.compat.supportsStore: found 'no'; expected true or false",
+        "providers.mine.compat.thinkingFormat: found 'loud'; expected one of openai",
+    ]
+    assert found["mine"].models[0].compat == {"openRouterRouting": {"only": ["a"]}}
 
 
 def test_new_provider_needs_address_and_api() -> None:
