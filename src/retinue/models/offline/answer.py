@@ -31,13 +31,14 @@ def render_topic(ranking: Ranking) -> str:
         return render_nothing(question, findings, ranking)
     confidence = judge(question, spots[0])
     lines = [_lead(question, findings, spots, confidence), ""]
-    shown = spots[:3]
+    shown = spots[: 2 if question.is_part else 3]
     for index, spot in enumerate(shown):
         count = (7 if index == 0 else 3) if question.kind is Kind.HOW else (4 if index == 0 else 2)
         count = min(count, 2) if spot.hit.about.what in ("field", "constant", "setting", "variable") else count
         lines += _show_spot(question, findings, spot, count, is_first=index == 0)
     lines += _render_links(question, findings, spots)
-    lines += _render_more(question, ranking, spots, shown)
+    if not question.is_part:
+        lines += _render_more(question, ranking, spots, shown)
     return "\n".join([*lines, "", render_footer(question, findings, ranking, confidence)])
 
 

@@ -149,3 +149,9 @@ EXPLAIN_FILE = re.compile(
 )
 PRONOUN = re.compile(r"\b(?:it|its|that|this|them|they|those|these|he)\b", re.IGNORECASE)
 FILLER = re.compile(r"\b(?:of|in|by|for|from|to)\b")
+
+JOINT = re.compile(
+    r"[,;]?\s+and\s+(?=(?:how|where|what|who|which|why)\b)|(?<=[a-z`)\"'])\?\s+(?:and\s+)?(?=(?:how|where|what|who|which|why)\b)",
+    re.IGNORECASE,
+)
+"""Where one question ends and the next begins."""

@@ -13,9 +13,9 @@ from retinue.models.offline.answer import NOTE, render_topic, render_uses
 from retinue.models.offline.evidence import collect_findings
 from retinue.models.offline.filing import render_file, render_files
 from retinue.models.offline.kit import Action, Kit, Read, Search
-from retinue.models.offline.plan import plan_next
+from retinue.models.offline.plan import plan_turn
 from retinue.models.offline.project import render_fact, render_overview, render_run
-from retinue.models.offline.question import Kind, Question, parse_question
+from retinue.models.offline.question import Kind, Question, parse_question, parse_questions
 from retinue.models.offline.ranking import Ranking
 from retinue.models.offline.summary import is_summary_request, render_summary
 from retinue.models.offline.transcript import Transcript, join_text, read_transcript
@@ -55,42 +55,34 @@ class OfflineModel:
         """Answer with tool calls or with the final text; never fails."""
         transcript = read_transcript(request.messages)
         kit = Kit.of(request.tools)
-        question = read_question(transcript)
         findings = collect_findings(transcript.exchanges, request.memo)
-        ranking = Ranking(question, findings, request.memo)
-        actions = [] if transcript.wrap_up else plan_next(ranking, kit, transcript.turns)
-        if actions:
-            calls = [
-                kit.to_call(action, f"rules_{transcript.next_call + index}") for index, action in enumerate(actions)
-            ]
-            text = describe_step(question, actions, transcript.turns)
+        rankings = [Ranking(question, findings, request.memo) for question in read_questions(transcript)]
+        is_over = transcript.wrap_up or is_summary_request(transcript.question)
+        actions = [] if is_over else plan_turn(rankings, kit, transcript.turns)
+        calls = [kit.to_call(action, f"rules_{transcript.next_call + index}") for index, action in enumerate(actions)]
+        if calls:
+            text = describe_step([ranking.question for ranking in rankings], actions, transcript.turns)
         else:
-            calls = []
-            text = render_answer(ranking, kit, transcript)
+            text = render_answer(rankings, kit, transcript)
         draft.usage = _estimate_usage(request, text, calls)
         _write(draft, text, calls)
         return Reply(draft.finish("toolUse" if calls else "stop"))
 
 
-def read_question(transcript: Transcript) -> Question:
-    """The question, with what its "it" means."""
+def read_questions(transcript: Transcript) -> list[Question]:
+    """What is asked, with what its "it" means."""
     previous: Question | None = None
     for text in transcript.earlier:
         previous = parse_question(text, previous)
-    return parse_question(transcript.question, previous)
+    return parse_questions(transcript.question, previous)
 
 
-def describe_step(question: Question, actions: list[Action], turns: int) -> str:
+def describe_step(questions: list[Question], actions: list[Action], turns: int) -> str:
     """One line on what the calls are for."""
     if turns == 0:
-        about = ", ".join(
-            [
-                *question.symbols,
-                *question.phrases,
-                *(each.word for each in question.concepts if each.word not in question.symbols),
-            ][:5]
-        )
-        return f"Looking for {about}." if about else "Looking around."
+        names = [name for each in questions for name in (*each.symbols, *each.phrases)]
+        words = list(dict.fromkeys([*names, *(concept.word for each in questions for concept in each.concepts)]))[:6]
+        return f"Looking for {', '.join(words)}." if words else "Looking around."
     reads = list(dict.fromkeys(action.path for action in actions if isinstance(action, Read)))
     if reads:
         return f"Reading {', '.join(reads[:4])}{', …' if len(reads) > 4 else ''}."
@@ -100,9 +92,9 @@ def describe_step(question: Question, actions: list[Action], turns: int) -> str:
     return f"Outlining {', '.join(searched[:4])}." if searched else "Following what these call."
 
 
-def render_answer(ranking: Ranking, kit: Kit, transcript: Transcript) -> str:
+def render_answer(rankings: list[Ranking], kit: Kit, transcript: Transcript) -> str:
     """The final text."""
-    question, findings = ranking.question, ranking.findings
+    question, findings = rankings[0].question, rankings[0].findings
     if is_summary_request(transcript.question):
         return render_summary(transcript.question)
     if question.kind is Kind.CHAT:
@@ -111,8 +103,22 @@ def render_answer(ranking: Ranking, kit: Kit, transcript: Transcript) -> str:
         given = f"With {', '.join(sorted(kit.names))} alone" if kit.names else "Without any tool to look at files with"
         lead = f"{given} I cannot answer this: I know nothing but what tools show me."
         return f"{lead} Allow `read`, `grep`, `find` and `ls`, and ask again.\n\n{NOTE}"
-    text = _RENDER[question.kind](ranking)
+    text = join_answers([(each.question.text, _RENDER[each.question.kind](each)) for each in rankings])
     return f"(Stopped early: this is what was found until then.)\n\n{text}" if transcript.wrap_up else text
+
+
+def join_answers(answers: list[tuple[str, str]]) -> str:
+    """Answers to several questions as one text with one footer."""
+    if len(answers) == 1:
+        return answers[0][1]
+    parts: list[str] = []
+    footer = ""
+    for asked, text in answers:
+        body, _, footer = text.rpartition("\n---\n")
+        sure = footer.partition(".")[0].removeprefix("Confidence: ")
+        parts.append(f"### {asked.rstrip('?')}? ({sure})\n{body.strip()}\n")
+    rest = footer.partition(". ")[2]
+    return "\n".join([*parts, f"---\n{rest}"])
 
 
 def _render_chat(question: Question) -> str:

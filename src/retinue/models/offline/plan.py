@@ -5,8 +5,9 @@ anything left is taken. This file must not know how answers are phrased.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TypeAlias
 
 from retinue.models.offline.evidence import Findings
@@ -31,6 +32,8 @@ from retinue.models.offline.words import split_pieces, split_words
 MAX_TURNS = 5
 """Turns with calls; the answer is one more."""
 MAX_CALLS = 22
+MORE_CALLS = 8
+"""For each further question in the same text."""
 
 _TASK_FILES = split_words(
     """
@@ -44,10 +47,20 @@ _GUIDES = re.compile(
 Step: TypeAlias = Callable[[Ranking, Kit], Iterable[Action]]
 
 
+def plan_turn(rankings: Sequence[Ranking], kit: Kit, turns: int) -> list[Action]:
+    """The next actions for all questions, taking turns; none when it is time to answer."""
+    if turns >= MAX_TURNS:
+        return []
+    proposals = [plan_next(ranking, kit, turns) for ranking in rankings]
+    merged = dict.fromkeys(action for row in zip_longest(*proposals) for action in row if action is not None)
+    left = MAX_CALLS + MORE_CALLS * (len(rankings) - 1) - len(rankings[0].findings.actions)
+    return list(merged)[: max(0, left)]
+
+
 def plan_next(ranking: Ranking, kit: Kit, turns: int) -> list[Action]:
-    """The next actions; none when it is time to answer."""
+    """The next actions for one question."""
     question, findings = ranking.question, ranking.findings
-    if turns >= MAX_TURNS or len(findings.actions) >= MAX_CALLS or question.kind is Kind.CHAT:
+    if question.kind is Kind.CHAT:
         return []
     for step in _STEPS[question.kind][min(turns, len(_STEPS[question.kind])) :]:
         actions = [
@@ -56,7 +69,7 @@ def plan_next(ranking: Ranking, kit: Kit, turns: int) -> list[Action]:
             if kit.can(type(action)) and action not in findings.actions
         ]
         if actions:
-            return actions[: MAX_CALLS - len(findings.actions)]
+            return actions
     return []
 
 
@@ -90,7 +103,7 @@ def _survey(ranking: Ranking, kit: Kit) -> Iterable[Action]:
         yield Search(rf"\b{name_pattern(symbol)}\b", limit=500)
     if question.phrases and kit.can(Search) and not question.symbols:
         return
-    concepts = question.concepts[: 4 if not question.symbols else 2]
+    concepts = question.concepts[: 2 if question.symbols else (3 if question.is_part else 4)]
     for concept in concepts:
         yield Search(define_pattern(fragment(concept.stems), fields=question.wants_value), ignore_case=True, limit=300)
     for first, second in _pairs(concepts):
@@ -148,7 +161,7 @@ def _outline(ranking: Ranking, kit: Kit) -> Iterable[Action]:
             yield Search(OUTLINE, path=path, limit=400)
         return
     if kit.can(Search):
-        for path in pick_files(ranking, 4):
+        for path in pick_files(ranking, 3 if question.is_part else 4):
             yield Search(OUTLINE, path=path, limit=400)
     if findings.is_partial:
         for concept in question.concepts[:2]:
@@ -196,7 +209,7 @@ def _read_best(ranking: Ranking, kit: Kit) -> Iterable[Action]:
             yield Read(hit.path, max(1, hit.line - 8), 14)
         return
     spots = pick_spots(ranking)
-    for spot in spots[:4]:
+    for spot in spots[: 2 if question.is_part else 4]:
         yield to_read(findings, spot.hit)
     if spots and spots[0].hit.about.is_definition and spots[0].hit.about.what != "constant":
         yield Search(rf"\b{name_pattern(spots[0].hit.about.name)}\b", limit=150)

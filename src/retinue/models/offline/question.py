@@ -4,7 +4,7 @@ Pure text; this file must not know tools, files or answers.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from retinue.models.offline import cues
@@ -59,6 +59,8 @@ class Question:
     extensions: tuple[str, ...] = ()
     change: bool = False
     """Whether a change was asked for, not knowledge."""
+    is_part: bool = False
+    """Whether it is one of several asked at once, to be answered more briefly."""
 
     @property
     def wants_tests(self) -> bool:
@@ -98,6 +100,26 @@ def parse_question(text: str, previous: "Question | None" = None) -> Question:
         extensions=_find_extensions(text) if kind is Kind.FILES else (),
         change=change,
     )
+
+
+def parse_questions(text: str, previous: "Question | None" = None) -> list[Question]:
+    """The questions in a text, at most three; a later one is also about what the first is about."""
+    parts = [part.strip(" ,;\n") for part in cues.JOINT.split(_select_text(cues.FILE_BLOCK.sub(" ", text)))]
+    found: list[Question] = []
+    for part in parts[:3]:
+        found.append(parse_question(part, found[-1] if found else previous))
+    if len(found) < 2 or any(each.kind is Kind.CHAT for each in found):
+        return [parse_question(text, previous)]
+    first = found[0]
+    questions = [replace(first, is_part=True)]
+    for each in found[1:]:
+        known = {concept.stems[0] for concept in each.concepts}
+        # the subject of the first counts double, for it is common where it is the subject
+        context = [replace(concept, weight=2.0) for concept in first.concepts[:1] if concept.stems[0] not in known]
+        if each.symbols or each.kind not in (Kind.WHERE, Kind.HOW, Kind.USES):
+            context = []
+        questions.append(replace(each, is_part=True, concepts=(*each.concepts, *context)))
+    return questions
 
 
 def _select_text(text: str) -> str:

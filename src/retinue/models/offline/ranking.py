@@ -31,6 +31,9 @@ _WHAT = {
 }
 
 
+_RECEIVER = re.compile(r"func\s+\(\s*\w*\s*\*?(\w+)")
+
+
 @dataclass(frozen=True, slots=True)
 class Spot:
     """A place worth looking at: a definition, or the line where the question's words meet."""
@@ -120,7 +123,7 @@ class Ranking:
         found: list[Spot] = []
         total = sum(self.weights.values()) or 1.0
         for hit in self.findings.hits.values():
-            if find_family(hit.path) != "markup" or is_test(hit.path) or self.question.text[:60] in hit.text:
+            if find_family(hit.path) != "markup" or is_test(hit.path) or "?" in hit.text:
                 continue
             cover = self._weigh(hit) / total
             if any(last_name(name) in hit.text for name in self.question.symbols):
@@ -227,6 +230,8 @@ class Ranking:
             return 0.0
         name, _, folder = hit.path.rpartition("/")[::-1]
         container = self.findings.container(hit) if hit.indent else None
+        receiver = _RECEIVER.match(hit.text)
+        owner = receiver.group(1) if receiver else (container.about.name if container else "")
         last = self.findings.end_of(hit)
         hits = self._by_file[hit.path]
         inside = hits[bisect_right(hits, hit.line, key=_line) : bisect_right(hits, last, key=_line)][:40]
@@ -235,7 +240,7 @@ class Ranking:
         for index, concept in enumerate(self.question.concepts):
             best = max(
                 self.match(concept, hit.about.name),
-                0.75 * self.match(concept, container.about.name) if container else 0.0,
+                0.75 * self.match(concept, owner),
                 0.55 * self.match(concept, name),
                 0.5 * strengths[index],
                 0.45 * self.match(concept, folder.rpartition("/")[2]),

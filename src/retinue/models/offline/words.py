@@ -7,56 +7,15 @@ import re
 from functools import lru_cache
 
 _PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z]+|[a-z]+|\d+")
-_ENDINGS = (
-    "ations",
-    "ation",
-    "ators",
-    "ator",
-    "ated",
-    "ating",
-    "ates",
-    "ate",
-    "ings",
-    "ing",
-    "ions",
-    "ies",
-    "ied",
-    "ers",
-    "ion",
-    "ed",
-    "es",
-    "er",
-    "or",
-    "s",
-)
-_TAILS = frozenset(
-    (
-        "",
-        "s",
-        "es",
-        "e",
-        "ed",
-        "ing",
-        "er",
-        "ers",
-        "or",
-        "ors",
-        "ion",
-        "ions",
-        "ation",
-        "able",
-        "y",
-        "ies",
-        "al",
-        "r",
-        "d",
-    )
-)
 
 
 def split_words(text: str) -> tuple[str, ...]:
     """A list of words, written as a text."""
     return tuple(text.split())
+
+
+_ENDINGS = split_words("ations ation ators ator ated ating ates ate ings ing ions ies ied ves ers ion ed es er or s")
+_TAILS = frozenset(("", *split_words("s es e ed ing er ers or ors ion ions ation able y ies al r d")))
 
 
 STOP = frozenset(
@@ -154,7 +113,7 @@ def stem(word: str) -> str:
 def has_stem(piece: str, root: str) -> bool:
     """Whether a piece is a form of the stem: `parser` of `pars`, but not `login` of `log`."""
     if not piece.startswith(root):
-        return False
+        return len(piece) > 5 and piece.startswith("un") and piece.startswith(root, 2)
     rest = piece[len(root) :]
     if rest in _TAILS or (rest and rest[0] == root[-1] and rest[1:] in _TAILS):
         return True
