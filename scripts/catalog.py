@@ -18,10 +18,6 @@ TARGET = Path(__file__).parents[1] / "src" / "retinue" / "models" / "catalog.jso
 PRICES_ON = datetime(2026, 11, 1, tzinfo=UTC)
 LARGEST_FILE = 200_000
 
-_OPENAI_LIKE = {"supportsStore": False, "supportsDeveloperRole": False, "maxTokensField": "max_tokens"}
-_NO_EFFORT = {**_OPENAI_LIKE, "supportsReasoningEffort": False}
-
-
 class Source:
     """A provider we speak to: how, and where its facts come from."""
 
@@ -37,6 +33,7 @@ class Source:
         self.extra = re.compile(extra or r"(?!)")
         """Models that only the price list has: newer than the other package, and named as the API names them."""
         self.compat = compat or {}
+        """Differences that the adapters cannot tell from the address."""
 
 
 # The order is the order in which keys in the environment are looked for.
@@ -49,33 +46,29 @@ SOURCES = (
     Source("google", "Google Gemini", "https://generativelanguage.googleapis.com/v1beta", "GEMINI_API_KEY",
            "gemini-3.1-pro-preview", api="google-generative-ai",
            extra=r"gemini-[3-9](\.\d)?-(pro|flash|flash-lite|argon)"),
-    Source("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "moonshotai/kimi-k2.6",
-           compat={"supportsDeveloperRole": False, "thinkingFormat": "openrouter"}),
+    Source("openrouter", "OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY", "moonshotai/kimi-k2.6"),
     Source("groq", "Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", "openai/gpt-oss-120b",
            extra=r"qwen/qwen3\.8-27b"),
     Source("mistral", "Mistral", "https://api.mistral.ai/v1", "MISTRAL_API_KEY", "devstral-medium-latest",
-           compat=_NO_EFFORT),
+           compat={"supportsReasoningEffort": False, "maxTokensField": "max_tokens"}),
     Source("deepseek", "DeepSeek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", "deepseek-v4-pro",
-           extra=r"deepseek-flash", compat={**_OPENAI_LIKE, "thinkingFormat": "deepseek",
-                                           "requiresReasoningContentOnAssistantMessages": True}),
+           extra=r"deepseek-flash"),
     Source("xai", "xAI", "https://api.x.ai/v1", "XAI_API_KEY", "grok-4.7", api="openai-responses", prices="x-ai",
-           extra=r"grok-4\.[5-9]", compat={"supportsLongCacheRetention": False}),
+           extra=r"grok-4\.[5-9]"),
     Source("cerebras", "Cerebras", "https://api.cerebras.ai/v1", "CEREBRAS_API_KEY", "gpt-oss-120b",
-           extra=r"qwen-3\.8-27b", compat={"supportsStore": False, "supportsDeveloperRole": False}),
+           extra=r"qwen-3\.8-27b"),
     Source("together", "Together AI", "https://api.together.ai/v1", "TOGETHER_API_KEY", "moonshotai/Kimi-K2.6",
-           models="togetherai", extra=r"(moonshotai/Kimi-K3|zai-org/GLM-5\.\d.*|MiniMaxAI/MiniMax-M3.*)",
-           compat={**_NO_EFFORT, "thinkingFormat": "together", "supportsLongCacheRetention": False}),
+           models="togetherai", extra=r"(moonshotai/Kimi-K3|zai-org/GLM-5\.\d.*|MiniMaxAI/MiniMax-M3.*)"),
     Source("fireworks", "Fireworks", "https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY",
-           "accounts/fireworks/models/kimi-k2p6", models="fireworks-ai",
-           compat={"supportsStore": False, "supportsDeveloperRole": False, "supportsLongCacheRetention": False}),
+           "accounts/fireworks/models/kimi-k2p6", models="fireworks-ai"),
     Source("moonshotai", "Moonshot AI", "https://api.moonshot.ai/v1", "MOONSHOT_API_KEY", "kimi-k2.6",
-           extra=r"kimi-k(2\.7|3).*", compat={**_NO_EFFORT, "thinkingFormat": "deepseek"}),
+           extra=r"kimi-k(2\.7|3).*", compat={"thinkingFormat": "deepseek"}),
     Source("zai", "Z.AI", "https://api.z.ai/api/coding/paas/v4", "ZAI_API_KEY", "glm-5.3", extra=r"glm-5\.[2-9].*",
-           compat={**_NO_EFFORT, "thinkingFormat": "zai", "zaiToolStream": True}),
+           compat={"zaiToolStream": True}),
     Source("huggingface", "Hugging Face", "https://router.huggingface.co/v1", "HF_TOKEN", "moonshotai/Kimi-K2.5",
-           prices=None, compat={"supportsDeveloperRole": False}),
+           prices=None),
     Source("nvidia", "NVIDIA NIM", "https://integrate.api.nvidia.com/v1", "NVIDIA_API_KEY", "moonshotai/kimi-k2.6",
-           prices=None, compat={**_NO_EFFORT, "supportsLongCacheRetention": False}),
+           prices=None),
 )  # fmt: skip
 
 # What a family calls each thinking level; None marks a level it does not have. The first pattern that fits counts.
@@ -124,6 +117,8 @@ FAMILIES: tuple[tuple[str, dict[str, str | None], dict[str, Any]], ...] = (
 
 def find_family(model: str, source: Source) -> tuple[dict[str, str | None], dict[str, Any]]:
     """The thinking levels and request differences of a model that thinks."""
+    if source.id == "groq" and "qwen3-" in model:
+        return {**to_map("none", "high"), "high": "default"}, {}
     for pattern, levels, compat in FAMILIES:
         if re.search(pattern, model):
             if source.api == "openai-completions":
