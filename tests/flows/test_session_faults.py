@@ -234,6 +234,21 @@ def test_failed_first_append_leaves_no_file(tmp_path: Path) -> None:
     assert len(path.read_bytes().splitlines()) == 2
 
 
+def test_sync_reaches_file_and_directory(tmp_path: Path) -> None:
+    files = FaultyFiles(-1, crash_before, persistent=False)
+    synced: list[str] = []
+    files.sync = lambda fd: synced.append("file")  # type: ignore[method-assign]
+    files.sync_directory = lambda path: synced.append("directory")  # type: ignore[method-assign]
+    session = new_session(tmp_path / "s.jsonl", SessionTree(files))
+    for sync in (False, True, False, True):
+        session.append_message(UserMessage("hello", 1), sync=sync)
+    assert synced == ["file", "directory", "file"]
+    child = new_session(tmp_path / "s" / "r1" / "session.jsonl", session.tree or SessionTree())
+    child.append_message(UserMessage("task", 1), sync=True)
+    assert len(synced) == 3
+    close(session)
+
+
 def test_deleted_file_is_noticed(tmp_path: Path) -> None:
     session = new_session(tmp_path / "s.jsonl", SessionTree())
     session.append_message(UserMessage("first", 1))

@@ -349,10 +349,14 @@ class Session:
         line = b"".join((head.encode(), encode_fields(fields), b"}\n"))
         first = b"" if self._is_header_saved else encode_json(self.header) + b"\n"
         # A child's task and report are in the main session too, which is synced: hundreds of children need not be.
-        offset = self._store.append(first + line, sync=sync and self._owns_tree) + len(first)
+        offset = self._store.append(first + line, sync=sync and self._is_main) + len(first)
         self._is_header_saved = True
         self._leaf = self._index.add(entry_id, self._leaf, kind, offset, len(line) - 1)
         return entry_id
+
+    @property
+    def _is_main(self) -> bool:
+        return self._owns_tree or self.tree is None or self.tree.main == self.path
 
     def _make_entry_id(self) -> str:
         # Ids need to be unique in one file only: a walk that visits every 32-bit number once, from a random start.
