@@ -12,6 +12,7 @@ import pytest
 
 from retinue.core.tool import ToolContext
 from retinue.tools.shell.bash import BashTool
+from retinue.tools.shell.environment import add_gate
 from retinue.tools.trees import TreeKind, TreeProbe
 
 KINDS = [kind for kind in get_args(TreeKind) if kind != "plain"]
@@ -24,6 +25,7 @@ import asyncio, sys
 from pathlib import Path
 from retinue.core.tool import ToolContext
 from retinue.tools.shell.bash import BashTool
+from retinue.tools.shell.environment import add_gate
 from retinue.tools.trees import TreeProbe
 
 tool = BashTool(TreeProbe(kind=sys.argv[1]))
@@ -139,3 +141,25 @@ async def test_workspace_bwrap_is_ignored(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     await BashTool(TreeProbe()).call({"command": "true"}, ToolContext(tmp_path))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bwrap"]
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_command_begins_only_while_owner_lives(alive: bool, tmp_path: Path) -> None:
+    (tmp_path / "own.sh").write_text("echo own settings\n")
+    read_end, write_end = os.pipe()
+    if not alive:
+        os.close(write_end)
+    environment = add_gate({"PATH": os.environ["PATH"], "BASH_ENV": str(tmp_path / "own.sh")})
+    done = subprocess.run(
+        ["bash", "-c", "ls /proc/$$/fd | tail -n +1 | grep -x $FD; env | grep -c RETINUE_; touch began"],
+        env={**environment, "RETINUE_LIFELINE": str(read_end), "FD": str(read_end)},
+        pass_fds=[read_end],
+        cwd=tmp_path,
+        capture_output=True,
+        check=False,
+    )
+    os.close(read_end)
+    if alive:
+        os.close(write_end)
+    expected = (0, b"own settings\n0\n", True) if alive else (137, b"", False)
+    assert (done.returncode, done.stdout, (tmp_path / "began").exists()) == expected

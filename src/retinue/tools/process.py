@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from retinue.tools.trees import PLAIN, Tree, kill_processes, list_descendants
 
 READ_SIZE = 128 * 1024
+LIFELINE = "RETINUE_LIFELINE"
+"""Variable with the number of a descriptor that is closed at its other end when retinue is gone."""
 _DRAIN_S = 0.1
 _REAP_S = 0.3
 _PIPE_SIZE = 512 * 1024
@@ -61,15 +63,16 @@ async def run_process(
     timeout_s: float | None = None,
     grace_s: float = 1.0,
     tree: Tree = PLAIN,
+    read_size: int = READ_SIZE,
 ) -> Exit:
     """Run a program to its end and hand over what it prints, as it comes.
 
-    A callback MUST NOT raise; one that returns True has had enough and the process is killed. Without `on_error` both
-    outputs come mixed, in order. At the deadline the whole tree gets SIGTERM, and SIGKILL after the grace; on
-    cancelling SIGKILL at once. In no case is anybody waited for who merely holds the pipe. Raises OSError when the
-    program cannot be started.
+    A callback gets at most `read_size` bytes and MUST NOT raise; one that returns True has had enough and the process
+    is killed. Without `on_error` both outputs come mixed, in order. At the deadline the whole tree gets SIGTERM, and
+    SIGKILL after the grace; on cancelling SIGKILL at once. In no case is anybody waited for who merely holds the pipe.
+    Raises OSError when the program cannot be started.
     """
-    child = _Child(tree)
+    child = _Child(tree, read_size)
     child.start(command, on_output, on_error)
     timed_out = False
     try:
@@ -96,8 +99,9 @@ async def run_process(
 class _Child:
     """A started process, its pipes and its end."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, read_size: int) -> None:
         self.tree = tree
+        self._read_size = read_size
         self.ended = asyncio.Event()
         self.stopped = False
         self.status: int | None = None
@@ -115,21 +119,21 @@ class _Child:
     ) -> None:
         """Start the program in a session of its own, without a terminal and without input."""
         theirs: list[int] = []
-        pass_fds = command.pass_fds
+        pass_fds, env = command.pass_fds, command.env
         try:
             out = self._open_pipe(theirs, on_output)
             err = out if on_error is None else self._open_pipe(theirs, on_error)
             if self.tree.needs_lifeline:
                 held, self._lifeline = os.pipe()
                 theirs.append(held)
-                pass_fds = (*pass_fds, held)
+                pass_fds, env = (*pass_fds, held), {**env, LIFELINE: str(held)}
             self._process = subprocess.Popen(
                 self.tree.wrap(command.argv, command.cwd, theirs[-1]),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 cwd=command.cwd,
-                env=command.env,
+                env=env,
                 start_new_session=True,
                 pass_fds=pass_fds,
             )
@@ -157,7 +161,7 @@ class _Child:
 
     def _read(self, source: int, handle: Callable[[bytes], bool | None]) -> None:
         try:
-            data = os.read(source, READ_SIZE)
+            data = os.read(source, self._read_size)
         except BlockingIOError:
             return
         except OSError:
@@ -209,11 +213,9 @@ class _Child:
 
     def kill(self) -> None:
         """End the whole tree now."""
-        if self._lifeline >= 0:
-            # The supervisor does it: it alone sees every descendant. Its end of the pipe tells it.
-            os.close(self._lifeline)
-            self._lifeline = -1
-        elif not self.ended.is_set():
+        self._cut_lifeline()
+        # A supervisor must live to do it: it alone sees every descendant.
+        if self.tree.kind != "supervisor" and not self.ended.is_set():
             self._process.kill()
         if self.tree.kind == "plain" and not self.ended.is_set():
             with suppress(OSError):
@@ -249,7 +251,7 @@ class _Child:
                 await self._drained.wait()
         # On a busy loop the time may be over before the first read: what the pipes hold now is taken all the same.
         for source, handle in tuple(self._readers.items()):
-            for _ in range(_PIPE_SIZE // READ_SIZE + 1):
+            for _ in range(_PIPE_SIZE // self._read_size + 1):
                 if source in self._readers:
                     self._read(source, handle)
 
@@ -257,6 +259,9 @@ class _Child:
         """Let go of the pipes; a process that could not be killed is still reaped when it ends."""
         for source in tuple(self._readers):
             self._close_reader(source)
+        self._cut_lifeline()
+
+    def _cut_lifeline(self) -> None:
         if self._lifeline >= 0:
             os.close(self._lifeline)
             self._lifeline = -1

@@ -42,6 +42,7 @@ def become(argv: list[str], lifeline: int) -> None:
     """In the new process: the command."""
     try:
         os.close(lifeline)
+        os.environ.pop("RETINUE_LIFELINE", None)
         os.setsid()
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)

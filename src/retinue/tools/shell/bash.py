@@ -17,7 +17,7 @@ from retinue.core.tool import Effect, ToolContext, ToolResult, ignore_progress
 from retinue.tools.arguments import take_seconds, take_text
 from retinue.tools.descriptions import load_description
 from retinue.tools.process import Command, Exit, run_process
-from retinue.tools.shell.environment import build_environment
+from retinue.tools.shell.environment import add_gate, build_environment
 from retinue.tools.shell.output import SPILL_CAP, Output, Spill
 from retinue.tools.trees import TreeProbe, find_program
 from retinue.tools.truncate import MAX_BYTES, render_size
@@ -73,10 +73,13 @@ class BashTool:
         progress = _Progress(output, context)
         progress.begin()
         tree = await self._trees.find()
+        env = build_environment(inherited, context.environment, cwd)
+        if tree.kind == "namespace" and _is_bash(shell):
+            env = add_gate(env)
         try:
             with _open_script(script) as (arguments_, fds):
                 ended = await run_process(
-                    Command([shell, *arguments_], cwd, build_environment(inherited, context.environment, cwd), fds),
+                    Command([shell, *arguments_], cwd, env, fds),
                     on_output=progress.take,
                     timeout_s=timeout_s,
                     grace_s=self._grace_s,
@@ -99,6 +102,10 @@ class BashTool:
         if not shell:
             raise ToolFailed(f"No shell found: neither bash nor sh is in {', '.join(_SHELL_DIRS)}.")
         return shell
+
+
+def _is_bash(shell: str) -> bool:
+    return os.path.basename(shell) == "bash"
 
 
 def _to_script(command: str) -> bytes:
@@ -210,6 +217,6 @@ def _render_notes(output: Output, shell: str) -> list[str]:
             notes.append(f"Full output{gap}: {spill.path}")
     if output.invalid:
         notes.append(f"{output.invalid} bytes are not UTF-8 text and are shown as \ufffd")
-    if os.path.basename(shell) != "bash":
+    if not _is_bash(shell):
         notes.append(f"There is no bash here: the command was run by {shell}")
     return [f"[{'. '.join(notes)}]"] if notes else []

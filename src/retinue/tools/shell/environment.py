@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 _PROVIDERS = (
     *("AI_GATEWAY", "ANTHROPIC", "AZURE_OPENAI", "CEREBRAS", "CLAUDE_CODE", "COHERE", "DEEPSEEK", "FIREWORKS"),
@@ -11,6 +12,7 @@ _PROVIDERS = (
 _SECRET = re.compile(
     rf"(?:{'|'.join(_PROVIDERS)})(?:_[A-Z0-9]+)*_(?:API_KEY|KEY|TOKEN)|COPILOT_GITHUB_TOKEN|AWS_BEARER_TOKEN_BEDROCK"
 )
+_GATE = str(Path(__file__).with_name("gate.sh"))
 # Of the session that started us, if one did: they would name the wrong one.
 _FOREIGN = frozenset({"PI_SESSION_ID", "PI_SESSION_FILE", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL"})
 # Nobody is there to answer: pagers, editors and password prompts end at once instead of waiting.
@@ -30,6 +32,12 @@ def build_environment(inherited: Mapping[str, str], session: Mapping[str, str], 
     """What a command sees: inherited variables less secrets, then ours, then the session's."""
     kept = {name: value for name, value in inherited.items() if not is_secret(name) and name not in _FOREIGN}
     return {**kept, **_UNATTENDED, "PWD": cwd, **session}
+
+
+def add_gate(environment: dict[str, str]) -> dict[str, str]:
+    """The same, and bash makes sure that retinue lives before it begins."""
+    own = environment.get("BASH_ENV")
+    return {**environment, "BASH_ENV": _GATE, **({} if own is None else {"RETINUE_BASH_ENV": own})}
 
 
 def is_secret(name: str) -> bool:

@@ -1,0 +1,12 @@
+# Read by bash before the command itself. When retinue was killed before the launcher could bind its life to it, nobody
+# would ever end the command: then the pipe that retinue held is closed, and the command does not begin.
+if read -r -t 0 -u "$RETINUE_LIFELINE" 2>/dev/null; then exit 137; fi
+exec {RETINUE_LIFELINE}<&-
+unset RETINUE_LIFELINE
+if [ -n "${RETINUE_BASH_ENV+set}" ]; then
+    BASH_ENV=$RETINUE_BASH_ENV
+    unset RETINUE_BASH_ENV
+    [ -r "$BASH_ENV" ] && . "$BASH_ENV"
+else
+    unset BASH_ENV
+fi
