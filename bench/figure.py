@@ -43,10 +43,9 @@ def show(value: float | None, unit: str) -> str:
     """A number with its unit, as long as it is telling."""
     if value is None:
         return "–"
-    text = f"{value:.2f}" if value < 10 and value != int(value) else f"{value:.0f}" if value >= 100 else f"{value:g}"
-    if unit == "×":
-        return f"{value:.2f} ×" if value < 100 else f"{value:.0f} ×"
-    return f"{text} {unit}".rstrip()
+    if unit == "×" or (value < 10 and value != int(value)):
+        return f"{value:.2f} {unit}"
+    return f"{value:.0f} {unit}".rstrip()
 
 
 def describe_machine() -> str:

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from bench.figure import Figure
-from bench.mock import Mock, compute_ideal_s, script_tool_turns, serve, write_sample
+from bench.mock import TOOL_TURNS, Mock, compute_ideal_s, script_tool_turns, serve, write_sample
 from bench.opening import capture_opening
 from bench.workplace import ROOT, Workplace, open_workplace
 
-CONVERSATIONS, ROUNDS = 100, 3
+CONVERSATIONS, ROUNDS = 100, 5
+TURNS = TOOL_TURNS + 1
 BARE = str(ROOT / "bench" / "bare.py")
 Costs = dict[str, list[dict[str, Any]]]
 
 
 def measure() -> Iterator[Figure]:
-    """Interleaved rounds of all variants; medians of each."""
+    """Interleaved rounds of all variants; medians of the rounds' ratios."""
     with open_workplace() as place:
         script = script_tool_turns(write_sample(place.project))
         ideal_s = compute_ideal_s(script)
@@ -47,30 +48,36 @@ def play_rounds(place: Workplace, mock: Mock, opening: Path) -> Costs:
     for _ in range(ROUNDS):
         for name, command in variants.items():
             cost = place.measure(*command)
-            if cost["turns"] != CONVERSATIONS * 6:
-                raise RuntimeError(f"{name} played {cost['turns']} turns instead of {CONVERSATIONS * 6}")
+            if cost["turns"] != CONVERSATIONS * TURNS:
+                raise RuntimeError(f"{name} played {cost['turns']} turns instead of {CONVERSATIONS * TURNS}")
             costs[name].append(cost)
     return costs
 
 
-def per_turn_ms(costs: Costs, name: str) -> float:
-    """Median CPU of one model turn."""
-    return statistics.median(cost["cpu_s"] / cost["turns"] * 1000 for cost in costs[name])
+def compare(costs: Costs, ours: str, bare: str, key: str) -> tuple[float, float, float]:
+    """The median of our cost as a multiple of the bare client's in the same round, and both medians."""
+    mine = [cost[key] for cost in costs[f"ours {ours}"]]
+    theirs = [cost[key] for cost in costs[f"bare {bare}"]]
+    # Round by round, because a machine that is busy for a while is busy for both.
+    ratios = [one / other for one, other in zip(mine, theirs, strict=True)]
+    return statistics.median(ratios), statistics.median(mine), statistics.median(theirs)
 
 
 def compare_cpu(costs: Costs, ours: str, bare: str, bar: float | None) -> Figure:
     """Our CPU per turn as a multiple of the bare client's."""
-    mine, theirs = per_turn_ms(costs, f"ours {ours}"), per_turn_ms(costs, f"bare {bare}")
+    ratio, mine, theirs = compare(costs, ours, bare, "cpu_s")
+    per_turn = 1000 / (CONVERSATIONS * TURNS)
     words = {"plain": "whole replies", "stream": "streams", "orjson": "streams, orjson"}
     label = {"plain": "unwatched", "stream": "watched"}[ours]
-    note = f"{mine:.2f} ms, sessions written; bare client ({words[bare]}): {theirs:.2f} ms"
-    return Figure(f"CPU per model turn, {label} / bare {bare}", mine / theirs, "×", bar, note)
+    note = f"{mine * per_turn:.2f} ms, sessions written; bare client ({words[bare]}): {theirs * per_turn:.2f} ms"
+    return Figure(f"CPU per model turn, {label} / bare {bare}", ratio, "×", bar, note)
 
 
 def compare_spans(costs: Costs, ideal_s: float) -> Iterator[Figure]:
     """Our span over the ideal one, as a multiple of the bare client's."""
     for label, ours, bare in (("unwatched", "plain", "plain"), ("watched", "stream", "stream")):
-        mine = statistics.median(cost["span_s"] for cost in costs[f"ours {ours}"]) / ideal_s
-        theirs = statistics.median(cost["span_s"] for cost in costs[f"bare {bare}"]) / ideal_s
-        note = f"{mine:.2f} × the ideal {ideal_s * 1000:.0f} ms; bare client ({bare}): {theirs:.2f} ×"
-        yield Figure(f"work span / ideal, {label}", mine / theirs, "×", 1.2, note)
+        ratio, mine, theirs = compare(costs, ours, bare, "span_s")
+        note = (
+            f"{mine / ideal_s:.2f} × the ideal {ideal_s * 1000:.0f} ms; bare client ({bare}): {theirs / ideal_s:.2f} ×"
+        )
+        yield Figure(f"work span / ideal, {label} / bare {bare}", ratio, "×", 1.2, note)
