@@ -1,7 +1,7 @@
 """A Definition: what one kind of agent is, frozen, read from one markdown file.
 
-Every dialect ends here, so nothing in this file may name one beyond saying where a definition comes from. Rights in it are
-what the file *asks for*; what a run gets is decided elsewhere and is never more.
+Every dialect ends here, so nothing in this file may name one beyond saying where a definition comes from. Rights in it
+are what the file *asks for*; what a run gets is decided elsewhere and is never more.
 """
 
 from typing import Any, Literal, TypeAlias
