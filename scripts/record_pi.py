@@ -17,7 +17,9 @@ sys.path.insert(0, str(ROOT / "tests" / "interop"))
 from handmade import HANDMADE, put_handmade  # noqa: E402
 from pi_scenarios import SESSIONS, STREAMS, Scenario  # noqa: E402
 from pi_streams import normalise, to_conversation, to_sample  # noqa: E402
-from programs import Program, build_home, find_pi, go_on, play  # noqa: E402
+from programs import Program, build_home, find_pi, go_on, play, play_wire  # noqa: E402
+
+from retinue.testing import APIS  # noqa: E402
 
 DATA = ROOT / "tests" / "data" / "pi"
 
@@ -50,6 +52,12 @@ def record_reading(pi: Program, name: str, home: Path) -> None:
     write_lines(DATA / f"{name}.next.jsonl", to_conversation(chat.requests[-1], str(cwd)))
 
 
+def record_wire(pi: Program, api: str, home: Path) -> None:
+    """Keep the stream of the wire script over one API."""
+    played = play_wire(pi, api, home)
+    write_lines(DATA / f"{api}.stream.jsonl", normalise(played.streams[0], str(played.cwd)))
+
+
 def main() -> int:
     """Record all scenarios, or the named ones."""
     pi = find_pi()
@@ -60,6 +68,7 @@ def main() -> int:
     wanted = set(sys.argv[1:])
     jobs: dict[str, Callable[[Path], None]] = {one.name: partial(record, pi, one) for one in (*STREAMS, *SESSIONS)}
     jobs |= {name: partial(record_reading, pi, name) for name in HANDMADE}
+    jobs |= {api: partial(record_wire, pi, api) for api in APIS}
     for name, job in jobs.items():
         if wanted and name not in wanted:
             continue

@@ -100,3 +100,18 @@ SESSIONS = (
     *(one for one in STREAMS if one.name in RESUMED),
     Scenario("interrupted", (call(bash("call_1", "echo started; sleep 30")),), interrupted=True),
 )
+
+# For the mock server of retinue.testing, which speaks every wire format.
+WIRE_SCRIPT = [
+    {
+        "chunk_chars": 9,
+        "chunk_ms": 5,
+        "blocks": [
+            {"thinking": "Let me see.", "signature": "c2ln"},
+            {"text": "Running both."},
+            {"name": "bash", "arguments": {"command": "sleep 0.6; echo one"}, "id": "call_1"},
+            {"name": "bash", "arguments": {"command": "echo two"}, "id": "call_2"},
+        ],
+    },
+    {"text": "Done.", "chunk_chars": 3},
+]

@@ -19,7 +19,13 @@ WORDS = frozenset({"errorMessage", "finalError"})
 def normalise(records: list[dict[str, Any]], cwd: str) -> list[dict[str, Any]]:
     """The records without what may differ."""
     plain = json.loads(json.dumps(records).replace(json.dumps(cwd)[1:-1], "/CWD"))
-    return [to_comparable(record) for record in plain]
+    return [to_comparable(record) for record in plain if not is_hollow(record)]
+
+
+def is_hollow(record: dict[str, Any]) -> bool:
+    """Whether a record adds nothing: pi also tells pieces without text, and where a part of its thoughts ends."""
+    piece = record.get("assistantMessageEvent", {})
+    return piece.get("delta") == "" or (piece.get("type"), piece.get("delta")) == ("thinking_delta", "\n\n")
 
 
 def to_comparable(record: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from chat_server import ChatServer, Scripted, say, serve_replies
-from pi_scenarios import MAX_TOKENS, NEXT_PROMPT, SYSTEM_PROMPT, Scenario
+from pi_scenarios import MAX_TOKENS, NEXT_PROMPT, SYSTEM_PROMPT, WIRE_SCRIPT, Scenario
+
+from retinue.testing import MockServer
 
 TIMEOUT_S = 25
 
@@ -123,6 +125,15 @@ def play(program: Program, scenario: Scenario, root: Path) -> Played:
             streams.append(records)
             statuses.append(status)
     return Played(streams, chat.requests, statuses, cwd / "session.jsonl", cwd)
+
+
+def play_wire(program: Program, api: str, root: Path) -> Played:
+    """Hold the conversation of the wire script over one API."""
+    cwd = build_home(root, Scenario(api, ()))
+    with MockServer.in_thread(WIRE_SCRIPT) as server:
+        (root / "agent" / "models.json").write_text(json.dumps(server.models_json(api=api, reasoning=True)))
+        records, status = finish(start(program, root, "go"))
+    return Played([records], [], [status], cwd / "session.jsonl", cwd)
 
 
 def go_on(program: Program, scenario: Scenario, root: Path, reply: Scripted | None = None) -> ChatServer:

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from pi_scenarios import STREAMS, Scenario
 from pi_streams import normalise
-from programs import Played, Program, play
+from programs import Played, Program, play, play_wire
 from recordings import load_messages, load_stream
+
+from retinue.testing import APIS
 
 scenarios = pytest.mark.parametrize("scenario", STREAMS, ids=lambda one: one.name)
 
@@ -30,3 +32,14 @@ def test_stream_equals_recorded_pi(scenario: Scenario, retinue: Program, tmp_pat
 @scenarios
 def test_live_pi_equals_recording(scenario: Scenario, pi: Program, tmp_path: Path) -> None:
     assert to_stream(play(pi, scenario, tmp_path)) == load_stream(scenario.name)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_wire_stream_equals_recorded_pi(api: str, retinue: Program, tmp_path: Path) -> None:
+    assert to_stream(play_wire(retinue, api, tmp_path)) == load_stream(api)
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("api", APIS)
+def test_live_wire_equals_recording(api: str, pi: Program, tmp_path: Path) -> None:
+    assert to_stream(play_wire(pi, api, tmp_path)) == load_stream(api)
