@@ -155,3 +155,6 @@ JOINT = re.compile(
     re.IGNORECASE,
 )
 """Where one question ends and the next begins."""
+
+MANNER = re.compile(r"\bhow (?:does|do|is|are|did)\b|\bwhat happens\b|\bexplain\b", re.IGNORECASE)
+"""Asks for a course of events, not for a value."""

@@ -12,6 +12,7 @@ from retinue.models.offline.languages import find_family, is_test, is_vendored, 
 from retinue.models.offline.quoting import first_sentence, place, read_module_doc, shorten
 from retinue.models.offline.ranking import Ranking
 from retinue.models.offline.selection import resolve_paths
+from retinue.models.offline.words import split_words
 
 
 def describe_file(excerpt: Excerpt) -> str:
@@ -42,28 +43,15 @@ def describe_file(excerpt: Excerpt) -> str:
     return first_sentence(" ".join(comment)) if comment else ""
 
 
+_KIND_WORDS = split_words("test spec python javascript typescript yaml json toml markdown config shell header c source")
+
+
 def render_files(ranking: Ranking) -> str:
     """Which files there are of a kind, or about something."""
     question, findings = ranking.question, ranking.findings
     files = [path for path in findings.files if not is_vendored(path)]
-    topics = [
-        each
-        for each in question.concepts
-        if each.word.lower()
-        not in (
-            "test",
-            "tests",
-            "spec",
-            "python",
-            "yaml",
-            "json",
-            "markdown",
-            "config",
-            "shell",
-            "header",
-            *question.extensions,
-        )
-    ]
+    kinds = {*_KIND_WORDS, *question.extensions}
+    topics = [each for each in question.concepts if each.word.lower().removesuffix("s") not in kinds]
     label = "files"
     if question.extensions:
         files = [path for path in files if path.rsplit(".", 1)[-1].lower() in question.extensions]

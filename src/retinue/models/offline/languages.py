@@ -74,7 +74,7 @@ _DEFINITIONS = {
         ("export", r"^(?:module\.)?exports\.([\w$]+)\s*=\s*[\w$.]+;?\s*$"),
         ("function", r"^(?:module\.)?exports\.([\w$]+)\s*="),
         ("method", r"^[\w$.]+\.prototype\.([\w$]+)\s*="),
-        ("method", r"^\s+([\w$]+)\s*:\s*(?:async\s*)?(?:function\b|\([^()]*\)\s*=>)"),
+        ("property", r"^\s+([\w$]+)\s*:\s*(?:async\s*)?(?:function\b|\([^()]*\)\s*=>)"),
         ("method", r"^\s+" + _JS_MODIFIERS + r"\*?" + _NO_CALL + r"#?([\w$]+)\s*(?:<[^>]*>)?\([^;]*\{\s*$"),
         ("method", r"^\s+" + _JS_MODIFIERS + _NO_CALL + r"([\w$]+)\s*\??(?:<[^>]*>)?\([^;{}]*\)\s*:[^;{}]*;\s*$"),
     ),
@@ -224,7 +224,7 @@ _VENDORED = re.compile(
     r"(?:^|/)(?:node_modules|vendor|vendored|_vendor|third_party|site-packages|\.git|\.venv|venv|__pycache__|\.tox|\.[\w-]*cache|\.hypothesis"
     r"|generated|gen|deps|external|extern|locales?|translations|po|gnulib|m4)/|\.min\.\w+$|\.map$|(?:^|/)(?:package-lock\.json|yarn\.lock|uv\.lock|poetry\.lock"
     r"|Cargo\.lock|go\.sum|pnpm-lock\.yaml|Gemfile\.lock|composer\.lock|configure|aclocal\.m4|config\.(?:guess|sub))$|_pb2\.py$|\.pb\.go$"
-    r"|\.(?:svg|snap|lock|po|pot|csv|tsv|log)$|(?:^|/)[\w.-]*[a-z]-\d+\.\d+[\w.]*/|\.egg-info/|\.dist-info/|(?:^|/)PKG-INFO$",
+    r"|\.(?:svg|snap|lock|po|pot|csv|tsv|log)$|(?:^|/)[\w.-]*[a-z0-9]-\d+\.\d+[\w.]*/|\.egg-info/|\.dist-info/|(?:^|/)PKG-INFO$",
     re.I,
 )
 _HISTORY = re.compile(r"(?:^|/)(?:change(?:s|log)|history|news|releases?(?:[-_]?notes)?|migration)[^/]*(?:$|/)", re.I)

@@ -70,7 +70,7 @@ class Question:
     @property
     def wants_value(self) -> bool:
         """Whether a setting or a default is asked for."""
-        return bool(cues.VALUE.search(self.text))
+        return bool(cues.VALUE.search(self.text)) and not cues.MANNER.search(self.text)
 
 
 def parse_question(text: str, previous: "Question | None" = None) -> Question:

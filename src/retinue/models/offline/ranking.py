@@ -14,7 +14,7 @@ from typing import Any
 
 from retinue.models.offline.evidence import Findings, Hit
 from retinue.models.offline.languages import find_family, is_test, weigh_path
-from retinue.models.offline.question import Concept, Question
+from retinue.models.offline.question import Concept, Kind, Question
 from retinue.models.offline.words import split_pieces
 
 _WHAT = {
@@ -26,6 +26,7 @@ _WHAT = {
     "declaration": 0.4,
     "impl": 0.2,
     "export": 0.3,
+    "property": 0.6,
     "setting": 0.5,
     "section": 0.5,
 }
@@ -202,6 +203,12 @@ class Ranking:
     def _score(self, hit: Hit) -> Spot:
         path_weight = self.path_weight(hit.path)
         what = _WHAT.get(hit.about.what, 1.0)
+        if (
+            self.question.kind is Kind.HOW
+            and not self._wants_value
+            and hit.about.what in ("field", "constant", "setting")
+        ):
+            what *= 0.75
         if self._wants_value and hit.about.what in ("field", "constant", "setting", "variable", "macro"):
             what = 1.1 if "=" in hit.text or hit.about.what in ("setting", "macro") else 0.6
         exact = self._score_symbol(hit)

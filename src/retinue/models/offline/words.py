@@ -15,7 +15,7 @@ def split_words(text: str) -> tuple[str, ...]:
 
 
 _ENDINGS = split_words("ations ation ators ator ated ating ates ate ings ing ions ies ied ves ers ion ed es er or s")
-_TAILS = frozenset(("", *split_words("s es e ed ing er ers or ors ion ions ation able y ies al r d")))
+_TAILS = frozenset(("", *split_words("s es e ed ing ings er ers or ors ion ions ation able y ies al r d")))
 
 
 STOP = frozenset(
