@@ -165,7 +165,7 @@ async def test_loop_stays_free_during_flood(bash: BashTool, tmp_path: Path) -> N
         began = time.perf_counter()
         await asyncio.sleep(0.001)
         worst = max(worst, time.perf_counter() - began)
-    assert worst < 0.25
+    assert worst < 0.5
 
 
 @pytest.mark.parametrize(

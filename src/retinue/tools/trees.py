@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -66,17 +67,25 @@ class TreeProbe:
         self._kind = kind
         self._dirs = tuple(dirs)
         self._tree: Tree | None = None
+        self._lock = threading.Lock()
 
     async def find(self) -> Tree:
         """The strongest tree there is. Only system directories are searched: a workspace may bring its own bwrap."""
         if self._tree is None:
-            program = find_program("bwrap", self._dirs) if self._kind in (None, "namespace") else ""
-            if program and (self._kind == "namespace" or await asyncio.to_thread(_works, program)):
-                self._tree = Tree("namespace", program)
-            else:
-                python = "" if self._kind == "plain" else self._find_python()
-                self._tree = Tree("supervisor", python) if python else PLAIN
+            return await asyncio.to_thread(self._probe)
         return self._tree
+
+    def _probe(self) -> Tree:
+        # A hundred runs may ask at once; the first finds out for all.
+        with self._lock:
+            if self._tree is None:
+                program = find_program("bwrap", self._dirs) if self._kind in (None, "namespace") else ""
+                if program and (self._kind == "namespace" or _works(program)):
+                    self._tree = Tree("namespace", program)
+                else:
+                    python = "" if self._kind == "plain" else self._find_python()
+                    self._tree = Tree("supervisor", python) if python else PLAIN
+            return self._tree
 
     def _find_python(self) -> str:
         # After a change of user our own one may be out of reach; any will do.

@@ -19,8 +19,8 @@ from retinue.tools.locks import PathLocks
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import render_size
 
-# Above this, matching and rendering take long enough to be done in a thread.
-_INLINE_BYTES = 64 * 1024
+# Above this, finding out what comes closest may take long enough to be done in a thread.
+_INLINE_BYTES = 16 * 1024
 _MAX_BYTES = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 
