@@ -70,6 +70,8 @@ def test_every_torn_length_is_survived(path: Path, length: int) -> None:
 
 
 def test_missing_last_newline_is_added(path: Path) -> None:
+    open_session(write(path, HEADER, ONE, end=b"")).close()
+    assert path.read_bytes() == HEADER + b"\n" + ONE + b"\n"
     check(write(path, HEADER, ONE, TWO, end=b""), ["one", "two"], "")
     assert path.read_bytes().startswith(HEADER + b"\n" + ONE + b"\n" + TWO + b"\n")
 

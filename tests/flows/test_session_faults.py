@@ -183,9 +183,15 @@ def close(session: Session) -> None:
     session.tree.close()
 
 
+def write_half(name: str, real: Callable[..., Any], arguments: Any) -> Any:
+    if name != "write":
+        return real(*arguments)
+    return real(arguments[0], arguments[1][: len(arguments[1]) // 2])
+
+
 def test_full_disk_is_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "s.jsonl"
-    files = FaultyFiles(-1, raise_error(errno.ENOSPC), persistent=False)
+    files = FaultyFiles(-1, write_half, persistent=False)
     session = new_session(path, SessionTree(files))
     first = session.append_message(UserMessage("first", 1))
     before = path.read_bytes()
@@ -289,3 +295,40 @@ def test_power_cut_keeps_what_was_synced(tmp_path: Path) -> None:
             again.append_message(UserMessage("next", 1))
             assert stored(again)[-1] == "next"
             again.close()
+
+
+def test_strangers_bytes_are_never_cut(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+
+    def interfere(name: str, real: Callable[..., Any], arguments: Any) -> Any:
+        if name != "write":
+            return real(*arguments)
+        real(arguments[0], b'{"type":"custom","id":"zz","parentId":null}\n')
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    files = FaultyFiles(-1, interfere, persistent=False)
+    session = new_session(path, SessionTree(files))
+    session.append_message(UserMessage("first", 1))
+    files._at, files._persistent = files.done + 1, True
+    with pytest.raises(SessionUnsaved):
+        session.append_message(UserMessage("second", 1))
+    files.heal()
+    session.append_message(UserMessage("second", 1))
+    close(session)
+    assert path.read_bytes().count(b'"zz"') == 1
+    again = open_session(path)
+    assert (stored(again), len(again)) == (["first", "second"], 3)
+    again.close()
+
+
+def test_unwritable_file_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "s.jsonl"
+    session = new_session(path, SessionTree())
+    session.append_message(UserMessage("first", 1))
+    close(session)
+    tree = SessionTree(FaultyFiles(1, raise_error(errno.EROFS), persistent=False))
+    session = open_session(path, tree)
+    assert stored(session) == ["first"]
+    with pytest.raises(SessionUnsaved, match="the file cannot be written"):
+        session.append_message(UserMessage("second", 1))
+    tree.close()

@@ -63,18 +63,18 @@ class FileStore:
         files = self._tree.files
         if not self._is_made:
             return self._make(data, sync=sync)
-        fd = -1
-        start = self._size
-        payload = data
         try:
             fd = self._tree.descriptor(self._path)
             info = files.fstat(fd)
             if info.st_nlink == 0:
                 raise FileNotFoundError(errno.ENOENT, "the file was deleted")
-            if info.st_size != start:
-                start = self._meet_stranger(fd, info.st_size)
-            if self._is_unended:
-                payload = b"\n" + data
+            start = info.st_size
+            if start != self._size:
+                self._meet_stranger(fd, start)
+        except OSError as error:
+            raise self._unsaved(error) from error
+        payload = b"\n" + data if self._is_unended else data
+        try:
             if files.write(fd, payload) != len(payload):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             if sync:
@@ -113,20 +113,19 @@ class FileStore:
             if sync:
                 self._sync(fd)
         except OSError as error:
-            self._unmake(fd)
+            self._unmake(fd, data)
             raise self._unsaved(error) from error
         self._is_made = True
         self._size = len(data)
         return 0
 
-    def _unmake(self, fd: int) -> None:
+    def _unmake(self, fd: int, data: bytes) -> None:
         # The name goes first: an empty file would look like a session, a removed one can be made again.
         try:
             self._tree.files.unlink(self._path)
         except OSError:
             self._is_made = True
-            self._size = 0
-            self._roll_back(fd, 0, b"")
+            self._roll_back(fd, 0, data)
             return
         self._tree.forget(self._path)
         if self._tree.main == self._path:
@@ -141,23 +140,18 @@ class FileStore:
     def _roll_back(self, fd: int, start: int, payload: bytes) -> None:
         files = self._tree.files
         try:
-            grown = files.fstat(fd).st_size - start if fd >= 0 else 0
-            if grown <= 0:
-                return
-            if grown <= len(payload) or not payload:
+            grown = files.fstat(fd).st_size - start
+            # Only what is surely ours is cut: another program may have written in between.
+            if 0 < grown <= len(payload) and files.pread(fd, grown, start) == payload[:grown]:
                 files.truncate(fd, start)
-                return
         except OSError:
-            pass
-        # The end cannot be mended now: the next append begins on a new line, and the rest stays a bad line.
-        self._is_unended = True
-        self._size = -1
+            # What cannot be cut off now is met as a stranger's line by the next append.
+            return
 
-    def _meet_stranger(self, fd: int, size: int) -> int:
+    def _meet_stranger(self, fd: int, size: int) -> None:
         # Another program wrote behind our back, or our own end could not be cut off: never continue its line.
         last = self._tree.files.pread(fd, 1, size - 1) if size else b"\n"
         self._is_unended = last != b"\n"
-        return size
 
     def _unsaved(self, error: OSError) -> SessionUnsaved:
         reason = error.strerror or type(error).__name__
