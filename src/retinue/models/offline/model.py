@@ -9,6 +9,7 @@ import re
 
 from retinue.core.messages import SystemMessage, ToolCall, Usage
 from retinue.core.model import Draft, ModelInfo, Reply, Request
+from retinue.models.catalog import OFFLINE_MODEL
 from retinue.models.offline.answer import NOTE, render_topic, render_uses
 from retinue.models.offline.evidence import collect_findings
 from retinue.models.offline.filing import render_file, render_files
@@ -20,14 +21,7 @@ from retinue.models.offline.ranking import Ranking
 from retinue.models.offline.summary import is_summary_request, render_summary
 from retinue.models.offline.transcript import Transcript, join_text, read_transcript
 
-INFO = ModelInfo(
-    provider="offline",
-    id="rules",
-    api="offline",
-    name="Rules (no language model)",
-    context_window=1_000_000,
-    max_tokens=16_384,
-)
+INFO = OFFLINE_MODEL
 
 _RENDER = {
     Kind.OVERVIEW: render_overview,
