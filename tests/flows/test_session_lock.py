@@ -145,6 +145,19 @@ def test_child_needs_no_lock_of_its_own(path: Path) -> None:
     open_session(child_path).close()
 
 
+def test_relative_paths_are_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    session = Session.create(cwd="/", directory=None, path=Path("session.jsonl"), clock=FakeClock(), new_id=lambda: "c")
+    session.append_message(UserMessage("task", 1))
+    monkeypatch.chdir("/")
+    session.append_message(UserMessage("more", 1))
+    session.close()
+    monkeypatch.chdir(tmp_path)
+    again = open_session(Path("session.jsonl"))
+    assert (again.path, len(again)) == (tmp_path / "session.jsonl", 2)
+    again.close()
+
+
 def test_run_without_parent_locks_itself(tmp_path: Path) -> None:
     path = tmp_path / "runs" / "r1" / "session.jsonl"
     session = Session.create(cwd="/", directory=None, path=path, clock=FakeClock(), new_id=lambda: "c")

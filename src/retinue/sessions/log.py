@@ -81,6 +81,7 @@ class Session:
             path = directory / f"{header['timestamp'].replace(':', '-').replace('.', '-')}_{identity}.jsonl"
         if path is None:
             return cls(header, None, MemoryStore(), clock, new_id)
+        path = path.absolute()
         owns = tree is None
         tree = tree or SessionTree()
         tree.main = tree.main or path
@@ -105,7 +106,7 @@ class Session:
         newer format version, or one that cannot be written, is open for reading only. `cwd` stands in when the file
         does not say its own.
         """
-        path = Path(path)
+        path = Path(path).absolute()
         owns = tree is None
         tree = tree or SessionTree()
         was_locked = tree.is_locked

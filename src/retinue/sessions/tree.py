@@ -12,7 +12,7 @@ from pathlib import Path
 from retinue.sessions.files import Files
 from retinue.sessions.lock import Lock
 
-MAX_DESCRIPTORS = 64
+MAX_DESCRIPTORS = 128
 _TOO_MANY = {errno.EMFILE, errno.ENFILE}
 
 
@@ -105,8 +105,6 @@ class SessionTree:
 
 def find_main(path: Path) -> Path:
     """The file whose lock protects a session: for a child's session the main one beside its directory."""
-    if path.name == "session.jsonl":
-        main = path.parent.parent.with_name(path.parent.parent.name + ".jsonl")
-        if main.is_file():
-            return main
-    return path
+    folder = path.parent.parent
+    main = folder.parent / f"{folder.name}.jsonl"
+    return main if path.name == "session.jsonl" and folder.name and main.is_file() else path
