@@ -83,7 +83,8 @@ async def run_process(
             timed_out = True
             await child.terminate(grace_s)
         if not child.stopped:
-            await child.drain(_DRAIN_S)
+            # In a namespace whoever else holds the pipe is being killed: what the command printed is in it already.
+            await child.drain(0 if tree.kind == "namespace" else _DRAIN_S)
     except asyncio.CancelledError:
         # The caller wants its 500 ms: no politeness, and a bounded wait for the corpse.
         child.kill()
@@ -246,9 +247,10 @@ class _Child:
 
     async def drain(self, limit_s: float) -> None:
         """Take what is still in the pipes, but do not wait for others who hold them open."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                await self._drained.wait()
+        if limit_s:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await self._drained.wait()
         # On a busy loop the time may be over before the first read: what the pipes hold now is taken all the same.
         for source, handle in tuple(self._readers.items()):
             for _ in range(_PIPE_SIZE // self._read_size + 1):
