@@ -199,6 +199,17 @@ def test_unknown_entries_keep_the_chain(path: Path, line: bytes) -> None:
     session.close()
 
 
+@pytest.mark.parametrize("entry_id", ['a"b', "a\\", "é", "a\nb", "x\u2028", " ", "\x7f"])
+def test_odd_ids_can_be_continued(path: Path, entry_id: str) -> None:
+    check(write(path, HEADER, entry(entry_id, None, "one")), ["one"], "")
+
+
+@pytest.mark.parametrize("kept", [b"[]", b"{}", b"7", b"null", b'"gone"'])
+def test_odd_first_kept_keeps_nothing(path: Path, kept: bytes) -> None:
+    line = b'{"type":"compaction","id":"c","parentId":"one","summary":"s","firstKeptEntryId":' + kept + b"}"
+    check(write(path, HEADER, ONE, line, entry("two", "c")), ["two"], "")
+
+
 def test_deep_nesting_is_a_bad_line(path: Path) -> None:
     deep = b'{"type":"custom","id":"d","parentId":"one","data":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     damage = "damaged session: 1 unreadable line skipped"

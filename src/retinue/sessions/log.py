@@ -3,9 +3,7 @@
 What an append returns is on disk (or the append raised and nothing changed). Must not know models, tools or the engine.
 """
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -18,23 +16,21 @@ from retinue.sessions.entry import (
     Entry,
     Stamp,
     check_session_id,
-    decode_entry,
     decode_object,
     encode_fields,
     encode_json,
     make_header,
 )
+from retinue.sessions.history import History, paused_collector
 from retinue.sessions.opening import mend_tail, open_descriptor, scan_session
-from retinue.sessions.scan import Damage, Index, Scan
+from retinue.sessions.scan import Damage, Scan
 from retinue.sessions.store import FileStore, MemoryStore, Store
 from retinue.sessions.tree import SessionTree, find_main
-from retinue.sessions.view import Context, build_context, read_model, replay_system, to_messages
+from retinue.sessions.view import Context, build_context, replay_system, to_messages
 
 NewId = Callable[[], str]
 _ID_STRIDE: Final = 0x9E3779B1
 """Odd, so that adding it again and again passes every 32-bit number."""
-_READ_AHEAD: Final = 256
-_READ_BYTES: Final = 1024 * 1024
 _stamp = Stamp()
 
 
@@ -49,13 +45,11 @@ class Session:
         """Why nothing can be written; empty when it can."""
         self.tree: SessionTree | None = None
         self._owns_tree = False
-        self._store = store
+        self._history = History(store)
         self._clock = clock
         self._id_walk = crc32(new_id().encode())
-        self._index = Index()
         self._leaf = -1
         self._is_header_saved = False
-        self._version = VERSION
         self._settled = 0
         self._context: Context | None = None
 
@@ -129,11 +123,11 @@ class Session:
             tree.lock(find_main(path))
         scan = scan_session(path, tree)
         session = cls._from_scan(path, tree, scan, clock, new_id, cwd)
-        if session._version > VERSION and not reason:
-            reason = f"its format version {session._version} is newer than {VERSION}"
+        if scan.version > VERSION and not reason:
+            reason = f"its format version {scan.version} is newer than {VERSION}"
         session.read_only = reason
         if not reason:
-            session._store = mend_tail(path, tree, scan)
+            session._history.store = mend_tail(path, tree, scan)
         return session
 
     @classmethod
@@ -145,10 +139,10 @@ class Session:
         session = cls(header, path, FileStore(path, tree, size=scan.size, read_only=True), clock, new_id)
         session.tree = tree
         session.damage = scan.damage
-        session._index = scan.index
+        session._history.index = scan.index
+        session._history.version = scan.version
         session._leaf = len(scan.index) - 1
         session._settled = len(scan.index)
-        session._version = scan.version
         session._is_header_saved = scan.header is not None or len(scan.index) > 0
         scan.damage.missing_header = scan.header is None and len(scan.index) > 0
         return session
@@ -173,20 +167,17 @@ class Session:
     @property
     def leaf_id(self) -> str | None:
         """The entry that the next one will hang on; None before the first."""
-        return None if self._leaf < 0 else self._index.ids[self._leaf]
+        return None if self._leaf < 0 else self._history.index.ids[self._leaf]
 
     def __len__(self) -> int:
         """Entries in the file, on all branches."""
-        return len(self._index)
+        return len(self._history.index)
 
     @property
     def name(self) -> str:
         """The name the user gave it; empty without one."""
-        for place in reversed(range(len(self._index))):
-            if self._index.kinds[place] == "session_info":
-                name = self._load(place).name
-                return name.strip() if isinstance(name, str) else ""
-        return ""
+        entry = self._history.find_last("session_info")
+        return entry.name.strip() if entry is not None and isinstance(entry.name, str) else ""
 
     def append_message(self, message: Message, *, sync: bool = False) -> str:
         """Add a message to the conversation. Returns the entry's id."""
@@ -241,7 +232,7 @@ class Session:
 
     def append_context_edit(self, target_id: str, replacement: dict[str, Any] | None) -> str:
         """Change (`{"content": …}`) or take out (None) an earlier message, for the model only."""
-        if target_id not in self._index.by_id:
+        if target_id not in self._history.index.by_id:
             raise SessionError(f"session {self.id} has no entry {quote(target_id)} to edit")
         entry_id = self._append("context_edit", {"targetId": target_id, "replacement": replacement})
         self._context = None
@@ -281,7 +272,7 @@ class Session:
 
     def append_label(self, target_id: str, label: str | None) -> str:
         """Mark an entry, or unmark it."""
-        if target_id not in self._index.by_id:
+        if target_id not in self._history.index.by_id:
             raise SessionError(f"session {self.id} has no entry {quote(target_id)} to label")
         return self._append("label", _drop_none({"targetId": target_id, "label": label or None}))
 
@@ -292,9 +283,9 @@ class Session:
 
     def branch(self, entry_id: str | None) -> None:
         """Continue from an earlier entry (None: from the start); nothing is lost, the next append begins a branch."""
-        if self._version < 2:
+        if self._history.version < 2:
             raise SessionError(f"session {self.path} is of format version 1, which has no branches; fork it first")
-        place = -1 if entry_id is None else self._index.by_id.get(entry_id)
+        place = -1 if entry_id is None else self._history.index.by_id.get(entry_id)
         if place is None:
             raise SessionError(f"session {self.id} has no entry {quote(entry_id)}")
         self._leaf = place
@@ -303,9 +294,11 @@ class Session:
     def context(self) -> Context:
         """What the model sees at the current leaf."""
         if self._context is None:
-            by_id, settled = self._index.by_id, self._settled
-            with _paused_collector():
-                self._context = build_context(self._load_branch(), lambda entry_id: by_id[entry_id] < settled)
+            by_id, settled = self._history.index.by_id, self._settled
+            with paused_collector():
+                self._context = build_context(
+                    self._history.load_branch(self._leaf), lambda entry_id: by_id[entry_id] < settled
+                )
         return self._context.copy()
 
     def settle(self) -> list[ToolResultMessage]:
@@ -326,16 +319,15 @@ class Session:
 
     def entries(self) -> list[Entry]:
         """The current branch in full, from root to leaf."""
-        return self._load_all(self._index.path(self._leaf))
+        return self._history.load(self._history.index.path(self._leaf))
 
     def read_entry(self, entry_id: str) -> dict[str, Any]:
         """One entry exactly as stored."""
-        place = self._index.by_id[entry_id]
-        return decode_object(self._store.read(self._index.offsets[place], self._index.lengths[place])) or {}
+        return decode_object(self._history.read(self._history.index.by_id[entry_id])) or {}
 
     def close(self) -> None:
         """Give descriptors back, and the lock when this is a main session."""
-        self._store.close()
+        self._history.store.close()
         self.read_only = self.read_only or "it is closed"
         if self.tree is not None and self._owns_tree:
             self.tree.close()
@@ -344,15 +336,15 @@ class Session:
         if self.read_only:
             raise SessionUnsaved(f"cannot write session {self.path or self.id}: {self.read_only}")
         entry_id = entry_id or self._make_entry_id()
-        parent = "null" if self._leaf < 0 else f'"{self._index.ids[self._leaf]}"'
+        parent = _quote_id(self.leaf_id)
         stamp = _stamp.render(self._clock.now_ms())
         head = f'{{"type":"{kind}","id":"{entry_id}","parentId":{parent},"timestamp":"{stamp}",'
         line = b"".join((head.encode(), encode_fields(fields), b"}\n"))
         first = b"" if self._is_header_saved else encode_json(self.header) + b"\n"
         # A child's task and report are in the main session too, which is synced: hundreds of children need not be.
-        offset = self._store.append(first + line, sync=sync and self._is_main) + len(first)
+        offset = self._history.store.append(first + line, sync=sync and self._is_main) + len(first)
         self._is_header_saved = True
-        self._leaf = self._index.add(entry_id, self._leaf, kind, offset, len(line) - 1)
+        self._leaf = self._history.index.add(entry_id, self._leaf, kind, offset, len(line) - 1)
         return entry_id
 
     @property
@@ -364,85 +356,19 @@ class Session:
         while True:
             self._id_walk = (self._id_walk + _ID_STRIDE) & 0xFFFFFFFF
             entry_id = f"{self._id_walk:08x}"
-            if entry_id not in self._index.by_id:
+            if entry_id not in self._history.index.by_id:
                 return entry_id
 
-    def _load(self, place: int) -> Entry:
-        index = self._index
-        return self._decode(place, self._store.read(index.offsets[place], index.lengths[place]))
-
-    def _load_all(self, places: list[int]) -> list[Entry]:
-        # Neighbours in the file are read together: a call for each line would cost more than decoding it.
-        index = self._index
-        entries = []
-        start = end = 0
-        block = b""
-        with _paused_collector():
-            for n, place in enumerate(places):
-                offset, length = index.offsets[place], index.lengths[place]
-                if not start <= offset <= offset + length <= end:
-                    last = min(n + _READ_AHEAD, len(places) - 1)
-                    start, end = offset, max(offset + length, index.offsets[places[last]] + index.lengths[places[last]])
-                    end = max(offset + length, min(end, start + _READ_BYTES))
-                    block = self._store.read(start, end - start)
-                entries.append(self._decode(place, block[offset - start : offset - start + length]))
-        return entries
-
-    def _decode(self, place: int, line: bytes) -> Entry:
-        index = self._index
-        entry = decode_entry(line)
-        entry.id = index.ids[place]
-        if self._version < 2 and isinstance(entry.first_kept_entry_index, int):
-            # Version 1 counts lines, the header being line 0.
-            kept = entry.first_kept_entry_index - 1
-            entry.first_kept_entry_id = index.ids[kept] if 0 <= kept < len(index) else ""
-        return entry
-
-    def _load_branch(self) -> list[Entry]:
-        # Only what the view can need: everything from the latest compaction's first kept entry on, and the last
-        # entries before it that chose a model and a thinking level.
-        places = self._index.path(self._leaf)
-        kinds = self._index.kinds
-        last = next((n for n in reversed(range(len(places))) if kinds[places[n]] == "compaction"), None)
-        if last is None:
-            return self._load_all(places)
-        compaction = self._load(places[last])
-        kept = self._index.by_id.get(compaction.first_kept_entry_id, -1)
-        first = next((n for n in range(last) if places[n] == kept), last)
-        earlier = self._load_settings(places[:first])
-        return earlier + self._load_all(places[first:])
-
-    def _load_settings(self, places: list[int]) -> list[Entry]:
-        found: list[Entry] = []
-        needs_model = needs_thinking = True
-        for place in reversed(places):
-            kind = self._index.kinds[place]
-            if needs_thinking and kind == "thinking_level_change":
-                needs_thinking = False
-                found.append(self._load(place))
-            elif needs_model and kind in ("message", "model_change"):
-                entry = self._load(place)
-                if read_model(entry) is not None:
-                    needs_model = False
-                    found.append(entry)
-        found.reverse()
-        return found
-
     def _written_results(self) -> set[str]:
-        messages = [m for entry in self._load_branch() for m in to_messages(entry)]
+        messages = [m for entry in self._history.load_branch(self._leaf) for m in to_messages(entry)]
         return {message.tool_call_id for message in messages if isinstance(message, ToolResultMessage)}
 
 
-@contextmanager
-def _paused_collector() -> Iterator[None]:
-    # A hundred thousand new objects that all stay: looking for garbage among them again and again doubles the time.
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
+def _quote_id(entry_id: str | None) -> str:
+    # Ids of our own are plain; one that was found in a file may be anything.
+    if entry_id is not None and entry_id.isascii() and entry_id.isalnum():
+        return f'"{entry_id}"'
+    return encode_json(entry_id).decode()
 
 
 def _drop_none(fields: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,113 @@
+"""History: the entries of a session, found by the index and read from the store only when somebody needs them.
+
+Must not know how entries are added or what a context is made of.
+"""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from retinue.sessions.entry import VERSION, Entry, decode_entry
+from retinue.sessions.scan import Index
+from retinue.sessions.store import Store
+from retinue.sessions.view import read_model
+
+_READ_AHEAD: Final = 256
+_READ_BYTES: Final = 1024 * 1024
+
+
+class History:
+    """The entries of one session, on all branches."""
+
+    __slots__ = ("index", "store", "version")
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.index = Index()
+        self.version = VERSION
+
+    def read(self, place: int) -> bytes:
+        """The line of one entry."""
+        return self.store.read(self.index.offsets[place], self.index.lengths[place])
+
+    def load_one(self, place: int) -> Entry:
+        """One entry."""
+        return self._decode(place, self.read(place))
+
+    def find_last(self, kind: str) -> Entry | None:
+        """The latest entry of a kind, on any branch."""
+        places = (place for place in reversed(range(len(self.index))) if self.index.kinds[place] == kind)
+        place = next(places, None)
+        return None if place is None else self.load_one(place)
+
+    def load(self, places: list[int]) -> list[Entry]:
+        """Entries at places in ascending order."""
+        # Neighbours in the file are read together: a call for each line would cost more than decoding it.
+        index = self.index
+        entries = []
+        start = end = 0
+        block = b""
+        with paused_collector():
+            for n, place in enumerate(places):
+                offset, length = index.offsets[place], index.lengths[place]
+                if not start <= offset <= offset + length <= end:
+                    last = min(n + _READ_AHEAD, len(places) - 1)
+                    start, end = offset, max(offset + length, index.offsets[places[last]] + index.lengths[places[last]])
+                    end = max(offset + length, min(end, start + _READ_BYTES))
+                    block = self.store.read(start, end - start)
+                entries.append(self._decode(place, block[offset - start : offset - start + length]))
+        return entries
+
+    def _decode(self, place: int, line: bytes) -> Entry:
+        index = self.index
+        entry = decode_entry(line)
+        entry.id = index.ids[place]
+        if self.version < 2 and isinstance(entry.first_kept_entry_index, int):
+            # Version 1 counts lines, the header being line 0.
+            kept = entry.first_kept_entry_index - 1
+            entry.first_kept_entry_id = index.ids[kept] if 0 <= kept < len(index) else ""
+        return entry
+
+    def load_branch(self, leaf: int) -> list[Entry]:
+        """What the view can need of a branch: everything from the latest compaction's first kept entry on, and the
+        last entries before it that chose a model and a thinking level."""
+        places = self.index.path(leaf)
+        kinds = self.index.kinds
+        last = next((n for n in reversed(range(len(places))) if kinds[places[n]] == "compaction"), None)
+        if last is None:
+            return self.load(places)
+        compaction = self.load_one(places[last])
+        first_kept = compaction.first_kept_entry_id
+        kept = self.index.by_id.get(first_kept, -1) if isinstance(first_kept, str) else -1
+        first = next((n for n in range(last) if places[n] == kept), last)
+        earlier = self._load_settings(places[:first])
+        return earlier + self.load(places[first:])
+
+    def _load_settings(self, places: list[int]) -> list[Entry]:
+        found: list[Entry] = []
+        needs_model = needs_thinking = True
+        for place in reversed(places):
+            kind = self.index.kinds[place]
+            if needs_thinking and kind == "thinking_level_change":
+                needs_thinking = False
+                found.append(self.load_one(place))
+            elif needs_model and kind in ("message", "model_change"):
+                entry = self.load_one(place)
+                if read_model(entry) is not None:
+                    needs_model = False
+                    found.append(entry)
+        found.reverse()
+        return found
+
+
+@contextmanager
+def paused_collector() -> Iterator[None]:
+    """No search for garbage while a hundred thousand objects are made that all stay: it would double the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
