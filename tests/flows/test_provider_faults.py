@@ -231,6 +231,31 @@ async def test_clean_close_is_truncated(api, position):
 
 
 @EVERY_API
+@MODES
+async def test_web_page_is_no_reply(api, watch):
+    page = "<html><title>Sign in</title></html>"
+    fault = {"kind": "status", "code": 200, "body": page, "headers": {"content-type": "text/html"}}
+    async with open_seat(api, faulty(**fault)) as seat:
+        failure = (await seat.ask(watch=watch)).failure
+    assert failure.kind == "protocol"
+    assert "Sign in" in failure.message
+    assert "base URL" in failure.message
+
+
+@pytest.mark.parametrize("at", ["mid_text", "last_byte"])
+async def test_stream_may_end_where_finish_is_unknown(at):
+    compat = {"supportsFinishReason": False}
+    async with open_seat(
+        APIS[1], [{"text": "abcdefgh", "chunk_chars": 4, "fault": {"kind": "no_terminal", "at": at}}], compat=compat
+    ) as seat:
+        assert (await seat.ask()).message.stop_reason == "stop"
+    async with open_seat(
+        APIS[1], [{"text": "abcdefgh", "chunk_chars": 4, "fault": {"kind": "reset", "at": "mid_text"}}], compat=compat
+    ) as seat:
+        assert (await seat.ask()).failure.kind == "network"
+
+
+@EVERY_API
 @pytest.mark.parametrize("error", ["overloaded", "rate"])
 @pytest.mark.parametrize("position", ["first_byte", "mid_text", "after_call"])
 async def test_error_event_ends_the_stream(api, error, position):
@@ -287,6 +312,15 @@ async def test_bad_arguments_fault_in_each_format(api, watch, name):
         reply = await seat.ask(watch=watch)
     assert list(reply.faults) == [reply.message.calls[0].id]
     assert reply.message.calls[0].arguments == {}
+
+
+@EVERY_API
+@MODES
+async def test_endless_nesting_never_crashes(api, watch):
+    fault = {"kind": "bad_args", "text": BAD_ARGS["deep"]}
+    async with open_seat(api, [{"calls": [{"name": "read", "id": "one"}], "fault": fault}]) as seat:
+        reply = await seat.ask(watch=watch)
+    assert reply.faults or (reply.failure.kind, reply.failure.retryable) == ("protocol", True)
 
 
 @EVERY_API

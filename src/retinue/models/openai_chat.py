@@ -213,7 +213,7 @@ class _ChatReading(Reading):
 
     def __init__(self, info: ModelInfo, draft: Draft, *, infer_stop: bool) -> None:
         super().__init__(info, draft)
-        self._infer_stop = infer_stop
+        self.may_end = infer_stop
         self._text: int | None = None
         self._thinking: int | None = None
         self._field = ""
@@ -223,7 +223,7 @@ class _ChatReading(Reading):
 
     def take(self, payload: bytes) -> bool:
         if payload.startswith(b"[DONE]"):
-            self.is_complete = self.is_complete or self._infer_stop
+            self.is_complete = self.is_complete or self.may_end
             self.is_done = True
             if not self.is_complete:
                 raise ProviderError(fail(self.info, "truncated", "the reply ended without a finish reason"))
@@ -259,7 +259,7 @@ class _ChatReading(Reading):
             call["index"] = number
         self._read_message(message)
         self.raw_stop = str(choice.get("finish_reason") or "")
-        if not self.raw_stop and not self._infer_stop:
+        if not self.raw_stop and not self.may_end:
             raise ProviderError(fail(self.info, "truncated", "the reply has no finish reason"))
         self._read_usage(data.get("usage"))
 

@@ -21,7 +21,7 @@ _CUT_BY_LENGTH = (
     "The reply reached its length limit inside or right after this call, so its arguments may be incomplete; the tool "
     "was not run. Send the call again, in smaller parts if it is large."
 )
-_SHAPE_ERRORS = (KeyError, IndexError, TypeError, AttributeError, ValueError)
+_SHAPE_ERRORS = (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError)
 
 
 class Reading:
@@ -32,6 +32,7 @@ class Reading:
         self.draft = draft
         self.is_complete = False
         self.is_done = False
+        self.may_end = False
         self.raw_stop = ""
         self.response_id: str | UnsetType = UNSET
         self.response_model: str | UnsetType = UNSET

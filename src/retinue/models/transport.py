@@ -64,6 +64,11 @@ class Sink(Protocol):
         ...
 
     @property
+    def may_end(self) -> bool:
+        """Whether a stream that ends properly is whole by that alone."""
+        ...
+
+    @property
     def is_done(self) -> bool:
         """Whether nothing further is wanted."""
         ...
@@ -114,8 +119,8 @@ class Transport:
         response = await self._send(call, call.timing.headers_s)
         watchdog = _Watchdog(loop, response, call.timing.idle_s, deadline_s)
         try:
-            if "json" in response.content_type:
-                # The server does not stream, although asked to.
+            if "json" in response.content_type or "html" in response.content_type:
+                # The server does not stream, although asked to; or it is not the server that was meant.
                 sink.take_whole(await _read_body(call, response, watchdog))
             else:
                 await _read_events(call, response, watchdog, sink)
@@ -259,7 +264,7 @@ async def _read_events(call: Call, response: "ClientResponse", watchdog: _Watchd
         raise ProviderError(fail(call.info, "protocol", str(error))) from error
     for payload in parser.flush():
         _take_last(sink, payload)
-    if not sink.is_complete:
+    if not sink.is_complete and not sink.may_end:
         raise ProviderError(fail(call.info, "truncated", "the reply ended before its last event"))
 
 
