@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from retinue.core.errors import RetinueError
-from retinue.core.messages import Message
+from retinue.core.messages import Message, ThinkingLevel
 from retinue.core.model import Draft, ModelInfo, Reply, Request
 from retinue.models.conversation import Conversation, Piece
 from retinue.models.convert import to_json
 from retinue.models.failures import ProviderError, fail, redact_failure
 from retinue.models.governor import Governor
 from retinue.models.reading import Reading
+from retinue.models.thinking import clamp_level
 from retinue.models.transport import Call, Timing, Transport
 
 Key = Callable[[], str | None] | str | None
@@ -40,6 +41,7 @@ class Adapter:
         self._governor = governor
         self._timing = timing or Timing()
         self._memo_key = (type(self).__name__, info.ref)
+        self._levels: dict[ThinkingLevel, ThinkingLevel] = {}
         self._headers_key: Any = None
         self._headers: Mapping[str, str] = {}
         self.base_url = (info.base_url or self.default_base_url).rstrip("/")
@@ -136,6 +138,13 @@ class Adapter:
     def mark_last(self, message: Message, piece: Piece) -> Piece:
         """The last message with its cache mark; most APIs have none."""
         return piece
+
+    def level(self, request: Request) -> ThinkingLevel:
+        """How much to think: the nearest level that the model has."""
+        wanted = request.thinking
+        if wanted not in self._levels:
+            self._levels[wanted] = clamp_level(self.info, wanted)
+        return self._levels[wanted]
 
     def _merge_headers(self, key: str | None, request: Request, *, stream: bool) -> Mapping[str, str]:
         headers_key = (key, request.session_id, request.cache, request.thinking, stream)

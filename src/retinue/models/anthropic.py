@@ -23,7 +23,7 @@ from retinue.models.convert import is_own, is_replayable, join_text, list_blocks
 from retinue.models.failures import ProviderError, classify_event
 from retinue.models.pricing import count_tokens
 from retinue.models.reading import Reading
-from retinue.models.thinking import budget_tokens, can_disable, clamp_level
+from retinue.models.thinking import budget_tokens, can_disable
 
 _VERSION = "2023-06-01"
 _INTERLEAVED = "interleaved-thinking-2025-05-14"
@@ -72,7 +72,7 @@ class AnthropicModel(Adapter):
                 tools[-1] |= cache
             head["tools"] = tools
         if self._thinks(request) and self._is_adaptive():
-            level = clamp_level(self.info, request.thinking)
+            level = self.level(request)
             head["thinking"] = {"type": "adaptive", "display": "summarized"}
             head["output_config"] = {"effort": self.info.thinking_level_map.get(level) or _EFFORTS[level]}
         elif self.info.reasoning and not self._thinks(request) and can_disable(self.info):
@@ -82,7 +82,7 @@ class AnthropicModel(Adapter):
     def open_list(self, request: Request, limit: int) -> list[bytes]:
         parts = []
         if self._thinks(request) and not self._is_adaptive():
-            level = clamp_level(self.info, request.thinking)
+            level = self.level(request)
             if request.max_tokens:
                 # An explicit limit is meant for the answer: thinking comes on top.
                 limit = min(limit + budget_tokens(level, 1 << 30), max(limit, self.info.max_tokens))
@@ -120,7 +120,7 @@ class AnthropicModel(Adapter):
         return piece
 
     def _thinks(self, request: Request) -> bool:
-        return self.info.reasoning and clamp_level(self.info, request.thinking) != "off"
+        return self.info.reasoning and self.level(request) != "off"
 
     def _is_adaptive(self) -> bool:
         forced = self.info.compat.get("forceAdaptiveThinking")

@@ -63,7 +63,8 @@ class Conversation:
     def render(self, messages: Sequence[Message], *, mark: bool) -> list[bytes | bytearray]:
         """The messages as pieces of a JSON list, to be joined."""
         known = len(self._seen)
-        if known > len(messages) or list(messages[:known]) != self._seen:
+        # Compares by identity first, in C: microseconds for hundreds of messages.
+        if known > len(messages) or (messages[:known] if type(messages) is list else [*messages[:known]]) != self._seen:
             self._reset()
             known = 0
         for message in messages[known:]:

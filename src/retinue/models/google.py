@@ -25,7 +25,6 @@ from retinue.models.convert import is_own, is_replayable, join_text, list_blocks
 from retinue.models.failures import ProviderError, classify_event, fail
 from retinue.models.pricing import count_tokens
 from retinue.models.reading import Reading
-from retinue.models.thinking import clamp_level
 
 _GEMINI = re.compile(r"gemini(?:-live)?-(\d+)")
 _BY_LEVEL = re.compile(r"gemini-3(?:\.\d+)?-(?:pro|flash)|gemini-flash(?:-lite)?-latest|gemma-?4")
@@ -70,7 +69,7 @@ class GoogleModel(Adapter):
 
     def open_list(self, request: Request, limit: int) -> list[bytes]:
         config: dict[str, Any] = {"maxOutputTokens": limit}
-        if thinking := self._thinking(request.thinking):
+        if thinking := self._thinking(request):
             config["thinkingConfig"] = thinking
         return [b'"generationConfig":', to_json(config), b',"contents":[']
 
@@ -91,10 +90,10 @@ class GoogleModel(Adapter):
             wire += b',{"role":"user","parts":[{"text":"Images from the tool results above:"},%b]}' % images
         return wire
 
-    def _thinking(self, wanted: ThinkingLevel) -> dict[str, Any]:
+    def _thinking(self, request: Request) -> dict[str, Any]:
         if not self.info.reasoning:
             return {}
-        level = clamp_level(self.info, wanted)
+        level = self.level(request)
         by_level = bool(_BY_LEVEL.search(self.info.id.lower()))
         if level == "off":
             # 2.5 Pro always thinks; this is the least it accepts.
@@ -102,7 +101,7 @@ class GoogleModel(Adapter):
         if by_level:
             word = self.info.thinking_level_map.get(level) or ("high" if level in ("xhigh", "max") else level)
             # A model that cannot be silenced thinks as little as it can, and keeps it to itself.
-            shown = {"includeThoughts": True} if wanted != "off" else {}
+            shown = {"includeThoughts": True} if request.thinking != "off" else {}
             return {**shown, "thinkingLevel": word.upper()}
         if "2.5" not in self.info.id:
             return {"includeThoughts": True, "thinkingBudget": -1}

@@ -24,7 +24,6 @@ from retinue.models.openai_compat import detect_compat, thinking_fields
 from retinue.models.pricing import count_tokens
 from retinue.models.reading import Reading
 from retinue.models.reasoning_details import ReasoningDetails, parse_details
-from retinue.models.thinking import clamp_level
 
 _CALL_ID_CHARS = 40
 _CACHE_KEY_CHARS = 64
@@ -83,7 +82,7 @@ class OpenAIChatModel(Adapter):
         routing = compat.get("vercelGatewayRouting") or {}
         if chosen := {name: routing[name] for name in ("only", "order") if routing.get(name)}:
             head["providerOptions"] = {"gateway": chosen}
-        level = clamp_level(self.info, request.thinking)
+        level = self.level(request)
         head |= thinking_fields(self.info, compat, level, request.max_tokens or self.info.max_tokens)
         return head | self.info.sampling_params
 

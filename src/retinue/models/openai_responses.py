@@ -23,7 +23,7 @@ from retinue.models.convert import is_own, is_replayable, join_text, list_blocks
 from retinue.models.failures import ProviderError, classify_event, fail
 from retinue.models.pricing import count_tokens
 from retinue.models.reading import Reading
-from retinue.models.thinking import can_disable, clamp_level
+from retinue.models.thinking import can_disable
 
 _CACHE_KEY_CHARS = 64
 _LEAST_OUTPUT_TOKENS = 16
@@ -74,7 +74,7 @@ class OpenAIResponsesModel(Adapter):
                 for tool in request.tools
             ]
         if self.info.reasoning:
-            level = clamp_level(self.info, request.thinking)
+            level = self.level(request)
             effort = self.info.thinking_level_map.get(level)
             if level != "off":
                 head["reasoning"] = {"effort": effort or level, "summary": "auto"}
