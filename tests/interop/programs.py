@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,9 +71,11 @@ def write_models(root: Path, scenario: Scenario, url: str) -> None:
     (root / "agent" / "models.json").write_text(json.dumps({"providers": {"mock": provider}}))
 
 
-def start(program: Program, root: Path, prompt: str) -> subprocess.Popen[str]:
+def start(
+    program: Program, root: Path, prompt: str, session: Sequence[str] = ("--session", "session.jsonl")
+) -> subprocess.Popen[str]:
     """Begin one headless invocation in JSON mode."""
-    flags = ["--mode", "json", "-p", "--session", "session.jsonl", "--tools", "read,bash"]
+    flags = ["--mode", "json", "-p", *session, "--tools", "read,bash"]
     flags += ["--model", "mock/mock-1", "--system-prompt", SYSTEM_PROMPT, prompt]
     environment = {
         "PATH": f"{program.path}{os.pathsep}{os.environ['PATH']}",

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from chat_server import say, serve_replies
 from handmade import HANDMADE, put_handmade
 from pi_scenarios import NEXT_PROMPT, SESSIONS, STREAMS, Scenario
 from pi_streams import to_conversation
-from programs import Program, build_home, go_on, play
+from programs import Program, build_home, finish, go_on, play, start, write_models
 from recordings import load_next, put_session
 
 # Where the recordings already cover the rest, and starting the real pi again would only take time.
@@ -104,3 +105,17 @@ def test_both_programs_take_turns(pi: Program, retinue: Program, tmp_path: Path)
         chat = go_on(program, scenario, tmp_path)
     more = [{"role": "assistant", "text": "More."}, {"role": "user", "text": NEXT_PROMPT}]
     assert to_conversation(chat.requests[-1], str(played.cwd)) == load_next("mixed") + more * 3
+
+
+@pytest.mark.interop
+@pytest.mark.parametrize("order", [("pi", "retinue"), ("retinue", "pi")], ids="-".join)
+def test_continue_finds_other_session(order: tuple[str, str], pi: Program, retinue: Program, tmp_path: Path) -> None:
+    first, second = ({"pi": pi, "retinue": retinue}[name] for name in order)
+    cwd = build_home(tmp_path, STREAMS[0])
+    with serve_replies([say("One."), say("Two.")]) as chat:
+        write_models(tmp_path, STREAMS[0], chat.url)
+        finish(start(first, tmp_path, "one", session=()))
+        finish(start(second, tmp_path, "two", session=("--continue",)))
+    said = [(one["role"], one["text"]) for one in to_conversation(chat.requests[-1], str(cwd))]
+    assert said == [("user", "one"), ("assistant", "One."), ("user", "two")]
+    assert len(list(tmp_path.glob("agent/sessions/*/*.jsonl"))) == 1
