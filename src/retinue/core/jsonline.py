@@ -7,27 +7,28 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from json.encoder import encode_basestring_ascii as _quote_ascii
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Struct
 
 _MAX_DEPTH: Final = 128
-_NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 _encoder = msgspec.json.Encoder(enc_hook=str)
+_ascii_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 
 
 def encode_json(value: Any) -> bytes:
-    """JSON in ASCII, on one line, for any value."""
+    """JSON in ASCII, on one line, for any value: what JSON cannot say is replaced, never refused."""
     try:
         data = _encoder.encode(value)
+        if data.isascii():
+            return data
+        return _ascii_encoder.encode(msgspec.to_builtins(value, enc_hook=str)).encode()
     except (UnicodeEncodeError, OverflowError, RecursionError, TypeError, ValueError):
-        # Lone surrogates, integers beyond 64 bits, endless nesting, odd dictionary keys.
-        return json.dumps(to_plain(value), separators=(",", ":"), allow_nan=False).encode()
-    return data if data.isascii() else _NOT_ASCII.sub(_escape, data.decode()).encode()
+        # Lone surrogates, integers beyond 64 bits, endless nesting, NaN, odd dictionary keys.
+        return _ascii_encoder.encode(to_plain(value)).encode()
 
 
 def to_plain(value: Any, *, longest: int | None = None, depth: int = 0) -> Any:
@@ -41,10 +42,10 @@ def to_plain(value: Any, *, longest: int | None = None, depth: int = 0) -> Any:
     if depth > _MAX_DEPTH:
         return "[nested too deeply for a record]"
     if isinstance(value, Struct):
-        value = _to_fields(value)
+        value = to_fields(value)
     if isinstance(value, Mapping):
         if longest is not None and value.get("type") == "image" and len(str(value.get("data"))) > longest:
-            return {"type": "text", "text": f"[image of {len(value['data'])} characters, too long for a record]"}
+            return {"type": "text", "text": "[image too long for a record]"}
         return {
             clean_text(str(key), None): to_plain(item, longest=longest, depth=depth + 1)
             for key, item in value.items()
@@ -55,20 +56,17 @@ def to_plain(value: Any, *, longest: int | None = None, depth: int = 0) -> Any:
     return clean_text(str(value), longest)
 
 
-def clean_text(text: str, longest: int | None) -> str:
-    """Text that UTF-8 can carry, cut to `longest` with a note."""
-    if longest is not None and len(text) > longest:
-        text = f"{text[:longest]}\n[cut here: {len(text)} characters are too long for a record]"
-    return _SURROGATE.sub("�", text) if not text.isascii() else text
-
-
-def _escape(run: re.Match[str]) -> str:
-    return _quote_ascii(run[0])[1:-1]
-
-
-def _to_fields(value: Struct) -> dict[str, Any]:
+def to_fields(value: Struct) -> dict[str, Any]:
+    """The members of a struct as its JSON names them, values untouched."""
     config = value.__struct_config__
     plain: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
     for name, wire in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
         plain[wire] = getattr(value, name)
     return plain
+
+
+def clean_text(text: str, longest: int | None) -> str:
+    """Text that UTF-8 can carry, cut to `longest` with a note."""
+    if longest is not None and len(text) > longest:
+        text = f"{text[:longest]}\n[cut here: {len(text)} characters are too long for a record]"
+    return _SURROGATE.sub("�", text) if not text.isascii() else text

@@ -11,6 +11,7 @@ from typing import Any, Final
 from msgspec import UNSET
 
 from retinue.core.errors import CompactionFailed
+from retinue.core.jsonline import encode_json
 from retinue.core.messages import (
     AssistantMessage,
     BashExecutionMessage,
@@ -26,7 +27,6 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.sessions.entry import encode_json
 from retinue.sessions.summary import SYSTEM_PROMPT, render_prompt
 from retinue.sessions.view import Context, replay_system
 

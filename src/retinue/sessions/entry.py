@@ -5,7 +5,6 @@ Must not know files, locks or which entries are on the active branch.
 
 import json
 import math
-import re
 from collections.abc import Mapping
 from time import gmtime, strftime
 from typing import Any, Final
@@ -14,14 +13,13 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from retinue.core.errors import UsageError, quote
+from retinue.core.jsonline import encode_json, to_fields, to_plain
 from retinue.core.messages import ImageContent, Message, SystemMessage, TextContent, ThinkingContent, ToolCall, Usage
 
 VERSION: Final = 3
 MAX_RECORD_BYTES: Final = 16 * 1024 * 1024
 """Longest line we write; longer payloads are cut in place, and say so."""
 
-_MAX_DEPTH: Final = 128
-_SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _BAD_JSON: Final = (msgspec.MsgspecError, ValueError, RecursionError, TypeError)
 
 
@@ -66,8 +64,6 @@ class Entry(Struct, rename="camel"):
     usage: Any = UNSET
 
 
-_encoder = msgspec.json.Encoder(enc_hook=str)
-_ascii_encoder = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
 _head_decoder = msgspec.json.Decoder(Head)
 _entry_decoder = msgspec.json.Decoder(Entry)
 _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
@@ -77,62 +73,11 @@ class _Names(dict[str, bytes]):
     """Member names as they stand in JSON, with their colon; there are few, and each line needs some."""
 
     def __missing__(self, name: str) -> bytes:
-        self[name] = encoded = _encoder.encode(name) + b":"
+        self[name] = encoded = encode_json(name) + b":"
         return encoded
 
 
 _names = _Names()
-
-
-def encode_json(value: Any) -> bytes:
-    """JSON in ASCII, on one line, for any value: what JSON cannot say is replaced, never refused."""
-    try:
-        data = _encoder.encode(value)
-        if data.isascii():
-            return data
-        return _ascii_encoder.encode(msgspec.to_builtins(value, enc_hook=str)).encode()
-    except (UnicodeEncodeError, OverflowError, RecursionError, TypeError, ValueError):
-        # Lone surrogates, integers beyond 64 bits, endless nesting, NaN, odd dictionary keys.
-        return _ascii_encoder.encode(to_plain(value)).encode()
-
-
-def to_plain(value: Any, *, longest: int | None = None, depth: int = 0) -> Any:
-    """A copy made of plain JSON values, strings cut to `longest` with a note where that happened."""
-    if isinstance(value, str):
-        return _clean_text(value, longest)
-    if value is None or isinstance(value, bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if depth > _MAX_DEPTH:
-        return "[nested too deeply for a session record]"
-    if isinstance(value, Struct):
-        value = _to_fields(value)
-    if isinstance(value, Mapping):
-        if longest is not None and value.get("type") == "image" and len(str(value.get("data"))) > longest:
-            return {"type": "text", "text": "[image too long for a session record]"}
-        return {
-            _clean_text(str(key), None): to_plain(item, longest=longest, depth=depth + 1)
-            for key, item in value.items()
-            if item is not UNSET
-        }
-    if isinstance(value, list | tuple | set | frozenset):
-        return [to_plain(item, longest=longest, depth=depth + 1) for item in value]
-    return _clean_text(str(value), longest)
-
-
-def _to_fields(value: Struct) -> dict[str, Any]:
-    config = value.__struct_config__
-    plain: dict[str, Any] = {} if config.tag_field is None else {config.tag_field: config.tag}
-    for name, wire in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
-        plain[wire] = getattr(value, name)
-    return plain
-
-
-def _clean_text(text: str, longest: int | None) -> str:
-    if longest is not None and len(text) > longest:
-        text = f"{text[:longest]}\n[cut here: {len(text)} characters are too long for a session record]"
-    return _SURROGATE.sub("�", text) if not text.isascii() else text
 
 
 def encode_fields(fields: Mapping[str, Any]) -> bytes:
@@ -151,7 +96,7 @@ def encode_fields(fields: Mapping[str, Any]) -> bytes:
 def _summarise(value: Any, note: str) -> Any:
     if not isinstance(value, Struct | Mapping):
         return note if isinstance(value, list | tuple | str) else to_plain(value)
-    fields = _to_fields(value) if isinstance(value, Struct) else value
+    fields = to_fields(value) if isinstance(value, Struct) else value
     short: dict[str, Any] = {
         name: item for name, item in fields.items() if item is None or isinstance(item, str | int | float | bool)
     }

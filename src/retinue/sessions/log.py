@@ -10,6 +10,7 @@ from zlib import crc32
 
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError, SessionUnsaved, quote
+from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, Message, SystemMessage, ToolResultMessage, Usage, UserContent
 from retinue.sessions.entry import (
     VERSION,
@@ -18,7 +19,6 @@ from retinue.sessions.entry import (
     check_session_id,
     decode_object,
     encode_fields,
-    encode_json,
     make_header,
 )
 from retinue.sessions.history import History, paused_collector

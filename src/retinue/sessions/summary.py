@@ -7,6 +7,7 @@ a context is cut.
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
 
+from retinue.core.jsonline import encode_json
 from retinue.core.messages import (
     AssistantMessage,
     BashExecutionMessage,
@@ -18,7 +19,6 @@ from retinue.core.messages import (
     ToolCall,
     ToolResultMessage,
 )
-from retinue.sessions.entry import encode_json
 
 RESULT_CHARS: Final = 2000
 """As much of a tool result as a summary request shows."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
+from retinue.core.jsonline import encode_json
 from retinue.core.messages import (
     AssistantMessage,
     BranchSummaryMessage,
@@ -24,7 +25,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.transcript import interrupt_call
-from retinue.sessions.entry import Entry, decode_message, encode_json
+from retinue.sessions.entry import Entry, decode_message
 
 TOOL_RESULT: Final = "retinue.tool_result"
 """Type of our custom entry for a result that arrived before its turn to become a message."""

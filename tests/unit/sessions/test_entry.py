@@ -5,9 +5,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, CustomMessage, TextContent, ToolCall, Usage, UserMessage
 from retinue.sessions import entry
-from retinue.sessions.entry import Stamp, decode_entry, decode_head, decode_message, encode_fields, encode_json
+from retinue.sessions.entry import Stamp, decode_entry, decode_head, decode_message, encode_fields
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
