@@ -33,8 +33,9 @@ HEAVY = {"aiohttp", "asyncio", "ssl", "msgspec", "orjson", "yaml", "textual", "r
 REPLY = AssistantMessage([ToolCall("c1", "read", {"path": "a"})], "api", "provider", "model", Usage(1, 2), "toolUse", 5)
 RESULT = ToolResultMessage("c1", "read", [TextContent("text")], False, 6, details={"lines": 1})
 SAMPLES = [
-    events.RunStarted(run_id="r", attempt=2),
-    events.RunAttemptEnded(run_id="r", will_retry=True),
+    events.RunStarted(run_id="r"),
+    events.AttemptStarted(run_id="r", attempt=2),
+    events.AttemptEnded(run_id="r", will_retry=True),
     events.RunFinished(run_id="r", outcome=Outcome(Status.COMPLETED, Reason.DONE, "text", usage=Usage(1, 2))),
     events.TurnStarted(run_id="r", turn=1),
     events.TurnFinished(run_id="r", turn=1, message=REPLY, tool_results=[RESULT]),

@@ -185,13 +185,13 @@ async def test_retries_come_to_an_end():
     run, events = start([{"error": {"kind": "overloaded"}}], retry=RetryPolicy(max_retries=2, base_delay_ms=1))
     outcome = await run.prompt("go")
     assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.ERROR)
-    assert events.kinds().count("RunStarted") == 3
+    assert events.kinds().count("AttemptStarted") == 3
 
 
 async def test_request_error_is_not_retried():
     run, events = start([{"error": {"kind": "request"}}])
     outcome = await run.prompt("go")
-    assert (outcome.status, events.kinds().count("RunStarted")) == (Status.FAILED, 1)
+    assert (outcome.status, events.kinds().count("AttemptStarted")) == (Status.FAILED, 1)
 
 
 async def test_length_stop_keeps_the_text():
@@ -229,7 +229,7 @@ async def test_abort_during_a_stalled_stream():
     outcome, took_s = await abort_after(run, 0.05)
     assert (outcome.status, outcome.reason, outcome.text) == (Status.STOPPED, Reason.USER, "so far")
     assert took_s < 0.5
-    assert events.kinds()[-3:] == ["TurnFinished", "RunAttemptEnded", "RunFinished"]
+    assert events.kinds()[-3:] == ["TurnFinished", "AttemptEnded", "RunFinished"]
 
 
 async def test_abort_leaves_a_stubborn_tool():

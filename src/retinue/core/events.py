@@ -17,13 +17,17 @@ class _Fact(Struct, frozen=True, tag_field="type", kw_only=True, rename="camel")
 
 
 class RunStarted(_Fact, frozen=True, tag=True):
-    """The run works: a first prompt, a resumed one, or the next attempt after a failure."""
+    """A run begins to work, for the first time or again."""
+
+
+class AttemptStarted(_Fact, frozen=True, tag=True):
+    """Live. The loop begins, for the first time or after a failure."""
 
     attempt: int = 1
 
 
-class RunAttemptEnded(_Fact, frozen=True, tag=True):
-    """One attempt is over, well or not; the run itself may go on (a retry, a compaction)."""
+class AttemptEnded(_Fact, frozen=True, tag=True):
+    """Live. The loop came back, well or not; the run may go on with another attempt."""
 
     will_retry: bool = False
 
@@ -149,7 +153,8 @@ class Warned(_Fact, frozen=True, tag=True):
 
 Event: TypeAlias = (
     RunStarted
-    | RunAttemptEnded
+    | AttemptStarted
+    | AttemptEnded
     | RunFinished
     | TurnStarted
     | TurnFinished

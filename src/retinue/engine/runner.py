@@ -10,14 +10,14 @@ from dataclasses import replace
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, SessionError
 from retinue.core.events import (
+    AttemptEnded,
+    AttemptStarted,
     EntryAppended,
     Event,
     MessageFinished,
     RetryEnded,
     RetryScheduled,
-    RunAttemptEnded,
     RunFinished,
-    RunStarted,
     Steered,
     Warned,
 )
@@ -64,14 +64,12 @@ class LiveRun:
 
     async def prompt(self, content: str | Sequence[UserContent]) -> Outcome:
         """Say something and work until it is done. One prompt at a time; while busy, use `steer`."""
-        if self._is_busy:
-            raise RetinueError(f"run {self.setup.run_id!r} is working; steer it or wait for it")
-        self._is_busy = True
         blocks: list[UserContent] = [TextContent(content)] if isinstance(content, str) else list(content)
-        try:
-            return await self._prompt(blocks)
-        finally:
-            self._is_busy = False
+        return await self._prompt(blocks)
+
+    async def wake(self) -> Outcome | None:
+        """Work off what waits in the inbox; None when nothing does."""
+        return await self._prompt([]) if self.inbox else None
 
     def steer(self, content: str) -> None:
         """Say something before the next model reply."""
@@ -89,9 +87,17 @@ class LiveRun:
         """Summarise the context now; False when there was nothing to gain or it failed."""
         return await self._compactor.run(self._talk, "manual", instructions=instructions)
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether it is working."""
+        return self._is_busy
+
     async def _prompt(self, blocks: list[UserContent]) -> Outcome:
+        if self._is_busy:
+            raise RetinueError(f"run {self.setup.run_id!r} is working; steer it or wait for it")
         limits = self.setup.limits
         ending = Ending(Reason.CRASH)
+        self._is_busy = True
         try:
             ended = await self._scope.run(self._work(blocks), wall_s=limits.wall_s, idle_s=limits.idle_s)
             ending = ended if isinstance(ended, Ending) else Ending(ended)
@@ -102,6 +108,7 @@ class LiveRun:
             ending = Ending(Reason.CRASH, error=f"{type(error).__name__}: {error}")
             raise
         finally:
+            self._is_busy = False
             outcome = self._end(ending)
         return outcome
 
@@ -111,28 +118,29 @@ class LiveRun:
         talk.begin()
         self._last_text = ""
         self._retries, recovered = 0, False
+        self._publish(RunStarted(run_id=run_id))
         await self._compactor.check(talk)
         opening: list[Message] = self._opening(blocks)
         ports = self._ports()
         while True:
-            self._publish(RunStarted(run_id=run_id, attempt=self._retries + 1))
+            self._publish(AttemptStarted(run_id=run_id, attempt=self._retries + 1))
             ending = await run_loop(talk, opening, ports)
             opening = []
             failure = ending.failure
             if failure is None:
-                self._publish(RunAttemptEnded(run_id=run_id))
+                self._publish(AttemptEnded(run_id=run_id))
                 await self._compactor.check(talk)
                 return ending
             if failure.kind == "overflow" and not recovered:
                 recovered = True
-                self._publish(RunAttemptEnded(run_id=run_id))
+                self._publish(AttemptEnded(run_id=run_id))
                 self._omit_last()
                 if await self._compactor.run(talk, "overflow", will_retry=True):
                     continue
                 return ending
             plan = plan_retry(failure, self._retries + 1, self.setup.retry, self.setup.random)
             if isinstance(plan, GiveUp):
-                self._publish(RunAttemptEnded(run_id=run_id))
+                self._publish(AttemptEnded(run_id=run_id))
                 if self._retries:
                     self._publish(
                         RetryEnded(run_id=run_id, success=False, attempt=self._retries, error=failure.message)
@@ -144,7 +152,7 @@ class LiveRun:
         """Wait before the next attempt, and take the failed one out of the context."""
         run_id = self.setup.run_id
         self._retries += 1
-        self._publish(RunAttemptEnded(run_id=run_id, will_retry=True))
+        self._publish(AttemptEnded(run_id=run_id, will_retry=True))
         self._publish(
             RetryScheduled(
                 run_id=run_id,
@@ -179,8 +187,8 @@ class LiveRun:
             self.journal.write(lambda: self.session.append_thinking_level(setup.thinking))
         known = [str(tool.get("name")) for tool in context.tools]
         change = declare_change(context.sections, setup.sections, known, list(setup.tools.values()), now_ms)
-        user = UserMessage(blocks, now_ms)
-        return [user] if change is None else [change, user]
+        said: list[Message] = [UserMessage(blocks, now_ms)] if blocks else []
+        return said if change is None else [change, *said]
 
     def _ports(self) -> LoopPorts:
         setup = self.setup
@@ -230,7 +238,7 @@ class LiveRun:
         run_id = self.setup.run_id
         if ending.reply is None:
             if self._in_attempt:
-                self._publish(RunAttemptEnded(run_id=run_id))
+                self._publish(AttemptEnded(run_id=run_id))
             elif self._retries:
                 self._publish(RetryEnded(run_id=run_id, success=False, attempt=self._retries, error="cancelled"))
             self._load()
@@ -272,9 +280,9 @@ class LiveRun:
     def _publish(self, event: Event) -> None:
         self._scope.touch()
         kind = type(event)
-        if kind is RunStarted:
+        if kind is AttemptStarted:
             self._in_attempt = True
-        elif kind is RunAttemptEnded:
+        elif kind is AttemptEnded:
             self._in_attempt = False
         self.bus.publish(event)
         if kind is MessageFinished and type(event.message) is AssistantMessage:  # type: ignore[union-attr]

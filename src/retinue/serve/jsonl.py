@@ -35,11 +35,11 @@ class JsonFace:
     def _print(self, record: dict[str, Any]) -> None:
         self._write(encode_json(record) + b"\n")
 
-    def _run_started(self, event: ev.RunStarted) -> None:
+    def _attempt_started(self, event: ev.AttemptStarted) -> None:
         self._messages = []
         self._print({"type": "agent_start"})
 
-    def _attempt_ended(self, event: ev.RunAttemptEnded) -> None:
+    def _attempt_ended(self, event: ev.AttemptEnded) -> None:
         self._print({"type": "agent_end", "messages": self._messages, "willRetry": event.will_retry})
         self._messages = []
 
@@ -142,8 +142,8 @@ def _result(content: list[Any], details: Any) -> dict[str, Any]:
 
 
 _RENDERERS: dict[type, Callable[[JsonFace, Any], None]] = {
-    ev.RunStarted: JsonFace._run_started,
-    ev.RunAttemptEnded: JsonFace._attempt_ended,
+    ev.AttemptStarted: JsonFace._attempt_started,
+    ev.AttemptEnded: JsonFace._attempt_ended,
     ev.RunFinished: JsonFace._run_finished,
     ev.TurnStarted: JsonFace._turn_started,
     ev.TurnFinished: JsonFace._turn_finished,
