@@ -18,6 +18,7 @@ from retinue.core.events import (
     RetryEnded,
     RetryScheduled,
     RunFinished,
+    RunStarted,
     Steered,
     Warned,
 )
