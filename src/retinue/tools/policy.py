@@ -1,0 +1,321 @@
+"""Which tools a run may use, and for every other one it asked for, why not. Pure.
+
+Effective = declared ∩ the parent's ∩ what the user allows; a denial wins over everything, an empty list is empty, and
+read-only passes on to children. Must not know tools beyond their names and effects, nor whether a sandbox works: that
+is told.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from retinue.core.definition import Definition
+from retinue.core.diagnostics import suggest
+from retinue.core.errors import quote
+from retinue.core.tool import Effect
+from retinue.tools.selectors import (
+    Offer,
+    is_exposed,
+    is_selected,
+    list_extensions,
+    match_denied,
+    match_tools,
+    to_extension_name,
+)
+
+BUILTIN_OFFERS = {
+    "read": Offer(Effect.READ),
+    "bash": Offer(Effect.EXECUTE),
+    "edit": Offer(Effect.WRITE),
+    "write": Offer(Effect.WRITE),
+    "grep": Offer(Effect.READ),
+    "find": Offer(Effect.READ),
+    "ls": Offer(Effect.READ),
+}
+"""The builtin tools without loading them, for listings."""
+SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
+INTERNAL_TOOLS = ("subagent_finalize",)
+"""Given to a run by its way of completing, never by a list and never inherited."""
+SUBAGENT_READONLY = frozenset(
+    ("read", "grep", "find", "ls", "web_search", "fetch_content", "get_search_content", "convert_content", "lsp")
+)
+"""All that a read-only agent of the `subagent` surface may have."""
+
+Verdict: TypeAlias = tuple[str, str]
+"""The code and the sentence of a refusal."""
+
+
+class Refusal(Struct, frozen=True):
+    """One tool that was asked for and is not given."""
+
+    name: str
+    """As the file names it."""
+    code: str
+    """unknown, internal, denied, user, isolated, excluded, extensions, selectors, servers, delegation, depth, lsp,
+    readonly, write, sandbox or parent."""
+    sentence: str
+
+
+class Rights(Struct, frozen=True):
+    """What one run may use."""
+
+    allowed: tuple[str, ...] = ()
+    """The names the model sees, in the order of the file."""
+    refused: tuple[Refusal, ...] = ()
+    readonly: bool = False
+    targets: dict[str, str] = {}
+    """Name the model sees → name of the tool, where they differ."""
+    warnings: tuple[str, ...] = ()
+    """What in the declaration has no effect."""
+
+    @property
+    def tools(self) -> frozenset[str]:
+        """The allowed tools by their own names."""
+        return frozenset(self.targets.get(name, name) for name in self.allowed)
+
+
+class Bounds(Struct, frozen=True, kw_only=True):
+    """All that decides about a run's tools beside its definition."""
+
+    available: Mapping[str, Offer]
+    """Every tool that exists here, by its own name, in the order they are shown."""
+    parent: Rights | None = None
+    """The parent's rights when the run is spawned; None for a main agent."""
+    readonly: bool = False
+    """Read-only for another reason than the definition or the parent."""
+    allow_write: bool | None = None
+    """The surface's switch for writing agents; None where a surface has none."""
+    readonly_set: frozenset[str] | None = None
+    """The surface's exact list of read-only tools; None: a tool's effect decides."""
+    readonly_bash: bool = False
+    """The user adds confined `bash` to that list."""
+    is_exact: bool = False
+    """The surface gives what is listed and nothing beside it, no extension's tools either."""
+    is_confined: bool = False
+    """Read-only commands run inside the OS sandbox."""
+    confinement: str = "no sandbox is available on this machine"
+    """Why they do not."""
+    has_lsp: bool = True
+    may_nest: bool = True
+    """The run is not yet as deep as runs may be."""
+    isolated: bool = False
+    """The caller asks for no extensions; the definition may ask for it, too."""
+    always_exposed: tuple[str, ...] = ()
+    """Extensions whose tools no list and no selector hides."""
+    user_denied: tuple[str, ...] = ()
+    builtins: tuple[str, ...] = tuple(BUILTIN_OFFERS)
+    """What a file means that lists nothing, or `*`."""
+
+
+def decide_tools(definition: Definition, bounds: Bounds) -> Rights:
+    """The rights of a run of this definition."""
+    return _Decision(definition, bounds).decide()
+
+
+def decide_extra(names: Iterable[str], definition: Definition, bounds: Bounds) -> Rights:
+    """Which of some tools a feature may add to such a run: everything holds but the file's own list."""
+    decision = _Decision(definition, bounds)
+    for name in names:
+        decision.want(name, name)
+    return decision.conclude()
+
+
+class _Decision:
+    def __init__(self, definition: Definition, bounds: Bounds) -> None:
+        self._definition = definition
+        self._bounds = bounds
+        self._available = bounds.available
+        self._aliases = definition.tools.aliases
+        self._isolated = bool(definition.isolated) or bounds.isolated
+        self._readonly = (
+            definition.readonly
+            or bounds.readonly
+            or bounds.allow_write is False
+            or (bounds.parent is not None and bounds.parent.readonly)
+        )
+        self._denied = match_denied(definition.tools.denied, bounds.available, self._aliases)
+        self._user_denied = match_denied(bounds.user_denied, bounds.available, self._aliases)
+        self._excluded = {to_extension_name(name) for name in definition.exclude_extensions}
+        self._exposed = {name.lower() for name in bounds.always_exposed}
+        self._listed = list_extensions(definition.extensions)
+        self._delegates: set[str] = set()
+        self._parent = None if bounds.parent is None else bounds.parent.tools
+        self._allowed: dict[str, str] = {}
+        self._refused: dict[str, Refusal] = {}
+
+    def decide(self) -> Rights:
+        """Everything the definition asks for, in its order, judged one by one."""
+        declared = self._definition.tools
+        if declared.inherits:
+            self._want_inherited()
+        elif declared.names is None:
+            for name in self._aliases or self._bounds.builtins:
+                self._want_existing(name)
+        else:
+            for name in self._bounds.builtins if declared.all_builtins else ():
+                self._want_existing(name)
+            for name in declared.names:
+                self._want_named(name)
+        self._want_extensions()
+        if self._definition.allowed_subagents:
+            for name, offer in self._available.items():
+                if offer.effect is Effect.DELEGATE:
+                    self._delegates.add(name)
+                    self.want(name, name)
+        return self.conclude()
+
+    def conclude(self) -> Rights:
+        """What was decided."""
+        targets = {visible: tool for visible, tool in self._allowed.items() if visible != tool}
+        return Rights(
+            tuple(self._allowed), tuple(self._refused.values()), self._readonly, targets, tuple(self._warn_idle())
+        )
+
+    def want(self, visible: str, tool: str) -> None:
+        """Allow a tool that exists under the name the model will see, or say why not."""
+        if visible in self._allowed or visible in self._refused:
+            return
+        found = self._judge(tool)
+        if found is None:
+            self._allowed[visible] = tool
+        else:
+            self._refuse(visible, *found)
+
+    def _refuse(self, name: str, code: str, sentence: str) -> None:
+        self._refused.setdefault(name, Refusal(name, code, sentence))
+
+    def _want_existing(self, name: str) -> None:
+        tool = self._aliases.get(name, name)
+        if tool in self._available:
+            self.want(name, tool)
+
+    def _want_inherited(self) -> None:
+        for name, offer in self._available.items():
+            has = self._parent is None or name in self._parent
+            if has and offer.effect is not Effect.DELEGATE and name not in INTERNAL_TOOLS:
+                self.want(name, name)
+
+    def _want_named(self, word: str) -> None:
+        found = match_tools(word, self._available, self._aliases)
+        if not found:
+            if word in INTERNAL_TOOLS:
+                self._refuse(word, "internal", f"{word} is given to a run that needs it; listing it has no effect")
+            else:
+                closest = suggest(word, [*self._available, *self._aliases])
+                self._refuse(word, "unknown", f"there is no tool {quote(word)} here{closest}")
+        for tool in found:
+            self._delegates.add(tool)
+            self.want(word if self._aliases.get(word, word) == tool else tool, tool)
+
+    def _want_extensions(self) -> None:
+        selectors = self._definition.tools.selectors
+        for selector in selectors:
+            found = [name for name, offer in self._available.items() if is_selected(selector, name, offer)]
+            if "/" in selector:
+                self._delegates.update(found)
+            if not found:
+                self._refuse(selector, "unknown", f"{quote(selector)} names no tool of a loaded extension")
+        exact = self._bounds.is_exact or self._definition.dialect != "pi"
+        for name, offer in self._available.items():
+            if offer.extension is None:
+                continue
+            selected = any(is_selected(selector, name, offer) for selector in selectors)
+            served = offer.server is not None and offer.server in self._definition.mcp_servers
+            offered = not exact and offer.effect is not Effect.DELEGATE and self._judge_origin(name, offer) is None
+            if selected or served or offered:
+                self.want(name, name)
+
+    def _judge(self, tool: str) -> Verdict | None:
+        """Why a tool is not given, the strongest reason first; None when it is."""
+        offer = self._available.get(tool)
+        if offer is None:
+            return "unknown", f"there is no tool {quote(tool)} here"
+        steps = (self._judge_denial, self._judge_origin, self._judge_kind, self._judge_readonly, self._judge_parent)
+        return next((verdict for step in steps if (verdict := step(tool, offer)) is not None), None)
+
+    def _judge_denial(self, tool: str, offer: Offer) -> Verdict | None:
+        if tool in self._denied:
+            return "denied", f"{tool} is denied by the agent's own file"
+        if tool in self._user_denied:
+            return "user", f"{tool} is denied by the user's settings"
+        return None
+
+    def _judge_origin(self, tool: str, offer: Offer) -> Verdict | None:
+        if offer.extension is None:
+            return None
+        definition, extension = self._definition, offer.extension.lower()
+        code = reason = ""
+        if self._isolated:
+            code, reason = "isolated", "the agent runs isolated"
+        elif extension in self._excluded:
+            code, reason = "excluded", "exclude_extensions names it"
+        elif definition.extensions is False:
+            code, reason = "extensions", "the agent has no extensions"
+        elif definition.mcp_servers and offer.server is not None and offer.server not in definition.mcp_servers:
+            code, reason = "servers", f"the agent does not list its server {quote(offer.server)}"
+        elif extension in self._exposed:
+            return None
+        elif self._listed is not None and extension not in self._listed:
+            code, reason = "extensions", "the agent lists others"
+        elif (selectors := definition.tools.selectors) and not is_exposed(selectors, tool, offer):
+            code, reason = "selectors", "the agent's ext: selectors name other tools"
+        return (code, f"{tool} comes from the extension {quote(extension)}, and {reason}") if code else None
+
+    def _judge_kind(self, tool: str, offer: Offer) -> Verdict | None:
+        if tool in INTERNAL_TOOLS:
+            return "internal", f"{tool} is given to a run that needs it; listing it has no effect"
+        if offer.effect is Effect.DELEGATE and tool not in self._delegates:
+            return "delegation", f"{tool} starts agents: the file must list it, or set allowed_subagents"
+        if offer.effect is Effect.DELEGATE and not self._bounds.may_nest:
+            return "depth", f"{tool} starts agents, and this one is as deep as agents may be"
+        if tool == "lsp" and not self._bounds.has_lsp:
+            return "lsp", "lsp is switched off, or no action of it is allowed to agents"
+        return None
+
+    def _judge_parent(self, tool: str, offer: Offer) -> Verdict | None:
+        if self._parent is None or tool in self._parent:
+            return None
+        return "parent", f"{tool} is not among the tools of the agent that starts this one"
+
+    def _judge_readonly(self, tool: str, offer: Offer) -> Verdict | None:
+        if not self._readonly:
+            return None
+        bounds = self._bounds
+        code, reason = "readonly", "the agent is read-only"
+        if bounds.allow_write is False and not self._definition.readonly:
+            code, reason = "write", "agents may write here only when allowWrite is true"
+        if tool == "bash" and offer.extension is None:
+            if bounds.readonly_set is not None and "bash" not in bounds.readonly_set and not bounds.readonly_bash:
+                return code, f"bash is no read-only tool here, and {reason}"
+            if not bounds.is_confined:
+                found = f"{SANDBOX_UNAVAILABLE}: {bounds.confinement}"
+                return "sandbox", f"bash is given to a read-only agent inside a sandbox only ({found})"
+            return None
+        is_reading = offer.effect in (Effect.READ, Effect.DELEGATE)
+        # A page can be fetched without changing anything; what a foreign tool does at the other end nobody knows.
+        is_reading = is_reading or (offer.effect is Effect.NETWORK and offer.extension is None)
+        if bounds.readonly_set is not None and (tool not in bounds.readonly_set or offer.extension is not None):
+            is_reading = False
+        return None if is_reading else (code, f"{tool} can change things, and {reason}")
+
+    def _warn_idle(self) -> Iterable[str]:
+        """What was said and changes nothing; each may be a slip of the pen."""
+        definition, available = self._definition, self._available
+        for word in definition.tools.denied:
+            if not match_denied([word], available, self._aliases):
+                yield f"disallowed tool {quote(word)} is no tool here{suggest(word, available)}"
+            elif not match_tools(word, available, self._aliases) and word.lower() not in ("*", "all"):
+                meant = ", ".join(sorted(match_denied([word], available, self._aliases)))
+                yield f"disallowed tool {quote(word)} is taken as {meant}"
+        if self._isolated:
+            return
+        loaded = {offer.extension.lower() for offer in available.values() if offer.extension is not None}
+        for name in sorted(self._excluded - loaded):
+            yield f"excluded extension {quote(name)} is not loaded"
+        if self._excluded and definition.extensions is False:
+            yield "exclude_extensions has no effect: the agent has no extensions"
+        for name in sorted((self._listed or set()) - loaded):
+            yield f"extension {quote(name)} is not loaded"
+        for name in sorted((self._listed or set()) & self._excluded):
+            yield f"extension {quote(name)} is both listed and excluded; it is excluded"

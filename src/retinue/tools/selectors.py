@@ -1,0 +1,93 @@
+"""How agent files name tools: plainly, by an alias, as `server:tool` of an MCP server, or by `ext:` selectors. Pure.
+
+Says which tools a word means; must not know who may use them.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec import Struct
+
+from retinue.core.definition import Selection
+from retinue.core.tool import Effect
+
+SELECTOR = "ext:"
+_CODE_FILE = re.compile(r"\.(py|ts|js|mjs)\Z")
+_INDEX_NAMES = ("index", "__init__")
+
+
+class Offer(Struct, frozen=True):
+    """One tool that exists for a run."""
+
+    effect: Effect
+    """The most it can do; for a tool from elsewhere what the *user* vouches for, not what it says of itself."""
+    extension: str | None = None
+    """Where it comes from; None for retinue's own tools. Tools of MCP servers come from `mcp`."""
+    server: str | None = None
+    """The MCP server behind it."""
+
+    def find_short_name(self, name: str) -> str:
+        """What the server calls its tool that the model knows as `name`."""
+        return name.removeprefix(f"mcp__{self.server}__") if self.server is not None else name
+
+
+def match_tools(word: str, available: Mapping[str, Offer], aliases: Mapping[str, str]) -> list[str]:
+    """The tools a word of an agent file means; none when it means no tool that exists."""
+    target = aliases.get(word, word)
+    if target in available:
+        return [target]
+    if word.startswith(SELECTOR):
+        return [name for name, offer in available.items() if is_selected(word, name, offer)]
+    server, colon, tool = word.partition(":")
+    if not colon:
+        return []
+    return [name for name, offer in available.items() if offer.server == server and offer.find_short_name(name) == tool]
+
+
+def match_denied(words: Iterable[str], available: Mapping[str, Offer], aliases: Mapping[str, str]) -> set[str]:
+    """The tools that denying words mean; in doubt denied, so case does not matter, and `*` and `all` mean all."""
+    denied: set[str] = set()
+    for word in words:
+        if word.lower() in ("*", "all"):
+            return set(available)
+        folded = {aliases.get(word, word).lower(), word.lower()}
+        denied.update(name for name in available if name.lower() in folded)
+        denied.update(match_tools(word, available, aliases))
+    return denied
+
+
+def is_selected(selector: str, name: str, offer: Offer) -> bool:
+    """Whether `ext:extension` or `ext:extension/tool` means this tool; only the extension's case does not matter."""
+    extension, slash, tool = selector.removeprefix(SELECTOR).partition("/")
+    if offer.extension is None or offer.extension.lower() != extension.strip().lower():
+        return False
+    short = offer.find_short_name(name)
+    return not slash or tool in (name, short, f"{offer.server}:{short}")
+
+
+def is_exposed(selectors: Collection[str], name: str, offer: Offer) -> bool:
+    """Whether a set of selectors lets a tool through: naming one tool of an extension hides its others."""
+    extension = (offer.extension or "").lower()
+    own = [text for text in selectors if _get_extension(text) == extension]
+    narrow = [text for text in own if "/" in text]
+    return any(is_selected(text, name, offer) for text in narrow or own)
+
+
+def list_extensions(selection: Selection) -> set[str] | None:
+    """The lower-case names of a list of extensions; None when all are meant."""
+    if isinstance(selection, bool):
+        return None if selection else set()
+    return None if "*" in selection else {to_extension_name(entry) for entry in selection}
+
+
+def to_extension_name(entry: str) -> str:
+    """The name an entry stands for: a path stands for its file, or for the folder of an index file."""
+    parts = [part for part in re.split(r"[/\\]", entry.strip()) if part] or [""]
+    stem = _CODE_FILE.sub("", parts[-1])
+    if stem in _INDEX_NAMES and len(parts) > 1:
+        stem = parts[-2]
+    return stem.lower()
+
+
+def _get_extension(selector: str) -> str:
+    return selector.removeprefix(SELECTOR).partition("/")[0].strip().lower()
