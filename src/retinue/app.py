@@ -102,6 +102,7 @@ class Retinue:
         self._clock = clock or SystemClock()
         self._say = say
         self._transport = Transport()
+        self._governor: Governor | None = None  # one back-off per provider, shared by all runs
         self._run: LiveRun | None = None
 
     async def __aenter__(self) -> Self:
@@ -254,8 +255,9 @@ class Retinue:
 
         info, key = registry.unlock(choice.info)
         timing = Timing(idle_s=settings.http_idle_timeout_ms / 1000)
-        governor = Governor(self._clock, _to_retry(settings))
-        return build_model(info, transport=self._transport, key=key, governor=governor, timing=timing)
+        if self._governor is None:
+            self._governor = Governor(self._clock, _to_retry(settings))
+        return build_model(info, transport=self._transport, key=key, governor=self._governor, timing=timing)
 
     def _choose_tools(self, settings: Settings) -> dict[str, Tool]:
         own = {tool.spec.name: tool for tool in self._tools}

@@ -46,7 +46,7 @@ async def answer(arguments):
     return ToolResult.of(f"answer {arguments.get('n')}")
 
 
-def start(replies, tools=(), **setup):
+def start(replies, tools=(), *, pieces=True, **setup):
     model = replies if hasattr(replies, "reply") else ScriptedModel(parse_script(replies))
     made = {tool.spec.name: tool for tool in (Tool("look", answer), *tools)}
     clock = SystemClock()
@@ -54,7 +54,7 @@ def start(replies, tools=(), **setup):
     setup = {"retry": RetryPolicy(base_delay_ms=1), "sections": {"preamble": "Hi."}, **setup}
     run = LiveRun(RunSetup("r1", Path("/"), model, tools=made, **setup), session, clock=clock)
     events = EventCollector()
-    run.bus.listen(events)
+    run.bus.listen(events, pieces=pieces)
     return run, events
 
 
@@ -268,6 +268,11 @@ async def test_wall_limit_ends_the_run():
 async def test_idle_limit_ends_the_run():
     run, _ = start(Stalls(), limits=Limits(idle_s=0.05))
     assert (await run.prompt("go")).reason is Reason.IDLE_TIMEOUT
+
+
+async def test_silent_whole_reply_is_not_idle():
+    run, _ = start([{"text": "took a while", "delay_ms": 150}], pieces=False, limits=Limits(idle_s=0.05))
+    assert (await run.prompt("go")).text == "took a while"
 
 
 async def test_cancel_from_outside_is_recorded():

@@ -9,15 +9,25 @@ from msgspec import UNSET, Struct
 
 from retinue.core.messages import AssistantMessage, Message, ToolResultMessage, Usage
 from retinue.core.model import Delta
-from retinue.core.run import Outcome
+from retinue.core.run import Outcome, Run
 
 
 class _Fact(Struct, frozen=True, tag_field="type", kw_only=True, rename="camel"):
     run_id: str
 
 
+class RunQueued(_Fact, frozen=True, tag=True):
+    """A run was accepted; it starts when there is room."""
+
+    run: Run
+    request: dict[str, Any]
+    """All it takes to start it, also after a crash."""
+
+
 class RunStarted(_Fact, frozen=True, tag=True):
     """A run begins to work, for the first time or again."""
+
+    at_ms: int = 0
 
 
 class AttemptStarted(_Fact, frozen=True, tag=True):
@@ -36,6 +46,21 @@ class RunFinished(_Fact, frozen=True, tag=True):
     """The run is in its final state."""
 
     outcome: Outcome
+    at_ms: int = 0
+
+
+class RunRead(_Fact, frozen=True, tag=True):
+    """The result of a run reached whoever started it: nobody needs to be told any more."""
+
+
+class RunForgotten(_Fact, frozen=True, tag=True):
+    """A finished run is no longer listed; its files stay."""
+
+
+class RunSteered(_Fact, frozen=True, tag=True):
+    """Something was said to a run while it was queued or working."""
+
+    text: str
 
 
 class TurnStarted(_Fact, frozen=True, tag=True):
@@ -152,10 +177,14 @@ class Warned(_Fact, frozen=True, tag=True):
 
 
 Event: TypeAlias = (
-    RunStarted
+    RunQueued
+    | RunStarted
     | AttemptStarted
     | AttemptEnded
     | RunFinished
+    | RunRead
+    | RunForgotten
+    | RunSteered
     | TurnStarted
     | TurnFinished
     | MessageStarted

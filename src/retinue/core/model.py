@@ -33,6 +33,7 @@ FailureKind: TypeAlias = Literal[
     "overflow",  # the context is too long for the model
     "refused",  # content filter or refusal
     "protocol",  # an answer nobody can read
+    "budget",  # not asked: the lease does not cover the answer
 ]
 
 

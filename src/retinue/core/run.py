@@ -4,6 +4,7 @@ A Run changes only by folding an Event into it. This file must not know how runs
 """
 
 from enum import StrEnum
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -45,6 +46,10 @@ class Reason(StrEnum):
     ERROR = "error"
 
 
+Join: TypeAlias = Literal["async", "smart", "group"]
+"""How the end of a run is told: alone, together with its siblings when there are some, or together in any case."""
+
+
 class Outcome(Struct, frozen=True):
     """How a run ended and what it leaves."""
 
@@ -57,8 +62,55 @@ class Outcome(Struct, frozen=True):
     turns: int = 0
     tool_calls: int = 0
     session_file: str = ""
+    branch: str = ""
+    """Where its changes are kept, when it worked in a copy of the repository."""
+    notes: str = ""
+    """What whatever was around the run has to say about its end."""
 
     @property
     def cost(self) -> float:
         """US dollars."""
         return self.usage.cost.total
+
+
+class Run(Struct, kw_only=True):
+    """What is known about one run. Only `retinue.core.fold` changes it."""
+
+    id: str
+    parent_id: str
+    depth: int
+    agent: str
+    """Name of its definition."""
+    description: str
+    surface: str = ""
+    """Which callers' words are used for it."""
+    status: Status = Status.QUEUED
+    attempt: int = 1
+    """Counts resumptions."""
+    queued_ms: int = 0
+    started_ms: int = 0
+    finished_ms: int = 0
+    usage: Usage = Usage()
+    """Of all attempts."""
+    context_tokens: int = 0
+    """Tokens of the last request and its reply."""
+    tool_uses: int = 0
+    turns: int = 0
+    compactions: int = 0
+    activity: str = ""
+    """What it is doing, in a word or two."""
+    outcome: Outcome | None = None
+    is_read: bool = False
+    """Its result reached whoever started it."""
+    call_id: str = ""
+    """The tool call that started it."""
+    join: Join = "async"
+    is_background: bool = True
+    output_file: str = ""
+    invocation: dict[str, Any] = {}
+    """How it was asked for, for display."""
+
+    @property
+    def text(self) -> str:
+        """What it said last."""
+        return self.outcome.text if self.outcome is not None else ""

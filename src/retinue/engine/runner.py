@@ -23,6 +23,7 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.messages import AssistantMessage, Message, TextContent, UserContent, UserMessage
+from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import ToolContext
 from retinue.core.transcript import repair_transcript
@@ -207,7 +208,7 @@ class LiveRun:
         )
         return LoopPorts(
             run_id=setup.run_id,
-            model=setup.model,
+            model=setup.model if setup.limits.idle_s is None else _PatientModel(setup.model, self._scope),
             system=render_prompt(setup.sections),
             tool_specs=[tool.spec for tool in setup.tools.values()],
             thinking=setup.thinking,
@@ -299,3 +300,21 @@ class LiveRun:
 
     def _tell_queue(self, steering: list[str], follow_up: list[str]) -> None:
         self.bus.publish(Steered(run_id=self.setup.run_id, steering=steering, follow_up=follow_up))
+
+
+class _PatientModel:
+    """A model whose whole reply is fetched in silence: that silence must not look like an idle run."""
+
+    def __init__(self, model: Model, scope: Scope) -> None:
+        self._model = model
+        self._scope = scope
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._model.info
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        if draft.watcher is not None:
+            return await self._model.reply(request, draft)
+        with self._scope.patience():
+            return await self._model.reply(request, draft)

@@ -4,7 +4,8 @@ Knows nothing of models, tools or sessions.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from retinue.core.run import Reason
@@ -23,6 +24,7 @@ class Scope:
         self._task: asyncio.Task[Any] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._last_activity_s = 0.0
+        self._patience = 0
 
     def cancel(self, reason: Reason) -> bool:
         """Stop what runs in the scope; False when nothing does or a reason was already given."""
@@ -67,7 +69,7 @@ class Scope:
     def _arm_idle(self, loop: asyncio.AbstractEventLoop, idle_s: float) -> None:
         # One timer that looks at the last activity, instead of one that every token would have to re-arm.
         def look() -> None:
-            rest_s = self._last_activity_s + idle_s - loop.time()
+            rest_s = idle_s if self._patience else self._last_activity_s + idle_s - loop.time()
             if rest_s <= 0:
                 self.cancel(Reason.IDLE_TIMEOUT)
             else:

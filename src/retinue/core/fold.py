@@ -1,0 +1,42 @@
+"""Events into Runs: the only place where a Run changes. Pure."""
+
+from retinue.core import events as ev
+from retinue.core.messages import AssistantMessage
+from retinue.core.run import Run, Status
+
+
+def fold(run: Run, event: ev.Event) -> None:
+    """Let an event about this run change it; events that do not matter to it change nothing."""
+    match event:
+        case ev.RunStarted():
+            run.status = Status.RUNNING
+            run.started_ms = event.at_ms
+            run.outcome = None
+        case ev.RunFinished():
+            run.status = event.outcome.status
+            run.outcome = event.outcome
+            run.finished_ms = event.at_ms
+            run.activity = ""
+        case ev.RunQueued():
+            run.status = Status.QUEUED
+            run.queued_ms = event.run.queued_ms
+            run.attempt = event.run.attempt
+            run.is_read = False
+        case ev.RunRead():
+            run.is_read = True
+        case ev.TurnStarted():
+            run.turns += 1
+            run.activity = "thinking"
+        case ev.MessageFinished(message=AssistantMessage() as message):
+            run.usage += message.usage
+            if message.usage.total_tokens:
+                run.context_tokens = message.usage.total_tokens
+        case ev.ToolStarted():
+            run.activity = event.name
+        case ev.ToolFinished():
+            run.tool_uses += 1
+        case ev.Compacted() if event.result is not None:
+            run.compactions += 1
+            run.context_tokens = 0
+        case _:
+            pass

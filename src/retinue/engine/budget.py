@@ -1,0 +1,152 @@
+"""Budgets that hold: what a model call may cost is taken out of the lease before it is sent, and settled after it.
+
+A child draws on its parent's lease, so that a whole tree never spends more than its root was given. The model port is
+wrapped; the loop knows nothing of it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import structs
+
+from retinue.core.jsonline import encode_json
+from retinue.core.messages import AssistantMessage, Cost, ImageContent, Message, Usage
+from retinue.core.model import Draft, Failure, Model, ModelInfo, Price, PriceTier, Reply, Request
+
+MIN_OUTPUT = 256
+"""A reply shorter than this is not worth asking for."""
+IMAGE_TOKENS = 6_000
+
+
+class Lease:
+    """What a run and all its descendants may still spend; None is no limit."""
+
+    def __init__(self, tokens: int | None = None, cost_usd: float | None = None, parent: "Lease | None" = None) -> None:
+        self._tokens = tokens
+        self._cost_usd = cost_usd
+        self._parent = parent
+        self.spent = Usage()
+        self._held_tokens = 0
+        self._held_usd = 0.0
+
+    def left(self) -> tuple[float, float]:
+        """Tokens and dollars that are neither spent nor held, here and above."""
+        tokens = float("inf") if self._tokens is None else self._tokens - self.spent.total_tokens - self._held_tokens
+        usd = float("inf") if self._cost_usd is None else self._cost_usd - self.spent.cost.total - self._held_usd
+        if self._parent is None:
+            return tokens, usd
+        above_tokens, above_usd = self._parent.left()
+        return min(tokens, above_tokens), min(usd, above_usd)
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether anything, here or above, has a limit."""
+        here = self._tokens is not None or self._cost_usd is not None
+        return here or (self._parent is not None and self._parent.is_limited)
+
+    def hold(self, tokens: int, usd: float) -> bool:
+        """Set something aside, here and above; False, and nothing is held, when it is not there."""
+        left_tokens, left_usd = self.left()
+        if tokens > left_tokens or usd > left_usd:
+            return False
+        lease: Lease | None = self
+        while lease is not None:
+            lease._held_tokens += tokens
+            lease._held_usd += usd
+            lease = lease._parent
+        return True
+
+    def settle(self, tokens: int, usd: float, used: Usage) -> None:
+        """Give back what was held and note what was used."""
+        lease: Lease | None = self
+        while lease is not None:
+            lease._held_tokens -= tokens
+            lease._held_usd -= usd
+            lease.spent += used
+            lease = lease._parent
+
+    def render_rest(self) -> str:
+        """What is left, for the model to read; empty without a limit."""
+        tokens, usd = self.left()
+        parts = [f"{tokens:.0f} tokens"] if tokens != float("inf") else []
+        parts += [f"${usd:.4f}"] if usd != float("inf") else []
+        return " and ".join(parts)
+
+
+class BudgetedModel:
+    """A model that is only asked when its lease covers the answer."""
+
+    def __init__(self, model: Model, lease: Lease) -> None:
+        self._model = model
+        self._lease = lease
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model's own."""
+        return self._model.info
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Hold the most the reply can cost, shorten it to what is left, ask, settle."""
+        lease, info = self._lease, self._model.info
+        if not lease.is_limited:
+            return await self._model.reply(request, draft)
+        size = bound_input(request)
+        output = self._fit_output(size, request.max_tokens or info.max_tokens)
+        tokens, usd = size + output, _price(info, size, output)
+        if output < MIN_OUTPUT or not lease.hold(tokens, usd):
+            failure = Failure("budget", f"the budget is spent: {lease.render_rest() or 'nothing'} left")
+            return Reply(draft.finish("error", error=failure.message), failure)
+        used = Usage()
+        try:
+            reply = await self._model.reply(structs.replace(request, max_tokens=output), draft)
+            used = reply.message.usage
+            if reply.failure is not None and draft.has_content and not used.total_tokens:
+                used = Usage(total_tokens=tokens, cost=Cost(total=usd))
+        except BaseException:
+            # Cut off: the provider may have counted all of it, and a budget errs on the safe side.
+            used = Usage(total_tokens=tokens, cost=Cost(total=usd))
+            raise
+        finally:
+            lease.settle(tokens, usd, used)
+        return reply
+
+    def _fit_output(self, size: int, wanted: int) -> int:
+        """As many tokens of output as the lease still covers."""
+        tokens, usd = self._lease.left()
+        output = min(wanted, tokens - size)
+        price = self.info.cost
+        if usd != float("inf") and price.output > 0:
+            output = min(output, (usd - _price(self.info, size, 0)) * 1_000_000 / price.output)
+        return int(output)
+
+
+def bound_input(request: Request) -> int:
+    """More tokens than the request can have: what the provider counted last, and one per byte of what is new."""
+    messages = request.messages
+    for place in reversed(range(len(messages))):
+        message = messages[place]
+        if isinstance(message, AssistantMessage) and message.usage.total_tokens:
+            return message.usage.total_tokens + _count_bytes(messages[place + 1 :]) + 64
+    tools = sum(len(encode_json(spec)) for spec in request.tools)
+    return len(request.system.encode()) + tools + _count_bytes(messages) + 256
+
+
+def _count_bytes(messages: Sequence[Message]) -> int:
+    total = 0
+    for message in messages:
+        total += 16
+        content: Any = getattr(message, "content", None) or getattr(message, "summary", "")
+        if isinstance(content, str):
+            total += len(content.encode(errors="replace"))
+            continue
+        for block in content:
+            total += IMAGE_TOKENS if isinstance(block, ImageContent) else len(encode_json(block))
+    return total
+
+
+def _price(info: ModelInfo, size: int, output: int) -> float:
+    """The most these tokens can cost: cache writes are dearer than plain input, tiers dearer than the base."""
+    rows: list[Price | PriceTier] = [info.cost, *info.cost.tiers]
+    into = max(max(row.input, row.cache_write, row.cache_read) for row in rows)
+    out = max(row.output for row in rows)
+    return (size * into + output * out) / 1_000_000

@@ -1,0 +1,40 @@
+"""What a surface asks the Manager for: plain data, so that it survives a crash and can travel."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from retinue.core.run import Join
+
+
+class RunRequest(Struct, frozen=True, kw_only=True):
+    """One run to be, settled: what the call said, what the definition locks, what the settings add."""
+
+    agent: str
+    task: str
+    description: str
+    surface: str
+    preface: str = ""
+    """Put before the task, such as the parent's conversation; the task alone is what people see."""
+    model: str | None = None
+    """`provider/id`; None takes the parent's."""
+    thinking: str | None = None
+    max_turns: int | None = None
+    isolated: bool = False
+    isolation: Literal["worktree"] | None = None
+    cwd: str | None = None
+    """Absolute; None takes the parent's."""
+    allow_write: bool | None = None
+    """False leaves only read-only tools; None lets the definition decide."""
+    join: Join = "async"
+    is_background: bool = True
+    skips_queue: bool = False
+    call_id: str = ""
+    session_file: str = ""
+    """Where its session is kept; empty for the usual place beside its parent's."""
+    wall_s: float | None = None
+    idle_s: float | None = None
+    tool_s: float | None = None
+    tokens: int | None = None
+    cost_usd: float | None = None
+    invocation: dict[str, Any] = {}

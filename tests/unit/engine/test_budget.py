@@ -1,0 +1,85 @@
+import asyncio
+import random
+
+import pytest
+
+from retinue.core.messages import Cost, TextContent, Usage, UserMessage
+from retinue.core.model import Draft, ModelInfo, Price, Reply, Request
+from retinue.engine.budget import BudgetedModel, Lease, bound_input
+
+INFO = ModelInfo(provider="p", id="m", api="a", max_tokens=2000, cost=Price(input=3, output=15, cache_write=4))
+
+
+class Spender:
+    """Uses some of what it is allowed, after a while."""
+
+    info = INFO
+
+    def __init__(self, dice):
+        self.dice = dice
+        self.asked = 0
+
+    async def reply(self, request, draft):
+        self.asked += 1
+        await asyncio.sleep(0)
+        size = self.dice.randint(1, bound_input(request))
+        output = self.dice.randint(1, request.max_tokens)
+        cost = (size * 4 + output * 15) / 1e6
+        draft.usage = Usage(input=size, output=output, total_tokens=size + output, cost=Cost(total=cost))
+        return Reply(draft.finish("stop"))
+
+
+def ask(text="hello"):
+    return Request(system="s", messages=[UserMessage([TextContent(text)], 0)])
+
+
+def test_children_draw_on_their_parent():
+    parent = Lease(tokens=100)
+    first, second = Lease(parent=parent), Lease(tokens=1000, parent=parent)
+    assert (first.hold(60, 0), second.hold(60, 0), second.hold(40, 0)) == (True, False, True)
+    first.settle(60, 0, Usage(total_tokens=10))
+    assert (second.left()[0], parent.left()[0]) == (50, 50)
+
+
+async def test_unlimited_lease_asks_plainly():
+    model = Spender(random.Random(1))
+    reply = await BudgetedModel(model, Lease()).reply(Request("s", [], max_tokens=5), Draft(INFO, started_ms=0))
+    assert reply.failure is None
+
+
+async def test_spent_budget_is_a_failure():
+    model = Spender(random.Random(1))
+    reply = await BudgetedModel(model, Lease(tokens=100)).reply(ask(), Draft(INFO, started_ms=0))
+    assert (reply.failure.kind, model.asked) == ("budget", 0)
+
+
+async def test_cancelled_call_counts_in_full():
+    class Hangs:
+        info = INFO
+
+        async def reply(self, request, draft):
+            await asyncio.sleep(60)
+
+    lease = Lease(tokens=10_000)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await BudgetedModel(Hangs(), lease).reply(ask(), Draft(INFO, started_ms=0))
+    assert lease.left()[0] == 10_000 - bound_input(ask()) - 2000
+
+
+@pytest.mark.parametrize("seed", range(100))
+async def test_crowd_never_overspends(seed):
+    dice = random.Random(seed)
+    lease = Lease(tokens=dice.randint(10_000, 400_000), cost_usd=dice.choice([None, dice.uniform(0.05, 2)]))
+    model = Spender(dice)
+
+    async def child(number):
+        own = Lease(tokens=dice.choice([None, 5000]), parent=lease)
+        for turn in range(dice.randint(1, 5)):
+            reply = await BudgetedModel(model, own).reply(ask("x" * dice.randint(1, 500)), Draft(INFO, started_ms=0))
+            if reply.failure is not None:
+                return
+
+    await asyncio.gather(*(child(number) for number in range(500)))
+    tokens, usd = lease.left()
+    assert tokens >= 0 and usd >= -1e-9, f"seed {seed}"
