@@ -15,7 +15,7 @@ import retinue
 from retinue.core import events
 from retinue.core.messages import AssistantMessage, TextContent, ToolCall, ToolResultMessage, Usage, UserMessage
 from retinue.core.model import Delta
-from retinue.core.run import Outcome, Reason, Status
+from retinue.core.run import Outcome, Reason, Run, Status
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "retinue"
@@ -33,7 +33,11 @@ HEAVY = {"aiohttp", "asyncio", "ssl", "msgspec", "orjson", "yaml", "textual", "r
 REPLY = AssistantMessage([ToolCall("c1", "read", {"path": "a"})], "api", "provider", "model", Usage(1, 2), "toolUse", 5)
 RESULT = ToolResultMessage("c1", "read", [TextContent("text")], False, 6, details={"lines": 1})
 SAMPLES = [
-    events.RunStarted(run_id="r"),
+    events.RunQueued(run_id="r", run=Run(id="r", parent_id="m", depth=1, agent="a", description="d"), request={"x": 1}),
+    events.RunStarted(run_id="r", at_ms=5),
+    events.RunRead(run_id="r"),
+    events.RunForgotten(run_id="r"),
+    events.RunSteered(run_id="r", text="left"),
     events.AttemptStarted(run_id="r", attempt=2),
     events.AttemptEnded(run_id="r", will_retry=True),
     events.RunFinished(run_id="r", outcome=Outcome(Status.COMPLETED, Reason.DONE, "text", usage=Usage(1, 2))),

@@ -40,6 +40,16 @@ class Scope:
         if task is not None:
             self._last_activity_s = task.get_loop().time()
 
+    @contextmanager
+    def patience(self) -> Iterator[None]:
+        """While inside, silence is no idleness: whoever waits has a limit of its own."""
+        self._patience += 1
+        try:
+            yield
+        finally:
+            self._patience -= 1
+            self.touch()
+
     async def run(self, work: Awaitable[T], *, wall_s: float | None = None, idle_s: float | None = None) -> T | Reason:
         """Await the work; a `cancel` of this scope ends it and gives the reason instead of a result.
 

@@ -75,7 +75,7 @@ async def test_crowd_never_overspends(seed):
 
     async def child(number):
         own = Lease(tokens=dice.choice([None, 5000]), parent=lease)
-        for turn in range(dice.randint(1, 5)):
+        for _ in range(dice.randint(1, 5)):
             reply = await BudgetedModel(model, own).reply(ask("x" * dice.randint(1, 500)), Draft(INFO, started_ms=0))
             if reply.failure is not None:
                 return
