@@ -25,6 +25,8 @@ class Limits:
     """Of one tool call."""
     tokens: int | None = None
     cost_usd: float | None = None
+    cleanup_s: float = 5.0
+    """For all features of a run together, to undo what they did."""
 
 
 @dataclass(frozen=True, slots=True)

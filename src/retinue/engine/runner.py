@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
+import msgspec
+
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, SessionError
 from retinue.core.events import (
@@ -35,8 +37,8 @@ from retinue.engine.journal import Journal
 from retinue.engine.limits import judge_turn
 from retinue.engine.loop import Conversation, Ending, LoopPorts, run_loop
 from retinue.engine.prompt import declare_change, render_prompt
-from retinue.engine.scope import Scope
-from retinue.engine.setup import RunSetup
+from retinue.engine.scope import Scope, run_shielded
+from retinue.engine.setup import Feature, RunSetup
 from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions.log import Session
 
@@ -62,6 +64,8 @@ class LiveRun:
         self._in_attempt = False
         self._last_text = ""
         self._is_busy = False
+        self._base = setup
+        self._entered: list[Feature] = []
         self._load()
 
     async def prompt(self, content: str | Sequence[UserContent]) -> Outcome:
@@ -101,7 +105,8 @@ class LiveRun:
         ending = Ending(Reason.CRASH)
         self._is_busy = True
         try:
-            ended = await self._scope.run(self._work(blocks), wall_s=limits.wall_s, idle_s=limits.idle_s)
+            work = self._work_inside(blocks) if self._base.features else self._work(blocks)
+            ended = await self._scope.run(work, wall_s=limits.wall_s, idle_s=limits.idle_s)
             ending = ended if isinstance(ended, Ending) else Ending(ended)
         except asyncio.CancelledError:
             ending = Ending(Reason.PARENT, error="cancelled from outside")
@@ -110,16 +115,54 @@ class LiveRun:
             ending = Ending(Reason.CRASH, error=f"{type(error).__name__}: {error}")
             raise
         finally:
-            self._is_busy = False
-            outcome = self._end(ending)
+            if self._entered:
+                outcome = await self._leave(ending)
+            else:
+                self._is_busy = False
+                outcome = self._end(ending)
+        return outcome
+
+    async def _work_inside(self, blocks: list[UserContent]) -> Ending:
+        """The same inside the run's features; one that cannot be entered fails it."""
+        setup = self._base
+        self._begin()
+        for feature in setup.features:
+            try:
+                setup = await feature.enter(setup)
+            except Exception as error:
+                return Ending(Reason.ERROR, error=_tell_failure(feature, error))
+            self._entered.append(feature)
+        self.setup = setup
+        self._compactor = Compactor(setup, self.session, self.journal, self._publish, self._clock)
+        return await self._work(blocks)
+
+    async def _leave(self, ending: Ending) -> Outcome:
+        """Undo the features in reverse, whatever comes in between; what fails is part of the outcome."""
+        outcome, limit_s = self._settle(ending), self._base.limits.cleanup_s
+        entered, self._entered = self._entered, []
+
+        async def leave_all() -> None:
+            nonlocal outcome
+            while entered:
+                try:
+                    outcome = await entered[-1].leave(outcome)
+                except Exception as error:
+                    outcome = _add_failure(outcome, _tell_failure(entered[-1], error))
+                entered.pop()
+
+        try:
+            await run_shielded(leave_all(), limit_s)
+        finally:
+            for feature in reversed(entered):
+                outcome = _add_failure(outcome, f"{feature.name}: not undone within {limit_s:g} s")
+            self.setup, self._is_busy = self._base, False
+            self._publish(RunFinished(run_id=self.setup.run_id, outcome=outcome))
         return outcome
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
         """Attempt after attempt until one succeeds or no further one makes sense."""
-        run_id, talk = self.setup.run_id, self._talk
-        talk.begin()
-        self._last_text = ""
-        self._retries, recovered = 0, False
+        run_id, talk, recovered = self.setup.run_id, self._talk, False
+        self._begin()
         self._publish(RunStarted(run_id=run_id))
         await self._compactor.check(talk)
         opening: list[Message] = self._opening(blocks)
@@ -149,6 +192,11 @@ class LiveRun:
                     )
                 return replace(ending, error="; ".join(filter(None, (ending.error, plan.reason))))
             await self._pause(ending, plan.delay_s)
+
+    def _begin(self) -> None:
+        """Forget what the last prompt has counted."""
+        self._talk.begin()
+        self._last_text, self._retries = "", 0
 
     async def _pause(self, ending: Ending, delay_s: float) -> None:
         """Wait before the next attempt, and take the failed one out of the context."""
@@ -237,6 +285,11 @@ class LiveRun:
 
     def _end(self, ending: Ending) -> Outcome:
         """Close what is open and publish the one final state."""
+        outcome = self._settle(ending)
+        self._publish(RunFinished(run_id=self.setup.run_id, outcome=outcome))
+        return outcome
+
+    def _settle(self, ending: Ending) -> Outcome:
         run_id = self.setup.run_id
         if ending.reply is None:
             if self._in_attempt:
@@ -244,9 +297,7 @@ class LiveRun:
             elif self._retries:
                 self._publish(RetryEnded(run_id=run_id, success=False, attempt=self._retries, error="cancelled"))
             self._load()
-        outcome = self._judge(ending)
-        self._publish(RunFinished(run_id=run_id, outcome=outcome))
-        return outcome
+        return self._judge(ending)
 
     def _judge(self, ending: Ending) -> Outcome:
         talk = self._talk
@@ -318,3 +369,17 @@ class _PatientModel:
             return await self._model.reply(request, draft)
         with self._scope.patience():
             return await self._model.reply(request, draft)
+
+
+def _tell_failure(feature: Feature, error: Exception) -> str:
+    # A message of ours is whole; any other exception means little without its kind.
+    kind = "" if isinstance(error, RetinueError) else f"{type(error).__name__}: "
+    return f"{feature.name}: {kind}{error}"
+
+
+def _add_failure(outcome: Outcome, error: str) -> Outcome:
+    """The outcome of a run that a feature has spoilt: what was said stays, a success is none any more."""
+    error = "; ".join(filter(None, (outcome.error, error)))
+    if outcome.status is not Status.COMPLETED:
+        return msgspec.structs.replace(outcome, error=error)
+    return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.ERROR, error=error)

@@ -89,6 +89,27 @@ class Scope:
         self._timers.append(loop.call_later(idle_s, look))
 
 
+async def run_shielded(work: Coroutine[Any, Any, None], limit_s: float) -> None:
+    """Run what a cancel must not cut short, for a limited time; a cancel is raised when it is over.
+
+    The work must not raise. Past the limit it is cancelled and left behind: the caller knows what is undone.
+    """
+    loop = asyncio.get_running_loop()
+    # A task of its own, since only another task's cancel can be told from the work's.
+    task = loop.create_task(work)
+    ends_s, cancel = loop.time() + limit_s, None
+    while not task.done() and (rest_s := ends_s - loop.time()) > 0:
+        try:
+            await asyncio.wait([task], timeout=rest_s)
+        except asyncio.CancelledError as error:
+            cancel = error
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=STRAGGLER_S)
+    if cancel is not None:
+        raise cancel
+
+
 async def run_together(
     works: Sequence[Coroutine[Any, Any, T]], on_straggler: Callable[[int], None] | None = None
 ) -> list[T]:

@@ -1,12 +1,14 @@
-"""What one run is made of, resolved: the engine asks for nothing else."""
+"""What one run is made of, resolved: the engine asks for nothing else; and what may change it, for one run."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import random
+from typing import Protocol
 
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
+from retinue.core.run import Outcome
 from retinue.core.tool import Tool
 from retinue.engine.calls import CallHook
 from retinue.engine.inbox import Delivery
@@ -35,3 +37,26 @@ class RunSetup:
     spill_dir: Path | None = None
     steering_mode: Delivery = "one-at-a-time"
     follow_up_mode: Delivery = "one-at-a-time"
+    features: Sequence["Feature"] = ()
+    """Entered in this order before the first turn, left in reverse after the last."""
+
+
+class Feature(Protocol):
+    """Something around one run that may change its setup and its outcome. One object serves one run.
+
+    Raising in either method fails the run, never the program. `enter` undoes its own half when it raises or is
+    cancelled; `leave` follows every `enter` that returned, also after an abort, and has a few seconds.
+    """
+
+    @property
+    def name(self) -> str:
+        """What a failure is told under."""
+        ...
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Prepare; the result replaces the setup."""
+        ...
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Undo; the result replaces the outcome."""
+        ...
