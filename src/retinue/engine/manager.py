@@ -1,0 +1,324 @@
+"""The Manager: accepts requests, owns the queue and every live run of one main agent, and is the only one that spawns.
+
+It knows no surface's words, no definition's fields and no feature: how a run is outfitted is a port. Every change of
+state is published, and so written, before anyone can see it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from retinue.core.clock import Clock
+from retinue.core.errors import RetinueError
+from retinue.core.events import (
+    Event,
+    RunFinished,
+    RunForgotten,
+    RunQueued,
+    RunRead,
+    RunStarted,
+    RunSteered,
+)
+from retinue.core.fold import fold
+from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.engine.backend import Backend
+from retinue.engine.queue import Queue
+from retinue.engine.request import RunRequest
+from retinue.engine.runner import LiveRun, contain
+
+
+class SpawnRefused(RetinueError):
+    """Raised when a run cannot be accepted; nothing was recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one main agent's crew may grow to."""
+
+    max_concurrent: int = 4
+    """Working runs of one parent."""
+    max_depth: int = 4
+    max_spawns: int = 200
+    """Runs one main prompt may start in all."""
+
+
+class Outfitter(Protocol):
+    """Makes a run out of a request."""
+
+    async def outfit(
+        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
+    ) -> Outcome:
+        """Build the run with everything around it, let `work` do it, undo everything, return the outcome."""
+        ...
+
+
+class Manager:
+    """The crew of one main agent."""
+
+    def __init__(
+        self,
+        root: LiveRun,
+        outfitter: Outfitter,
+        backend: Backend,
+        *,
+        clock: Clock,
+        new_id: Callable[[], str],
+        bounds: Bounds | None = None,
+    ) -> None:
+        self.root = root
+        self.bounds = bounds or Bounds()
+        self._outfitter = outfitter
+        self._backend = backend
+        self._clock = clock
+        self._new_id = new_id
+        self._queue = Queue(self.bounds.max_concurrent)
+        self._runs: dict[str, Run] = {}
+        self._requests: dict[str, RunRequest] = {}
+        self._children: dict[str, dict[str, None]] = {}
+        self._live: dict[str, LiveRun] = {}
+        self._said: dict[str, list[str]] = {}
+        """What was said to runs before they started."""
+        self._stopping: dict[str, Reason] = {}
+        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+        self._spawned = 0
+        self.on_finish: Callable[[Run], None] = lambda run: None
+        """Called once per finished run, after it is on record."""
+
+    def spawn(self, request: RunRequest, parent_id: str | None = None) -> Run:
+        """Accept a run and return at once; it starts when there is room. Raises SpawnRefused."""
+        parent_id = parent_id or self.root.setup.run_id
+        depth = self.find_depth(parent_id) + 1
+        if depth > self.bounds.max_depth:
+            raise SpawnRefused(f"Cannot spawn agent: maximum recursive subagent depth is {self.bounds.max_depth}.")
+        if self._spawned >= self.bounds.max_spawns:
+            raise SpawnRefused(
+                f"Cannot spawn agent: this prompt has started {self._spawned} runs, the most it may (maxSpawnsPerTree)."
+            )
+        self._spawned += 1
+        run = Run(
+            id=self._new_id(),
+            parent_id=parent_id,
+            depth=depth,
+            agent=request.agent,
+            description=request.description,
+            surface=request.surface,
+            queued_ms=self._clock.now_ms(),
+            call_id=request.call_id,
+            join=request.join,
+            is_background=request.is_background,
+            invocation=request.invocation,
+        )
+        self._accept(run, request)
+        return run
+
+    def resume(self, run_id: str, task: str) -> Run:
+        """Let a finished run go on with a new task, queued and limited like any other. Raises SpawnRefused."""
+        run = self._runs.get(run_id)
+        if run is None:
+            raise SpawnRefused(f'Agent not found: "{run_id}". It may have been cleaned up.')
+        if not run.status.is_final:
+            raise SpawnRefused(f'Agent "{run_id}" is still {run.status}; steer it, or wait until it is done.')
+        request = msgspec.structs.replace(self._requests[run_id], task=task, preface="")
+        again = msgspec.structs.replace(run, attempt=run.attempt + 1, queued_ms=self._clock.now_ms())
+        self._accept(again, request)
+        return self._runs[run_id]
+
+    def steer(self, run_id: str, text: str) -> bool:
+        """Say something to a run before its next reply, or before it starts; False when it is finished."""
+        run = self._runs.get(run_id)
+        if run is None or run.status.is_final:
+            return False
+        self._tell(RunSteered(run_id=run_id, text=text))
+        live = self._live.get(run_id)
+        if live is None:
+            self._said.setdefault(run_id, []).append(text)
+        else:
+            live.steer(text)
+            self._wake(run_id)
+        return True
+
+    def stop(self, run_id: str, reason: Reason = Reason.USER) -> bool:
+        """Stop a queued or working run and all it started; False when it is finished or unknown."""
+        run = self._runs.get(run_id)
+        if run is None or run.status.is_final:
+            return False
+        for child in self.children(run_id):
+            self.stop(child.id, Reason.PARENT)
+        if run.status is Status.QUEUED and self._queue.remove(run.parent_id, run_id):
+            self._finish(run, Outcome(Status.STOPPED, reason))
+            return True
+        self._stopping.setdefault(run_id, reason)
+        live = self._live.get(run_id)
+        if live is None or not live.abort(reason):
+            self._backend.cancel(run_id)
+        return True
+
+    def stop_all(self, reason: Reason = Reason.USER) -> int:
+        """Stop everything; returns how many runs that were."""
+        active = [run for run in self._runs.values() if not run.status.is_final]
+        return sum(self.stop(run.id, reason) for run in reversed(active))
+
+    async def wait(self, run_id: str, timeout_s: float | None = None) -> bool:
+        """Return True when the run is finished, False when the time is over or there is no such run."""
+        run = self._runs.get(run_id)
+        if run is None:
+            return False
+        if run.status.is_final:
+            return True
+        future = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(run_id, []).append(future)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            return False
+        return True
+
+    def read(self, run_id: str) -> None:
+        """Note that a finished run's result has been read by whoever started it."""
+        run = self._runs.get(run_id)
+        if run is not None and run.status.is_final and not run.is_read:
+            self._tell(RunRead(run_id=run_id))
+
+    def forget(self, run_id: str) -> bool:
+        """Drop a finished run from the list, unless something it started still works."""
+        run = self._runs.get(run_id)
+        if run is None or not run.status.is_final or self.has_active_below(run_id):
+            return False
+        self._tell(RunForgotten(run_id=run_id))
+        del self._runs[run_id], self._requests[run_id], self._children[run.parent_id][run_id]
+        self._said.pop(run_id, None)
+        return True
+
+    def find(self, run_id: str) -> Run | None:
+        """The run with this id."""
+        return self._runs.get(run_id)
+
+    def list_runs(self) -> list[Run]:
+        """All runs, newest first."""
+        return sorted(self._runs.values(), key=lambda run: run.started_ms or run.queued_ms, reverse=True)
+
+    def children(self, run_id: str) -> list[Run]:
+        """The runs that a run started."""
+        return [self._runs[child_id] for child_id in self._children.get(run_id, ())]
+
+    def live(self, run_id: str) -> LiveRun | None:
+        """The live side of a working run; the main agent's for its own id."""
+        return self.root if run_id == self.root.setup.run_id else self._live.get(run_id)
+
+    def find_depth(self, run_id: str) -> int:
+        """0 for the main agent, 1 for what it starts."""
+        run = self._runs.get(run_id)
+        return 0 if run is None else run.depth
+
+    def has_active_below(self, run_id: str) -> bool:
+        """Whether anything this run started, directly or not, is queued or working."""
+        return any(not child.status.is_final or self.has_active_below(child.id) for child in self.children(run_id))
+
+    def is_full(self, parent_id: str | None = None) -> bool:
+        """Whether a further run of this parent would have to wait."""
+        return self._queue.is_full(parent_id or self.root.setup.run_id)
+
+    def resize(self, max_concurrent: int) -> None:
+        """Let more or fewer runs work at once; waiting ones start immediately."""
+        for parent_id in self._queue.resize(max_concurrent):
+            self._drain(parent_id)
+
+    def begin_prompt(self) -> None:
+        """A new main prompt: spawns are counted from zero."""
+        self._spawned = 0
+
+    async def stay(self, run_id: str, live: LiveRun, outcome: Outcome) -> Outcome:
+        """Keep a run that has come to its end until all it started has settled, letting it react to their reports."""
+        while outcome.status is Status.COMPLETED and (live.inbox or self.has_active_below(run_id)):
+            if not live.inbox:
+                await self._next_news(run_id)
+            outcome = await live.wake() or outcome
+        for child in self.children(run_id):
+            self.stop(child.id, Reason.PARENT)
+        return outcome
+
+    def wake(self, run_id: str) -> None:
+        """Something was put into a run's inbox: if it is staying for its children, it goes on now."""
+        self._wake(run_id)
+
+    def _accept(self, run: Run, request: RunRequest) -> None:
+        self._runs[run.id] = run
+        self._requests[run.id] = request
+        self._children.setdefault(run.parent_id, {})[run.id] = None
+        self._tell(RunQueued(run_id=run.id, run=run, request=msgspec.to_builtins(request)))
+        if request.skips_queue or not request.is_background:
+            self._queue.occupy(run.parent_id, run.id)
+            self._start(run)
+        else:
+            self._queue.add(run.parent_id, run.id)
+            self._drain(run.parent_id)
+
+    def _drain(self, parent_id: str) -> None:
+        while (run_id := self._queue.take(parent_id)) is not None:
+            self._start(self._runs[run_id])
+
+    def _start(self, run: Run) -> None:
+        self._backend.start(run.id, self._work(run))
+
+    async def _work(self, run: Run) -> None:
+        """One run from its slot to its final state. Never raises."""
+        request, outcome = self._requests[run.id], Outcome(Status.FAILED, Reason.CRASH)
+        parent = self.live(run.parent_id) or self.root
+        try:
+            work = self._outfitter.outfit(run, request, parent, lambda live: self._converse(run, live))
+            outcome = await contain(work)
+        except asyncio.CancelledError:
+            reason = self._stopping.get(run.id)
+            status = Status.INTERRUPTED if reason is None else Status.STOPPED
+            outcome = Outcome(status, reason or Reason.PARENT, error="cancelled", text=run.text)
+        finally:
+            self._live.pop(run.id, None)
+            self._queue.release(run.parent_id, run.id)
+            self._finish(run, outcome)
+            self._drain(run.parent_id)
+
+    async def _converse(self, run: Run, live: LiveRun) -> Outcome:
+        self._live[run.id] = live
+        request = self._requests[run.id]
+        stop_listening = live.bus.listen(lambda event: self._follow(run, event), pieces=False)
+        try:
+            self._tell(RunStarted(run_id=run.id, at_ms=self._clock.now_ms()))
+            for text in self._said.pop(run.id, ()):
+                live.steer(text)
+            outcome = await live.prompt(f"{request.preface}{request.task}")
+            return await self.stay(run.id, live, outcome)
+        finally:
+            stop_listening()
+
+    def _follow(self, run: Run, event: Event) -> None:
+        # Its start and end are told by the Manager, with its own times; the rest is what the run itself says.
+        if not isinstance(event, RunStarted | RunFinished):
+            fold(run, event)
+
+    def _finish(self, run: Run, outcome: Outcome) -> None:
+        self._stopping.pop(run.id, None)
+        self._tell(RunFinished(run_id=run.id, outcome=outcome, at_ms=self._clock.now_ms()))
+        for future in self._waiters.pop(run.id, ()):
+            if not future.done():
+                future.set_result(None)
+        self.on_finish(run)
+        self._wake(run.parent_id)
+
+    def _tell(self, event: RunQueued | RunStarted | RunFinished | RunRead | RunForgotten | RunSteered) -> None:
+        fold(self._runs[event.run_id], event)
+        self.root.bus.publish(event)
+
+    async def _next_news(self, run_id: str) -> None:
+        future = asyncio.get_running_loop().create_future()
+        key = f"news:{run_id}"
+        self._waiters.setdefault(key, []).append(future)
+        await future
+
+    def _wake(self, run_id: str) -> None:
+        for future in self._waiters.pop(f"news:{run_id}", ()):
+            if not future.done():
+                future.set_result(None)
