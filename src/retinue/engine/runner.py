@@ -4,7 +4,7 @@ Ends in exactly one final state, whatever happens. Knows no surface, no settings
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -383,3 +383,13 @@ def _add_failure(outcome: Outcome, error: str) -> Outcome:
     if outcome.status is not Status.COMPLETED:
         return msgspec.structs.replace(outcome, error=error)
     return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.ERROR, error=error)
+
+
+async def contain(work: Awaitable[Outcome]) -> Outcome:
+    """Whatever goes wrong in a run is one failed run, never more. Only the cancel passes."""
+    try:
+        return await work
+    except RetinueError as error:
+        return Outcome(Status.FAILED, Reason.ERROR, error=str(error))
+    except Exception as error:
+        return Outcome(Status.FAILED, Reason.CRASH, error=f"{type(error).__name__}: {error}")
