@@ -48,7 +48,7 @@ def build_sections(
     for name, text in (extra or {}).items():
         sections[name] = _wrap(name, text)
     sections["cwd"] = _wrap("cwd", cwd)
-    return {name: _bound(text) for name, text in sections.items()}
+    return {name: bound_section(text) for name, text in sections.items()}
 
 
 def render_prompt(sections: Mapping[str, str]) -> str:
@@ -87,7 +87,8 @@ def _wrap(name: str, text: str) -> str:
     return f"<{name}>\n{text}\n</{name}>"
 
 
-def _bound(text: str) -> str:
+def bound_section(text: str) -> str:
+    """The text, cut where a section must end."""
     if len(text) <= MAX_SECTION_CHARS:
         return text
     return text[:MAX_SECTION_CHARS] + f"\n[cut at {MAX_SECTION_CHARS} of {len(text)} characters]"
