@@ -1,0 +1,94 @@
+"""Looks at the directory a child will work in: is it a git repository, and on which branch.
+
+Git runs with nothing of the repository's that could start a program, and for a few seconds at most.
+"""
+
+import asyncio
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from retinue.engine.childprompt import Place
+
+GIT_TIMEOUT_S = 5.0
+_MAX_OUTPUT = 4096
+_HARDENED = (
+    "--no-pager",
+    "-c",
+    "core.fsmonitor=",
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "safe.bareRepository=explicit",
+)
+
+
+async def survey_place(cwd: Path, environment: Mapping[str, str], *, timeout_s: float = GIT_TIMEOUT_S) -> Place:
+    """The facts for a child's prompt. Never raises for what git does."""
+    shell = environment.get("SHELL", "")
+    git = find_program("git", environment)
+    if git is None:
+        return Place(str(cwd), shell=shell)
+    variables = harden_environment(environment)
+    inside, branch = await asyncio.gather(
+        _ask(git, ("rev-parse", "--is-inside-work-tree"), cwd, variables, timeout_s),
+        _ask(git, ("branch", "--show-current"), cwd, variables, timeout_s),
+    )
+    if inside != "true":
+        return Place(str(cwd), shell=shell)
+    return Place(str(cwd), "unknown" if branch is None else branch, shell=shell)
+
+
+def find_program(name: str, environment: Mapping[str, str]) -> str | None:
+    """The program on the search path, looking in absolute directories only: the project must not bring its own."""
+    for folder in environment.get("PATH", os.defpath).split(os.pathsep):
+        candidate = os.path.join(folder, name)
+        if os.path.isabs(folder) and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+            return candidate
+    return None
+
+
+def harden_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment without git's own variables, which could point git elsewhere, and with its safe settings."""
+    kept = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+    safe = {
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_PAGER": "cat",
+        "LC_ALL": "C",
+    }
+    return {**kept, **safe}
+
+
+async def _ask(
+    git: str, arguments: Sequence[str], cwd: Path, variables: Mapping[str, str], timeout_s: float
+) -> str | None:
+    """What git prints, trimmed; None when it fails, or takes too long."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            git,
+            *_HARDENED,
+            *arguments,
+            cwd=cwd,
+            env=dict(variables),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except (OSError, ValueError):
+        return None
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(timeout_s):
+            printed = await process.stdout.read(_MAX_OUTPUT)
+            status = await process.wait()
+    except TimeoutError:
+        return None
+    finally:
+        if process.returncode is None:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+    return printed.decode("utf-8", "replace").strip() if status == 0 else None
