@@ -10,13 +10,29 @@ from typing import Any, Protocol
 import msgspec
 
 from retinue.core.errors import SessionError
-from retinue.core.events import Event, MessageFinished, RunFinished, ToolFinished
+from retinue.core.events import (
+    Event,
+    MessageFinished,
+    RunFinished,
+    RunForgotten,
+    RunQueued,
+    RunRead,
+    RunStarted,
+    RunSteered,
+    ToolFinished,
+)
 from retinue.core.messages import Message, ToolResultMessage, UserMessage
 
 TOOL_RESULT = "retinue.tool_result"
 """Custom entry: a result that finished before an earlier call of the same reply; used when its message never came."""
 RUN_FINISHED = "retinue.run_finished"
 """Custom entry: how a run ended."""
+CREW = "retinue.crew"
+"""Custom entry of a main session: an event in the life of a run that it, or something below it, started."""
+RECORD = "subagents:record"
+"""Custom entry of a main session: how such a run ended, in the form other programs know."""
+
+_CREW_EVENTS = (RunQueued, RunStarted, RunFinished, RunRead, RunForgotten, RunSteered)
 
 
 class Record(Protocol):
@@ -30,11 +46,13 @@ class Record(Protocol):
 class Journal:
     """Writes the durable part of events."""
 
-    def __init__(self, record: Record, warn: Callable[[str], None]) -> None:
+    def __init__(self, run_id: str, record: Record, warn: Callable[[str], None]) -> None:
+        self._run_id = run_id
         self._record = record
         self._warn = warn
         self._backlog: list[Callable[[], str]] = []
         self._settled: set[str] = set()
+        self._names: dict[str, tuple[str, str]] = {}
         self.last_message_id = ""
         """Entry of the newest message, for edits that refer to it."""
 
@@ -45,6 +63,9 @@ class Journal:
             self._message(event.message)  # type: ignore[union-attr]
         elif kind is ToolFinished:
             self._result(event)  # type: ignore[arg-type]
+        elif event.run_id != self._run_id:
+            if isinstance(event, _CREW_EVENTS):
+                self._crew(event)
         elif kind is RunFinished:
             outcome = event.outcome  # type: ignore[union-attr]
             data = {"status": outcome.status, "reason": outcome.reason, "error": outcome.error, "turns": outcome.turns}
@@ -88,3 +109,22 @@ class Journal:
         else:
             data = {"toolCallId": result.tool_call_id, "message": msgspec.to_builtins(result)}
             self.write(lambda: self._record.append_custom(TOOL_RESULT, data))
+
+    def _crew(self, event: Event) -> None:
+        data = msgspec.to_builtins(event)
+        self.write(lambda: self._record.append_custom(CREW, data))
+        if isinstance(event, RunQueued):
+            self._names[event.run_id] = (event.run.agent, event.run.description)
+        elif isinstance(event, RunFinished):
+            agent, description = self._names.pop(event.run_id, ("", ""))
+            outcome = event.outcome
+            record = {
+                "id": event.run_id,
+                "type": agent,
+                "description": description,
+                "status": outcome.status,
+                "result": outcome.text,
+                "error": outcome.error or None,
+                "completedAt": event.at_ms,
+            }
+            self.write(lambda: self._record.append_custom(RECORD, record))

@@ -26,6 +26,7 @@ from retinue.core.fold import fold
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.backend import Backend
 from retinue.engine.queue import Queue
+from retinue.engine.recovery import Remains
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun, contain
 
@@ -67,7 +68,9 @@ class Manager:
         clock: Clock,
         new_id: Callable[[], str],
         bounds: Bounds | None = None,
+        read_partial: Callable[[Run], str] = lambda run: "",
     ) -> None:
+        """`read_partial` finds what a run had said when its process died."""
         self.root = root
         self.bounds = bounds or Bounds()
         self._outfitter = outfitter
@@ -84,6 +87,7 @@ class Manager:
         self._stopping: dict[str, Reason] = {}
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._spawned = 0
+        self._read_partial = read_partial
         self.on_finish: Callable[[Run], None] = lambda run: None
         """Called once per finished run, after it is on record."""
 
@@ -125,6 +129,28 @@ class Manager:
         again = msgspec.structs.replace(run, attempt=run.attempt + 1, queued_ms=self._clock.now_ms())
         self._accept(again, request)
         return self._runs[run_id]
+
+    def recover(self, remains: Remains) -> list[Run]:
+        """Take over what an earlier process left: what worked is interrupted, what waited waits again.
+
+        Returns the finished runs that nobody has been told about yet.
+        """
+        for run_id, run in remains.runs.items():
+            self._runs[run_id] = run
+            self._requests[run_id] = remains.requests[run_id]
+            self._children.setdefault(run.parent_id, {})[run_id] = None
+        for run in list(remains.runs.values()):
+            if run.status is Status.RUNNING:
+                text = self._read_partial(run)
+                error = "the process that worked on it ended"
+                outcome = Outcome(Status.INTERRUPTED, Reason.CRASH, text=text, error=error, usage=run.usage)
+                self._tell(RunFinished(run_id=run.id, outcome=outcome, at_ms=self._clock.now_ms()))
+            elif run.status is Status.QUEUED:
+                self._said[run.id] = remains.said.get(run.id, [])
+                self._queue.add(run.parent_id, run.id)
+        for parent_id in list(self._children):
+            self._drain(parent_id)
+        return [run for run in remains.runs.values() if run.status.is_final and not run.is_read and run.is_background]
 
     def steer(self, run_id: str, text: str) -> bool:
         """Say something to a run before its next reply, or before it starts; False when it is finished."""

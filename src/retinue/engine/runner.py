@@ -51,7 +51,9 @@ class LiveRun:
     def __init__(self, setup: RunSetup, session: Session, *, clock: Clock) -> None:
         self.setup = setup
         self.session = session
-        self.journal = Journal(session, lambda text: self.bus.publish(Warned(run_id=setup.run_id, text=text)))
+        self.journal = Journal(
+            setup.run_id, session, lambda text: self.bus.publish(Warned(run_id=setup.run_id, text=text))
+        )
         self.bus = Bus(self.journal)
         self.inbox = Inbox(
             steering_mode=setup.steering_mode, follow_up_mode=setup.follow_up_mode, on_change=self._tell_queue

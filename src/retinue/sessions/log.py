@@ -3,7 +3,7 @@
 What an append returns is on disk (or the append raised and nothing changed). Must not know models, tools or the engine.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -320,6 +320,14 @@ class Session:
     def entries(self) -> list[Entry]:
         """The current branch in full, from root to leaf."""
         return self._history.load(self._history.index.path(self._leaf))
+
+    def customs(self, custom_type: str) -> Iterator[Any]:
+        """The data of all custom entries of one type, on whatever branch, in the order they were written."""
+        index = self._history.index
+        places = [place for place, kind in enumerate(index.kinds) if kind == "custom"]
+        for entry in self._history.load(places):
+            if entry.custom_type == custom_type:
+                yield entry.data
 
     def read_entry(self, entry_id: str) -> dict[str, Any]:
         """One entry exactly as stored."""

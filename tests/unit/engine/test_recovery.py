@@ -1,0 +1,53 @@
+import msgspec
+
+from retinue.core.events import RunFinished, RunForgotten, RunQueued, RunRead, RunStarted, RunSteered
+from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.engine.recovery import read_remains
+from retinue.engine.request import RunRequest
+
+REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
+
+
+def queued(run_id, attempt=1):
+    run = Run(id=run_id, parent_id="main", depth=1, agent="a", description="d", attempt=attempt)
+    return RunQueued(run_id=run_id, run=run, request=msgspec.to_builtins(REQUEST))
+
+
+def done(run_id):
+    return RunFinished(run_id=run_id, outcome=Outcome(Status.COMPLETED, Reason.DONE, "text"), at_ms=9)
+
+
+def read(*events):
+    return read_remains([msgspec.to_builtins(event) for event in events])
+
+
+def test_each_run_has_its_last_state():
+    remains = read(
+        queued("w"), queued("q"), RunStarted(run_id="w", at_ms=5), queued("d"), RunStarted(run_id="d"), done("d")
+    )
+    assert {run.id: run.status for run in remains.runs.values()} == {
+        "w": Status.RUNNING,
+        "q": Status.QUEUED,
+        "d": Status.COMPLETED,
+    }
+    assert remains.requests["w"] == REQUEST
+
+
+def test_read_and_forgotten_runs_are_known():
+    remains = read(queued("a"), done("a"), RunRead(run_id="a"), queued("b"), done("b"), RunForgotten(run_id="b"))
+    assert [(run.id, run.is_read) for run in remains.runs.values()] == [("a", True)]
+
+
+def test_resumed_run_is_unread_again():
+    remains = read(queued("a"), done("a"), RunRead(run_id="a"), queued("a", 2))
+    run = remains.runs["a"]
+    assert (run.status, run.attempt, run.is_read) == (Status.QUEUED, 2, False)
+
+
+def test_words_before_the_start_are_kept():
+    assert read(queued("a"), RunSteered(run_id="a", text="left")).said == {"a": ["left"]}
+
+
+def test_damaged_entries_are_counted():
+    remains = read_remains([{"type": "RunStarted"}, None, msgspec.to_builtins(done("nobody"))])
+    assert (remains.runs, remains.damaged) == ({}, 3)
