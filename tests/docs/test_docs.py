@@ -141,3 +141,10 @@ def test_wrong_output_is_noticed() -> None:
     printed = "first\nsecond line\nthird\n"
     assert find_missing(["first", "second …", "third"], printed) == []
     assert find_missing(["third", "first", "absent"], printed) == ["first", "absent"]
+
+
+def test_every_flag_is_documented(home: Path) -> None:
+    help_text = run([sys.executable, "-m", "retinue", "--help"], home).stdout
+    page = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
+    flags = set(re.findall(r"(?<![\w-])--?[a-zA-Z][\w-]*", help_text))
+    assert {flag for flag in flags if f"`{flag}" not in page} == set()
