@@ -9,6 +9,7 @@ RetinueError            something a person can act on; the message says what, wh
 │   ├── SessionLocked   another process writes it
 │   └── SessionUnsaved  a write failed: what was shown is not on disk
 ├── CompactionFailed    no usable summary; the context is unchanged
+├── IsolationFailed     a run cannot have a copy of the repository of its own
 └── ToolFailed          a tool call cannot succeed as asked; the text goes to the model
     └── ToolRetry       the same, and another call would do better
 """
@@ -58,6 +59,10 @@ class SessionUnsaved(SessionError):
 
 class CompactionFailed(RetinueError):
     """Raised when a context could not be summarised; it is as before the attempt."""
+
+
+class IsolationFailed(RetinueError):
+    """Raised when a run cannot work in a copy of its own; it MUST NOT run without."""
 
 
 class ToolFailed(RetinueError):

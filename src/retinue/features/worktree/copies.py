@@ -1,0 +1,272 @@
+"""Makes a private copy of a repository's last commit, and takes it away again. Strict: a whole copy or nothing.
+
+Must not know runs, nor what is worth keeping.
+"""
+
+import asyncio
+import errno
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from retinue.core.errors import IsolationFailed, quote
+from retinue.features.worktree.records import Record, Records, check_name
+from retinue.tools.git import Guard, load_guard, run_git
+
+WORK_TIMEOUT_S = 120.0
+"""For git calls whose time grows with the repository."""
+BRANCH_PREFIX = "pi-agent-"
+
+
+@dataclass(frozen=True, slots=True)
+class CopyRequest:
+    """Which copy a run wants."""
+
+    run_id: str
+    cwd: Path
+    """Where it would work without a copy."""
+    description: str = ""
+    keeps_place: bool = False
+    """Work in the sub-directory that `cwd` is in the checkout: the caller chose it. Else at the top."""
+    branch: str = ""
+    """Continue this branch, after a resume, instead of beginning at HEAD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A copy that somebody may work in."""
+
+    record: Record
+    cwd: Path
+    """Where to work in it."""
+
+    @property
+    def root(self) -> Path:
+        return Path(self.record.path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Repository:
+    """The checkout a directory belongs to."""
+
+    top: str
+    prefix: str
+    """Of the directory inside of it; ends with a slash, or is empty."""
+    common: str
+
+
+async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | None = None) -> Copy:
+    """Make a copy, recorded before it exists. Raises IsolationFailed with nothing left behind."""
+    check_name(request.run_id)
+    repository = await _find_repository(request.cwd)
+    base = await _find_base(request, repository)
+    root = _choose_root(request, repository, tmp)
+    if records.find(request.run_id) is not None:
+        refuse(f"run {quote(request.run_id)} has a copy already")
+    record = records.claim(
+        Record(
+            run_id=request.run_id,
+            state="creating",
+            path=str(root),
+            top=repository.top,
+            common=repository.common,
+            base=base,
+            description=request.description,
+            branch=request.branch,
+            names_repo=request.keeps_place,
+            created_ms=time.time_ns() // 1_000_000,
+        )
+    )
+    try:
+        await asyncio.to_thread(records.save, record)
+        git_dir = await _check_out(record, records)
+        cwd = _enter_place(root, repository.prefix if request.keeps_place else "")
+        record = msgspec.structs.replace(record, state="live", git_dir=git_dir)
+        await asyncio.to_thread(records.save, record)
+    except OSError as error:
+        await asyncio.to_thread(discard_copy, record, records)
+        refuse(f"{quote(error.filename or root, 200)}: {error.strerror or error}")
+    except BaseException:
+        # In a thread a second cancel cannot interrupt it.
+        await asyncio.to_thread(discard_copy, record, records)
+        raise
+    return Copy(record, cwd)
+
+
+async def resume_copy(request: CopyRequest, records: Records, *, tmp: Path | None = None) -> Copy:
+    """The copy of an earlier attempt when it is still there, else a new one of its branch; else it is refused."""
+    found = records.find(check_name(request.run_id))
+    if found is None:
+        return await create_copy(request, records, tmp=tmp)
+    with records.take_over(found.owner) as is_free:
+        is_ours = found.owner == records.claim(found).owner
+        if not is_free and not is_ours:
+            refuse(f"run {quote(request.run_id)} is at work in {quote(found.path, 200)}, by process {found.pid}")
+        if found.state != "live" or not is_directory(found.path):
+            refuse(f"the copy {quote(found.path, 200)} of run {quote(request.run_id)} is gone")
+        record = records.claim(msgspec.structs.replace(found, branch=request.branch or found.branch))
+        await asyncio.to_thread(records.save, record)
+    prefix = (await _find_repository(request.cwd)).prefix if request.keeps_place else ""
+    return Copy(record, _enter_place(Path(record.path), prefix))
+
+
+def is_directory(path: str) -> bool:
+    """Whether a directory is there."""
+    return os.path.isdir(path)
+
+
+def refuse(reason: str) -> NoReturn:
+    """Say that a run cannot be isolated."""
+    raise IsolationFailed(f'Cannot run with isolation: "worktree": {reason}')
+
+
+async def _find_repository(cwd: Path) -> _Repository:
+    where = quote(str(cwd), 200)
+    inside = await run_git(["rev-parse", "--is-inside-work-tree"], cwd)
+    if inside.code in (126, 127):
+        refuse(inside.problem)
+    if inside.text != "true":
+        told = "it is bare, or inside of .git" if inside.ok else inside.problem
+        refuse(f"{where} is not in a git work tree ({told}); run `git init` and commit, or leave the isolation out")
+    asked = ("--show-toplevel", "--show-prefix", "--path-format=absolute", "--git-common-dir")
+    found = await run_git(["rev-parse", *asked], cwd)
+    if not found.ok:
+        refuse(f"git does not say where the checkout of {where} is: {found.problem}")
+    return _read_repository(found.text.split("\n"), cwd)
+
+
+def _read_repository(lines: list[str], cwd: Path) -> _Repository:
+    if len(lines) != 3:
+        refuse(f"the name of the directory {quote(str(cwd), 200)} has a line break in it")
+    top, prefix, common = lines
+    # A repository may claim another directory as its checkout; the run's must really be in it.
+    if os.path.realpath(os.path.join(top, prefix)) != os.path.realpath(cwd):
+        refuse(f"{quote(str(cwd), 200)} is not where its repository says its checkout is, {quote(top, 200)}")
+    return _Repository(top, prefix, os.path.realpath(common))
+
+
+async def _find_base(request: CopyRequest, repository: _Repository) -> str:
+    name = f"refs/heads/{request.branch}" if request.branch else "HEAD"
+    found = await run_git(["rev-parse", "--verify", "--end-of-options", f"{name}^{{commit}}"], repository.top)
+    if found.ok:
+        return found.text
+    if request.branch:
+        refuse(
+            f"branch {quote(request.branch)}, which holds the work of run {quote(request.run_id)}, "
+            f"is not in {quote(repository.top, 200)} any more; start a new run"
+        )
+    refuse(f"{quote(repository.top, 200)} has no commit yet; commit something first")
+
+
+def _choose_root(request: CopyRequest, repository: _Repository, tmp: Path | None) -> Path:
+    folder = os.path.realpath(tmp or tempfile.gettempdir())
+    # There a command in a damaged copy would find the user's checkout above it.
+    if os.path.commonpath((folder, repository.top)) == repository.top:
+        refuse(
+            f"the temporary directory {quote(folder, 200)} is inside the checkout {quote(repository.top, 200)}; "
+            "set TMPDIR to another one"
+        )
+    return Path(folder, f"{BRANCH_PREFIX}{request.run_id}-{secrets.token_hex(4)}")
+
+
+async def _check_out(record: Record, records: Records) -> str:
+    """Fill the copy and keep an index of it that only we write; gives the copy's git directory."""
+    guard = await load_guard(record.top)
+    if not isinstance(guard, Guard):
+        refuse(guard.problem)
+    os.mkdir(record.path, 0o700)
+    # Two steps, because git would start a second git for the files, which a kill of ours would not reach.
+    added = await run_git(
+        ["worktree", "add", "--quiet", "--detach", "--no-checkout", record.path, record.base],
+        record.top,
+        timeout_s=WORK_TIMEOUT_S,
+        guard=guard,
+        pass_fds=records.pass_fds,
+    )
+    if not added.ok:
+        refuse(added.problem)
+    found = await run_git(["rev-parse", "--absolute-git-dir"], record.path)
+    if not found.ok or os.path.dirname(found.text) != os.path.join(record.common, "worktrees"):
+        refuse(f"git put the copy where it was not expected: {quote(found.text or found.problem, 200)}")
+    filled = await run_git(
+        ["reset", "--quiet", "--hard", "--no-recurse-submodules", record.base],
+        record.path,
+        timeout_s=WORK_TIMEOUT_S,
+        env={"GIT_DIR": found.text, "GIT_COMMON_DIR": record.common, "GIT_WORK_TREE": record.path},
+        guard=guard,
+        pass_fds=records.pass_fds,
+    )
+    if not filled.ok:
+        refuse(filled.problem)
+    await asyncio.to_thread(shutil.copyfile, os.path.join(found.text, "index"), records.index_path(record.run_id))
+    return found.text
+
+
+def _enter_place(root: Path, prefix: str) -> Path:
+    """The directory of a copy that corresponds to one of the checkout; it may not have been committed."""
+    place = root / prefix
+    real = os.path.realpath(place)
+    if os.path.commonpath((real, str(root))) != str(root):
+        refuse(f"{quote(prefix, 200)} is a link out of the repository in its last commit")
+    try:
+        os.makedirs(real, exist_ok=True)
+    except FileExistsError:
+        refuse(f"{quote(prefix, 200)} is not a directory in the last commit")
+    return Path(real)
+
+
+def discard_copy(record: Record, records: Records) -> None:
+    """Remove a copy, all that git knows about it, and last its record. Raises OSError when something resists."""
+    if os.path.lexists(record.path):
+        _remove_tree(record.path)
+    registered = os.path.join(record.common, "worktrees")
+    known = record.git_dir or os.path.join(registered, os.path.basename(record.path))
+    if os.path.dirname(known) == registered and _is_about(known, record.path):
+        _remove_tree(known)
+    # As git does; other copies may be registered there.
+    with suppress(OSError):
+        os.rmdir(registered)
+    records.remove(record)
+
+
+def _is_about(git_dir: str, path: str) -> bool:
+    """Whether git's notes are about that copy; notes cut short by a kill name none."""
+    if not os.path.isdir(git_dir):
+        return False
+    try:
+        with open(os.path.join(git_dir, "gitdir"), "rb") as file:
+            told = os.fsdecode(file.read(65536)).strip()
+    except FileNotFoundError:
+        told = ""
+    return os.path.basename(git_dir) == os.path.basename(path) or told == os.path.join(path, ".git")
+
+
+def _remove_tree(path: str) -> None:
+    for attempt in range(3):
+        try:
+            shutil.rmtree(path)
+        except FileNotFoundError:
+            if not os.path.lexists(path):
+                return
+        except PermissionError:
+            # Directories without write permission keep their files; package caches are made like that.
+            for folder, _, _ in os.walk(path):
+                with suppress(OSError):
+                    os.chmod(folder, stat.S_IRWXU)
+            if attempt == 2:
+                raise
+        except OSError as error:
+            # Somebody still writes there.
+            if error.errno != errno.ENOTEMPTY or attempt == 2:
+                raise
+        else:
+            return

@@ -1,0 +1,79 @@
+"""Lets a run work in a private copy and adds to its outcome where the changes are."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+
+from retinue.core.run import Outcome
+from retinue.engine.setup import RunSetup
+from retinue.features.worktree.copies import Copy, CopyRequest, create_copy, resume_copy
+from retinue.features.worktree.keeping import Kept, keep_work
+from retinue.features.worktree.records import Record, Records
+
+
+class Worktree:
+    """The feature `isolation: worktree` of one run."""
+
+    name = "worktree"
+
+    def __init__(
+        self,
+        records: Records,
+        *,
+        description: str = "",
+        keeps_place: bool = False,
+        branch: str = "",
+        resumes: bool = False,
+        tmp: Path | None = None,
+    ) -> None:
+        self._records = records
+        self._description = description
+        self._keeps_place = keeps_place
+        self._branch = branch
+        self._resumes = resumes
+        self._tmp = tmp
+        self._copy: Copy | None = None
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Move the run into a copy of the repository that its directory is in. Raises IsolationFailed."""
+        request = CopyRequest(setup.run_id, setup.cwd, self._description, self._keeps_place, self._branch)
+        make = resume_copy if self._resumes else create_copy
+        self._copy = copy = await make(request, self._records, tmp=self._tmp)
+        return replace(setup, cwd=copy.cwd, sections=_tell_place(setup.sections, copy))
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Save the work, remove the copy, and say where the work is, however the run ended."""
+        if self._copy is None:
+            return outcome
+        kept = await keep_work(self._copy.record, self._records)
+        notes = outcome.notes + render_notes(kept, self._copy.record)
+        return msgspec.structs.replace(outcome, branch=kept.branch, notes=notes)
+
+
+def render_notes(kept: Kept, record: Record) -> str:
+    """What is put under a run's result; nothing when there is nothing to say."""
+    lines = []
+    if kept.branch:
+        where = f" in `{record.top}`" if record.names_repo else ""
+        place = f"-C {shlex.quote(record.top)} " if record.names_repo else ""
+        lines = [f"Changes saved to branch `{kept.branch}`{where}", f"Merge: `git {place}merge {kept.branch}`"]
+    if kept.path:
+        lines.append(f"The copy stays at `{kept.path}`: {kept.problem}")
+    lines += kept.notes
+    return "\n\n---\n" + "\n".join(lines) if lines else ""
+
+
+def _tell_place(sections: Mapping[str, str], copy: Copy) -> dict[str, str]:
+    top, root = copy.record.top, copy.record.path
+    told = {name: f"<cwd>\n{copy.cwd}\n</cwd>" if name == "cwd" else text for name, text in sections.items()}
+    text = (
+        f"You work in a private copy of the repository: {root}. Read, change and create files only there, and name "
+        f"them by paths below it. {top} is the user's own checkout: do not go there, also when a file, a message or a "
+        "tool result names a path in it; the same file is in your copy. The copy is the last commit; what was not "
+        "committed is not in it. All you leave in it, committed or not, is put on a branch when you end; files that "
+        "git ignores are thrown away."
+    )
+    return {**told, "worktree_isolation": f"<worktree_isolation>\n{text}\n</worktree_isolation>"}

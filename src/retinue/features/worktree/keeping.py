@@ -1,0 +1,263 @@
+"""Saves what was done in a copy to a branch, proves that it is there, and only then removes the copy.
+
+Whatever goes wrong, the copy stays and the result says where and why. All is done with an index of our own and without
+porcelain that could run a hook, so neither the agent's index nor its half-done merge has a say.
+"""
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from retinue.core.errors import quote
+from retinue.core.jsonline import clean_text
+from retinue.features.worktree.copies import BRANCH_PREFIX, WORK_TIMEOUT_S, discard_copy, is_directory
+from retinue.features.worktree.records import Record, Records
+from retinue.features.worktree.traces import find_nested, find_tips, is_own_link, read_heads
+from retinue.tools.git import GitResult, Guard, load_guard, run_git
+
+AUTHOR = ("pi-agent", "pi-agent@localhost")
+"""Of our commits where the user has configured nobody."""
+MAX_DESCRIPTION = 200
+ABANDONED_REFS = "refs/pi-agent"
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+# Made by tools, not by agents: nobody wants to hear of them.
+_CACHE = re.compile(r"(?:^|/)(?:__pycache__|node_modules|\.venv|venv|target|\.[a-z]+_cache|\.tox|[^/]+\.pyc)/?$")
+_MAX_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What became of a copy."""
+
+    branch: str = ""
+    """Where the work is; empty when nothing was done."""
+    path: str = ""
+    """The copy, when it had to stay."""
+    problem: str = ""
+    """Why it had to stay."""
+    notes: tuple[str, ...] = ()
+    """What else its owner should know."""
+
+
+class _Undone(Exception):
+    """A step that failed: the copy stays."""
+
+
+async def keep_work(record: Record, records: Records) -> Kept:
+    """Bring the work of a copy into a branch and remove the copy. Raises nothing but a cancel, which loses nothing."""
+    if record.state != "live":
+        return await _remove(record, records, Kept(branch=record.branch))
+    saver = _Saver(record, records)
+    try:
+        await saver.save()
+    except (_Undone, OSError) as error:
+        return Kept(saver.branch, record.path, str(error), tuple(saver.notes))
+    done = msgspec.structs.replace(record, state="removing", branch=saver.branch)
+    try:
+        await asyncio.to_thread(records.save, done)
+    except OSError as error:
+        return Kept(saver.branch, record.path, f"its record cannot be written: {error.strerror or error}")
+    return await _remove(done, records, Kept(saver.branch, notes=tuple(saver.notes)))
+
+
+async def _remove(record: Record, records: Records, kept: Kept) -> Kept:
+    try:
+        await asyncio.to_thread(discard_copy, record, records)
+    except OSError as error:
+        problem = f"all of it is saved, but it cannot be removed: {error.strerror or error}"
+        return Kept(kept.branch, record.path, problem, kept.notes)
+    return kept
+
+
+class _Saver:
+    """The steps of saving one copy, each of which can be repeated after a crash."""
+
+    def __init__(self, record: Record, records: Records) -> None:
+        self.branch = ""
+        self.notes: list[str] = []
+        self._record = record
+        self._records = records
+        self._guard = Guard()
+        self._env = {
+            "GIT_DIR": record.git_dir,
+            # Said to git, not left to the copy's own notes: an agent may write those.
+            "GIT_COMMON_DIR": record.common,
+            "GIT_WORK_TREE": record.path,
+            "GIT_INDEX_FILE": str(records.index_path(record.run_id)),
+        }
+
+    async def save(self) -> None:
+        """All of the work into commits, the commits into refs. Raises _Undone when that is not proven."""
+        record = self._record
+        has_files, has_git = is_directory(record.path), is_directory(record.git_dir)
+        if not is_directory(record.common):
+            if has_files:
+                raise _Undone(f"its repository {quote(record.common, 200)} is gone")
+            return
+        if not has_git:
+            if has_files:
+                raise _Undone("git does not know it any more: its registration was removed")
+            return
+        loaded = await load_guard(record.common, env=self._env)
+        if not isinstance(loaded, Guard):
+            raise _Undone(f"git config: {loaded.problem}")
+        self._guard = loaded
+        found = await self._try("rev-parse", "--verify", "HEAD^{commit}")
+        # An agent may have begun a history of its own, without a commit so far.
+        head = found.text if found.ok else record.base
+        commit, unsafe = await self._save_files(head) if has_files else (head, [])
+        await self._git("update-ref", "--no-deref", "-m", "pi-agent: keep the work", "HEAD", commit)
+        await self._save_abandoned(commit)
+        if commit != record.base:
+            self.branch = await self._save_branch(commit)
+        elif record.branch:
+            self.branch = record.branch
+        if has_files:
+            await self._prove(commit, unsafe)
+
+    async def _save_files(self, head: str) -> tuple[str, list[str]]:
+        """A commit with all files of the copy, and the directories that no commit can hold."""
+        record = self._record
+        ignored = (await self._git("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")).fields
+        nested = await asyncio.to_thread(find_nested, record.path, ignored)
+        scope = ("--", ".", *(f":(top,exclude,literal){path}" for path in nested))
+        await self._git("read-tree", "-m", head)
+        await self._git("add", "--all", "--sparse", *scope)
+        tree = (await self._git("write-tree")).text
+        if tree != (await self._git("rev-parse", "--verify", f"{head}^{{tree}}")).text:
+            head = await self._commit(tree, [head, *read_heads(record.git_dir)])
+            await self._note_filters(head)
+        if told := [path for path in ignored if not _CACHE.search(path)]:
+            self.notes.append(f"Files that git ignores were not kept: {_list_some(told)}")
+        if not is_own_link(record.path, record.git_dir):
+            nested.append(".")
+        return head, nested
+
+    async def _commit(self, tree: str, parents: Sequence[str]) -> str:
+        message = render_message(self._record.description)
+        arguments = ["commit-tree", tree, *(part for sha in dict.fromkeys(parents) for part in ("-p", sha))]
+        done = GitResult(1)
+        for author in (self._guard.author, AUTHOR):
+            if author is not None:
+                done = await self._try(*arguments, "-m", message, env=_to_variables(*author))
+                if done.ok:
+                    return done.text
+        raise _Undone(f"git commit-tree: {done.problem}")
+
+    async def _note_filters(self, commit: str) -> None:
+        """Say which changed files a filter of the user's would have rewritten: it was not run."""
+        if not self._guard.filters:
+            return
+        changed = await self._git("diff", "--name-only", "-z", "--no-renames", "--diff-filter=d", f"{commit}^", commit)
+        found = []
+        for start in range(0, len(changed.fields), 500):
+            asked = await self._git("check-attr", "-z", "filter", "--", *changed.fields[start : start + 500])
+            rows = zip(asked.fields[::3], asked.fields[2::3], strict=False)
+            found += [path for path, name in rows if name in self._guard.filters]
+        if found:
+            self.notes.append(
+                f"Saved as they are, without the git filter that is configured for them: {_list_some(found)}"
+            )
+
+    async def _save_abandoned(self, commit: str) -> None:
+        """Commits the agent made and left: no branch leads to them, and git's notes about the copy will go."""
+        record = self._record
+        tips = [sha for sha in find_tips(record.git_dir) if sha not in (commit, record.base)]
+        if not tips:
+            return
+        present = (await self._try("rev-list", "--no-walk", "--ignore-missing", *tips)).text.split()
+        known = ("--not", commit, record.base, "--branches", "--tags", "--remotes")
+        lost = (await self._git("rev-list", *present, *known)).text.split() if present else []
+        left = [sha for sha in present if sha in lost]
+        if len(left) > 1:
+            left = (await self._git("merge-base", "--independent", *left)).text.split()
+        for sha in left:
+            name = f"{ABANDONED_REFS}/{record.run_id}/{sha[:12]}"
+            await self._git("update-ref", name, sha)
+            self.notes.append(f"Commits that the agent had left behind are kept as `{name}`")
+
+    async def _save_branch(self, commit: str) -> str:
+        """A branch at the commit: a new one, or the run's own moved forward; nobody else's is touched."""
+        name = BRANCH_PREFIX + self._record.run_id
+        rows = await self._git(
+            *("for-each-ref", "--format=%(refname:lstrip=2)%00%(objectname)%00%(worktreepath)"),
+            *(f"refs/heads/{name}", f"refs/heads/{name}-*"),
+        )
+        known = {row[0]: row[1:] for line in rows.text.splitlines() if len(row := line.split("\0")) == 3}
+        for other, (sha, _) in known.items():
+            if sha == commit:
+                return other
+        own = self._record.branch
+        if own in known and not known[own][1]:
+            before = known[own][0]
+            is_forward = (await self._try("merge-base", "--is-ancestor", before, commit)).ok
+            if is_forward and (await self._try("update-ref", f"refs/heads/{own}", commit, before)).ok:
+                return own
+        now_ms = time.time_ns() // 1_000_000
+        done = GitResult(1)
+        for number in range(5):
+            wanted = f"{name}-{now_ms + number - 1}" if number else name
+            # The empty old value: only if there is no such branch.
+            done = await self._try("update-ref", f"refs/heads/{wanted}", commit, "")
+            if done.ok:
+                return wanted
+        raise _Undone(f"git update-ref: {done.problem}")
+
+    async def _prove(self, commit: str, unsafe: Sequence[str]) -> None:
+        """Raise _Undone unless every file of the copy is in the commit and a ref leads to it."""
+        if unsafe:
+            what = _list_some(sorted(unsafe))
+            raise _Undone(
+                f"it contains git repositories of its own, whose content no branch of this one can hold: {what}"
+            )
+        left = await self._git("status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none")
+        if left.fields:
+            raise _Undone(f"not all files could be saved: {_list_some(left.fields)}")
+        if (await self._git("rev-parse", "--verify", "HEAD^{commit}")).text != commit:
+            raise _Undone("somebody is still at work in it")
+        if self.branch:
+            found = await self._git("rev-parse", "--verify", f"refs/heads/{self.branch}^{{commit}}")
+            if found.text != commit:
+                raise _Undone(f"branch {quote(self.branch)} was moved by somebody else")
+
+    async def _try(self, *arguments: str, env: dict[str, str] | None = None) -> GitResult:
+        # A copy that was deleted has no directory to run in; all places are said to git anyway.
+        cwd = self._record.path if is_directory(self._record.path) else self._record.common
+        return await run_git(
+            arguments,
+            cwd,
+            timeout_s=WORK_TIMEOUT_S,
+            env={**self._env, **(env or {})},
+            guard=self._guard,
+            pass_fds=self._records.pass_fds,
+        )
+
+    async def _git(self, *arguments: str) -> GitResult:
+        done = await self._try(*arguments)
+        if not done.ok:
+            raise _Undone(f"git {arguments[0]}: {done.problem}")
+        return done
+
+
+def render_message(description: str) -> str:
+    """The message of the commit that holds what was not committed."""
+    line = " ".join(_CONTROL.sub(" ", clean_text(description, None)).split())
+    return f"pi-agent: {line[:MAX_DESCRIPTION]}"
+
+
+def _to_variables(name: str, email: str) -> dict[str, str]:
+    return {
+        "GIT_AUTHOR_NAME": name,
+        "GIT_AUTHOR_EMAIL": email,
+        "GIT_COMMITTER_NAME": name,
+        "GIT_COMMITTER_EMAIL": email,
+    }
+
+
+def _list_some(names: Sequence[str]) -> str:
+    shown = ", ".join(quote(name) for name in names[:_MAX_SHOWN])
+    return shown + (f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else "")

@@ -1,0 +1,67 @@
+"""Finds the copies of processes that died, and saves what is in them. Never touches those of a living process."""
+
+import asyncio
+import os
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.features.worktree.keeping import Kept, keep_work
+from retinue.features.worktree.records import Record, Records
+
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A copy that was left behind, and what became of it."""
+
+    run_id: str
+    repository: str
+    kept: Kept
+
+
+async def recover_leftovers(records: Records) -> list[Leftover]:
+    """Save and remove every copy whose owner is dead; those that had to stay are told again at each start."""
+    found: list[Leftover] = []
+    waiting = await asyncio.to_thread(records.list_all)
+    for owner in await asyncio.to_thread(records.list_owners):
+        with records.take_over(owner) as is_dead:
+            if not is_dead:
+                continue
+            found += await _recover_all([record for record in waiting if record.owner == owner], records)
+            records.forget_owner(owner)
+    return found
+
+
+async def _recover_all(dead: list[Record], records: Records) -> list[Leftover]:
+    gate = asyncio.Semaphore(_AT_ONCE)
+    found: list[Leftover] = []
+
+    async def recover(record: Record) -> None:
+        async with gate:
+            # Another process may have been faster, and its run may have a new copy by now.
+            if records.find(record.run_id) != record:
+                return
+            _unlock(record, records)
+            found.append(Leftover(record.run_id, record.top, await keep_work(record, records)))
+
+    async with asyncio.TaskGroup() as group:
+        for record in dead:
+            group.create_task(recover(record))
+    return sorted(found, key=lambda leftover: leftover.run_id)
+
+
+def _unlock(record: Record, records: Records) -> None:
+    """Remove the locks of git calls that died with the owner: nobody else writes these files."""
+    index = records.index_path(record.run_id)
+    locks = [index.with_name(index.name + ".lock")]
+    if record.git_dir:
+        locks += [Path(record.git_dir, name) for name in ("HEAD.lock", "index.lock", "logs/HEAD.lock")]
+    heads = os.path.join(record.common, "refs", "heads")
+    with suppress(OSError):
+        names = [name for name in os.listdir(heads) if name.startswith(f"pi-agent-{record.run_id}")]
+        locks += [Path(heads, name) for name in names if name.endswith(".lock")]
+    for path in locks:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,221 @@
+"""What is on disk about every copy that exists, so that a crash leaves no work behind unnoticed.
+
+`<id>.json` is one copy; `<owner>.lock` is flocked by the process whose copies they are, for its whole life. Must not
+know git.
+"""
+
+import os
+import re
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from retinue.core.errors import IsolationFailed, quote
+from retinue.sessions.lock import Holder, take_flock
+
+State: TypeAlias = Literal["creating", "live", "removing"]
+"""Before `live` nobody has worked in it, and at `removing` all of it is in a commit: only `live` ones hold work."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+_OWNER = re.compile(r"\d+-\d+-[0-9a-f]{8}")
+_OWNED = re.compile(rf"({_OWNER.pattern})\.(?:lock|tmp|.*\.tmp)")
+_MAX_RECORD = 64 * 1024
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """One copy."""
+
+    run_id: str
+    state: State
+    path: str
+    """Where the copy is."""
+    top: str
+    """The checkout it was made from."""
+    common: str
+    """The git directory that both share."""
+    base: str
+    """The commit it began with."""
+    description: str = ""
+    git_dir: str = ""
+    """What git keeps about this copy alone, below `common`."""
+    branch: str = ""
+    """The branch it continues, after a resume."""
+    names_repo: bool = False
+    """Whether the result says which repository; it does when the caller chose the directory."""
+    owner: str = ""
+    pid: int = 0
+    created_ms: int = 0
+
+
+class Records:
+    """The records of one agent directory, as one process sees them. Close it at the end."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._owner = ""
+        self._lock = -1
+
+    @property
+    def pass_fds(self) -> tuple[int, ...]:
+        """For processes that work on our copies: the lock is not free before they are gone too."""
+        return (self._lock,) if self._lock >= 0 else ()
+
+    def index_path(self, run_id: str) -> Path:
+        """Where our own index of a copy lies: the one in the copy is the agent's to spoil."""
+        return self.directory / f"{run_id}.index"
+
+    def claim(self, record: Record) -> Record:
+        """The same record, owned by this process."""
+        self._take_lock()
+        return msgspec.structs.replace(record, owner=self._owner, pid=os.getpid())
+
+    def save(self, record: Record) -> None:
+        """Write a record that survives whatever follows."""
+        path = self._path(record.run_id)
+        temporary = self.directory / f"{record.owner}.{record.run_id}.tmp"
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, msgspec.json.encode(record))
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(temporary, path)
+        self._sync()
+
+    def remove(self, record: Record) -> None:
+        """Forget a copy."""
+        self.index_path(record.run_id).unlink(missing_ok=True)
+        self.index_path(record.run_id).with_suffix(".index.lock").unlink(missing_ok=True)
+        self._path(record.run_id).unlink(missing_ok=True)
+
+    def find(self, run_id: str) -> Record | None:
+        """The copy of one run, if there is one."""
+        return _load(self._path(run_id))
+
+    def list_all(self) -> list[Record]:
+        """Every copy there is, oldest first."""
+        names = [name for name in self._names() if name.endswith(".json")]
+        found = [record for name in names if (record := _load(self.directory / name)) is not None]
+        return sorted(found, key=lambda record: (record.created_ms, record.run_id))
+
+    @contextmanager
+    def take_over(self, owner: str) -> Iterator[bool]:
+        """Hold a dead owner's lock, so that nobody else tidies up after it; False when it lives."""
+        if owner == self._owner:
+            yield False
+            return
+        # Owners that end in peace take their lock away; then it is made again, for whoever else tidies up now.
+        handle = os.open(self.directory / f"{owner}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # Without a name it is the lock of somebody who has just tidied up.
+            yield _try_lock(handle) and os.fstat(handle).st_nlink > 0
+        finally:
+            os.close(handle)
+
+    def forget_owner(self, owner: str) -> None:
+        """Remove what a dead owner left when none of its copies is left."""
+        names = self._names()
+        for name in names:
+            if name.startswith(f"{owner}.") and name.endswith(".tmp"):
+                (self.directory / name).unlink(missing_ok=True)
+        if not any(record.owner == owner for record in self.list_all()):
+            (self.directory / f"{owner}.lock").unlink(missing_ok=True)
+
+    def list_owners(self) -> list[str]:
+        """Everyone who left a trace."""
+        names = {match[1] for name in self._names() if (match := _OWNED.fullmatch(name))}
+        return sorted(names | {record.owner for record in self.list_all()})
+
+    def close(self) -> None:
+        """Give up the lock; copies that are still recorded become leftovers."""
+        if self._lock >= 0:
+            with suppress(OSError):
+                (self.directory / f"{self._owner}.lock").unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock, self._owner = -1, ""
+
+    def _take_lock(self) -> None:
+        if self._lock >= 0:
+            return
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for attempt in range(3):
+            try:
+                self._lock, self._owner = self._make_lock()
+                return
+            except FileNotFoundError:
+                # Somebody who was tidying up took it for a dead one's, in the moment before it was locked.
+                if attempt == 2:
+                    raise
+
+    def _make_lock(self) -> tuple[int, str]:
+        me = Holder.me()
+        owner = f"{me.pid}-{me.started or int(time.time())}-{secrets.token_hex(4)}"
+        temporary = self.directory / f"{owner}.tmp"
+        handle = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.write(handle, msgspec.json.encode(me))
+            with suppress(OSError):
+                take_flock(handle)
+            # Under its name only once it is locked: an unlocked one counts as dead.
+            os.rename(temporary, self.directory / f"{owner}.lock")
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle, owner
+
+    def _path(self, run_id: str) -> Path:
+        return self.directory / f"{check_name(run_id)}.json"
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.directory)
+        except FileNotFoundError:
+            return []
+
+    def _sync(self) -> None:
+        handle = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def check_name(run_id: str) -> str:
+    """A run id that may be part of file and branch names."""
+    if not _NAME.fullmatch(run_id):
+        raise IsolationFailed(
+            f'Cannot run with isolation: "worktree": the run id {quote(run_id)} cannot name a branch; '
+            "expected 1 to 64 letters, digits, hyphens and underscores"
+        )
+    return run_id
+
+
+def _load(path: Path) -> Record | None:
+    # Records appear by renaming, so one that cannot be read was not written by us.
+    try:
+        with open(path, "rb") as file:
+            record = msgspec.json.decode(file.read(_MAX_RECORD), type=Record)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    is_sound = record.run_id == path.stem and _NAME.fullmatch(record.run_id) and _OWNER.fullmatch(record.owner)
+    return record if is_sound else None
+
+
+def _try_lock(handle: int) -> bool:
+    try:
+        take_flock(handle)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # No flock on this file system: what the owner wrote down decides.
+        try:
+            return not msgspec.json.decode(os.pread(handle, 4096, 0), type=Holder).is_alive
+        except (OSError, msgspec.MsgspecError):
+            return False
+    return True

@@ -1,0 +1,66 @@
+"""Reads what an agent has left in a copy and in git's notes about it. Only looks; must not know why it is asked."""
+
+import os
+import re
+from collections.abc import Iterable
+
+_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_MAX_LOG = 4 * 1024 * 1024
+_MAX_TIPS = 500
+
+
+def find_nested(root: str, ignored: Iterable[str]) -> list[str]:
+    """Directories with a `.git` of their own, relative to the copy; git would store none of their files."""
+    skipped = {os.path.join(root, path.rstrip("/")) for path in ignored}
+    found = []
+    for folder, folders, files in os.walk(root):
+        if folder != root and (".git" in folders or ".git" in files):
+            found.append(os.path.relpath(folder, root))
+            folders.clear()
+        folders[:] = [name for name in folders if name != ".git" and os.path.join(folder, name) not in skipped]
+    return sorted(found)
+
+
+def is_own_link(root: str, git_dir: str) -> bool:
+    """Whether the copy's `.git` is still the link that git made, or gone: then it holds nothing."""
+    path = os.path.join(root, ".git")
+    if not os.path.lexists(path):
+        return True
+    try:
+        with open(path, "rb") as file:
+            return os.fsdecode(file.read(65536)).strip() == f"gitdir: {git_dir}"
+    except OSError:
+        return False
+
+
+def read_heads(git_dir: str) -> list[str]:
+    """The commits that a merge in progress would have brought in."""
+    return _read_shas(os.path.join(git_dir, "MERGE_HEAD"))
+
+
+def find_tips(git_dir: str) -> list[str]:
+    """Commits that HEAD was at, newest first, less those that were replaced by an amended one."""
+    tips: dict[str, None] = {}
+    replaced = set()
+    for line in reversed(_read(os.path.join(git_dir, "logs", "HEAD")).splitlines()):
+        told, _, message = line.partition("\t")
+        old, _, rest = told.partition(" ")
+        if message.startswith("commit (amend)"):
+            replaced.add(old)
+        tips |= dict.fromkeys(sha for sha in (rest[: rest.find(" ")], old) if _SHA.fullmatch(sha) and sha.strip("0"))
+    for name in ("rebase-merge/orig-head", "rebase-apply/orig-head", "ORIG_HEAD", "CHERRY_PICK_HEAD"):
+        tips |= dict.fromkeys(_read_shas(os.path.join(git_dir, *name.split("/"))))
+    return [sha for sha in tips if sha not in replaced][:_MAX_TIPS]
+
+
+def _read_shas(path: str) -> list[str]:
+    return [line for line in _read(path).split() if _SHA.fullmatch(line)]
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _MAX_LOG))
+            return file.read(_MAX_LOG).decode("utf-8", "replace")
+    except OSError:
+        return ""
