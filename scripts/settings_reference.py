@@ -1,4 +1,4 @@
-"""Writes the table in docs/reference/settings.md from the settings and the docstrings under their fields.
+"""Writes the tables in docs/reference/settings.md from the settings and the docstrings under their fields.
 
 Run `python scripts/settings_reference.py`; `--check` says whether the page is up to date.
 """
@@ -7,48 +7,61 @@ import ast
 import inspect
 import json
 import sys
+import textwrap
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from retinue.settings import schema
-from retinue.settings.checks import read_field
+from msgspec import Struct
+
+from retinue.settings.checks import Setting, read_field
+from retinue.settings.schema import SETTINGS, Settings
+from retinue.settings.subagents import CREW_SETTINGS, CrewSettings
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "settings.md"
-BEGIN, END = "<!-- settings: written by scripts/settings_reference.py -->", "<!-- end of settings -->"
-SECTIONS = {"Compaction": "compaction.", "Retry": "retry.", "Settings": ""}
+TABLES: dict[str, tuple[Struct, Sequence[Setting]]] = {
+    "settings": (Settings(), SETTINGS),
+    "subagents": (CrewSettings(), CREW_SETTINGS),
+}
 
 
-def collect_docstrings() -> dict[str, str]:
-    """The docstring under each field, by dotted field name."""
-    found = {}
-    for item in ast.parse(inspect.getsource(schema)).body:
-        if isinstance(item, ast.ClassDef) and item.name in SECTIONS:
-            for field, after in zip(item.body, item.body[1:], strict=False):
-                is_text = isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant)
-                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and is_text:
-                    found[SECTIONS[item.name] + field.target.id] = inspect.cleandoc(after.value.value)
-    return found
+def collect_docstrings(defaults: Struct, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The dotted name of each field with the docstring under it."""
+    source = textwrap.dedent(inspect.getsource(type(defaults)))
+    body = ast.parse(source).body[0].body  # type: ignore[attr-defined]
+    for field, after in zip(body, [*body[1:], None], strict=True):
+        if not isinstance(field, ast.AnnAssign) or not isinstance(field.target, ast.Name):
+            continue
+        name, value = field.target.id, getattr(defaults, field.target.id)
+        if isinstance(value, Struct):
+            yield from collect_docstrings(value, f"{prefix}{name}.")
+        elif isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            yield prefix + name, inspect.cleandoc(str(after.value.value))
 
 
 def show_default(value: Any) -> str:
-    return "none" if value in (None, {}, ()) else f"`{json.dumps(value)}`"
+    return "none" if value in (None, {}, (), "") else f"`{json.dumps(value)}`"
 
 
-def render_table() -> str:
-    docs = collect_docstrings()
+def render_table(defaults: Struct, table: Sequence[Setting]) -> str:
+    docs = dict(collect_docstrings(defaults))
     rows = ["| key | accepts | default | meaning |", "|---|---|---|---|"]
-    for item in schema.SETTINGS:
-        meaning = docs[item.field] + (" User file only." if item.user_only else "")
-        cells = (f"`{item.key}`", item.check.accepts, show_default(read_field(schema.Settings(), item)), meaning)
+    for item in table:
+        scope = " User file only." if item.user_only else " A project can only switch it off." if item.off_only else ""
+        default = show_default(read_field(defaults, item))
+        cells = (f"`{item.key}`", item.check.accepts, default, docs[item.field] + scope)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows)
 
 
 def render_page(page: str) -> str:
-    """The page with its table replaced."""
-    head, _, rest = page.partition(BEGIN)
-    tail = rest.partition(END)[2]
-    return f"{head}{BEGIN}\n{render_table()}\n{END}{tail}"
+    """The page with its tables replaced."""
+    for name, (defaults, table) in TABLES.items():
+        begin, end = f"<!-- {name}: written by scripts/settings_reference.py -->", f"<!-- end of {name} -->"
+        head, _, rest = page.partition(begin)
+        tail = rest.partition(end)[2]
+        page = f"{head}{begin}\n{render_table(defaults, table)}\n{end}{tail}"
+    return page
 
 
 def main() -> int:

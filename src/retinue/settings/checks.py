@@ -35,6 +35,8 @@ class Setting(NamedTuple):
     """Dotted, for a field of a section."""
     check: Check
     user_only: bool = False
+    off_only: bool = False
+    """A project may switch it off, never on."""
 
 
 def _only(wanted: type, accepts: str) -> Check:
@@ -91,6 +93,68 @@ def _to_count(value: Any, highest: int) -> int:
     ):
         raise ValueError
     return int(value)
+
+
+def between(lowest: int, highest: int = _LARGEST) -> Check:
+    """A whole number in a range."""
+
+    def convert(value: Any, report: Report) -> int:
+        number = _to_count(value, highest)
+        if number < lowest:
+            raise ValueError
+        return number
+
+    return Check(f"a whole number from {lowest}" + (f" to {highest}" if highest != _LARGEST else ""), convert)
+
+
+def amount() -> Check:
+    """A number above 0, or null for none."""
+
+    def convert(value: Any, report: Report) -> float | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LARGEST:
+            raise ValueError
+        return value
+
+    return Check("a number above 0, or null for no limit", convert)
+
+
+def optional(inner: Check, *words: object) -> Check:
+    """What another check accepts, or null (or a word) for none."""
+
+    def convert(value: Any, report: Report) -> Any:
+        return None if value is None or value in words else inner.convert(value, report)
+
+    return Check(f"{inner.accepts}, or null for none", convert)
+
+
+def trimmed(*, blank: bool = False) -> Check:
+    """A string without the white space around it."""
+
+    def convert(value: Any, report: Report) -> str:
+        if not isinstance(value, str) or "\0" in value or not (blank or value.strip()):
+            raise ValueError
+        return value.strip()
+
+    return Check("text" if blank else "text that is not blank", convert)
+
+
+def some_of(*known: str, may_be_empty: bool = True) -> Check:
+    """A list of some of the known words; others are dropped one by one, and so are repetitions."""
+
+    def convert(value: Any, report: Report) -> tuple[str, ...]:
+        if not isinstance(value, list):
+            raise ValueError
+        for index, item in enumerate(value):
+            if item not in known or not isinstance(item, str):
+                report(f"[{index}]", item, "one of " + ", ".join(known))
+        kept = tuple(dict.fromkeys(item for item in value if isinstance(item, str) and item in known))
+        if not kept and not may_be_empty:
+            raise ValueError
+        return kept
+
+    return Check("a list of some of " + ", ".join(f'"{name}"' for name in known), convert)
 
 
 def names() -> Check:

@@ -148,6 +148,10 @@ class _LayerReader:
             text = f"{self.path}: {item.key}: ignored, it can only be set in the user's own settings file"
             self._add(text, item.key, "user-only", "warning")
             return
+        if item.off_only and self.scope == "project" and value is True:
+            text = f"{self.path}: {item.key}: ignored, a project can switch it off but not on"
+            self._add(text, item.key, "user-only", "warning")
+            return
         try:
             self.values[item.key] = item.check.convert(
                 value, lambda rest, bad, accepts: self._refuse(item.key + rest, bad, accepts)

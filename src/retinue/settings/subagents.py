@@ -1,0 +1,260 @@
+"""The settings of subagents.json, one frozen struct, and how its three files become one.
+
+The docstring under a field is its documentation. This file must not know who uses a setting.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, structs
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.run import Join
+from retinue.settings.checks import (
+    Check,
+    Report,
+    Setting,
+    amount,
+    between,
+    choice,
+    flag,
+    names,
+    optional,
+    some_of,
+    trimmed,
+)
+from retinue.settings.devkit import (
+    DEVKIT_IGNORED,
+    DEVKIT_SETTINGS,
+    Commands,
+    ConvertContent,
+    Lsp,
+    SubagentTool,
+    Web,
+    resolve_hook,
+)
+from retinue.settings.files import load_json
+from retinue.settings.layers import Layer, Scope, merge_layers, read_layer
+from retinue.settings.paths import Paths
+
+Surface: TypeAlias = Literal["fleet", "subagent", "dispatch"]
+Runner: TypeAlias = Literal["inprocess", "process", "pi"]
+Approvals: TypeAlias = Literal["never", "ask", "plan", "bypass"]
+
+
+class RunLimits(Struct, frozen=True):
+    """What a background run may use."""
+
+    wall_seconds: float | None = None
+    """How long a background run may work."""
+    idle_seconds: float | None = 300
+    """How long it may be silent."""
+    tool_seconds: float | None = 600
+    """How long one of its tool calls may take."""
+
+
+class Budget(Struct, frozen=True):
+    """What one prompt may use with all the runs it starts."""
+
+    tokens: int | None = None
+    """Tokens of one main prompt with all its children."""
+    cost_usd: float | None = None
+    """US dollars of one main prompt with all its children."""
+
+
+class Sandbox(Struct, frozen=True):
+    """What commands may touch."""
+
+    mode: Literal["auto", "off"] = "auto"
+    """`auto` enforces what the machine can, and refuses read-only commands where it cannot."""
+    network: bool = True
+    """Network for runs that may write; read-only commands never have it."""
+    writable: tuple[str, ...] = ("~/.cache",)
+    """Places that may be written beside the workspace and a private directory for temporary files."""
+
+
+class CrewSettings(Struct, frozen=True):
+    """Everything subagents.json decides."""
+
+    surfaces: tuple[Surface, ...] = ("fleet",)
+    """The delegation tools the main agent is offered."""
+    fallback_subagent: str | None = None
+    """The agent used for an unknown name instead of refusing."""
+    max_spawns_per_tree: int = 200
+    """Runs one main prompt may start in all."""
+    max_concurrent_scheduled: int = 4
+    """Scheduled runs at once."""
+    limits: RunLimits = RunLimits()
+    budget: Budget = Budget()
+    runner: Runner = "inprocess"
+    """Where children run: in this process, each in its own, or as a real pi. A definition's `runner` wins."""
+    approvals: Approvals = "never"
+    """Whether calls are asked about."""
+    approval_rules: tuple[Mapping[str, Any], ...] = ()
+    """Rules for single tools and paths."""
+    sandbox: Sandbox = Sandbox()
+    always_exposed_extensions: tuple[str, ...] = ()
+    """Extensions whose tools no list of an agent hides; denials still do."""
+    max_concurrent: int = 4
+    """Runs of one parent that work at once."""
+    default_max_turns: int = 0
+    """Turns of a run that neither its file nor its call limits; 0 is no limit."""
+    grace_turns: int = 5
+    """Turns to wrap up after that."""
+    default_join_mode: Join = "async"
+    """Whether the ends of several runs are told one by one or together."""
+    scheduling_enabled: bool = True
+    """Let agents be scheduled."""
+    scope_models: bool = False
+    """Let calls choose only models of `enabledModels`."""
+    disable_default_agents: bool = False
+    """Hide the builtin `general-purpose`, `Explore` and `Plan`."""
+    tool_description_mode: Literal["full", "compact", "custom"] = "full"
+    """How long the description of the `Agent` tool is; `custom` takes it from a file."""
+    wait_timeout_seconds: int = 270
+    """How long waiting for a result takes at most."""
+    abort_resend_key: str = "f9"
+    """The key that aborts and sends what waits. `PI_ABORT_RESEND_KEY` wins."""
+    widget_display_mode: Literal["auto", "rich", "compact"] = "auto"
+    """How much the list of runs shows."""
+    fleet_view: bool = True
+    """Show the list below the editor."""
+    widget_mode: Literal["all", "background", "off"] = "background"
+    """Which runs are listed above the editor."""
+    output_transcript: bool = True
+    """Write a transcript of each background run to `.pi/output`."""
+    rollup_child_usage: bool = False
+    """Count what children use as their parent's."""
+    herdr_report_working: bool = True
+    """Tell the `herdr` terminal manager when agents work."""
+    enabled: bool = True
+    """Offer the `subagent`, web, convert and LSP tools and the `/toolkit` command at all."""
+    subagents: SubagentTool = SubagentTool()
+    web: Web = Web()
+    convert_content: ConvertContent = ConvertContent()
+    lsp: Lsp = Lsp()
+    commands: Commands = Commands()
+
+    @property
+    def has_child_lsp(self) -> bool:
+        """Whether agents may use language servers."""
+        own, lsp = self.subagents, self.lsp
+        return own.allow_lsp_tools and bool(own.allowed_lsp_actions) and lsp.enabled and lsp.tool.enabled
+
+
+class LoadedCrew(Struct, frozen=True):
+    """The settings in force, and what was wrong on the way."""
+
+    settings: CrewSettings
+    diagnostics: tuple[Diagnostic, ...] = ()
+    layers: tuple[Layer, ...] = ()
+
+
+def _rules() -> Check:
+    def convert(value: Any, report: Report) -> tuple[Mapping[str, Any], ...]:
+        if not isinstance(value, list):
+            raise ValueError
+        for index, item in enumerate(value):
+            if not isinstance(item, dict):
+                report(f"[{index}]", item, "an object")
+        return tuple(item for item in value if isinstance(item, dict))
+
+    return Check("a list of objects", convert)
+
+
+# In the order of the reference page.
+CREW_SETTINGS = (
+    Setting("surfaces", "surfaces", some_of("fleet", "subagent", "dispatch")),
+    Setting("fallbackSubagent", "fallback_subagent", optional(trimmed(), False, "none")),
+    Setting("maxSpawnsPerTree", "max_spawns_per_tree", between(1, 100_000)),
+    Setting("maxConcurrentScheduled", "max_concurrent_scheduled", between(1, 1024)),
+    Setting("limits.wallSeconds", "limits.wall_seconds", amount()),
+    Setting("limits.idleSeconds", "limits.idle_seconds", amount()),
+    Setting("limits.toolSeconds", "limits.tool_seconds", amount()),
+    Setting("budget.tokens", "budget.tokens", optional(between(1))),
+    Setting("budget.costUsd", "budget.cost_usd", amount()),
+    Setting("runner", "runner", choice("inprocess", "process", "pi")),
+    Setting("approvals", "approvals", choice("never", "ask", "plan", "bypass"), user_only=True),
+    Setting("approvalRules", "approval_rules", _rules(), user_only=True),
+    Setting("sandbox.mode", "sandbox.mode", choice("auto", "off"), user_only=True),
+    Setting("sandbox.network", "sandbox.network", flag(), user_only=True),
+    Setting("sandbox.writable", "sandbox.writable", names(), user_only=True),
+    Setting("alwaysExposedExtensions", "always_exposed_extensions", names(), user_only=True),
+    Setting("maxConcurrent", "max_concurrent", between(1, 1024)),
+    Setting("defaultMaxTurns", "default_max_turns", between(0, 10_000)),
+    Setting("graceTurns", "grace_turns", between(1, 1_000)),
+    Setting("defaultJoinMode", "default_join_mode", choice("async", "group", "smart")),
+    Setting("schedulingEnabled", "scheduling_enabled", flag(), off_only=True),
+    Setting("scopeModels", "scope_models", flag()),
+    Setting("disableDefaultAgents", "disable_default_agents", flag()),
+    Setting("toolDescriptionMode", "tool_description_mode", choice("full", "compact", "custom")),
+    Setting("waitTimeoutSeconds", "wait_timeout_seconds", between(30, 3_600)),
+    Setting("abortResendKey", "abort_resend_key", trimmed()),
+    Setting("widgetDisplayMode", "widget_display_mode", choice("auto", "rich", "compact")),
+    Setting("fleetView", "fleet_view", flag()),
+    Setting("widgetMode", "widget_mode", choice("all", "background", "off")),
+    Setting("outputTranscript", "output_transcript", flag()),
+    Setting("rollupChildUsage", "rollup_child_usage", flag()),
+    Setting("herdrReportWorking", "herdr_report_working", flag(), off_only=True),
+    Setting("enabled", "enabled", flag(), off_only=True),
+    *DEVKIT_SETTINGS,
+)
+IGNORED = DEVKIT_IGNORED | {
+    "$schema",
+    "backgroundByDefault",
+    "strictAgentFiles",
+    "agentMentions",
+    "rememberAgents",
+    "worktreeIsolation",
+    "maxSubagentDepth",
+    "reportUsage",
+    "showCost",
+}
+"""What other versions of the extensions know: right in the file, and without effect."""
+_DEVKIT_TABLE = tuple(item for item in CREW_SETTINGS if item.key == "enabled" or item in DEVKIT_SETTINGS)
+
+
+def load_crew(paths: Paths, environment: Mapping[str, str], *, trusted: bool) -> LoadedCrew:
+    """Read all layers: devkit-pi's own file, the user's, the trusted project's, the environment."""
+    layers: list[Layer] = []
+    diagnostics: list[Diagnostic] = []
+
+    def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = CREW_SETTINGS) -> None:
+        raw, problems = load_json(path)
+        diagnostics.extend(problems)
+        if raw is not None:
+            layer, problems = read_layer(table, raw, scope, str(path), ignore=IGNORED)
+            layers.append(layer)
+            diagnostics.extend(problems)
+
+    add_file(find_devkit_file(paths), "user", _DEVKIT_TABLE)
+    add_file(find_user_file(paths), "user")
+    if trusted and find_project_file(paths) != find_user_file(paths):
+        add_file(find_project_file(paths), "project")
+    layers.append(Layer("environment", _read_environment(environment)))
+    settings = merge_layers(CrewSettings(), CREW_SETTINGS, layers)
+    settings = structs.replace(settings, lsp=resolve_hook(settings.lsp))
+    return LoadedCrew(settings, tuple(diagnostics), tuple(layers))
+
+
+def find_user_file(paths: Paths) -> Path:
+    return paths.agent_dir / "subagents.json"
+
+
+def find_project_file(paths: Paths) -> Path:
+    return paths.project / ".pi" / "subagents.json"
+
+
+def find_devkit_file(paths: Paths) -> Path:
+    return paths.agent_dir / "extensions" / "devkit-pi" / "config.json"
+
+
+def _read_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    if key := environment.get("PI_ABORT_RESEND_KEY", "").strip():
+        values["abortResendKey"] = key
+    depth = environment.get("PI_SUBAGENT_MAX_DEPTH", "").strip()
+    if depth.isascii() and depth.isdigit() and len(depth) < 10:
+        values["subagents.maxDepth"] = int(depth)
+    return values
