@@ -1,0 +1,132 @@
+"""Files that somebody else may have put there, reached and read without following a symbolic link.
+
+Where the system can, every step starts from an open directory, so that nothing can be swapped underneath. Must not know
+what the files are for.
+"""
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Self
+
+from retinue.core.terminal import escape_text
+
+_HAS_HANDLES = os.open in os.supports_dir_fd and os.scandir in os.supports_fd and hasattr(os, "O_NOFOLLOW")
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+_FILE = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]{0,127}")
+# What hides beside the characters that a terminal must not get: zero width, and tags.
+_HIDDEN = re.compile("[\u00ad\u180e\u200b\u2060-\u2064\U000e0000-\U000e007f]")
+
+
+class LinkFound(OSError):
+    """Raised when a step of a path is a symbolic link; `filename` is that step."""
+
+
+class Folder:
+    """An open directory. Use it as a context manager."""
+
+    def __init__(self, path: Path, handle: int | None) -> None:
+        self.path = path
+        self._handle = handle
+
+    @classmethod
+    def open(cls, path: Path, *, follow: bool) -> Self:
+        """Open a directory by its path; with `follow` off, its last step must be no link. Raises OSError."""
+        if not follow:
+            _check_link(path)
+        if not _HAS_HANDLES:
+            return cls(path, None)
+        return cls(path, os.open(path, _FOLDER if follow else _FOLDER | _NO_LINK))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+
+    def enter(self, name: str, *, create: bool = False) -> "Folder":
+        """Open a directory inside this one, making it if wanted. Raises OSError, LinkFound for a link."""
+        path = self.path / name
+        if create:
+            with suppress(FileExistsError):
+                os.mkdir(name if self._handle is not None else path, dir_fd=self._handle)
+        self._check(name, stat.S_IFDIR)
+        if self._handle is None:
+            return Folder(path, None)
+        try:
+            return Folder(path, os.open(name, _FOLDER | _NO_LINK, dir_fd=self._handle))
+        except OSError as error:
+            error.filename = str(path)
+            raise
+
+    def walk(self, parts: Sequence[str], *, create: bool = False) -> "Folder":
+        """Open a directory some steps below this one, which is closed."""
+        folder = self
+        for name in parts:
+            with folder:
+                below = folder.enter(name, create=create)
+            folder = below
+        return folder
+
+    def read(self, name: str, limit: int) -> bytes:
+        """At most `limit + 1` bytes of a regular file. Raises OSError, LinkFound for a link."""
+        self._check(name, stat.S_IFREG)
+        target = name if self._handle is not None else str(self.path / name)
+        handle = os.open(target, _FILE | _NO_LINK, dir_fd=self._handle)
+        with os.fdopen(handle, "rb") as file:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(errno.EINVAL, "is no regular file", str(self.path / name))
+            return file.read(limit + 1)
+
+    def create(self, name: str, data: bytes) -> None:
+        """Write a file that is not there yet; one that is stays as it is. Raises OSError."""
+        target = name if self._handle is not None else str(self.path / name)
+        try:
+            handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666, dir_fd=self._handle)
+        except FileExistsError:
+            return
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+
+    def list(self, limit: int) -> list[os.DirEntry[str]]:
+        """At most `limit` entries, sorted by their bytes. Raises OSError."""
+        with os.scandir(self._handle if self._handle is not None else self.path) as entries:
+            found = [entry for entry, _ in zip(entries, range(limit), strict=False)]
+        return sorted(found, key=lambda entry: os.fsencode(entry.name))
+
+    def _check(self, name: str, kind: int) -> None:
+        path = self.path / name
+        status = os.stat(name if self._handle is not None else path, dir_fd=self._handle, follow_symlinks=False)
+        found = stat.S_IFMT(status.st_mode)
+        if found == stat.S_IFLNK:
+            raise LinkFound(errno.ELOOP, "is a symbolic link", str(path))
+        if found != kind:
+            wanted = "directory" if kind == stat.S_IFDIR else "regular file"
+            raise OSError(errno.EINVAL, f"is no {wanted}", str(path))
+
+
+def is_safe_name(name: str) -> bool:
+    """Whether a name may become a part of a path."""
+    return _NAME.fullmatch(name) is not None
+
+
+def decode_text(data: bytes, limit: int) -> str:
+    """The text of a file of at most `limit` bytes, with what is invisible shown; a remark when it was cut."""
+    text = data[:limit].decode("utf-8", "ignore" if len(data) > limit else "replace")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n").strip()
+    shown = _HIDDEN.sub(lambda found: ascii(found[0])[1:-1], escape_text(text))
+    if len(data) > limit:
+        shown += f"\n... (truncated at {limit} bytes)"
+    return shown
+
+
+def _check_link(path: Path) -> None:
+    if stat.S_ISLNK(os.lstat(path).st_mode):
+        raise LinkFound(errno.ELOOP, "is a symbolic link", str(path))
