@@ -1,0 +1,235 @@
+"""Skills: instructions that an agent gets in full, or learns of by name and description and reads when it needs them.
+
+Follows no symbolic link and looks at a limited number of files. Must not decide which folders are trusted: only roots
+that may be read are handed in.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from retinue.core.definition import Selection
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import quote
+from retinue.core.run import Outcome
+from retinue.core.terminal import escape_line
+from retinue.engine.setup import RunSetup
+from retinue.features.nofollow import Folder, decode_text, is_safe_name
+
+SKILL_FILE = "SKILL.md"
+MAX_ENTRIES = 10_000
+"""Looked at below one root."""
+MAX_DEPTH = 12
+MAX_SKILL_BYTES = 128 * 1024
+MAX_HEAD_BYTES = 16 * 1024
+"""Read of a file to learn what it is."""
+MAX_LISTED = 200
+MAX_DESCRIPTION_CHARS = 1024
+_SKIPPED = "node_modules"
+
+
+@dataclass(frozen=True, slots=True)
+class Skill:
+    """One skill as the model is told of it."""
+
+    name: str
+    description: str
+    path: str
+
+
+def find_skill_roots(project: Path, agent_dir: Path, home: Path | None, *, trusted: bool) -> tuple[Path, ...]:
+    """Where skills are looked for, in order; those of a project only when it is trusted."""
+    roots = [project / ".pi" / "skills", project / ".agents" / "skills"] if trusted else []
+    roots.append(agent_dir / "skills")
+    if home is not None:
+        roots += [home / ".agents" / "skills", home / ".pi" / "skills"]
+    return tuple(dict.fromkeys(roots))
+
+
+class Skills:
+    """The feature: a selection of skills in a run's prompt."""
+
+    name = "skills"
+
+    def __init__(self, selection: Selection, roots: Sequence[Path]) -> None:
+        self._selection = selection
+        self._roots = roots
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Add the chosen skills in full, or the list of all of them for an agent that can read files."""
+        if self._selection is False:
+            return setup
+        if self._selection is True:
+            sections = await asyncio.to_thread(self._list) if _can_use(setup) else {}
+        else:
+            sections = await asyncio.to_thread(self._preload, self._selection)
+        return replace(setup, sections={**setup.sections, **sections})
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Nothing to undo."""
+        return outcome
+
+    def _list(self) -> dict[str, str]:
+        skills, _ = list_skills(self._roots)
+        return {"skills": f"<skills>\n{render_catalogue(skills)}\n</skills>"} if skills else {}
+
+    def _preload(self, names: Iterable[str]) -> dict[str, str]:
+        return {f"skill:{name}": preload_skill(name, self._roots) for name in dict.fromkeys(names)}
+
+
+def preload_skill(name: str, roots: Sequence[Path]) -> str:
+    """The block of one skill; when it cannot be had, the block says so and the agent runs without it."""
+    shown = escape_line(name, 80)
+    heading = f"# Preloaded Skill: {shown}"
+    if not is_safe_name(name):
+        reason = "a name has 1 to 128 of the characters a-z, A-Z, 0-9, dot, underscore and hyphen"
+        return f'{heading}\n\n(Skill "{shown}" skipped: {reason}, and begins with a letter or digit)'
+    searched = []
+    for root in roots:
+        walk = _Walk(root)
+        text = _find_skill(name, walk)
+        if text is not None:
+            return f"{heading}\n\n{text}"
+        searched.append(f"{root} (of which {MAX_ENTRIES} entries were looked at)" if walk.is_cut else str(root))
+    return f'{heading}\n\n(Skill "{shown}" not found in {", ".join(searched) or "any folder"})'
+
+
+def list_skills(roots: Sequence[Path]) -> tuple[tuple[Skill, ...], tuple[Diagnostic, ...]]:
+    """All skills a model may choose from, first found first, and what is wrong with the others."""
+    found: dict[str, Skill] = {}
+    problems: list[Diagnostic] = []
+    for root in roots:
+        for path, folder, file in _find_candidates(root):
+            skill = _describe(path, folder, file, problems)
+            if skill is None:
+                continue
+            if skill.name in found:
+                text = f"{path}: a skill {quote(skill.name)} is there already: {found[skill.name].path}; skipped"
+                problems.append(Diagnostic(text, str(path), severity="warning", code="skill-shadowed"))
+            elif len(found) < MAX_LISTED:
+                found[skill.name] = skill
+            else:
+                text = f"{path}: skipped: only {MAX_LISTED} skills are listed"
+                problems.append(Diagnostic(text, str(path), severity="warning", code="skill-limit"))
+    return tuple(found.values()), tuple(problems)
+
+
+def render_catalogue(skills: Iterable[Skill]) -> str:
+    """The list of skills in a prompt."""
+    lines = [
+        "A skill is a file of instructions for one kind of task. When a task fits a description below, read that file "
+        "first and follow it. Paths inside it start at its own directory; write them in full in tool calls.",
+        "",
+        "<available_skills>",
+    ]
+    for skill in skills:
+        lines += [
+            "  <skill>",
+            f"    <name>{_escape(skill.name)}</name>",
+            f"    <description>{_escape(skill.description)}</description>",
+            f"    <location>{_escape(skill.path)}</location>",
+            "  </skill>",
+        ]
+    return "\n".join((*lines, "</available_skills>"))
+
+
+def _can_use(setup: RunSetup) -> bool:
+    """Whether a list would tell this run something: it can read files, and its parent's prompt has no such list."""
+    can_read = "read" in setup.tools or "bash" in setup.tools
+    return can_read and not any("<available_skills>" in text for text in setup.sections.values())
+
+
+def _find_skill(name: str, walk: "_Walk") -> str | None:
+    """The text of a skill below one root: a file of that name, else the first directory of that name with a skill."""
+    with suppress(OSError), Folder.open(walk.root, follow=False) as top:
+        return decode_text(top.read(f"{name}.md", MAX_SKILL_BYTES), MAX_SKILL_BYTES)
+    for parts, folder in walk.run():
+        if parts[-1] == name:
+            with suppress(OSError):
+                return decode_text(folder.read(SKILL_FILE, MAX_SKILL_BYTES), MAX_SKILL_BYTES)
+    return None
+
+
+def _find_candidates(root: Path) -> Iterator[tuple[Path, Folder, str]]:
+    """Every file below a root that may be a skill, flat ones first; the folder is open until the next one."""
+    with suppress(OSError), Folder.open(root, follow=False) as top:
+        for entry in top.list(MAX_ENTRIES):
+            is_flat = entry.name.endswith(".md") and entry.name != SKILL_FILE
+            if is_flat and entry.is_file(follow_symlinks=False):
+                yield root / entry.name, top, entry.name
+    for _, folder in _Walk(root).run():
+        yield folder.path / SKILL_FILE, folder, SKILL_FILE
+
+
+class _Walk:
+    """Looks for directories with a skill file, nearest first; none of these is searched further."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.is_cut = False
+
+    def run(self) -> Iterator[tuple[tuple[str, ...], Folder]]:
+        """Each directory with its steps from the root, open until the next one."""
+        waiting: list[tuple[str, ...]] = [()]
+        left = MAX_ENTRIES
+        for parts in waiting:  # grows while it is read
+            with suppress(OSError), Folder.open(self.root, follow=False).walk(parts) as folder:
+                entries = folder.list(left)
+                left -= len(entries)
+                if parts and any(entry.name == SKILL_FILE for entry in entries):
+                    yield parts, folder
+                elif len(parts) < MAX_DEPTH:
+                    waiting += [(*parts, entry.name) for entry in entries if _is_searched(entry)]
+            if left <= 0:
+                self.is_cut = True
+                return
+
+
+def _is_searched(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".") and entry.name != _SKIPPED
+
+
+def _describe(path: Path, folder: Folder, file: str, problems: list[Diagnostic]) -> Skill | None:
+    """What a file says about itself; None when it is no skill, which is a problem only for one that must be."""
+    try:
+        fields = _read_fields(decode_text(folder.read(file, MAX_HEAD_BYTES), MAX_HEAD_BYTES))
+    except OSError as error:
+        problem = (error.strerror or str(error)).lower()
+    else:
+        if str(fields.get("disable-model-invocation", "")).lower() == "true":
+            return None
+        name, description = fields.get("name"), fields.get("description")
+        if isinstance(description, str) and description.strip():
+            fallback = path.parent.name if file == SKILL_FILE else path.stem
+            shown = escape_line(name if isinstance(name, str) and name.strip() else fallback, 64)
+            return Skill(shown, escape_line(description, MAX_DESCRIPTION_CHARS), str(path))
+        if file != SKILL_FILE:
+            return None
+        problem = "has no description in its frontmatter"
+    text = f"{path}: {problem}; expected a text file with a name and a description; skipped"
+    problems.append(Diagnostic(text, str(path), severity="warning", code="skill"))
+    return None
+
+
+def _read_fields(text: str) -> dict[str, Any]:
+    """The frontmatter with every scalar as text; nothing when there is none or it is broken."""
+    if not text.startswith("---\n"):
+        return {}
+    end = text.find("\n---", 3)
+    if end < 0:
+        return {}
+    import yaml  # only folders with skills pay for it
+
+    try:
+        fields = yaml.load(text[4:end], Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
+    except (yaml.YAMLError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _escape(text: str) -> str:
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
