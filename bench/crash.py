@@ -47,8 +47,9 @@ def sweep(kills: int, seed: int) -> tuple[list[Json], list[str], int, int]:
             records = [record for record in parse_lines(stream) if is_acknowledgement(record)]
             acknowledged += len(records)
             lost += find_lost(records, session)
-            if session.exists() and not opens_again(place, session, by_program=number % 10 == 0):
-                unopened.append(session.read_text(encoding="utf-8", errors="replace"))
+            if session.exists() and (reason := explain_unopened(place, session, by_program=number % 10 == 0)):
+                print(f"crash: kill {number}: {reason}", file=sys.stderr)
+                unopened.append(reason)
             session.unlink(missing_ok=True)
     return lost, unopened, acknowledged, landed
 
@@ -131,14 +132,14 @@ def find_results(entry: Json) -> Iterator[str]:
         yield entry["data"]["toolCallId"]
 
 
-def opens_again(place: Workplace, session: Path, *, by_program: bool) -> bool:
-    """Whether the next start finds a session it can use."""
+def explain_unopened(place: Workplace, session: Path, *, by_program: bool) -> str:
+    """Why the next start cannot use a session; empty when it can."""
     if by_program:
         try:
-            return "All is read." in place.run(*build_command(session, mode="text"))
+            answer = place.run(*build_command(session, mode="text"))
         except RuntimeError as error:
-            print(f"crash: {error}", file=sys.stderr)
-            return False
+            return str(error)
+        return "" if "All is read." in answer else f"unexpected answer {answer[:200]!r}"
     from retinue.core.errors import SessionError
     from retinue.engine.clock import SystemClock
     from retinue.sessions.log import Session
@@ -147,6 +148,6 @@ def opens_again(place: Workplace, session: Path, *, by_program: bool) -> bool:
         opened = Session.open(session, clock=SystemClock(), new_id=lambda: "bench")
         opened.context()
         opened.close()
-    except SessionError:
-        return False
-    return True
+    except SessionError as error:
+        return str(error)
+    return ""
