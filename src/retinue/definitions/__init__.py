@@ -1,0 +1,1 @@
+"""Agent files: markdown with frontmatter in three dialects, from where they lie to frozen definitions."""

@@ -1,0 +1,89 @@
+"""The `codingcode` dialect: profiles of CodingCode, with its own names for the tools. Pure.
+
+`name` and `description` are required; without `tools` a profile asks for all builtin tools.
+"""
+
+from collections.abc import Collection
+
+from retinue.core.definition import Definition, Source
+from retinue.core.diagnostics import Diagnostic
+from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
+from retinue.definitions.fields import Fields
+from retinue.definitions.frontmatter import Scalar
+from retinue.definitions.toolnames import KNOWN_TOOLS, check_readonly, declare_tools
+
+TOOL_NAMES = {
+    "read_file": "read",
+    "write_file": "write",
+    "edit_file": "edit",
+    "execute_command": "bash",
+    "search_code": "grep",
+    "search_files": "find",
+    "fetch_url": "fetch_content",
+}
+"""CodingCode's name of a tool → ours; the model of such an agent sees the former."""
+DEFAULT_PROMPT = "You are a specialized agent."
+FIELDS = {
+    name: name
+    for name in (
+        *("name", "description", "systemPrompt", "tools", "mcpServers", "readonly", "model", "hooks", "disabled"),
+        # Not CodingCode's: read all the same, since each only takes something away.
+        *("disallowed_tools", "enabled"),
+    )
+} | {"maxSteps": "max_turns"}
+
+
+def parse(
+    text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
+) -> tuple[Definition | None, list[Diagnostic]]:
+    """The definition in the text of a profile, and everything that was wrong with it."""
+    document, problems = open_document(text, path, FIELDS, {}, "lines")
+    if document is None:
+        return None, problems
+    fields = document.fields
+    name = read_name(fields, stem_counts=False)
+    description = read_description(fields)
+    if name and not description:
+        fields.report("`description` is missing; the file is skipped", "description", 1, "description")
+    readonly = bool(fields.read_switch("readonly", doubt=True, absent=False))
+    tools = declare_tools(fields, known_tools, aliases=TOOL_NAMES)
+    check_readonly(fields, tools, readonly=readonly)
+    servers = fields.read_words("mcpServers")
+    if servers is None:
+        fields.reject("mcpServers", "a list of server names", "none")
+    model = fields.read_text("model")
+    enabled = _read_enabled(fields)
+    own_prompt = fields.read_text("systemPrompt")
+    hooks = fields.read_objects("hooks")
+    max_turns = fields.read_count("max_turns")
+    if name is None or not description or fields.is_refused:
+        return None, problems
+    return Definition(
+        name=name,
+        dialect="codingcode",
+        source=source,
+        path=path,
+        description=description,
+        prompt=own_prompt or choose_prompt(fields, document.body, DEFAULT_PROMPT, "a general sentence"),
+        enabled=enabled,
+        readonly=readonly,
+        tools=tools,
+        mcp_servers=servers or (),
+        hooks=hooks,
+        model=model or None,
+        max_turns=max_turns,
+        lines=fields.lines,
+    ), problems
+
+
+def _read_enabled(fields: Fields) -> bool:
+    """Off for `disabled: true`, and for anything that is not clearly false."""
+    enabled = fields.read_switch("enabled", doubt=False, absent=True)
+    value = fields.get("disabled")
+    if value is None or (
+        isinstance(value, Scalar) and (value.is_null or value.text in ("false", "False", "FALSE", "0"))
+    ):
+        return bool(enabled)
+    if not (isinstance(value, Scalar) and value.text in ("true", "True", "TRUE", "1")):
+        fields.reject("disabled", "true or false", "the agent is disabled")
+    return False

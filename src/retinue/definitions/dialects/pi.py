@@ -1,0 +1,195 @@
+"""The `pi` dialect: agent files of pi, of its subagent extensions and of devkit-pi. Pure.
+
+The name is `name` or the file's stem; without `tools` an agent asks for all builtin tools.
+"""
+
+from collections.abc import Collection
+from typing import Any
+
+from retinue.core.definition import Definition, Source
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import quote
+from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
+from retinue.definitions.fields import Fields, find_close
+from retinue.definitions.frontmatter import Scalar, Table
+from retinue.definitions.toolnames import KNOWN_TOOLS, check_readonly, declare_tools
+
+THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
+FIELDS = {
+    name: name
+    for name in (
+        *("name", "description", "display_name", "color", "enabled", "readonly", "tools", "disallowed_tools"),
+        *("extensions", "exclude_extensions", "skills", "memory", "model", "thinking", "max_turns", "prompt_mode"),
+        *("inherit_context", "isolated", "isolation", "persist_session", "session_dir", "output_transcript"),
+        *("allowed_subagents", "runner", "max_tokens_total", "max_cost"),
+    )
+} | {"inherit_extensions": "extensions", "inherit_skills": "skills"}
+_RIGHTS = "an agent's rights are `tools`, `disallowed_tools` and `readonly`"
+MEANINGLESS = {
+    "disabled": "write `enabled: false` to switch the agent off",
+    "run_in_background": "",
+    "package": "",
+    "tags": "",
+    "routingHints": "",
+    "inheritSkills": "write `skills: false`",
+    "defaultContext": "write `inherit_context: true` to pass the conversation on",
+    "permissions": _RIGHTS,
+    "permission": _RIGHTS,
+    "temperature": "models choose their own",
+    "maxTokens": "write `max_tokens_total` for a limit on the whole run",
+    "provider": "write `model: provider/id`",
+    "systemPromptMode": "write `prompt_mode`",
+    "extends": "a file replaces another one as a whole",
+}
+
+
+def parse(
+    text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
+) -> tuple[Definition | None, list[Diagnostic]]:
+    """The definition in the text of a file, and everything that was wrong with it."""
+    document, problems = open_document(text, path, FIELDS, MEANINGLESS, "pi")
+    if document is None:
+        return None, problems
+    fields = document.fields
+    name = read_name(fields, stem_counts=True)
+    description = read_description(fields) or (name or "")
+    mode = "append" if fields.read_choice("prompt_mode", ("replace", "append"), "taken as replace") == "append" else ""
+    readonly = bool(fields.read_switch("readonly", doubt=True, absent=False))
+    tools = declare_tools(fields, known_tools)
+    check_readonly(fields, tools, readonly=readonly)
+    values = {**_read_scope(fields), **_read_limits(fields), **_read_running(fields)}
+    _check_pairs(fields, values)
+    model = fields.read_text("model")
+    enabled = _read_enabled(fields) and values.pop("can_run")
+    if name is None or fields.is_refused:
+        return None, problems
+    role = description if fields.read_text("description") else f"You are the agent {name}."
+    called = "its description" if fields.read_text("description") else "a sentence with its name"
+    return Definition(
+        name=name,
+        dialect="pi",
+        source=source,
+        path=path,
+        description=description,
+        display_name=fields.read_text("display_name") or "",
+        prompt=document.body if mode else choose_prompt(fields, document.body, role, called),
+        prompt_mode="append" if mode else "replace",
+        enabled=enabled,
+        readonly=readonly,
+        tools=tools,
+        model=None if model in (None, "", "inherit") else model,
+        # What a packaged file asks for is a wish: nobody chose it on this machine.
+        is_model_wish=source == "builtin" and model is not None,
+        color=fields.read_text("color"),
+        lines=fields.lines,
+        **values,
+    ), problems
+
+
+def _read_enabled(fields: Fields) -> bool:
+    value = fields.get("enabled")
+    if value is None or (isinstance(value, Scalar) and (value.is_null or value.text in ("true", "True", "TRUE"))):
+        return True
+    if isinstance(value, Scalar) and value.text in ("false", "False", "FALSE"):
+        if value.is_quoted:
+            fields.reject("enabled", "false without quotes", "the agent stays enabled")
+        return value.is_quoted
+    fields.reject("enabled", "true or false", "the agent is disabled")
+    return False
+
+
+def _read_scope(fields: Fields) -> dict[str, Any]:
+    """What the agent is given beside its tools."""
+    extensions = fields.read_selection("extensions", doubt=False)
+    excluded = fields.read_words("exclude_extensions")
+    if excluded is None:
+        fields.reject("exclude_extensions", "a list of names", "no extensions")
+        extensions, excluded = False, ()
+    if "*" in excluded:
+        extensions = False
+    odd = [word for word in excluded if "/" in word or "\\" in word or word.startswith("~")]
+    if odd:
+        fields.report(f"exclude_extensions: {quote(odd[0])} is a path; expected names", "exclude_extensions")
+    skills_value = fields.get("skills")
+    is_null = isinstance(skills_value, Scalar) and skills_value.is_null
+    allowed = fields.read_words("allowed_subagents")
+    if allowed is None:
+        fields.reject("allowed_subagents", "a list of agent names", "none")
+    return {
+        "extensions": extensions,
+        "exclude_extensions": () if excluded == ("none",) else excluded,
+        "skills": True if is_null else fields.read_selection("skills", doubt=False),
+        "memory": fields.read_choice("memory", ("user", "project", "local")),
+        "allowed_subagents": _without_none(allowed or ()) if fields.has("allowed_subagents") else None,
+    }
+
+
+def _without_none(words: tuple[str, ...]) -> tuple[str, ...]:
+    return () if words == ("none",) else words
+
+
+def _read_limits(fields: Fields) -> dict[str, Any]:
+    cost = fields.read_number("max_cost", "an amount in US dollars")
+    if cost is not None and cost <= 0:
+        fields.reject("max_cost", "an amount above 0")
+        cost = None
+    return {
+        "thinking": fields.read_choice("thinking", THINKING, "the caller's level is used"),
+        "max_turns": fields.read_count("max_turns"),
+        "max_tokens_total": fields.read_count("max_tokens_total", least=1),
+        "max_cost": cost,
+    }
+
+
+def _read_running(fields: Fields) -> dict[str, Any]:
+    """Where and how it runs; a switch that cannot be read takes the value that gives less."""
+    runner = fields.get("runner")
+    can_run = not isinstance(runner, Table)
+    if can_run:
+        chosen = fields.read_choice("runner", ("inprocess", "process", "pi"))
+    else:
+        # It names another program: to run it as one of ours would give it tools it never asked for.
+        chosen = None
+        fields.reject("runner", "inprocess, process or pi", "the agent is disabled")
+    return {
+        "isolated": fields.read_switch("isolated", doubt=True),
+        "inherit_context": fields.read_switch("inherit_context", doubt=False),
+        "isolation": _read_isolation(fields),
+        "persist_session": fields.read_switch("persist_session", doubt=False),
+        "session_dir": fields.read_text("session_dir") or None,
+        "output_transcript": fields.read_switch("output_transcript", doubt=False),
+        "runner": chosen,
+        "can_run": can_run,
+    }
+
+
+def _read_isolation(fields: Fields) -> str | None:
+    value = fields.get("isolation")
+    if value is None or (isinstance(value, Scalar) and value.is_null):
+        return None
+    if isinstance(value, Scalar):
+        if value.text == "worktree":
+            return "worktree"
+        if value.text in ("off", "none", "no", "false", "False", "FALSE"):
+            return "off"
+        if find_close(value.text.lower(), ("worktree",), 0.75):
+            fields.reject("isolation", "worktree or off", "taken as worktree")
+            return "worktree"
+    fields.reject("isolation", "worktree or off")
+    return None
+
+
+def _check_pairs(fields: Fields, values: dict[str, Any]) -> None:
+    """Fields that contradict each other; the narrower one holds."""
+    extensions, excluded = values["extensions"], values["exclude_extensions"]
+    if values["isolated"] and fields.has("extensions") and extensions is not False:
+        text = "extensions: has no effect, since the agent is isolated"
+        fields.report(text, "extensions", None, "contradiction", "warning")
+    if isinstance(extensions, tuple):
+        hidden = {word.lower() for word in excluded}
+        for word in (word for word in extensions if word.lower() in hidden):
+            text = f"exclude_extensions: {quote(word)} is listed in extensions, too; it is excluded"
+            fields.report(text, "exclude_extensions", None, "contradiction", "warning")
+    if values["session_dir"] and not values["persist_session"]:
+        text = "session_dir: has no effect without `persist_session: true`"
+        fields.report(text, "session_dir", None, "contradiction", "warning")

@@ -1,0 +1,91 @@
+"""The `sticky` dialect: agents that end with `subagent_finalize` and whose sessions can be continued. Pure.
+
+At most one of an allowing list (`approved_tools`, `allowed_tools`) and a forbidding one (`denied_tools`); with neither
+an agent asks for the tools its parent has.
+"""
+
+from collections.abc import Collection
+
+from retinue.core.definition import DeclaredTools, Definition, Source
+from retinue.core.diagnostics import Diagnostic
+from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
+from retinue.definitions.fields import Fields
+from retinue.definitions.toolnames import KNOWN_TOOLS, check_names, check_readonly, declare_tools, read_allowed
+
+ALLOWING = ("approved_tools", "allowed_tools", "tools")
+_FINALIZE = "subagent_finalize"
+FIELDS = {
+    name: name
+    for name in (
+        *("name", "description", "approved_tools", "allowed_tools"),
+        # Not of this dialect: read all the same, since each only takes something away.
+        *("tools", "readonly", "enabled", "max_turns"),
+    )
+} | {"denied_tools": "disallowed_tools"}
+MEANINGLESS = {"disabled": "write `enabled: false` to switch the agent off"}
+
+
+def parse(
+    text: str, path: str, source: Source, *, known_tools: Collection[str] = KNOWN_TOOLS
+) -> tuple[Definition | None, list[Diagnostic]]:
+    """The definition in the text of a file, and everything that was wrong with it."""
+    document, problems = open_document(text, path, FIELDS, MEANINGLESS, "lines")
+    if document is None:
+        return None, problems
+    fields = document.fields
+    name = read_name(fields, stem_counts=False)
+    description = read_description(fields)
+    tools = _read_tools(fields, known_tools)
+    readonly = bool(fields.read_switch("readonly", doubt=True, absent=False))
+    enabled = fields.read_switch("enabled", doubt=False, absent=True)
+    max_turns = fields.read_count("max_turns")
+    if tools is None or name is None or fields.is_refused:
+        return None, problems
+    check_readonly(fields, tools, readonly=readonly, field="approved_tools")
+    return Definition(
+        name=name,
+        dialect="sticky",
+        source=source,
+        path=path,
+        description=description,
+        prompt=choose_prompt(
+            fields,
+            document.body,
+            description or f"You are the agent {name}.",
+            "its description" if description else "a sentence with its name",
+        ),
+        enabled=bool(enabled),
+        readonly=readonly,
+        tools=tools,
+        max_turns=max_turns,
+        completion="finalize",
+        lines=fields.lines,
+    ), problems
+
+
+def _read_tools(fields: Fields, known: Collection[str]) -> DeclaredTools | None:
+    """What the lists ask for; None when they contradict each other."""
+    given = [field for field in ALLOWING if fields.has(field)]
+    if given and fields.has("disallowed_tools"):
+        text = f"{given[0]} and denied_tools are mutually exclusive: the agent is ambiguous and not loaded"
+        fields.report(text, "disallowed_tools", None, "contradiction")
+        return None
+    if not given:
+        denied = declare_tools(fields, known, allow="approved_tools")
+        unreadable = denied.names is not None
+        return denied if unreadable else DeclaredTools(inherits=True, denied=denied.denied)
+    if len(given) > 1:
+        text = f"{given[0]} and {given[1]} say the same thing twice; only tools in both are given"
+        fields.report(text, given[1], None, "contradiction", "warning")
+    lists = [read_allowed(fields, field) or () for field in given]
+    words = tuple(word for word in lists[0] if all(word in other for other in lists[1:]))
+    if "subagent" in words:
+        text = f"{given[0]}: 'subagent' is never given to a subagent"
+        fields.report(text, given[0], None, "unknown-tool", "warning")
+    has_all = any(word.lower() in ("*", "all") for word in words)
+    left_out = ("subagent", _FINALIZE)
+    plain = tuple(word for word in words if word not in left_out and word.lower() not in ("*", "all"))
+    selectors = tuple(word for word in plain if word.startswith("ext:"))
+    names = tuple(word for word in plain if not word.startswith("ext:"))
+    check_names(fields, given[0], names, known)
+    return DeclaredTools(names, has_all, selectors=selectors)

@@ -1,0 +1,178 @@
+"""Reading the agent files of the roots, one by one, whatever lies there under an agent file's name.
+
+Must not know what fields mean, nor who wins when two files have one name.
+"""
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Collection, Mapping
+
+from msgspec import Struct
+
+from retinue.core.definition import Definition, Dialect, Source
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import quote
+from retinue.definitions.dialects import codingcode, pi, sticky
+from retinue.definitions.sources import Root
+
+MAX_BYTES = 1_000_000
+# A file written this shortly before it was read may be written again without looking any different.
+_SETTLE_NS = 50_000_000
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
+_ABSENT = {errno.ENOENT, errno.ENOTDIR}
+
+Parse = Callable[..., tuple[Definition | None, list[Diagnostic]]]
+PARSERS: Mapping[Dialect, Parse] = {"pi": pi.parse, "codingcode": codingcode.parse, "sticky": sticky.parse}
+Stamp = tuple[int, int, int, int]
+
+
+class Found(Struct, frozen=True):
+    """What one file gave."""
+
+    path: str
+    stamp: Stamp | None
+    """How the file looked when it was read; None when that proves nothing."""
+    definition: Definition | None
+    diagnostics: tuple[Diagnostic, ...]
+
+
+class Listing(Struct, frozen=True):
+    """What one root gave, by file name."""
+
+    root: Root
+    stamp: Stamp | None
+    files: tuple[Found, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Found]) -> Listing:
+    """Read a root; a file that looks as it did `before` is not read again."""
+    stamp = find_stamp(root.path)
+    try:
+        with os.scandir(root.path) as entries:
+            found = sorted(
+                (entry for entry in entries if entry.name.endswith(root.suffixes) and entry.name[0] != "."),
+                key=lambda entry: entry.name,
+            )
+    except OSError as error:
+        if error.errno in _ABSENT and not os.path.lexists(root.path):
+            return Listing(root, None)
+        return Listing(root, stamp, (), (_tell(root.path, _explain(error), "unreadable"),))
+    files = []
+    for entry in found:
+        old = before.get(entry.path)
+        if old is not None and old.stamp is not None and old.stamp == find_stamp(entry.path):
+            files.append(old)
+        else:
+            files.append(_load_entry(entry, root, known_tools))
+    return Listing(root, stamp, tuple(files))
+
+
+def is_same(listing: Listing) -> bool:
+    """Whether a root still looks as it did."""
+    if find_stamp(listing.root.path) != listing.stamp:
+        return False
+    return all(found.stamp is not None and find_stamp(found.path) == found.stamp for found in listing.files)
+
+
+def find_stamp(path: str) -> Stamp | None:
+    """How a file or directory looks from outside; None when there is none."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return _to_stamp(status)
+
+
+def load_file(
+    path: str, dialect: Dialect, source: Source, known_tools: Collection[str]
+) -> tuple[Definition | None, list[Diagnostic]]:
+    """One agent file by its path."""
+    found = _load(path, Root(os.path.dirname(path), dialect, source), known_tools)
+    return found.definition, list(found.diagnostics)
+
+
+def _load_entry(entry: os.DirEntry[str], root: Root, known_tools: Collection[str]) -> Found:
+    path = entry.path
+    if entry.is_symlink():
+        fault = _find_link_fault(path, root.boundary)
+        if fault:
+            return Found(path, find_stamp(path) or (0, 0, 0, 0), None, (_tell(path, fault, "link"),))
+    return _load(path, root, known_tools)
+
+
+def _find_link_fault(path: str, boundary: str) -> str:
+    try:
+        target = os.path.realpath(path, strict=True)
+    except OSError as error:
+        return "is a link that leads nowhere" if error.errno in _ABSENT else _explain(error)
+    inside = not boundary or os.path.commonpath((target, os.path.realpath(boundary))) == os.path.realpath(boundary)
+    return "" if inside else "is a link that leads out of the project; it is not read"
+
+
+def _load(path: str, root: Root, known_tools: Collection[str]) -> Found:
+    try:
+        # Looked at before it is opened, since opening a device may do something; O_NONBLOCK in case it is swapped.
+        status = os.stat(path)
+        if stat.S_ISREG(status.st_mode):
+            data, status = _read(path)
+        else:
+            kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no regular file"
+            return Found(path, _to_stamp(status), None, (_tell(path, f"is {kind}; it is skipped", "not-a-file"),))
+    except OSError as error:
+        return Found(path, find_stamp(path), None, (_tell(path, f"cannot be read: {_explain(error)}", "unreadable"),))
+    stamp = _to_stamp(status) if time.time_ns() - status.st_mtime_ns > _SETTLE_NS else None
+    text, problem = decode(data, path)
+    if problem is not None:
+        return Found(path, stamp, None, (problem,))
+    definition, diagnostics = PARSERS[root.dialect](text, path, root.source, known_tools=known_tools)
+    return Found(path, stamp, definition, tuple(diagnostics))
+
+
+def _read(path: str) -> tuple[bytes, os.stat_result]:
+    descriptor = os.open(path, _READ)
+    try:
+        status = os.fstat(descriptor)
+        data = os.read(descriptor, MAX_BYTES + 1)
+        while len(data) <= MAX_BYTES and len(data) < status.st_size:
+            more = os.read(descriptor, MAX_BYTES + 1 - len(data))
+            if not more:
+                break
+            data += more
+        return data, status
+    finally:
+        os.close(descriptor)
+
+
+def decode(data: bytes, path: str) -> tuple[str, Diagnostic | None]:
+    """The text of a file, or why it is none."""
+    if len(data) > MAX_BYTES:
+        return "", _tell(path, f"is larger than {MAX_BYTES} bytes; no agent file is", "too-large")
+    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        return "", _tell(path, "is UTF-16; save it as UTF-8", "encoding", 1)
+    if (position := data.find(0)) >= 0:
+        line = data.count(b"\n", 0, position) + 1
+        return "", _tell(path, "has a NUL byte; expected text in UTF-8", "encoding", line)
+    try:
+        return data.decode("utf-8"), None
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        shown = quote(data[error.start : error.start + 1].decode("latin-1"))
+        return "", _tell(path, f"is not UTF-8 (byte {shown}); save it as UTF-8", "encoding", line)
+
+
+def _to_stamp(status: os.stat_result) -> Stamp:
+    return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
+
+
+def _tell(path: str, text: str, code: str, line: int | None = None) -> Diagnostic:
+    place = path if line is None else f"{path}:{line}"
+    return Diagnostic(f"{place}: {text}", path, line, code=code)
+
+
+def _explain(error: OSError) -> str:
+    if error.errno == errno.ELOOP:
+        return "the symbolic links go round in a circle"
+    return (error.strerror or type(error).__name__).lower()

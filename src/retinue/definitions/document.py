@@ -1,0 +1,88 @@
+"""What the three dialects do alike with a file: open it, find its name, take its body. Pure.
+
+Must not know any dialect's fields.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
+
+from msgspec import Struct
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import quote
+from retinue.definitions.fields import Fields
+from retinue.definitions.frontmatter import BlockError, Fences, parse_block
+from retinue.definitions.names import find_fault, normalize_name, suggest_name
+
+LONG_BODY_CHARS = 100_000
+# What shows nothing or turns text around; the joiners that scripts and emoji need are left out.
+_HIDDEN = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
+
+
+class Document(Struct, frozen=True):
+    """An agent file that could be opened."""
+
+    fields: Fields
+    body: str
+
+
+def open_document(
+    text: str, path: str, known: Mapping[str, str], meaningless: Mapping[str, str], fences: Fences
+) -> tuple[Document | None, list[Diagnostic]]:
+    """The fields and the body of a file, or why there are none."""
+    try:
+        block = parse_block(text, fences)
+    except BlockError as error:
+        place = path if error.line is None else f"{path}:{error.line}"
+        return None, [Diagnostic(f"{place}: {error}", path, error.line, code=error.code)]
+    fields = Fields(block, path, known, meaningless)
+    _check_body(fields, block.body, block.body_line)
+    return Document(fields, block.body), fields.problems
+
+
+def _check_body(fields: Fields, body: str, line: int) -> None:
+    if found := _HIDDEN.search(body):
+        at = line + body.count("\n", 0, found.start())
+        text = f"the instructions have invisible characters ({ascii(found[0])[1:-1]})"
+        fields.report(text, "", at, "hidden-characters", "warning")
+    if len(body) > LONG_BODY_CHARS:
+        about = f"the instructions are {len(body)} characters long and may not fit a model's context"
+        fields.report(about, "", line, "long-body", "warning")
+
+
+def read_name(fields: Fields, *, stem_counts: bool) -> str | None:
+    """The agent's name: `name`, else the file's stem where that counts; None, with the reason told, without one."""
+    given = fields.read_text("name")
+    name = normalize_name(given or "")
+    if not name and stem_counts:
+        name = normalize_name(PurePath(fields.path).stem)
+        fault = find_fault(name)
+        if fault:
+            fields.report(f"the file's name {quote(name, 60)} {fault}; give it a `name`", "name", 1, "name")
+            return None
+        return name
+    if not name:
+        found = "`name` is blank" if fields.has("name") else "`name` is missing"
+        fields.report(f"{found}; the file is skipped", "name", fields.lines.get("name", 1), "name")
+        return None
+    fault = find_fault(name)
+    if fault:
+        slug = suggest_name(name)
+        hint = f" (such as {quote(slug)})" if slug else ""
+        fields.report(f"name: {quote(name)} {fault}{hint}; the file is skipped", "name", None, "name")
+        return None
+    return name
+
+
+def read_description(fields: Fields) -> str:
+    """The description on one line."""
+    return " ".join((fields.read_text("description") or "").split())
+
+
+def choose_prompt(fields: Fields, body: str, fallback: str, called: str) -> str:
+    """The body, or what stands in for an empty one, said aloud."""
+    if body:
+        return body
+    fields.report(f"the file has no instructions; {called} is used", "", 1, "empty-body", "warning")
+    return fallback

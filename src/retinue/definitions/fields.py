@@ -1,0 +1,291 @@
+"""Typed reading of a file's fields: what a value means, and in doubt the meaning that gives fewer rights. Pure.
+
+A misspelt or foreign key that would limit an agent is read as the field it resembles, with a warning: a slip of the
+pen never widens anything. Must not know which dialect has which fields.
+"""
+
+import json
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+from retinue.core.definition import Selection
+from retinue.core.diagnostics import Diagnostic, suggest
+from retinue.core.errors import quote
+from retinue.definitions.frontmatter import Block, Entry, Items, Scalar, Table, Value
+
+# Fields that take something away from an agent: never lost to a slip.
+LIMITING = frozenset(
+    (
+        "tools",
+        "disallowed_tools",
+        "readonly",
+        "enabled",
+        "isolated",
+        "extensions",
+        "exclude_extensions",
+        "isolation",
+        "max_turns",
+        "max_tokens_total",
+        "max_cost",
+        "allowed_subagents",
+    )
+)
+# How other programs and dialects call them, folded.
+_FOREIGN = {
+    "approvedtools": "tools",
+    "allowedtools": "tools",
+    "deniedtools": "disallowed_tools",
+    "excludedtools": "disallowed_tools",
+    "blockedtools": "disallowed_tools",
+    "maxsteps": "max_turns",
+    "inheritextensions": "extensions",
+}
+# Words close to a limiting field that are another program's field.
+_INNOCENT = frozenset(("extends", "disabled", "tooltip"))
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
+_TRUE = ("true", "True", "TRUE", "1")
+_FALSE = ("false", "False", "FALSE", "0", "no", "off")
+
+
+class Fields:
+    """The fields of one file by their proper names, and everything that was wrong with them."""
+
+    def __init__(self, block: Block, path: str, known: Mapping[str, str], meaningless: Mapping[str, str]) -> None:
+        self.path = path
+        self.problems: list[Diagnostic] = []
+        self.is_refused = False
+        self.lines: dict[str, int] = {}
+        self._written: dict[str, str] = {}
+        self._values: dict[str, Value] = {}
+        self._known = known
+        for note in block.notes:
+            self.report(note.message, line=note.line, code="yaml", severity="warning")
+        for entry in block.entries:
+            self._place(entry, meaningless)
+
+    def _place(self, entry: Entry, meaningless: Mapping[str, str]) -> None:
+        key = entry.key
+        field = self._known.get(key)
+        if field is None:
+            if key in meaningless:
+                if meaningless[key]:
+                    text = f"{quote(key, 60)} has no meaning here; {meaningless[key]}"
+                    self.report(text, key, entry.line, "unknown-key", "warning")
+                return
+            field, hint = _match_key(key, tuple(self._known.items()))
+            end = f"read as {quote(field)}, since it limits the agent" if field else "ignored"
+            self.report(f"unknown field {quote(key, 60)}{hint}: {end}", key, entry.line, "unknown-key", "warning")
+            if field is None:
+                return
+        if field in self._values:
+            self._repeat(field, entry)
+        self._values[field] = entry.value
+        self.lines[field] = entry.line
+        self._written[field] = entry.key
+
+    def _repeat(self, field: str, entry: Entry) -> None:
+        twice = f"{quote(entry.key, 60)} is given twice (first on line {self.lines[field]})"
+        if field in LIMITING or self._known.get(field, field) in LIMITING:
+            self.is_refused = True
+            self.report(f"{twice}; the agent is not loaded", field, entry.line, "duplicate-key")
+        else:
+            self.report(f"{twice}; the last one counts", field, entry.line, "duplicate-key", "warning")
+
+    def report(
+        self,
+        text: str,
+        field: str = "",
+        line: int | None = None,
+        code: str = "field",
+        severity: Literal["error", "warning"] = "error",
+    ) -> None:
+        """Add one problem of this file."""
+        line = self.lines.get(field) if line is None else line
+        place = self.path if line is None else f"{self.path}:{line}"
+        self.problems.append(Diagnostic(f"{place}: {text}", self.path, line, severity, code, field))
+
+    def name(self, field: str) -> str:
+        """What the file calls the field."""
+        return self._written.get(field, field)
+
+    def has(self, field: str) -> bool:
+        """Whether the file has the field, even with nothing after the colon."""
+        return field in self._values
+
+    def get(self, field: str) -> Value | None:
+        """The field as it is written; None when it is absent."""
+        return self._values.get(field)
+
+    def reject(self, field: str, expected: str, instead: str = "ignored") -> None:
+        """Say that a field's value cannot be used, what can, and what happens now."""
+        value = show(self._values[field])
+        self.report(f"{self.name(field)}: found {value}; expected {expected}; {instead}", field)
+
+    def read_text(self, field: str) -> str | None:
+        """A text; numbers and the like are text too."""
+        value = self._values.get(field)
+        if value is None:
+            return None
+        if isinstance(value, Scalar):
+            return None if value.is_null else value.text.strip()
+        self.reject(field, "a text")
+        return None
+
+    def read_choice(self, field: str, accepted: Sequence[str], instead: str = "ignored") -> str | None:
+        """One of some words; None when it is absent or anything else."""
+        value = self._values.get(field)
+        if value is None or (isinstance(value, Scalar) and value.is_null):
+            return None
+        if isinstance(value, Scalar) and value.text in accepted:
+            return value.text
+        hint = suggest(value.text, accepted) if isinstance(value, Scalar) else ""
+        self.reject(field, f"one of {', '.join(accepted)}{hint}", instead)
+        return None
+
+    def read_switch(self, field: str, *, doubt: bool, absent: bool | None = None) -> bool | None:
+        """Yes or no; anything that is neither is told and becomes `doubt`."""
+        value = self._values.get(field)
+        if value is None or (isinstance(value, Scalar) and value.is_null):
+            return absent
+        if isinstance(value, Scalar) and value.text in _TRUE:
+            return True
+        if isinstance(value, Scalar) and value.text in _FALSE:
+            return False
+        self.reject(field, "true or false", f"taken as {str(doubt).lower()}")
+        return doubt
+
+    def read_count(self, field: str, *, least: int = 0) -> int | None:
+        """A whole number; a fraction is rounded down, nothing else is guessed."""
+        number = self.read_number(field, f"a whole number of at least {least}")
+        if number is None:
+            return None
+        if number < least or number > 10**15:
+            self.reject(field, f"a whole number of at least {least}")
+            return None
+        if number != int(number):
+            self.reject(field, "a whole number", f"taken as {int(number)}")
+        return int(number)
+
+    def read_number(self, field: str, expected: str = "a number") -> float | None:
+        """A finite number."""
+        value = self._values.get(field)
+        if value is None or (isinstance(value, Scalar) and value.is_null):
+            return None
+        if isinstance(value, Scalar) and _NUMBER.match(value.text.strip()):
+            number = float(value.text)
+            if math.isfinite(number):
+                return number
+        self.reject(field, expected)
+        return None
+
+    def read_words(self, field: str) -> tuple[str, ...] | None:
+        """A list, or the same as a text with commas; None when it is neither (and nothing is said about that)."""
+        value = self._values.get(field)
+        parts: Iterable[Value] = value.values if isinstance(value, Items) else () if value is None else (value,)
+        words: list[str] = []
+        for part in parts:
+            if not isinstance(part, Scalar):
+                return None
+            if not isinstance(value, Items) and is_other_type(part):
+                return None
+            words.extend(word for text in part.text.split(",") if (word := text.strip()))
+        return tuple(dict.fromkeys(words))
+
+    def read_selection(self, field: str, *, doubt: bool) -> Selection:
+        """All, none or some of a kind of thing: true, false, `none`, or a list."""
+        value = self._values.get(field)
+        if value is None:
+            return True
+        if isinstance(value, Scalar) and not value.is_quoted:
+            if value.text in ("true", "True", "TRUE"):
+                return True
+            if value.text in ("false", "False", "FALSE"):
+                return False
+            if value.is_null or value.text.lower() in ("yes", "no", "on", "off") or is_other_type(value):
+                self.reject(field, "true, false, none or a list", f"taken as {str(doubt).lower()}")
+                return doubt
+        words = self.read_words(field)
+        if words is None:
+            self.reject(field, "true, false, none or a list of names", "taken as false")
+            return False
+        return False if words in ((), ("none",)) else words
+
+    def read_objects(self, field: str) -> tuple[dict[str, Any], ...]:
+        """A list of objects, also as JSON on one line."""
+        value = self._values.get(field)
+        if value is None or (isinstance(value, Scalar) and value.is_null):
+            return ()
+        plain = to_plain(value)
+        if isinstance(plain, str):
+            try:
+                plain = json.loads(plain)
+            except (ValueError, RecursionError):
+                plain = None
+        if isinstance(plain, list) and all(isinstance(item, dict) for item in plain):
+            return tuple(plain)
+        self.reject(field, "a list of objects")
+        return ()
+
+
+def is_other_type(value: Scalar) -> bool:
+    """Whether a plain scalar is a number or a boolean where a text is wanted."""
+    plain = value.text.strip()
+    return not value.is_quoted and (plain.lower() in ("true", "false") or _NUMBER.match(plain) is not None)
+
+
+def show(value: Value) -> str:
+    """A value for a message, short whatever it is."""
+    if isinstance(value, Scalar):
+        return "nothing" if value.is_null else quote(value.text)
+    return "an object" if isinstance(value, Table) else "a list"
+
+
+def to_plain(value: Value, depth: int = 0) -> Any:
+    """A value as Python objects, for fields that carry data; bounded, since aliases may repeat a part many times."""
+    if isinstance(value, Scalar):
+        if value.is_quoted:
+            return value.text
+        if value.is_null:
+            return None
+        if value.text in ("true", "True", "TRUE", "false", "False", "FALSE"):
+            return value.text.lower() == "true"
+        if _NUMBER.match(value.text):
+            return int(value.text) if re.fullmatch(r"[-+]?[0-9]{1,18}", value.text) else float(value.text)
+        return value.text
+    if depth >= 5:
+        return None
+    if isinstance(value, Items):
+        return [to_plain(item, depth + 1) for item in value.values[:100]]
+    return {key: to_plain(item, depth + 1) for key, item in list(value.values.items())[:100]}
+
+
+def fold_key(key: str) -> str:
+    """A key without what people write differently: case, `_` and `-`."""
+    return key.lower().replace("_", "").replace("-", "")
+
+
+@lru_cache(maxsize=1024)
+def _match_key(key: str, known: tuple[tuple[str, str], ...]) -> tuple[str | None, str]:
+    """The limiting field an unknown key stands for, and a hint at the closest field."""
+    folded = fold_key(key)
+    names = dict(known)
+    limiting = {fold_key(name): field for pair in known for name in pair if (field := pair[1]) in LIMITING}
+    fields = set(limiting.values())
+    if folded in limiting:
+        return limiting[folded], ""
+    if _FOREIGN.get(folded) in fields:
+        return _FOREIGN[folded], ""
+    if key.lower() not in _INNOCENT and (found := find_close(folded, limiting, 0.8)):
+        return limiting[found], ""
+    same = next((name for name in names if fold_key(name) == folded), None)
+    return None, f" (did you mean {quote(same)}?)" if same else suggest(key, names)
+
+
+def find_close(word: str, known: Collection[str], cutoff: float) -> str | None:
+    """The known word that is most like this one, if any is like it."""
+    from difflib import get_close_matches  # only mistakes pay for this import
+
+    return next(iter(get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)

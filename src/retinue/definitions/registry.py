@@ -1,0 +1,205 @@
+"""The agents that exist: who wins when files share a name, and finding one by its name.
+
+`Definitions` is a frozen picture; `Registry` keeps the newest one and looks at the disk when asked. Must not know how
+a file is read.
+"""
+
+import os
+from collections.abc import Callable, Collection, Iterable
+
+from msgspec import Struct
+
+from retinue.core.definition import Definition
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import quote
+from retinue.definitions.discover import Found, Listing, is_same, load_root
+from retinue.definitions.names import find_skeleton, fold_name
+from retinue.definitions.sources import Places, Root, find_roots
+from retinue.definitions.toolnames import KNOWN_TOOLS
+
+FLEET_DEFAULTS = frozenset(("general-purpose", "Explore", "Plan"))
+DISPATCH = "dispatch"
+_LEVELS = {"project": 0, "user": 1, "builtin": 2}
+
+
+class Definitions(Struct, frozen=True):
+    """All agents at one moment, and everything that was wrong, hidden or skipped."""
+
+    definitions: tuple[Definition, ...] = ()
+    """The ones that count, the strongest level first and by name inside a level."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    def find(self, name: str, surface: str | None = None) -> Definition | None:
+        """The agent of this name: exactly spelt, else without regard to case; a stronger level comes first."""
+        folded = fold_name(name)
+        found = [item for item in self.list(surface) if fold_name(item.name) == folded]
+        exact = [item for item in found if item.name == name]
+        if not exact or _LEVELS[found[0].source] < _LEVELS[exact[0].source]:
+            return found[0] if found else None
+        return exact[0]
+
+    def list(self, surface: str | None = None, *, enabled_only: bool = False) -> list[Definition]:
+        """The agents a surface knows; CodingCode's own builtins are known to the `dispatch` surface only."""
+        own = [item for item in self.definitions if not _is_dispatch_only(item)]
+        if surface == DISPATCH:
+            special = [item for item in self.definitions if _is_dispatch_only(item)]
+            hidden = {fold_name(item.name) for item in own if item.source != "builtin"}
+            # Ahead of the other builtins, so that their names mean them here.
+            at = sum(item.source != "builtin" for item in own)
+            own = own[:at] + [item for item in special if fold_name(item.name) not in hidden] + own[at:]
+        return [item for item in own if item.enabled or not enabled_only]
+
+    def find_reasons(self, name: str) -> tuple[Diagnostic, ...]:
+        """What was told about files that could have been this agent, for a message about one that is not there."""
+        folded = fold_name(name)
+        return tuple(
+            item
+            for item in self.diagnostics
+            if item.severity == "error" and fold_name(os.path.basename(item.path).rsplit(".", 1)[0]) == folded
+        )
+
+
+def load_definitions(
+    places: Places,
+    *,
+    trusted: bool,
+    known_tools: Collection[str] = KNOWN_TOOLS,
+    hide_defaults: bool = False,
+) -> Definitions:
+    """Read all agent files once. Nothing of a project that is not trusted is opened."""
+    return Registry(places, trusted=trusted, known_tools=known_tools, hide_defaults=hide_defaults).read()
+
+
+class Registry:
+    """The agents of one process, read again when a file has changed."""
+
+    def __init__(
+        self,
+        places: Places,
+        *,
+        trusted: bool,
+        known_tools: Collection[str] = KNOWN_TOOLS,
+        hide_defaults: bool = False,
+    ) -> None:
+        self._places = places
+        self._trusted = trusted
+        self._known_tools = frozenset(known_tools)
+        self._hide_defaults = hide_defaults
+        self._listings: list[Listing] = []
+        self._current: Definitions | None = None
+
+    def read(self) -> Definitions:
+        """The agents as they are on disk now; the same object as before when nothing has changed."""
+        roots = find_roots(self._places)
+        used = [root for root in roots if self._trusted or root.source != "project"]
+        known = [listing.root for listing in self._listings]
+        if self._current is None or known != used or not all(map(is_same, self._listings)):
+            before = {found.path: found for listing in self._listings for found in listing.files}
+            self._listings = [load_root(root, self._known_tools, before) for root in used]
+            skipped = [root for root in roots if root not in used and os.path.lexists(root.path)]
+            self._current = self._merge(skipped)
+        return self._current
+
+    def find(self, name: str, surface: str | None = None) -> Definition | None:
+        """The agent of this name, from the disk as it is now."""
+        return self.read().find(name, surface)
+
+    def list(self, surface: str | None = None, *, enabled_only: bool = False) -> list[Definition]:
+        """The agents a surface knows, from the disk as it is now."""
+        return self.read().list(surface, enabled_only=enabled_only)
+
+    def _merge(self, skipped: Iterable[Root]) -> Definitions:
+        diagnostics = [_tell_untrusted(root) for root in skipped]
+        for listing in self._listings:
+            diagnostics.extend(listing.diagnostics)
+            for found in listing.files:
+                diagnostics.extend(found.diagnostics)
+        candidates = [
+            found.definition
+            for listing in self._listings
+            for found in listing.files
+            if found.definition is not None and not self._is_hidden(found)
+        ]
+        winners, told = choose_winners(candidates)
+        return Definitions(tuple(winners), (*diagnostics, *told))
+
+    def _is_hidden(self, found: Found) -> bool:
+        item = found.definition
+        return self._hide_defaults and item is not None and item.source == "builtin" and item.name in FLEET_DEFAULTS
+
+
+def choose_winners(candidates: Iterable[Definition]) -> tuple[list[Definition], list[Diagnostic]]:
+    """One definition a name, given the strongest first; case decides only between files of one level."""
+    groups: dict[str, list[Definition]] = {}
+    apart: list[Definition] = []
+    for item in candidates:
+        if _is_dispatch_only(item):
+            apart.append(item)
+        else:
+            groups.setdefault(fold_name(item.name), []).append(item)
+    winners: list[Definition] = []
+    told: list[Diagnostic] = []
+    for group in groups.values():
+        kept = _keep_strongest(group)
+        hidden = [item for item in group if item not in kept]
+        told.extend(_tell_shadowed(item, kept[0]) for item in hidden)
+        told.extend(
+            _tell_clash(item, kept[0], "differ only by case; each is found by its exact spelling") for item in kept[1:]
+        )
+        paths = tuple(item.path for item in hidden)
+        winners.extend(_with_shadows(item, paths) for item in kept)
+    told.extend(_find_look_alikes(winners))
+    winners.extend(_with_shadows(item, ()) for item in apart)
+    winners.sort(key=lambda item: (_LEVELS[item.source], fold_name(item.name), item.name))
+    return winners, told
+
+
+def _keep_strongest(group: list[Definition]) -> list[Definition]:
+    """The first of each spelling at the strongest level."""
+    first: dict[str, Definition] = {}
+    for item in group:
+        if item.source == group[0].source:
+            first.setdefault(item.name, item)
+    return list(first.values())
+
+
+def _find_look_alikes(winners: list[Definition]) -> list[Diagnostic]:
+    seen: dict[str, Definition] = {}
+    told = []
+    for item in winners:
+        other = seen.setdefault(find_skeleton(item.name), item)
+        if fold_name(other.name) != fold_name(item.name):
+            told.append(_tell_clash(item, other, "look alike and are different agents"))
+    return told
+
+
+def _is_dispatch_only(item: Definition) -> bool:
+    return item.source == "builtin" and item.dialect == "codingcode"
+
+
+def _with_shadows(item: Definition, paths: tuple[str, ...]) -> Definition:
+    from msgspec.structs import replace
+
+    return replace(item, shadows=paths) if paths else item
+
+
+def _tell_shadowed(item: Definition, winner: Definition) -> Diagnostic:
+    line = item.lines.get("name", 1)
+    where = "packaged agent" if item.source == "builtin" else f"{item.source} agent"
+    text = f"{item.path}:{line}: this {where} {quote(item.name)} is hidden by {winner.path}"
+    return Diagnostic(text, item.path, line, "warning", "shadowed", "name")
+
+
+def _tell_clash(item: Definition, other: Definition, how: str) -> Diagnostic:
+    line = item.lines.get("name", 1)
+    text = f"{item.path}:{line}: the names {quote(item.name)} and {quote(other.name)} ({other.path}) {how}"
+    return Diagnostic(text, item.path, line, "warning", "clash", "name")
+
+
+def _tell_untrusted(root: Root) -> Diagnostic:
+    text = f"{root.path}: not read, since the project is not trusted"
+    return Diagnostic(text, root.path, None, "warning", "untrusted")
+
+
+Reader = Callable[[], Definitions]
+"""How others are given the agents: called whenever they need them."""

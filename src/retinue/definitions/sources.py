@@ -1,0 +1,69 @@
+"""Where agent files lie: the roots of each dialect and level, for one working directory.
+
+Looks at names only. Must not read a file, and not know what is in one.
+"""
+
+import os
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.core.definition import Dialect, Source
+
+MARKDOWN = (".md", ".markdown")
+_PACKAGED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "builtin")
+
+
+class Root(Struct, frozen=True):
+    """One directory of agent files."""
+
+    path: str
+    dialect: Dialect
+    source: Source
+    suffixes: tuple[str, ...] = (".md",)
+    boundary: str = ""
+    """A file reached through a link must lie in this directory; empty: anywhere."""
+
+
+class Places(Struct, frozen=True):
+    """The directories that decide which agent files there are."""
+
+    cwd: Path
+    project: Path
+    agent_dir: Path
+    home: Path | None = None
+
+
+def find_roots(places: Places) -> list[Root]:
+    """All roots, the ones that win first: project, user, builtin; inside one level pi, codingcode, sticky."""
+    project, agent_dir, home = str(places.project), str(places.agent_dir), places.home
+    user = [Root(os.path.join(agent_dir, "agents"), "pi", "user", MARKDOWN)]
+    if home is not None:
+        user.append(Root(os.path.join(home, ".codingcode", "agents"), "codingcode", "user"))
+    user.append(Root(os.path.join(agent_dir, "subagents"), "sticky", "user"))
+    own = [Root(_find_nearest(places), "pi", "project", MARKDOWN, project)]
+    own.append(Root(os.path.join(project, ".codingcode", "agents"), "codingcode", "project", boundary=project))
+    taken = {root.path for root in user}
+    builtin = [
+        Root(os.path.join(_PACKAGED, "pi"), "pi", "builtin"),
+        Root(os.path.join(_PACKAGED, "codingcode"), "codingcode", "builtin"),
+        Root(os.path.join(_PACKAGED, "sticky"), "sticky", "builtin"),
+    ]
+    # At home the user's own directories would otherwise count as the project's, too.
+    return [root for root in own if root.path and root.path not in taken] + user + builtin
+
+
+def _find_nearest(places: Places) -> str:
+    """The nearest `.pi/agents`, or `.agents` beside it, from here up to the project, which trust was decided for."""
+    folder = str(places.cwd)
+    top = str(places.project)
+    home = str(places.home) if places.home is not None else ""
+    while folder != home:
+        for name in (os.path.join(".pi", "agents"), ".agents"):
+            if os.path.isdir(os.path.join(folder, name)):
+                return os.path.join(folder, name)
+        parent = os.path.dirname(folder)
+        if folder == top or parent == folder:
+            break
+        folder = parent
+    return ""

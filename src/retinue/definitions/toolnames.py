@@ -1,0 +1,110 @@
+"""How a file lists tools: which names, which it forbids, and what is wrong with them. Pure.
+
+What a run may use is decided elsewhere from this and is never more; must not know dialects.
+"""
+
+from collections.abc import Collection, Mapping
+
+from retinue.core.definition import DeclaredTools
+from retinue.core.diagnostics import suggest
+from retinue.core.errors import quote
+from retinue.definitions.fields import Fields, find_close
+from retinue.definitions.frontmatter import Scalar
+
+BUILTINS = ("read", "bash", "edit", "write", "grep", "find", "ls")
+WRITERS = frozenset(("edit", "write"))
+KNOWN_TOOLS = frozenset(
+    (
+        *BUILTINS,
+        *("web_search", "fetch_content", "get_search_content", "convert_content", "lsp", "todo_write", "tool_search"),
+        *("Agent", "get_subagent_result", "steer_subagent", "list_subagents", "clear_subagents", "list_models"),
+        *("subagent", "dispatch_agent", "subagent_finalize"),
+    )
+)
+"""All names that mean a tool somewhere in retinue; what extensions add is passed in beside them."""
+SELECTOR = "ext:"
+
+
+def declare_tools(
+    fields: Fields,
+    known: Collection[str],
+    *,
+    allow: str = "tools",
+    deny: str = "disallowed_tools",
+    aliases: Mapping[str, str] | None = None,
+) -> DeclaredTools:
+    """What the two list fields of a file ask for."""
+    foreign = aliases or {}
+    denied, is_clear = _read_denied(fields, deny, known, foreign)
+    words = read_allowed(fields, allow)
+    if words is None and is_clear:
+        return DeclaredTools(denied=denied, aliases=dict(foreign))
+    selectors = tuple(word for word in words or () if word.startswith(SELECTOR))
+    names = tuple(word for word in words or () if not word.startswith(SELECTOR) and word.lower() not in ("*", "all"))
+    has_all = any(word.lower() in ("*", "all") for word in words or ())
+    check_names(fields, allow, names, {*known, *foreign})
+    if not is_clear:
+        return DeclaredTools(names=(), denied=denied)
+    used = {name: foreign[name] for name in (foreign if has_all else names) if name in foreign}
+    return DeclaredTools(names, has_all, denied=denied, selectors=selectors, aliases=used)
+
+
+def read_allowed(fields: Fields, field: str) -> tuple[str, ...] | None:
+    """The words of an allowing list; None when the file has no such field. In doubt it is empty."""
+    value = fields.get(field)
+    if value is None:
+        return None
+    if isinstance(value, Scalar) and value.is_null:
+        fields.reject(field, "names, or `none`; leave the field out for the default", "no tools")
+        return ()
+    words = fields.read_words(field)
+    if words is None:
+        fields.reject(field, "a list of tool names, `*` or `none`", "no tools")
+        return ()
+    return () if words == ("none",) else words
+
+
+def check_names(fields: Fields, field: str, names: Collection[str], known: Collection[str]) -> None:
+    """Report the names that mean no tool; those of MCP servers are known only when the servers are."""
+    for name in names:
+        if name in known or (":" in name and not name.startswith(":")):
+            continue
+        if name.startswith("mcp__") and "*" not in name:
+            continue
+        hint = "; list each tool, or ext:mcp for all" if name.startswith("mcp__") else suggest(name, known)
+        text = f"{fields.name(field)}: there is no tool {quote(name)}{hint}; not given"
+        fields.report(text, field, None, "unknown-tool", "warning")
+
+
+def _read_denied(
+    fields: Fields, field: str, known: Collection[str], aliases: Mapping[str, str]
+) -> tuple[tuple[str, ...], bool]:
+    """The forbidden names, and whether they could be read; one that is misspelt forbids what it resembles, too."""
+    words = fields.read_words(field) if fields.has(field) else ()
+    if words is None:
+        fields.reject(field, "a list of tool names", "the agent gets no tools")
+        return (), False
+    value = fields.get(field)
+    if words == ("none",) or (isinstance(value, Scalar) and value.is_null):
+        return (), True
+    denied = [aliases.get(word, word) for word in words]
+    by_case = {name.lower(): name for name in (*known, *aliases)}
+    for word in words:
+        is_pattern = word in ("*", "all") or ":" in word or word.startswith("mcp__")
+        if word in known or word in aliases or is_pattern:
+            continue
+        meant = by_case.get(word.lower()) or by_case.get(find_close(word.lower(), by_case, 0.6) or "")
+        end = f"{quote(meant)} is forbidden" if meant else "it forbids nothing yet"
+        text = f"{fields.name(field)}: there is no tool {quote(word)}; {end}"
+        fields.report(text, field, None, "unknown-tool", "warning")
+        if meant:
+            denied.append(aliases.get(meant, meant))
+    return tuple(dict.fromkeys(denied)), True
+
+
+def check_readonly(fields: Fields, tools: DeclaredTools, *, readonly: bool, field: str = "tools") -> None:
+    """State that a read-only agent will not get the writing tools its file lists."""
+    listed = [name for name in tools.names or () if tools.aliases.get(name, name) in WRITERS]
+    if readonly and listed:
+        text = f"{fields.name(field)}: {', '.join(listed)} listed in a read-only agent; not given"
+        fields.report(text, field, None, "contradiction", "warning")

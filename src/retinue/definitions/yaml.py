@@ -1,0 +1,162 @@
+"""YAML with the rules of 1.2 through PyYAML's event stream: no tags, no merging, bounded depth, a line for everything.
+
+Built from events and not from PyYAML's objects, so no scalar is ever turned into something else, and what an alias
+names is shared and not copied.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import quote
+from retinue.definitions.frontmatter import BlockError, Entry, Items, Scalar, Table, Value
+
+MAX_DEPTH = 16
+MAX_NODES = 10_000
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_CORE = "tag:yaml.org,2002:"
+_TEXT_TAGS = {"!", f"{_CORE}str"}
+_PLAIN_TAGS = {f"{_CORE}{name}" for name in ("bool", "int", "float", "null")}
+_GROUP_TAGS = {None, "!", f"{_CORE}seq", f"{_CORE}map"}
+# A description with a colon in it: the commonest thing that other programs read and YAML does not.
+_LOOSE_TEXT = re.compile(r"(description|display_name)(: +)([^\s\"'\[\]{}|>&*!#%@`,?:-].*?)[ \t]*\Z")
+
+
+def read_yaml(text: str, first: int) -> tuple[tuple[Entry, ...], tuple[Diagnostic, ...]]:
+    """The fields of a block that begins on line `first`, and what was mended. Raises BlockError."""
+    try:
+        return _Builder(first).read(text), ()
+    except BlockError:
+        mended, lines = _quote_loose(text, first)
+        if not lines:
+            raise
+        try:
+            entries = _Builder(first).read(mended)
+        except BlockError:
+            entries = None
+        if entries is None:
+            raise
+    notes = tuple(
+        Diagnostic("the text has a colon or a # in it and is read as it stands; put it in quotes", "", line, "warning")
+        for line in lines
+    )
+    return entries, notes
+
+
+def _quote_loose(text: str, first: int) -> tuple[str, list[int]]:
+    lines: list[int] = []
+    mended = text.split("\n")
+    for index, line in enumerate(mended):
+        found = _LOOSE_TEXT.match(line)
+        follows = mended[index + 1][:1] if index + 1 < len(mended) else ""
+        if found and ": " in found[3] + " " and follows not in (" ", "\t"):
+            mended[index] = f"{found[1]}{found[2]}'{found[3].replace(chr(39), chr(39) * 2)}'"
+            lines.append(first + index)
+    return "\n".join(mended), lines
+
+
+class _Builder:
+    """Turns events into values, without recursion."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.anchors: dict[str, Value] = {}
+        self.nodes = 0
+
+    def read(self, text: str) -> tuple[Entry, ...]:
+        try:
+            return self._read_root(yaml.parse(text, Loader=_LOADER))
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            line = self.first + mark.line if mark is not None else None
+            raise BlockError(
+                f"not valid YAML: {error.problem or error.context or 'unreadable'}", line, "yaml"
+            ) from None
+        except yaml.YAMLError as error:
+            position = getattr(error, "position", None)
+            reason = str(getattr(error, "reason", "") or "a character that YAML does not allow")
+            line = self.first + text.count("\n", 0, position) if isinstance(position, int) else None
+            raise BlockError(f"not valid YAML: {reason}", line, "yaml") from None
+
+    def _read_root(self, events: Iterator[Any]) -> tuple[Entry, ...]:
+        entries: tuple[Entry, ...] = ()
+        documents = 0
+        for event in events:
+            if isinstance(event, yaml.DocumentStartEvent):
+                documents += 1
+                if documents > 1:
+                    raise self._fail(event, "more than one YAML document; expected one")
+            elif isinstance(event, yaml.MappingStartEvent):
+                self._check_group(event)
+                entries = tuple(self._read_pairs(events, [event]))
+            elif isinstance(event, yaml.ScalarEvent) and event.implicit[0] and not event.value:
+                continue  # nothing but comments
+            elif isinstance(event, yaml.NodeEvent):
+                kind = "a list" if isinstance(event, yaml.SequenceStartEvent) else "a text"
+                raise self._fail(event, f"the frontmatter is {kind}; expected `key: value` lines")
+        return entries
+
+    def _read_pairs(self, events: Iterator[Any], path: list[Any]) -> Iterator[Entry]:
+        for event in events:
+            if isinstance(event, yaml.MappingEndEvent):
+                return
+            key = self._read_key(event)
+            line = self.first + event.start_mark.line
+            yield Entry(key, self._read_value(next(events), events, path), line)
+
+    def _read_key(self, event: Any) -> str:
+        if not isinstance(event, yaml.ScalarEvent):
+            raise self._fail(event, "a key that is no text; expected a field's name")
+        if event.value == "<<" and event.implicit[0]:
+            raise self._fail(event, "merge keys (<<) are not read; write the fields out")
+        return self._read_scalar(event).text
+
+    def _read_value(self, event: Any, events: Iterator[Any], path: list[Any]) -> Value:
+        self.nodes += 1
+        if len(path) > MAX_DEPTH or self.nodes > MAX_NODES:
+            raise self._fail(event, f"nested deeper than {MAX_DEPTH} levels or longer than {MAX_NODES} values")
+        if isinstance(event, yaml.AliasEvent):
+            if event.anchor not in self.anchors:
+                raise self._fail(event, f"the alias {quote('*' + str(event.anchor), 40)} names nothing before it")
+            return self.anchors[event.anchor]
+        value = self._read_node(event, events, path)
+        if event.anchor is not None:
+            self.anchors[event.anchor] = value
+        return value
+
+    def _read_node(self, event: Any, events: Iterator[Any], path: list[Any]) -> Value:
+        if isinstance(event, yaml.ScalarEvent):
+            return self._read_scalar(event)
+        self._check_group(event)
+        line = self.first + event.start_mark.line
+        inside = [*path, event]
+        if isinstance(event, yaml.MappingStartEvent):
+            pairs = list(self._read_pairs(events, inside))
+            return Table({pair.key: pair.value for pair in pairs}, line)
+        values: list[Value] = []
+        for item in events:
+            if isinstance(item, yaml.SequenceEndEvent):
+                break
+            values.append(self._read_value(item, events, inside))
+        return Items(tuple(values), line)
+
+    def _read_scalar(self, event: Any) -> Scalar:
+        line = self.first + event.start_mark.line
+        if event.tag is None or event.tag in _TEXT_TAGS:
+            return Scalar(event.value, line, is_quoted=bool(event.tag) or not event.implicit[0])
+        if event.tag in _PLAIN_TAGS:
+            return Scalar(event.value, line)
+        raise self._refuse_tag(event)
+
+    def _check_group(self, event: Any) -> None:
+        if event.tag not in _GROUP_TAGS:
+            raise self._refuse_tag(event)
+
+    def _refuse_tag(self, event: Any) -> BlockError:
+        return self._fail(event, f"the tag {quote(event.tag, 60)} is refused; expected plain values")
+
+    def _fail(self, event: Any, message: str) -> BlockError:
+        return BlockError(message, self.first + event.start_mark.line, "yaml")
