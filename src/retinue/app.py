@@ -24,6 +24,7 @@ from retinue.engine.limits import Limits
 from retinue.engine.prompt import build_sections
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
+from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
 from retinue.models.governor import Governor
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice, Wishes
@@ -223,6 +224,7 @@ class Retinue:
                 custom=files.system or "",
                 addendum="\n\n".join(files.append),
                 context_files=[(file.path, file.text) for file in files.context],
+                extra=self._list_skills(paths, tools, trusted=loaded.trust.trusted),
             ),
             limits=request.limits,
             retry=_to_retry(settings),
@@ -230,6 +232,13 @@ class Retinue:
             steering_mode=settings.steering_mode,
             follow_up_mode=settings.follow_up_mode,
         )
+
+    def _list_skills(self, paths: Paths, tools: Mapping[str, Tool], *, trusted: bool) -> dict[str, str]:
+        if "read" not in tools and "bash" not in tools:
+            return {}
+        skills, problems = list_skills(find_skill_roots(paths.project, paths.agent_dir, paths.home, trusted=trusted))
+        self._tell(problems)
+        return {"skills": render_catalogue(skills)} if skills else {}
 
     def _choose_model(self, paths: Paths, settings: Settings, session: Session) -> tuple[Model, ThinkingLevel]:
         request = self._request
