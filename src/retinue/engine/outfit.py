@@ -1,0 +1,277 @@
+"""Makes a run out of a definition, a request and the run that asks: model, rights, prompt, limits, session.
+
+What it needs from above (which definitions there are, how a model is opened, which features surround a run) is handed
+in as a Kit. Must not know settings, files of definitions or any surface's results.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from retinue.core.clock import Clock
+from retinue.core.definition import Definition
+from retinue.core.errors import ModelError, quote
+from retinue.core.events import Warned
+from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
+from retinue.core.model import Model, ModelInfo
+from retinue.core.run import Outcome, Run
+from retinue.core.tool import Tool
+from retinue.definitions.toolnames import KNOWN_TOOLS
+from retinue.engine.childprompt import (
+    Identity,
+    Place,
+    build_append,
+    build_codingcode,
+    build_replace,
+    build_sticky,
+    build_subagent,
+)
+from retinue.engine.ids import make_uuid
+from retinue.engine.limits import Limits
+from retinue.engine.prompt import render_prompt
+from retinue.engine.request import RunRequest
+from retinue.engine.runner import LiveRun
+from retinue.engine.setup import Feature, RunSetup
+from retinue.models.resolve import Choice
+from retinue.models.retry import RetryPolicy
+from retinue.models.thinking import clamp_level
+from retinue.sessions.compaction import CompactionConfig
+from retinue.sessions.log import Session
+from retinue.tools.policy import SUBAGENT_READONLY, Bounds, Rights, decide_tools
+from retinue.tools.renamed import rename_tools
+from retinue.tools.selectors import Offer
+
+Number = TypeVar("Number", int, float)
+
+
+class Models(Protocol):
+    """Where models come from."""
+
+    def resolve(self, query: str) -> Choice:
+        """The model a definition's or a caller's words mean. Raises ModelError."""
+        ...
+
+    def open(self, info: ModelInfo) -> Model:
+        """A model ready to be asked. Raises ModelError or ConfigError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the user decides about all agents."""
+
+    readonly_bash: bool = False
+    is_confined: bool = False
+    confinement: str = "no sandbox is available on this machine"
+    has_lsp: bool = True
+    always_exposed: tuple[str, ...] = ()
+    max_depth: Mapping[str, int] = field(default_factory=lambda: {"fleet": 4})
+    """How deep runs of a surface may nest; 1 where it is not said."""
+    default_max_turns: int | None = None
+    grace_turns: int = 5
+
+    def find_depth(self, surface: str) -> int:
+        return self.max_depth.get(surface, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitting:
+    """A run on the way to its setup: what features look at to decide whether they are wanted."""
+
+    definition: Definition
+    request: RunRequest
+    rights: Rights
+    bounds: Bounds
+    cwd: Path
+    tools: Mapping[str, Tool]
+    """Every tool there is, by its own name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    """All that runs of one main agent are made from."""
+
+    find: Callable[[str], Definition]
+    """Raises RetinueError for a name that cannot be run."""
+    models: Models
+    tools: Mapping[str, Tool]
+    survey: Callable[[Path], Awaitable[Place]]
+    list_features: Callable[[Fitting], Sequence[Feature]] = lambda fitting: ()
+    compaction: Callable[[str], CompactionConfig] = lambda ref: CompactionConfig()
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    policy: Policy = field(default_factory=Policy)
+    context_files: Sequence[tuple[str, str]] = ()
+    """Instructions of the project, for agents whose prompt has them."""
+    rules: Sequence[str] = ()
+    orphan_dir: Path | None = None
+    """Where sessions of runs are kept whose main agent has none."""
+    offers: Mapping[str, Offer] = field(default_factory=dict)
+    """Where tools come from that are not our own."""
+
+
+class Outfitter:
+    """Outfits the runs of one main agent."""
+
+    def __init__(self, kit: Kit, *, root: Rights, clock: Clock) -> None:
+        """`root` are the rights of the main agent."""
+        self._kit = kit
+        self._root = root
+        self._clock = clock
+        self._rights: dict[str, Rights] = {}
+
+    async def outfit(
+        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
+    ) -> Outcome:
+        """Build the run with everything around it, let `work` do it, undo everything, return the outcome."""
+        definition = self._kit.find(run.agent)
+        cwd = Path(request.cwd) if request.cwd else parent.setup.cwd
+        rights, bounds = self.decide_rights(run, request, definition)
+        self._warn(run, rights, parent)
+        setup = await self._set_up(run, request, parent, Fitting(definition, request, rights, bounds, cwd, self._tools))
+        session = self._open_session(run, request, parent, cwd)
+        live = LiveRun(setup, session, clock=self._clock)
+        self._rights[run.id] = rights
+        try:
+            if not session.name:
+                live.journal.write(lambda: session.append_session_info(f"{definition.name}#{run.id[:8]}"))
+            return await work(live)
+        finally:
+            del self._rights[run.id]
+            live.journal.flush()
+            session.close()
+
+    def decide_rights(self, run: Run, request: RunRequest, definition: Definition) -> tuple[Rights, Bounds]:
+        """The rights of a run, never more than its parent's, and what decided them."""
+        policy = self._kit.policy
+        is_subagent = request.surface == "subagent"
+        bounds = Bounds(
+            available={name: self._kit.offers.get(name) or Offer(tool.effect) for name, tool in self._tools.items()},
+            parent=self._rights.get(run.parent_id, self._root),
+            allow_write=request.allow_write,
+            readonly_set=SUBAGENT_READONLY if is_subagent else None,
+            readonly_bash=policy.readonly_bash,
+            is_exact=is_subagent,
+            is_confined=policy.is_confined,
+            confinement=policy.confinement,
+            has_lsp=policy.has_lsp,
+            may_nest=run.depth < policy.find_depth(request.surface),
+            isolated=request.isolated,
+            always_exposed=policy.always_exposed,
+        )
+        return decide_tools(definition, bounds), bounds
+
+    @property
+    def _tools(self) -> Mapping[str, Tool]:
+        return self._kit.tools
+
+    async def _set_up(self, run: Run, request: RunRequest, parent: LiveRun, fitting: Fitting) -> RunSetup:
+        definition, rights, kit = fitting.definition, fitting.rights, self._kit
+        model, wanted = choose_model(definition, request, parent.setup.model, kit.models)
+        level = _find_level(request.thinking, definition.thinking, wanted) or parent.setup.thinking
+        depths = {"PI_SUBAGENT_DEPTH": run.depth, "PI_SUBAGENT_MAX_DEPTH": kit.policy.find_depth(request.surface)}
+        return RunSetup(
+            run_id=run.id,
+            cwd=fitting.cwd,
+            model=model,
+            thinking=clamp_level(model.info, level),
+            tools=rename_tools(self._tools, {name: rights.targets.get(name, name) for name in rights.allowed}),
+            sections=await self._build_sections(run, parent, fitting),
+            limits=choose_limits(definition, request, kit.policy),
+            retry=kit.retry,
+            compaction=kit.compaction(model.info.ref),
+            environment={"PI_SUBAGENT_CHILD": "1", **{name: str(depth) for name, depth in depths.items()}},
+            spill_dir=parent.setup.spill_dir,
+            steering_mode=parent.setup.steering_mode,
+            follow_up_mode=parent.setup.follow_up_mode,
+            features=kit.list_features(fitting),
+        )
+
+    async def _build_sections(self, run: Run, parent: LiveRun, fitting: Fitting) -> dict[str, str]:
+        definition, request, kit = fitting.definition, fitting.request, self._kit
+        max_depth = kit.policy.find_depth(request.surface)
+        above = run.parent_id if run.depth > 1 else ""
+        identity = Identity(definition.name, run.id, run.depth, max_depth, above)
+        if request.surface == "subagent" and definition.dialect != "sticky":
+            names, readonly = fitting.rights.allowed, fitting.rights.readonly
+            return build_subagent(definition, identity, tools=names, task=request.task, readonly=readonly)
+        place = await kit.survey(fitting.cwd)
+        if definition.dialect == "sticky":
+            return build_sticky(definition, place, context_files=kit.context_files)
+        if request.surface == "dispatch" or definition.dialect == "codingcode":
+            return build_codingcode(definition, place, rules=[*kit.rules, *(text for _, text in kit.context_files)])
+        if definition.prompt_mode == "append":
+            return build_append(definition, identity, place, parent=render_prompt(parent.setup.sections))
+        return build_replace(definition, identity, place)
+
+    def _open_session(self, run: Run, request: RunRequest, parent: LiveRun, cwd: Path) -> Session:
+        """The run's session: where the request says, beside its main session, or among those without one."""
+        tree = parent.session.tree
+        path = Path(request.session_file) if request.session_file else None
+        if path is not None:
+            tree = None  # not below the main session, so not under its lock
+        elif tree is not None:
+            path = tree.child_path(run.id)
+        elif self._kit.orphan_dir is not None:
+            path = self._kit.orphan_dir / run.id / "session.jsonl"
+        if path is not None and path.exists():
+            return Session.open(path, clock=self._clock, new_id=make_uuid, tree=tree, cwd=str(cwd))
+        above = parent.session.path
+        return Session.create(
+            cwd=cwd,
+            directory=None,
+            path=path,
+            parent_session=str(above) if above else None,
+            clock=self._clock,
+            new_id=make_uuid,
+            tree=tree,
+        )
+
+    def _warn(self, run: Run, rights: Rights, parent: LiveRun) -> None:
+        """Tell what the file asks for and nobody knows: it is a slip of the pen, or an extension is missing."""
+        unknown = [item.sentence for item in rights.refused if item.code == "unknown" and item.name not in KNOWN_TOOLS]
+        for text in (*unknown, *rights.warnings):
+            parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {text}"))
+
+
+def choose_model(
+    definition: Definition, request: RunRequest, inherited: Model, models: Models
+) -> tuple[Model, ThinkingLevel | None]:
+    """What the request settles, else what the file pins or wishes, else the parent's; and the level in that name."""
+    name = request.model or definition.model
+    if not name:
+        return inherited, None
+    try:
+        choice = models.resolve(name)
+    except ModelError as error:
+        is_lenient = definition.is_model_wish or request.surface == "fleet"
+        if request.model is None and is_lenient:
+            return inherited, None
+        raise ModelError(f"agent {quote(definition.name)}: {error}") from error
+    if choice.info.ref == inherited.info.ref:
+        return inherited, choice.thinking
+    return models.open(choice.info), choice.thinking
+
+
+def choose_limits(definition: Definition, request: RunRequest, policy: Policy) -> Limits:
+    """What the request settles, else what the file says, else what the user says; 0 turns is no limit."""
+    said = (request.max_turns, definition.max_turns, policy.default_max_turns)
+    turns = next((number for number in said if number is not None), None)
+    return Limits(
+        max_turns=turns or None,
+        grace_turns=policy.grace_turns,
+        wall_s=request.wall_s,
+        idle_s=request.idle_s,
+        tool_s=request.tool_s,
+        tokens=_find_smaller(request.tokens, definition.max_tokens_total),
+        cost_usd=_find_smaller(request.cost_usd, definition.max_cost),
+    )
+
+
+def _find_smaller(one: Number | None, other: Number | None) -> Number | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _find_level(*words: str | None) -> ThinkingLevel | None:
+    """The first that is a level; a file may say anything."""
+    return next((level for word in words for level in THINKING_LEVELS if level == word), None)
