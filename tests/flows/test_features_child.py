@@ -14,7 +14,7 @@ from retinue.features.memory import Memory, plan_memory
 from retinue.features.skills import Skills
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
-from retinue.tools.policy import BUILTIN_OFFERS, Bounds, Rights, decide_tools
+from retinue.tools.policy import BUILTIN_OFFERS, Rights, Terms, decide_tools
 from retinue.tools.registry import ToolOptions, build_tools
 
 WHO = Identity("scout", "ab12", 1, 4)
@@ -28,9 +28,9 @@ def child(tmp_path, home):
 
     def start(replies, *, parent=None, **fields):
         definition = Definition(name="scout", dialect="pi", source="user", path="s.md", prompt="Look.", **fields)
-        bounds = Bounds(available=BUILTIN_OFFERS, parent=parent)
-        rights = decide_tools(definition, bounds)
-        plan = plan_memory(definition, rights, bounds)
+        terms = Terms(available=BUILTIN_OFFERS, parent=parent)
+        rights = decide_tools(definition, terms)
+        plan = plan_memory(definition, rights, terms)
         tools = build_tools(ToolOptions())
         memory = Memory(
             "project",

@@ -10,7 +10,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.run import Outcome, Reason, Status
 from retinue.engine.setup import RunSetup
 from retinue.features.memory import MAX_BYTES, Memory, MemoryPlan, plan_memory
-from retinue.tools.policy import BUILTIN_OFFERS, Bounds, Rights, decide_tools
+from retinue.tools.policy import BUILTIN_OFFERS, Rights, Terms, decide_tools
 from retinue.tools.registry import ToolOptions, build_tools
 
 HEADS = {True: "# Agent Memory\n", False: "# Agent Memory (read-only)\n"}
@@ -209,8 +209,8 @@ async def test_user_memory_needs_a_home(remember):
 def plan(names, parent=None, **fields):
     tools = DeclaredTools(names=names, denied=fields.pop("denied", ()))
     definition = Definition(name="a", dialect="pi", source="user", path="a.md", tools=tools, **fields)
-    bounds = Bounds(available=BUILTIN_OFFERS, parent=parent)
-    return plan_memory(definition, decide_tools(definition, bounds), bounds)
+    terms = Terms(available=BUILTIN_OFFERS, parent=parent)
+    return plan_memory(definition, decide_tools(definition, terms), terms)
 
 
 @pytest.mark.spec("fleet:B89")

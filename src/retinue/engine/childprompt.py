@@ -169,25 +169,26 @@ def render_environment(place: Place) -> str:
     return "\n".join(("# Environment", f"Working directory: {to_line(place.cwd)}", *git, f"Platform: {place.platform}"))
 
 
-def inherit_context(messages: Sequence[Message], task: str) -> str:
-    """The task with the parent's conversation before it: what was said and summarised, no tool results, no thinking."""
+def inherit_context(messages: Sequence[Message]) -> str:
+    """What goes before a task so that the child knows the parent's conversation; empty when nothing was said.
+
+    Texts and summaries only: no tool results, no thinking.
+    """
     said = [line for message in messages if (line := _render_said(message))]
     if not said:
-        return task
+        return ""
     left, kept = MAX_CONTEXT_CHARS, len(said)
     while kept and left >= len(said[kept - 1]):
         kept -= 1
         left -= len(said[kept])
     if kept:
-        said = [
-            f"[{kept} earlier messages are left out here]",
-            *(said[kept:] or [said[-1][:MAX_CONTEXT_CHARS] + " […]"]),
-        ]
+        newest = said[kept:] or [said[-1][:MAX_CONTEXT_CHARS] + " […]"]
+        said = [f"[{len(said) - len(newest)} earlier messages are left out here]", *newest]
     explanation = (
         "This is what was said before you were started, without what tools returned. "
         "It is there so that you know what the task is about."
     )
-    return "\n\n".join((CONTEXT_HEADING, explanation, *said, "---", TASK_HEADING, task))
+    return "\n\n".join((CONTEXT_HEADING, explanation, *said, "---", TASK_HEADING, ""))
 
 
 def to_line(text: str) -> str:

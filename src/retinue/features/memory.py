@@ -18,7 +18,7 @@ from retinue.core.terminal import escape_line
 from retinue.core.tool import Tool
 from retinue.engine.setup import RunSetup
 from retinue.features.nofollow import Folder, LinkFound, decode_text, is_safe_name
-from retinue.tools.policy import Bounds, Rights, decide_extra
+from retinue.tools.policy import Rights, Terms, decide_extra
 
 Scope: TypeAlias = Literal["user", "project", "local"]
 
@@ -49,11 +49,11 @@ class MemoryPlan:
     """Tools to add, by their own names."""
 
 
-def plan_memory(definition: Definition, rights: Rights, bounds: Bounds) -> MemoryPlan:
+def plan_memory(definition: Definition, rights: Rights, terms: Terms) -> MemoryPlan:
     """Who may write or edit keeps the notes; anybody else may read them. Nothing is added that the run may not have."""
     can_write = not rights.tools.isdisjoint(("write", "edit"))
     wanted = ("read", "write", "edit") if can_write else ("read",)
-    allowed = decide_extra(wanted, definition, bounds).allowed
+    allowed = decide_extra(wanted, definition, terms).allowed
     return MemoryPlan(can_write, tuple(name for name in allowed if name not in rights.tools))
 
 

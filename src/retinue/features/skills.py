@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from retinue.core.definition import Selection
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.core.run import Outcome
 from retinue.core.terminal import escape_line
+from retinue.definitions.frontmatter import BlockError, Scalar, parse_block
 from retinue.engine.setup import RunSetup
 from retinue.features.nofollow import Folder, decode_text, is_safe_name
 
@@ -195,40 +195,30 @@ def _is_searched(entry: os.DirEntry[str]) -> bool:
 
 def _describe(path: Path, folder: Folder, file: str, problems: list[Diagnostic]) -> Skill | None:
     """What a file says about itself; None when it is no skill, which is a problem only for one that must be."""
+    line = None
     try:
         fields = _read_fields(decode_text(folder.read(file, MAX_HEAD_BYTES), MAX_HEAD_BYTES))
+        if fields.get("disable-model-invocation", "").lower() == "true":
+            return None
+        if description := fields.get("description", "").strip():
+            fallback = path.parent.name if file == SKILL_FILE else path.stem
+            name = fields.get("name", "").strip() or fallback
+            return Skill(escape_line(name, 64), escape_line(description, MAX_DESCRIPTION_CHARS), str(path))
+        problem = "has no description in its frontmatter"
     except OSError as error:
         problem = (error.strerror or str(error)).lower()
-    else:
-        if str(fields.get("disable-model-invocation", "")).lower() == "true":
-            return None
-        name, description = fields.get("name"), fields.get("description")
-        if isinstance(description, str) and description.strip():
-            fallback = path.parent.name if file == SKILL_FILE else path.stem
-            shown = escape_line(name if isinstance(name, str) and name.strip() else fallback, 64)
-            return Skill(shown, escape_line(description, MAX_DESCRIPTION_CHARS), str(path))
-        if file != SKILL_FILE:
-            return None
-        problem = "has no description in its frontmatter"
-    text = f"{path}: {problem}; expected a text file with a name and a description; skipped"
-    problems.append(Diagnostic(text, str(path), severity="warning", code="skill"))
+    except BlockError as error:
+        problem, line = str(error), error.line
+    if file == SKILL_FILE:
+        text = f"{path}: {problem}; expected a text with a name and a description; skipped"
+        problems.append(Diagnostic(text, str(path), line, severity="warning", code="skill"))
     return None
 
 
-def _read_fields(text: str) -> dict[str, Any]:
-    """The frontmatter with every scalar as text; nothing when there is none or it is broken."""
-    if not text.startswith("---\n"):
-        return {}
-    end = text.find("\n---", 3)
-    if end < 0:
-        return {}
-    import yaml  # only folders with skills pay for it
-
-    try:
-        fields = yaml.load(text[4:end], Loader=getattr(yaml, "CBaseLoader", yaml.BaseLoader))
-    except (yaml.YAMLError, RecursionError):
-        return {}
-    return fields if isinstance(fields, dict) else {}
+def _read_fields(text: str) -> dict[str, str]:
+    """The texts of the frontmatter; of a key that is there twice the first. Raises BlockError."""
+    block = parse_block(text)
+    return {entry.key: entry.value.text for entry in reversed(block.entries) if isinstance(entry.value, Scalar)}
 
 
 def _escape(text: str) -> str:

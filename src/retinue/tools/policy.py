@@ -75,7 +75,7 @@ class Rights(Struct, frozen=True):
         return frozenset(self.targets.get(name, name) for name in self.allowed)
 
 
-class Bounds(Struct, frozen=True, kw_only=True):
+class Terms(Struct, frozen=True, kw_only=True):
     """All that decides about a run's tools beside its definition."""
 
     available: Mapping[str, Offer]
@@ -108,39 +108,39 @@ class Bounds(Struct, frozen=True, kw_only=True):
     """What a file means that lists nothing, or `*`."""
 
 
-def decide_tools(definition: Definition, bounds: Bounds) -> Rights:
+def decide_tools(definition: Definition, terms: Terms) -> Rights:
     """The rights of a run of this definition."""
-    return _Decision(definition, bounds).decide()
+    return _Decision(definition, terms).decide()
 
 
-def decide_extra(names: Iterable[str], definition: Definition, bounds: Bounds) -> Rights:
+def decide_extra(names: Iterable[str], definition: Definition, terms: Terms) -> Rights:
     """Which of some tools a feature may add to such a run: everything holds but the file's own list."""
-    decision = _Decision(definition, bounds)
+    decision = _Decision(definition, terms)
     for name in names:
         decision.want(name, name)
     return decision.conclude()
 
 
 class _Decision:
-    def __init__(self, definition: Definition, bounds: Bounds) -> None:
+    def __init__(self, definition: Definition, terms: Terms) -> None:
         self._definition = definition
-        self._bounds = bounds
-        self._available = bounds.available
+        self._terms = terms
+        self._available = terms.available
         self._aliases = definition.tools.aliases
-        self._isolated = bool(definition.isolated) or bounds.isolated
+        self._isolated = bool(definition.isolated) or terms.isolated
         self._readonly = (
             definition.readonly
-            or bounds.readonly
-            or bounds.allow_write is False
-            or (bounds.parent is not None and bounds.parent.readonly)
+            or terms.readonly
+            or terms.allow_write is False
+            or (terms.parent is not None and terms.parent.readonly)
         )
-        self._denied = match_denied(definition.tools.denied, bounds.available, self._aliases)
-        self._user_denied = match_denied(bounds.user_denied, bounds.available, self._aliases)
+        self._denied = match_denied(definition.tools.denied, terms.available, self._aliases)
+        self._user_denied = match_denied(terms.user_denied, terms.available, self._aliases)
         self._excluded = {to_extension_name(name) for name in definition.exclude_extensions}
-        self._exposed = {name.lower() for name in bounds.always_exposed}
+        self._exposed = {name.lower() for name in terms.always_exposed}
         self._listed = list_extensions(definition.extensions)
         self._delegates: set[str] = set()
-        self._parent = None if bounds.parent is None else bounds.parent.tools
+        self._parent = None if terms.parent is None else terms.parent.tools
         self._allowed: dict[str, str] = {}
         self._refused: dict[str, Refusal] = {}
 
@@ -149,13 +149,11 @@ class _Decision:
         declared = self._definition.tools
         if declared.inherits:
             self._want_inherited()
-        elif declared.names is None:
-            for name in self._aliases or self._bounds.builtins:
-                self._want_existing(name)
         else:
-            for name in self._bounds.builtins if declared.all_builtins else ():
-                self._want_existing(name)
-            for name in declared.names:
+            if declared.names is None or declared.all_builtins:
+                for name in self._aliases or self._terms.builtins:
+                    self._want_existing(name)
+            for name in declared.names or ():
                 self._want_named(name)
         self._want_extensions()
         if self._definition.allowed_subagents:
@@ -216,7 +214,7 @@ class _Decision:
                 self._delegates.update(found)
             if not found:
                 self._refuse(selector, "unknown", f"{quote(selector)} names no tool of a loaded extension")
-        exact = self._bounds.is_exact or self._definition.dialect != "pi"
+        exact = self._terms.is_exact or self._definition.dialect != "pi"
         for name, offer in self._available.items():
             if offer.extension is None:
                 continue
@@ -267,9 +265,9 @@ class _Decision:
             return "internal", f"{tool} is given to a run that needs it; listing it has no effect"
         if offer.effect is Effect.DELEGATE and tool not in self._delegates:
             return "delegation", f"{tool} starts agents: the file must list it, or set allowed_subagents"
-        if offer.effect is Effect.DELEGATE and not self._bounds.may_nest:
+        if offer.effect is Effect.DELEGATE and not self._terms.may_nest:
             return "depth", f"{tool} starts agents, and this one is as deep as agents may be"
-        if tool == "lsp" and not self._bounds.has_lsp:
+        if tool == "lsp" and not self._terms.has_lsp:
             return "lsp", "lsp is switched off, or no action of it is allowed to agents"
         return None
 
@@ -281,21 +279,21 @@ class _Decision:
     def _judge_readonly(self, tool: str, offer: Offer) -> Verdict | None:
         if not self._readonly:
             return None
-        bounds = self._bounds
+        terms = self._terms
         code, reason = "readonly", "the agent is read-only"
-        if bounds.allow_write is False and not self._definition.readonly:
+        if terms.allow_write is False and not self._definition.readonly:
             code, reason = "write", "agents may write here only when allowWrite is true"
         if tool == "bash" and offer.extension is None:
-            if bounds.readonly_set is not None and "bash" not in bounds.readonly_set and not bounds.readonly_bash:
+            if terms.readonly_set is not None and "bash" not in terms.readonly_set and not terms.readonly_bash:
                 return code, f"bash is no read-only tool here, and {reason}"
-            if not bounds.is_confined:
-                found = f"{SANDBOX_UNAVAILABLE}: {bounds.confinement}"
+            if not terms.is_confined:
+                found = f"{SANDBOX_UNAVAILABLE}: {terms.confinement}"
                 return "sandbox", f"bash is given to a read-only agent inside a sandbox only ({found})"
             return None
         is_reading = offer.effect in (Effect.READ, Effect.DELEGATE)
         # A page can be fetched without changing anything; what a foreign tool does at the other end nobody knows.
         is_reading = is_reading or (offer.effect is Effect.NETWORK and offer.extension is None)
-        if bounds.readonly_set is not None and (tool not in bounds.readonly_set or offer.extension is not None):
+        if terms.readonly_set is not None and (tool not in terms.readonly_set or offer.extension is not None):
             is_reading = False
         return None if is_reading else (code, f"{tool} can change things, and {reason}")
 

@@ -188,26 +188,26 @@ def test_context_keeps_what_was_said():
         reply(ToolCall("d", "ls", {})),
         UserMessage([TextContent("And?"), ImageContent("AAAA", "image/png")], 0),
     ]
-    text = inherit_context(history, "Do it.")
+    text = inherit_context(history)
     head, _, rest = text.partition("\n\n[Summary]: ")
     assert head.startswith("# Parent Conversation Context\n\n")
     assert rest == (
-        "Earlier.\n\n[User]: Why?\n\n[Assistant]: Because.\n\n[User]: And?\n\n---\n\n# Your Task (below)\n\nDo it."
+        "Earlier.\n\n[User]: Why?\n\n[Assistant]: Because.\n\n[User]: And?\n\n---\n\n# Your Task (below)\n\n"
     )
 
 
 @pytest.mark.spec("fleet:B43")
 def test_empty_history_adds_nothing():
-    assert inherit_context([SystemMessage("prompt", 0), reply(ToolCall("c", "ls", {}))], "Do it.") == "Do it."
+    assert inherit_context([SystemMessage("prompt", 0), reply(ToolCall("c", "ls", {}))]) == ""
 
 
 def test_long_context_keeps_the_newest():
     history = [UserMessage(f"{number} " + "x" * 60_000, 0) for number in range(5)]
-    text = inherit_context(history, "Do it.")
+    text = inherit_context(history)
     assert "[2 earlier messages are left out here]\n\n[User]: 2 xxx" in text
     assert len(text) < MAX_CONTEXT_CHARS + 1000
 
 
 def test_one_message_beyond_the_bound_is_cut():
-    text = inherit_context([UserMessage("a" * MAX_CONTEXT_CHARS * 2, 0)], "Do it.")
+    text = inherit_context([UserMessage("a" * MAX_CONTEXT_CHARS * 2, 0)])
     assert len(text) < MAX_CONTEXT_CHARS + 1000

@@ -10,9 +10,9 @@ from retinue.core.tool import Effect
 from retinue.tools.policy import (
     BUILTIN_OFFERS,
     SUBAGENT_READONLY,
-    Bounds,
     Refusal,
     Rights,
+    Terms,
     decide_extra,
     decide_tools,
 )
@@ -31,7 +31,7 @@ EXTENSIONS = {
     "mcp__db__query": Offer(Effect.NETWORK, "mcp", "db"),
 }
 WORLD = {**BUILTIN_OFFERS, "lsp": Offer(Effect.READ), **WEB, **CREW, **EXTENSIONS}
-PLAIN = Bounds(available=BUILTIN_OFFERS)
+PLAIN = Terms(available=BUILTIN_OFFERS)
 OWN = {name: offer for name, offer in WORLD.items() if offer.extension is None}
 
 
@@ -42,8 +42,8 @@ def define(names=None, *, dialect="pi", **fields):
     )
 
 
-def decide(definition, available=WORLD, **bounds):
-    return decide_tools(definition, Bounds(available=available, **bounds))
+def decide(definition, available=WORLD, **terms):
+    return decide_tools(definition, Terms(available=available, **terms))
 
 
 def reasons(rights):
@@ -126,17 +126,17 @@ def test_readonly_bash_needs_sandbox():
 @pytest.mark.spec("devkit:22", "devkit:23")
 def test_surface_list_of_readonly_tools_is_exact():
     wanted = define((*ALL, "lsp", *WEB, "Agent"), readonly=True)
-    bounds = {"readonly_set": SUBAGENT_READONLY, "is_exact": True, "is_confined": True}
-    assert decide(wanted, **bounds).allowed == ("read", "grep", "find", "ls", "lsp", *WEB)
-    assert "bash" in decide(wanted, **bounds, readonly_bash=True).allowed
-    assert "bash" not in decide(wanted, **{**bounds, "is_confined": False}, readonly_bash=True).allowed
+    terms = {"readonly_set": SUBAGENT_READONLY, "is_exact": True, "is_confined": True}
+    assert decide(wanted, **terms).allowed == ("read", "grep", "find", "ls", "lsp", *WEB)
+    assert "bash" in decide(wanted, **terms, readonly_bash=True).allowed
+    assert "bash" not in decide(wanted, **{**terms, "is_confined": False}, readonly_bash=True).allowed
 
 
 @pytest.mark.spec("devkit:23")
 def test_writing_needs_the_surface_switch():
     wanted = define(("read", "write", "bash"))
-    bounds = {"readonly_set": SUBAGENT_READONLY, "is_exact": True}
-    off, on = decide(wanted, allow_write=False, **bounds), decide(wanted, allow_write=True, **bounds)
+    terms = {"readonly_set": SUBAGENT_READONLY, "is_exact": True}
+    off, on = decide(wanted, allow_write=False, **terms), decide(wanted, allow_write=True, **terms)
     assert (off.allowed, off.readonly, reasons(off)) == (("read",), True, {"write": "write", "bash": "write"})
     assert on == Rights(("read", "write", "bash"))
 
@@ -272,6 +272,8 @@ def test_model_sees_the_names_of_its_file():
     assert (some.allowed, some.tools) == (("search_code", "read_file"), {"grep", "read"})
     every = decide_tools(define(dialect="codingcode", aliases=aliases), PLAIN)
     assert every.allowed == ("read_file", "search_code", "execute_command")
+    star = decide_tools(define((), all_builtins=True, dialect="codingcode", aliases=aliases), PLAIN)
+    assert star == every
     denied = decide(define(("execute_command",), dialect="codingcode", aliases=aliases, denied=("execute_command",)))
     assert reasons(denied) == {"execute_command": "denied"}
 
@@ -292,7 +294,7 @@ def test_sticky_denials_inherit_the_rest():
 def test_extra_tools_obey_all_but_the_list():
     wanted = define((), denied=("edit",))
     parent = Rights(("read", "edit"))
-    rights = decide_extra(("read", "write", "edit"), wanted, Bounds(available=WORLD, parent=parent))
+    rights = decide_extra(("read", "write", "edit"), wanted, Terms(available=WORLD, parent=parent))
     assert (rights.allowed, reasons(rights)) == (("read",), {"write": "parent", "edit": "denied"})
 
 
@@ -316,8 +318,8 @@ DEFINITIONS = st.builds(
     mcp_servers=st.sampled_from([(), ("git",)]),
     allowed_subagents=st.sampled_from([None, (), ("x",)]),
 )
-BOUNDS = st.builds(
-    Bounds,
+TERMS = st.builds(
+    Terms,
     available=st.sets(st.sampled_from(list(WORLD))).map(lambda kept: {n: o for n, o in WORLD.items() if n in kept}),
     readonly=st.booleans(),
     allow_write=st.sampled_from([None, False, True]),
@@ -335,11 +337,11 @@ CASES = settings(max_examples=250, deadline=None, print_blob=True)
 
 
 @CASES
-@given(st.lists(DEFINITIONS, min_size=1, max_size=5), BOUNDS)
-def test_chain_of_children_never_widens(chain, bounds):
+@given(st.lists(DEFINITIONS, min_size=1, max_size=5), TERMS)
+def test_chain_of_children_never_widens(chain, terms):
     parent = None
     for definition in chain:
-        rights = decide_tools(definition, replace(bounds, parent=parent))
+        rights = decide_tools(definition, replace(terms, parent=parent))
         if parent is not None:
             assert rights.tools <= parent.tools
             assert rights.readonly >= parent.readonly
@@ -347,31 +349,31 @@ def test_chain_of_children_never_widens(chain, bounds):
 
 
 @CASES
-@given(DEFINITIONS, BOUNDS)
-def test_denied_tools_are_never_there(definition, bounds):
-    tools = decide_tools(definition, bounds).tools
-    denied = {name.lower() for name in (*definition.tools.denied, *bounds.user_denied)}
+@given(DEFINITIONS, TERMS)
+def test_denied_tools_are_never_there(definition, terms):
+    tools = decide_tools(definition, terms).tools
+    denied = {name.lower() for name in (*definition.tools.denied, *terms.user_denied)}
     assert not {tool for tool in tools if tool.lower() in denied}
     assert "ext:ops" not in denied or not tools & {"deploy", "status"}
 
 
 @CASES
-@given(DEFINITIONS, BOUNDS)
-def test_readonly_holds_nothing_that_writes(definition, bounds):
-    rights = decide_tools(definition, bounds)
+@given(DEFINITIONS, TERMS)
+def test_readonly_holds_nothing_that_writes(definition, terms):
+    rights = decide_tools(definition, terms)
     if rights.readonly:
         offers = {tool: WORLD[tool] for tool in rights.tools}
-        assert bounds.is_confined or "bash" not in offers
+        assert terms.is_confined or "bash" not in offers
         assert not [tool for tool, offer in offers.items() if offer.effect is Effect.WRITE]
         assert {tool for tool, offer in offers.items() if offer.effect is Effect.EXECUTE} <= {"bash"}
         assert not [t for t, offer in offers.items() if offer.effect is Effect.NETWORK and offer.extension]
-    assert rights.readonly or not (definition.readonly or bounds.readonly or bounds.allow_write is False)
+    assert rights.readonly or not (definition.readonly or terms.readonly or terms.allow_write is False)
 
 
 @CASES
-@given(DEFINITIONS, BOUNDS)
-def test_every_wish_has_one_answer(definition, bounds):
-    rights = decide_tools(definition, bounds)
+@given(DEFINITIONS, TERMS)
+def test_every_wish_has_one_answer(definition, terms):
+    rights = decide_tools(definition, terms)
     refused = [refusal.name for refusal in rights.refused]
     assert len(set(refused)) == len(refused)
     assert not set(refused) & set(rights.allowed)
@@ -385,19 +387,19 @@ def test_every_wish_has_one_answer(definition, bounds):
 
 
 @CASES
-@given(DEFINITIONS, BOUNDS)
-def test_deciding_again_changes_nothing(definition, bounds):
-    rights = decide_tools(definition, bounds)
-    again = decide_tools(definition, replace(bounds, parent=rights))
+@given(DEFINITIONS, TERMS)
+def test_deciding_again_changes_nothing(definition, terms):
+    rights = decide_tools(definition, terms)
+    again = decide_tools(definition, replace(terms, parent=rights))
     assert (again.allowed, again.readonly) == (rights.allowed, rights.readonly)
 
 
 @CASES
-@given(DEFINITIONS, BOUNDS)
-def test_allowed_tools_exist(definition, bounds):
-    rights = decide_tools(definition, bounds)
-    assert rights.tools <= set(bounds.available)
-    assert bounds.may_nest or not rights.tools & set(CREW)
+@given(DEFINITIONS, TERMS)
+def test_allowed_tools_exist(definition, terms):
+    rights = decide_tools(definition, terms)
+    assert rights.tools <= set(terms.available)
+    assert terms.may_nest or not rights.tools & set(CREW)
     assert (
         definition.tools.names != ()
         or definition.tools.all_builtins
@@ -424,7 +426,7 @@ def draw(dice):
         extensions=dice.choice([True, True, False, ("ops", "mcp")]),
         allowed_subagents=dice.choice([None, ("x",)]),
     )
-    bounds = Bounds(
+    terms = Terms(
         available={name: offer for name, offer in WORLD.items() if dice.random() < 0.8},
         allow_write=dice.choice([None, None, False, True]),
         readonly_set=dice.choice([None, None, SUBAGENT_READONLY]),
@@ -432,7 +434,7 @@ def draw(dice):
         may_nest=dice.random() < 0.7,
         user_denied=some(NAMES, 1),
     )
-    return definition, bounds
+    return definition, terms
 
 
 def test_ten_thousand_spawns_never_widen():
@@ -441,11 +443,11 @@ def test_ten_thousand_spawns_never_widen():
     for number in range(2_000):
         parent = Rights(tuple(WORLD))
         for depth in range(1, 6):
-            definition, bounds = draw(dice)
-            rights = decide_tools(definition, replace(bounds, parent=parent))
+            definition, terms = draw(dice)
+            rights = decide_tools(definition, replace(terms, parent=parent))
             told = (seed, number, depth)
             assert rights.tools <= parent.tools, told
             assert rights.readonly >= parent.readonly, told
-            assert not rights.tools & set(bounds.user_denied), told
+            assert not rights.tools & set(terms.user_denied), told
             assert not (rights.readonly and rights.tools & {"write", "edit", "deploy", "mcp__git__push"}), told
             parent = rights
