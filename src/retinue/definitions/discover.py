@@ -26,6 +26,7 @@ _ABSENT = {errno.ENOENT, errno.ENOTDIR}
 Parse = Callable[..., tuple[Definition | None, list[Diagnostic]]]
 PARSERS: Mapping[Dialect, Parse] = {"pi": pi.parse, "codingcode": codingcode.parse, "sticky": sticky.parse}
 Stamp = tuple[int, int, int, int]
+_UNSETTLED: Stamp = (0, 0, 0, 0)
 
 
 class Found(Struct, frozen=True):
@@ -49,7 +50,7 @@ class Listing(Struct, frozen=True):
 
 def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Found]) -> Listing:
     """Read a root; a file that looks as it did `before` is not read again."""
-    stamp = find_stamp(root.path)
+    stamp = _find_settled(root.path)
     try:
         with os.scandir(root.path) as entries:
             found = sorted(
@@ -68,6 +69,11 @@ def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Fou
         else:
             files.append(_load_entry(entry, root, known_tools))
     return Listing(root, stamp, tuple(files))
+
+
+def _find_settled(path: str) -> Stamp | None:
+    stamp = find_stamp(path)
+    return _UNSETTLED if stamp is not None and time.time_ns() - stamp[0] < _SETTLE_NS else stamp
 
 
 def is_same(listing: Listing) -> bool:
@@ -99,7 +105,7 @@ def _load_entry(entry: os.DirEntry[str], root: Root, known_tools: Collection[str
     if entry.is_symlink():
         fault = _find_link_fault(path, root.boundary)
         if fault:
-            return Found(path, find_stamp(path) or (0, 0, 0, 0), None, (_tell(path, fault, "link"),))
+            return Found(path, find_stamp(path) or _UNSETTLED, None, (_tell(path, fault, "link"),))
     return _load(path, root, known_tools)
 
 

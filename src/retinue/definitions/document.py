@@ -19,6 +19,9 @@ LONG_BODY_CHARS = 100_000
 # What shows nothing or turns text around; the joiners that scripts and emoji need are left out.
 _HIDDEN = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]")
 
+# A title instead of a name: harmless, and the file has a name of its own.
+_SPACED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._ -]{0,126}[A-Za-z0-9]\Z")
+
 
 class Document(Struct, frozen=True):
     """An agent file that could be opened."""
@@ -67,12 +70,17 @@ def read_name(fields: Fields, *, stem_counts: bool) -> str | None:
         fields.report(f"{found}; the file is skipped", "name", fields.lines.get("name", 1), "name")
         return None
     fault = find_fault(name)
-    if fault:
-        slug = suggest_name(name)
-        hint = f" (such as {quote(slug)})" if slug else ""
-        fields.report(f"name: {quote(name)} {fault}{hint}; the file is skipped", "name", None, "name")
-        return None
-    return name
+    if not fault:
+        return name
+    stem = normalize_name(PurePath(fields.path).stem)
+    if stem_counts and _SPACED.match(name) and not find_fault(stem):
+        text = f"name: {quote(name)} has spaces; the agent is called {quote(stem)}, as its file"
+        fields.report(text, "name", None, "name", "warning")
+        return stem
+    slug = suggest_name(name)
+    hint = f" (such as {quote(slug)})" if slug else ""
+    fields.report(f"name: {quote(name)} {fault}{hint}; the file is skipped", "name", None, "name")
+    return None
 
 
 def read_description(fields: Fields) -> str:

@@ -63,7 +63,7 @@ def _find_nearest(places: Places) -> str:
             if os.path.isdir(os.path.join(folder, name)):
                 return os.path.join(folder, name)
         parent = os.path.dirname(folder)
-        if folder == top or parent == folder:
+        if folder in (top, parent):
             break
         folder = parent
     return ""
