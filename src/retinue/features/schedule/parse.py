@@ -1,0 +1,161 @@
+"""What people write as a schedule, read into one of three kinds: once, at an interval, or by cron.
+
+Pure: the moment it is read at is an argument. Must not know jobs or files.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Final, Literal
+
+from retinue.core.errors import UsageError, quote
+from retinue.features.schedule.cron import MIN_GAP_S, check_cron, find_next_cron
+from retinue.features.schedule.zone import name_zone, resolve_wall, to_iso, to_local, to_ms
+
+Kind = Literal["cron", "once", "interval"]
+
+MAX_DAYS: Final = 36_500
+_MAX_LENGTH: Final = 200
+_PREVIEWED: Final = 3
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+_SPAN = re.compile(r"(\+?)([0-9]+)([smhd])", re.ASCII)
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T", re.ASCII)
+_ISO = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}(:[0-9]{2}([.][0-9]{1,9})?)?(Z|[-+][0-9]{2}:?[0-9]{2})?", re.ASCII
+)
+_ACCEPTED: Final = (
+    'Use 6-field cron (second minute hour day month weekday: "0 0 9 * * 1-5"), '
+    f'an interval of at least {MIN_GAP_S}s ("5m", "1h"), or one time ("+10m", or ISO: "2030-01-31T09:00:00Z").'
+)
+_NICKNAMES: Final = {
+    "@yearly": "0 0 0 1 1 *",
+    "@annually": "0 0 0 1 1 *",
+    "@monthly": "0 0 0 1 * *",
+    "@weekly": "0 0 0 * * 0",
+    "@daily": "0 0 0 * * *",
+    "@midnight": "0 0 0 * * *",
+    "@hourly": "0 0 * * * *",
+}
+_MISTAKES: Final = tuple(
+    (re.compile(pattern + r"\Z"), why)
+    for pattern, why in (
+        (r"[0-9]+", 'a number needs a unit, such as "5m"'),
+        (r"\+?-.*", "time runs forwards only"),
+        (r"\+?[0-9]+\s*[SMHD]", "the unit is a small letter: s, m, h or d"),
+        (r"\+?[0-9]+\s+[smhd]", "number and unit are written together"),
+        (r"\+?([0-9]+[smhd]\s*){2,}", 'one number with one unit is read, such as "90m" for an hour and a half'),
+        (r"\+?[0-9]*[.,][0-9]*\s*[smhd]?", "the number must be whole"),
+        (r"\+?[0-9]+\s*[A-Za-z]+", "the unit must be s, m, h or d"),
+        (r"[0-9]{4}-[0-9]{2}-[0-9]{2}(\s.*)?", "a date needs a time of day behind a T"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """When something is due: the normalised text, and what a person should know about it."""
+
+    kind: Kind
+    text: str
+    """As stored: ISO in UTC for one time, else as it was written."""
+    fires: tuple[datetime, ...]
+    """The next three due times in local time; one for one time."""
+    interval_ms: int | None = None
+    note: str = ""
+    """What was assumed, as a sentence."""
+
+    @property
+    def first_ms(self) -> int:
+        """The instant of the first fire."""
+        return to_ms(self.fires[0])
+
+
+def parse_schedule(text: str, now: datetime) -> Schedule:
+    """Read a schedule, `now` being local time with its zone; raises UsageError naming what is accepted."""
+    zone = now.tzinfo
+    if zone is None:
+        raise UsageError("parse_schedule needs a time with a zone")
+    plain = text.strip()
+    try:
+        schedule = _parse(plain, now, zone)
+    except UsageError as error:
+        raise UsageError(f'Invalid schedule "{quote(plain)[1:-1]}": {error}. {_ACCEPTED}') from None
+    if schedule.first_ms <= to_ms(now):
+        raise UsageError(f"Scheduled time {schedule.text} is in the past. {_ACCEPTED}")
+    return schedule
+
+
+def render_preview(schedule: Schedule) -> str:
+    """The next fires and what was assumed, for whoever made the schedule."""
+    times = ", ".join(moment.isoformat(timespec="seconds") for moment in schedule.fires)
+    return " ".join(filter(None, (f"Next: {times} ({name_zone(schedule.fires[0])}).", schedule.note)))
+
+
+def _parse(text: str, now: datetime, zone: tzinfo) -> Schedule:
+    if not text:
+        raise UsageError("it is empty")
+    if len(text) > _MAX_LENGTH:
+        raise UsageError(f"it is {len(text)} characters long, and at most {_MAX_LENGTH} are read")
+    if span := _SPAN.fullmatch(text):
+        return _parse_span(span[1], int(span[2]), span[3], now, zone)
+    if _DATE.match(text):
+        return _parse_moment(text, now, zone)
+    if len(text.split()) < 5:
+        raise UsageError(_explain_word(text))
+    plain = check_cron(text)
+    fires: list[datetime] = []
+    last = now
+    while len(fires) < _PREVIEWED and (due := find_next_cron(plain, last)) is not None:
+        fires.append(due)
+        last = due
+    if not fires:
+        raise UsageError("it never fires, since no date matches")
+    return Schedule("cron", plain, tuple(fires))
+
+
+def _parse_span(sign: str, count: int, unit: str, now: datetime, zone: tzinfo) -> Schedule:
+    span_ms, start_ms = count * _UNIT_MS[unit], to_ms(now)
+    if span_ms > MAX_DAYS * _UNIT_MS["d"]:
+        raise UsageError(f"it is longer than {MAX_DAYS}d")
+    if sign:
+        if span_ms == 0:
+            raise UsageError("a delay of nothing is no schedule")
+        return Schedule("once", to_iso(start_ms + span_ms), (to_local(start_ms + span_ms, zone),))
+    if span_ms < MIN_GAP_S * 1000:
+        raise UsageError(f"the interval is shorter than {MIN_GAP_S}s")
+    fires = tuple(to_local(start_ms + span_ms * turn, zone) for turn in range(1, _PREVIEWED + 1))
+    return Schedule("interval", f"{count}{unit}", fires, span_ms)
+
+
+def _parse_moment(text: str, now: datetime, zone: tzinfo) -> Schedule:
+    if _ISO.fullmatch(text) is None:
+        raise UsageError("a time is written YYYY-MM-DDTHH:MM:SS, with Z or an offset such as +01:00 behind it")
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            due_ms = to_ms(moment)
+            return Schedule("once", to_iso(due_ms), (to_local(due_ms, zone),))
+        due, wall = resolve_wall(moment, zone)
+        note = f"No zone was given, so it is local time ({name_zone(due)})."
+        if wall == "skipped":
+            note += " The clocks skip that time; it fires when they have changed."
+        if wall == "repeated":
+            note += " The clocks show that time twice; it fires the first time."
+        return Schedule("once", to_iso(to_ms(due)), (due,), note=note)
+    except OverflowError:
+        raise UsageError("it lies beyond the calendar") from None
+    except ValueError as error:
+        raise UsageError(f"there is no such time ({error})") from None
+
+
+def _explain_word(text: str) -> str:
+    """Why something that is no cron is no schedule either."""
+    if text.lower() in _NICKNAMES:
+        return f'short names are not read; write "{_NICKNAMES[text.lower()]}"'
+    if not text.isascii():
+        return "only ASCII digits and letters are read"
+    for pattern, why in _MISTAKES:
+        if pattern.match(text):
+            return why
+    return "it is none of the accepted forms"

@@ -1,0 +1,99 @@
+"""Local time and instants: the zone this machine is in, hours that a change of the clocks skips or repeats, ISO texts.
+
+Instants are milliseconds since the epoch. Pure but for the zone's own rules; must not know schedules.
+"""
+
+import time
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final, Literal
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MINUTE: Final = timedelta(minutes=1)
+
+Wall = Literal["plain", "skipped", "repeated"]
+
+
+class LocalZone(tzinfo):
+    """The machine's time zone with all its rules; `datetime.astimezone()` alone gives only today's offset."""
+
+    def utcoffset(self, moment: datetime | None) -> timedelta | None:
+        """How far local time is ahead of UTC at this wall time."""
+        if moment is None:
+            return None
+        return _to_offset(moment.replace(tzinfo=None))
+
+    def dst(self, moment: datetime | None) -> timedelta | None:
+        """Not known apart from the offset."""
+        return None
+
+    def tzname(self, moment: datetime | None) -> str | None:
+        """The abbreviation in force at this wall time."""
+        return None if moment is None else moment.replace(tzinfo=None).astimezone().tzname()
+
+    def fromutc(self, moment: datetime) -> datetime:
+        """Local time of an instant; a repeated hour's second pass has `fold` set."""
+        instant = moment.replace(tzinfo=UTC)
+        wall = instant.astimezone().replace(tzinfo=None)
+        return wall.replace(tzinfo=self, fold=int(wall - _to_offset(wall) != moment.replace(tzinfo=None)))
+
+    def refresh(self) -> tuple[object, ...]:
+        """Read the machine's zone again; the result differs when it was changed."""
+        if hasattr(time, "tzset"):
+            time.tzset()
+        return time.tzname, time.timezone, time.altzone
+
+
+def _to_offset(wall: datetime) -> timedelta:
+    # Not by astimezone: in a gap that takes the offset of the other side.
+    whole = wall.replace(microsecond=0)
+    instant = EPOCH + timedelta(seconds=round(whole.timestamp()))
+    return whole.replace(fold=0) - instant.replace(tzinfo=None)
+
+
+def to_ms(moment: datetime) -> int:
+    """The instant of an aware time."""
+    return (moment - EPOCH) // timedelta(milliseconds=1)
+
+
+def to_local(instant_ms: int, zone: tzinfo) -> datetime:
+    """An instant as a clock in the zone shows it."""
+    return (EPOCH + timedelta(milliseconds=instant_ms)).astimezone(zone)
+
+
+def to_iso(instant_ms: int) -> str:
+    """An instant as job files hold it: UTC, milliseconds, `Z`."""
+    moment = EPOCH + timedelta(milliseconds=instant_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def parse_iso(text: str | None) -> int | None:
+    """The instant in a job file; None when there is none that can be read."""
+    try:
+        moment = datetime.fromisoformat(text or "")
+        return None if moment.tzinfo is None else to_ms(moment.astimezone(UTC))
+    except (ValueError, OverflowError):
+        return None
+
+
+def resolve_wall(wall: datetime, zone: tzinfo) -> tuple[datetime, Wall]:
+    """The one instant of a local time: the first of two, or the end of the gap when clocks skip it."""
+    first, second = wall.replace(tzinfo=zone, fold=0), wall.replace(tzinfo=zone, fold=1)
+    before, after = first.utcoffset(), second.utcoffset()
+    assert before is not None and after is not None
+    if before == after:
+        return first, "plain"
+    if before > after:
+        return first, "repeated"
+    later = wall.replace(second=0, microsecond=0)
+    while True:
+        later += _MINUTE
+        first, second = later.replace(tzinfo=zone, fold=0), later.replace(tzinfo=zone, fold=1)
+        if first.utcoffset() == second.utcoffset():
+            return first, "skipped"
+
+
+def name_zone(moment: datetime) -> str:
+    """The zone of an aware time in words, such as `Europe/Berlin, UTC+01:00`."""
+    offset = moment.strftime("%z")
+    name = str(getattr(moment.tzinfo, "key", "") or moment.tzname() or "local time")
+    return f"{name}, UTC{offset[:3]}:{offset[3:5]}"
