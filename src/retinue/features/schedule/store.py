@@ -1,0 +1,330 @@
+"""The jobs of one session in their file: read once, changed under a lock, replaced whole, never lost.
+
+Must not know when jobs are due. Everything here blocks, for well under a millisecond unless another process writes.
+"""
+
+import os
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import ConfigError, RetinueError, UsageError, quote
+from retinue.core.jsonline import to_plain
+from retinue.features.schedule.job import Job, parse_job, to_entry
+from retinue.features.schedule.lock import hold_lock
+
+FOLDERS: Final = (".pi", "subagent-schedules")
+VERSION: Final = 1
+_MAX_BYTES: Final = 64_000_000
+_SESSION_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
+_FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_READ_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
+
+Document = dict[str, Any]
+Edit = Callable[[Job], Job]
+Changes = dict[str, Job | None]
+"""What a change did, by job id; None for a job that is gone."""
+
+
+class StoreError(RetinueError):
+    """Raised when jobs cannot be written; the file is as before the attempt."""
+
+
+class ScheduleStore:
+    """The scheduled jobs of one session. Reads see the copy in memory; every change re-reads the file first."""
+
+    def __init__(self, project: Path, session_id: str, *, wait_s: float = 5.0) -> None:
+        if _SESSION_ID.fullmatch(session_id) is None:
+            raise UsageError(f"{quote(session_id)} is no session id; expected letters, digits, '.', '_' and '-'")
+        self.session_id = session_id
+        self.path = project.joinpath(*FOLDERS, f"{session_id}.json")
+        self.problems: list[Diagnostic] = []
+        """What was wrong with the file when it was last read."""
+        self._project = project
+        self._wait_s = wait_s
+        self._jobs: dict[str, Job] = {}
+        self._stamp: tuple[int, ...] | None = None
+        self._data: bytes | None = None
+        self._document: Document = {}
+        self.revision = 0
+        """Grows whenever the file is found to be another one than we wrote or read."""
+        self.reload()
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All jobs, also disabled ones, in the order they were made."""
+        return list(self._jobs.values())
+
+    def find(self, job_id: str) -> Job | None:
+        """The job with this id, as last read."""
+        return self._jobs.get(job_id)
+
+    def add(self, job: Job) -> None:
+        """Keep a new job; raises UsageError when its name is taken."""
+
+        def append(document: Document) -> Changes:
+            if any(known.name == job.name for known in self._jobs.values()):
+                raise UsageError(f'A scheduled job named "{quote(job.name)[1:-1]}" already exists.')
+            document["jobs"].append(to_entry(job))
+            return {job.id: job}
+
+        self._change(append, make=True)
+
+    def update(self, edits: Mapping[str, Edit], *, wait_s: float | None = None) -> dict[str, Job]:
+        """Change jobs in one write; gives back those that are now different. Unknown ids touch nothing."""
+        changed: dict[str, Job] = {}
+
+        def apply(document: Document) -> Changes:
+            for index, entry in enumerate(document["jobs"]):
+                known = self._jobs.get(entry.get("id", "")) if isinstance(entry, dict) else None
+                if known is None or known.id not in edits:
+                    continue
+                after = edits[known.id](known)
+                if after != known:
+                    document["jobs"][index] = to_entry(after, entry)
+                    changed[after.id] = after
+            return {**changed}
+
+        if self._knows(edits):
+            self._change(apply, wait_s=wait_s)
+        return changed
+
+    def remove(self, job_id: str) -> Job | None:
+        """Forget a job and give it back; None when there is none, and then nothing is touched."""
+        removed: list[Job] = []
+
+        def drop(document: Document) -> Changes:
+            job = self._jobs.get(job_id)
+            if job is None:
+                return {}
+            removed.append(job)
+            document["jobs"] = [entry for entry in document["jobs"] if not _has_id(entry, job_id)]
+            return {job_id: None}
+
+        if self._knows([job_id]):
+            self._change(drop)
+        return removed[0] if removed else None
+
+    def reload(self) -> None:
+        """Read the file again if somebody else has written it."""
+        if _read_stamp(self.path) != self._stamp:
+            with self._open_folder(make=False) as folder:
+                self._read(folder)
+
+    def _knows(self, ids: Any) -> bool:
+        self.reload()
+        return any(job_id in self._jobs for job_id in ids)
+
+    def _change(
+        self, change: Callable[[Document], Changes], *, make: bool = False, wait_s: float | None = None
+    ) -> None:
+        wait_s = self._wait_s if wait_s is None else wait_s
+        lock_name = self.path.name + ".lock"
+        try:
+            with self._open_folder(make=make) as folder:
+                if folder is None:
+                    self._refuse()
+                    return
+                with hold_lock(lock_name, folder=folder, wait_s=wait_s):
+                    document, broken = self._read(folder)
+                    if document is None:
+                        self._refuse()
+                        return
+                    # Unknown until it is written: a failure must not leave a changed document behind.
+                    before, self._data = self._data, None
+                    changes = change(document)
+                    if not changes:
+                        self._data = before
+                        return
+                    if broken:
+                        _set_aside(self.path.name, folder)
+                    self._write(document, changes, folder)
+        except TimeoutError:
+            raise StoreError(f"Failed to acquire schedule lock: {self.path}.lock is held by another process") from None
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+    def _refuse(self) -> None:
+        if self.problems:
+            raise StoreError(self.problems[0].message)
+
+    @contextmanager
+    def _open_folder(self, *, make: bool) -> Iterator[int | None]:
+        """The folder of the file without following links below the project; None when there is none to use."""
+        self.problems = []
+        opened: list[int] = []
+        try:
+            opened.append(os.open(self._project, _FOLDER_FLAGS))
+            at = self._project
+            for name in FOLDERS:
+                at = at / name
+                if make:
+                    _make_folder(name, opened[-1])
+                if stat.S_ISLNK(os.stat(name, dir_fd=opened[-1], follow_symlinks=False).st_mode):
+                    self._complain(at, "is a symbolic link; schedules are kept in real directories only")
+                    break
+                opened.append(os.open(name, _FOLDER_FLAGS | os.O_NOFOLLOW, dir_fd=opened[-1]))
+        except FileNotFoundError:
+            if make:
+                self._complain(self._project, "does not exist")
+        except OSError as error:
+            self._complain(self.path, f"cannot be used: {(error.strerror or str(error)).lower()}")
+        try:
+            yield opened[-1] if len(opened) == 1 + len(FOLDERS) else None
+        finally:
+            for descriptor in opened:
+                os.close(descriptor)
+
+    def _read(self, folder: int | None) -> tuple[Document | None, bool]:
+        """The document and whether a broken one is behind it; None when it must not be replaced."""
+        stamp = self._stamp
+        found = self._read_document(folder)
+        self.revision += self._stamp != stamp
+        return found
+
+    def _read_document(self, folder: int | None) -> tuple[Document | None, bool]:
+        empty: Document = {"version": VERSION, "jobs": []}
+        before, known = self._jobs, self._data
+        self._jobs, self._stamp, self._data = {}, None, None
+        if folder is None:
+            return empty, False
+        try:
+            data, self._stamp = _read_file(self.path.name, folder)
+        except FileNotFoundError:
+            return empty, False
+        except OSError as error:
+            self._jobs = before  # a failing disk says nothing about the jobs
+            self._complain(self.path, f"cannot be read: {(error.strerror or str(error)).lower()}")
+            return None, False
+        if data == known:
+            self._jobs, self._data = before, data
+            return self._document, False
+        return self._parse(data)
+
+    def _parse(self, data: bytes) -> tuple[Document | None, bool]:
+        try:
+            document = orjson.loads(data)
+            why = _find_fault(document)
+        except orjson.JSONDecodeError as error:
+            why = f"is no JSON ({error})"
+        if why:
+            self._complain(self.path, f"{why}; it counts as empty and is kept aside at the next change")
+            return {"version": VERSION, "jobs": []}, True
+        if document.get("version", VERSION) != VERSION:
+            found = quote(document["version"])
+            self._complain(self.path, f"has version {found}; expected {VERSION}, so it is left alone")
+            return None, False
+        self._take(document["jobs"])
+        if not self.problems:
+            # Parsed again only when the bytes differ; what is partly wrong is complained about each time.
+            self._data, self._document = data, document
+        return document, False
+
+    def _take(self, entries: list[Any]) -> None:
+        for index, entry in enumerate(entries):
+            try:
+                job = parse_job(entry)
+            except ConfigError as error:
+                self._complain(self.path, f"jobs[{index}] {error}; it is left alone")
+                continue
+            self._jobs.setdefault(job.id, job)
+
+    def _write(self, document: Document, changes: Changes, folder: int) -> None:
+        is_plain = True
+        try:
+            data = orjson.dumps(document, option=orjson.OPT_INDENT_2)
+        except orjson.JSONEncodeError:
+            document, is_plain = to_plain(document), False
+            data = orjson.dumps(document, option=orjson.OPT_INDENT_2)
+        name, temporary = self.path.name, self.path.name + ".tmp"
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=folder)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(temporary, flags, 0o600, dir_fd=folder)
+        try:
+            try:
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(descriptor, view) :]
+                os.fsync(descriptor)
+                stamp = _to_stamp(os.fstat(descriptor))
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+        os.fsync(folder)
+        self._stamp = stamp
+        if not is_plain or self.problems:
+            self.problems, self._jobs = [], {}
+            self._take(document["jobs"])
+            return
+        self._data, self._document = data, document
+        for job_id, job in changes.items():
+            if job is None:
+                self._jobs.pop(job_id, None)
+            else:
+                self._jobs[job_id] = job
+
+    def _complain(self, path: Path, what: str) -> None:
+        self.problems.append(Diagnostic(f"{path}: {what}", str(path), code="schedules"))
+
+
+def _make_folder(name: str, parent: int) -> None:
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=parent)
+        os.fsync(parent)
+
+
+def _has_id(entry: object, job_id: str) -> bool:
+    return isinstance(entry, dict) and entry.get("id") == job_id
+
+
+def _find_fault(document: Any) -> str:
+    if not isinstance(document, dict):
+        return "holds no object"
+    return "" if isinstance(document.get("jobs"), list) else "holds no list called jobs"
+
+
+def _read_file(name: str, folder: int) -> tuple[bytes, tuple[int, ...]]:
+    descriptor = os.open(name, _READ_FLAGS, dir_fd=folder)
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(None, "it is no regular file")
+        if status.st_size > _MAX_BYTES:
+            raise OSError(None, f"it has more than {_MAX_BYTES} bytes")
+        return file.read(_MAX_BYTES), _to_stamp(status)
+
+
+def _read_stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        return _to_stamp(os.lstat(path))
+    except OSError:
+        return None
+
+
+def _to_stamp(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _set_aside(name: str, folder: int) -> None:
+    """Keep a broken file under the first free of a few names; the last one is used again."""
+    for turn in range(1, 10):
+        kept = f"{name}.broken-{turn}"
+        try:
+            os.link(name, kept, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            continue
+        except OSError:
+            break
+        return
+    os.rename(name, f"{name}.broken-9", src_dir_fd=folder, dst_dir_fd=folder)
