@@ -1,0 +1,74 @@
+"""When a job is due next: after a fire, after a change of the clock, after hours in which nothing ran. Pure.
+
+Due times are instants in milliseconds; local time matters to cron alone.
+"""
+
+from datetime import tzinfo
+from typing import Final
+
+from retinue.core.errors import UsageError
+from retinue.features.schedule.cron import MIN_GAP_S, check_cron, find_next_cron
+from retinue.features.schedule.job import Job
+from retinue.features.schedule.zone import parse_iso, to_local, to_ms
+
+_CORRECTED_MS: Final = 48 * 3_600_000
+"""A last run further ahead than this was dated by a wrong clock, and does not hold up the next one."""
+
+
+def find_due(job: Job, now_ms: int, zone: tzinfo) -> int | None:
+    """When an armed job is due, which may be past; None when it is not armed. Raises UsageError for a bad schedule.
+
+    A stored time that has passed stands: that fire was missed. One that lies ahead is worked out again, because the
+    clock or the zone may have changed since.
+    """
+    if not job.is_enabled:
+        return None
+    stored_ms = _read(job.next_run)
+    if job.schedule_type == "once":
+        return _find_once(job)
+    if stored_ms is not None and stored_ms <= now_ms:
+        _check(job)
+        return stored_ms
+    fresh_ms = find_next(job, now_ms, zone)
+    if job.schedule_type == "interval" and stored_ms is not None and fresh_ms is not None:
+        return min(stored_ms, fresh_ms)
+    return fresh_ms
+
+
+def find_next(job: Job, now_ms: int, zone: tzinfo, *, due_ms: int | None = None) -> int | None:
+    """The first due time after now, `due_ms` being the one that fires; None after the only one."""
+    _check(job)
+    if job.schedule_type == "once":
+        return None
+    if job.schedule_type == "interval":
+        assert isinstance(job.interval_ms, int)
+        if due_ms is None or due_ms > now_ms:
+            return now_ms + job.interval_ms
+        # The beat is kept; what was missed is left out.
+        return due_ms + ((now_ms - due_ms) // job.interval_ms + 1) * job.interval_ms
+    done_ms = max(_read(job.last_run) or 0, due_ms or 0)
+    # A due time that has run does not run again when the clock is set back over it.
+    start_ms = done_ms if now_ms < done_ms <= now_ms + _CORRECTED_MS else now_ms
+    moment = find_next_cron(job.schedule, to_local(start_ms, zone))
+    return None if moment is None else to_ms(moment)
+
+
+def _find_once(job: Job) -> int:
+    due_ms = parse_iso(job.schedule)
+    if due_ms is None:
+        raise UsageError("its time cannot be read; expected ISO such as 2030-01-31T09:00:00Z")
+    return due_ms
+
+
+def _check(job: Job) -> None:
+    """Files are written by others too: what parse_schedule would refuse is refused here."""
+    if job.schedule_type == "cron":
+        check_cron(job.schedule)
+    if job.schedule_type == "interval" and not (
+        isinstance(job.interval_ms, int) and MIN_GAP_S * 1000 <= job.interval_ms <= 10**13
+    ):
+        raise UsageError(f"its intervalMs is not a number of at least {MIN_GAP_S * 1000}")
+
+
+def _read(text: object) -> int | None:
+    return parse_iso(text) if isinstance(text, str) else None

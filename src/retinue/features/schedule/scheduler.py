@@ -1,0 +1,359 @@
+"""Starts scheduled agents when they are due: one timer for all jobs, each due time at most once.
+
+A fire is on disk before its agent starts, so a crash can lose a run but never repeat one. What starts an agent and
+how it ends are callables; must not know the engine, surfaces or settings.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import tzinfo
+from typing import Final, Literal
+
+import msgspec
+from msgspec import UNSET
+
+from retinue.core.clock import Clock
+from retinue.core.errors import RetinueError, UsageError
+from retinue.core.run import Status
+from retinue.features.schedule.agenda import Agenda
+from retinue.features.schedule.due import find_next
+from retinue.features.schedule.job import Job
+from retinue.features.schedule.store import Edit, ScheduleStore, StoreError
+from retinue.features.schedule.zone import LocalZone, to_iso
+
+ChangeKind = Literal["added", "updated", "removed", "fired", "error"]
+
+LOOK_S: Final = 30.0
+"""How long the timer sleeps at most: then a changed clock, zone or file is noticed."""
+
+_LATE_MS: Final = 60_000
+_SET_BACK_MS: Final = 1000
+_LOCK_WAIT_S: Final = 0.05
+"""How long the event loop may stand still for another process's lock; after that, a later look tries again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happened to a job, for whoever shows it."""
+
+    kind: ChangeKind
+    job_id: str
+    job: Job | None = None
+    """The record after the change; of a removed one, the last."""
+    run_id: str = ""
+    error: str = ""
+    note: str = ""
+    """On a fire that comes late: since when it was due."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the scheduler needs of the rest. They may raise RetinueError, and nothing else."""
+
+    spawn: Callable[[Job], Awaitable[str]]
+    """Start the agent of a job, past the queue; gives the run's id."""
+    settled: Callable[[str], Awaitable[Status]]
+    """Wait until a run has ended."""
+    announce: Callable[[Change], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Fire:
+    store: ScheduleStore
+    job: Job
+    due_ms: int
+    note: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return str(self.store.path), self.job.id
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    fire: _Fire
+    succeeded: bool
+    counts: bool
+    error: str = ""
+
+
+@dataclass(slots=True)
+class _Scope:
+    """The session whose jobs are armed."""
+
+    store: ScheduleStore
+    agenda: Agenda
+    is_fresh: bool = True
+    """Not looked at yet: what a crash left behind is still to be settled."""
+    revision: int = 0
+    """Of the file, as it was last armed from."""
+
+
+class Scheduler:
+    """Fires the jobs of one session at a time. `run` is its life; the rest may be called before or during it."""
+
+    def __init__(self, ports: Ports, *, clock: Clock, zone: tzinfo | None = None, max_concurrent: int = 4) -> None:
+        self._ports = ports
+        self._clock = clock
+        self._zone = zone or LocalZone()
+        self._max_concurrent = max_concurrent
+        self._scope: _Scope | None = None
+        self._live: dict[tuple[str, str], _Fire] = {}
+        self._ended: list[_Ended] = []
+        self._timer: asyncio.Task[None] | None = None
+        self._is_stale = False
+        self._is_held = False
+        self._last_ms = 0
+        self._last_zone: tuple[object, ...] = ()
+
+    @property
+    def store(self) -> ScheduleStore | None:
+        """The jobs of the session that is on; None when there is none."""
+        return None if self._scope is None else self._scope.store
+
+    def start(self, store: ScheduleStore) -> int:
+        """Arm a session's jobs in place of any other's; gives the number of all jobs, also disabled ones."""
+        self._scope = _Scope(store, Agenda(self._zone))
+        self._wake()
+        return len(store.jobs)
+
+    def stop(self) -> None:
+        """Fire nothing more; runs that were started go on and are settled in their session's file."""
+        self._scope = None
+        self._wake()
+
+    def add(self, job: Job) -> None:
+        """Keep and arm a new job; raises UsageError without a session or for a name that is taken."""
+        scope = self._require_scope()
+        scope.store.add(job)
+        scope.agenda.arm(job, self._clock.now_ms())
+        self._announce("added", job)
+        self._wake()
+
+    def cancel(self, job_id: str) -> bool:
+        """Forget a job; its run, if there is one, goes on. False when there is no such job."""
+        scope = self._require_scope()
+        job = scope.store.remove(job_id)
+        scope.agenda.forget(job_id)
+        if job is not None:
+            self._announce("removed", job)
+            self._wake()
+        return job is not None
+
+    async def run(self) -> None:
+        """Fire what is due until cancelled. Runs are waited for inside, so cancel it after they were stopped."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._is_stale = False
+                for fire in self._look():
+                    group.create_task(self._carry_out(fire))
+                await self._pause()
+
+    def _require_scope(self) -> _Scope:
+        if self._scope is None:
+            raise UsageError("Scheduler is not active in this session yet; try again when the session has started.")
+        return self._scope
+
+    def _wake(self) -> None:
+        self._is_stale = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _pause(self) -> None:
+        """Sleep until the next due time, at most LOOK_S; ends early when something has changed."""
+        if self._is_stale:
+            return
+        # A group of one, so that cancelling the sleep is no cancelling of the scheduler.
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._timer = group.create_task(self._sleep(self._find_delay_s()))
+        finally:
+            self._timer = None
+
+    async def _sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+
+    def _find_delay_s(self) -> float:
+        scope = self._scope
+        if scope is None or self._is_held or self._find_room() <= 0:
+            return LOOK_S
+        next_ms = scope.agenda.find_next_ms(self._find_busy(scope))
+        if next_ms is None:
+            return LOOK_S
+        return min(LOOK_S, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
+
+    def _look(self) -> list[_Fire]:
+        """Settle what has ended and claim what is due; a file that cannot be written holds everything until later."""
+        now_ms = self._clock.now_ms()
+        was_held, self._is_held = self._is_held, False
+        try:
+            self._save_ended(now_ms)
+            scope = self._scope
+            if scope is None:
+                return []
+            self._follow(scope, now_ms)
+            return self._claim(scope, now_ms)
+        except StoreError as error:
+            self._is_held = True
+            if not was_held:
+                self._ports.announce(Change("error", "", error=f"Nothing fires until this is mended: {error}"))
+            return []
+
+    def _follow(self, scope: _Scope, now_ms: int) -> None:
+        """Arm everything again when the file, the clock or the zone is not what it was."""
+        store = scope.store
+        zone = self._zone.refresh() if isinstance(self._zone, LocalZone) else ()
+        has_moved = now_ms < self._last_ms - _SET_BACK_MS or zone != self._last_zone
+        self._last_ms, self._last_zone = now_ms, zone
+        store.reload()
+        is_new = scope.is_fresh or store.revision != scope.revision
+        if not (is_new or has_moved):
+            return
+        if is_new:
+            for problem in store.problems:
+                self._ports.announce(Change("error", "", error=problem.message))
+        if scope.is_fresh:
+            self._recover(scope)
+        for job_id, fault in scope.agenda.load(store.jobs, now_ms).items():
+            self._announce("error", store.find(job_id), error=fault)
+        self._date_jobs(scope)
+        scope.is_fresh, scope.revision = False, store.revision
+
+    def _recover(self, scope: _Scope) -> None:
+        """Settle what ran when the last process died: nobody knows how far it came, so it is not repeated."""
+        busy = self._find_busy(scope)
+        lost = [job.id for job in scope.store.jobs if job.is_running and job.id not in busy]
+        edits: dict[str, Edit] = {
+            job_id: lambda job: msgspec.structs.replace(job, last_status="error") for job_id in lost
+        }
+        for job in scope.store.update(edits, wait_s=_LOCK_WAIT_S).values():
+            self._announce("error", job, error=f"Its run of {job.last_run} was interrupted and is not repeated.")
+
+    def _date_jobs(self, scope: _Scope) -> None:
+        """Write down due times that differ from the stored ones."""
+        edits: dict[str, Edit] = {}
+        for job in scope.store.jobs:
+            due_ms = scope.agenda.find(job.id)
+            if due_ms is not None and job.next_run != to_iso(due_ms):
+                edits[job.id] = _to_dated(due_ms)
+        for job in scope.store.update(edits, wait_s=_LOCK_WAIT_S).values():
+            self._announce("updated", job)
+
+    def _claim(self, scope: _Scope, now_ms: int) -> list[_Fire]:
+        """Record the fires that there is room for, all in one write; only what was recorded may start."""
+        picked = dict(scope.agenda.pick_due(now_ms, self._find_room(), self._find_busy(scope)))
+        edits = {job_id: self._to_claim(due_ms, now_ms) for job_id, due_ms in picked.items()}
+        claimed = scope.store.update(edits, wait_s=_LOCK_WAIT_S)
+        fires = []
+        for job_id, due_ms in picked.items():
+            job = claimed.get(job_id)
+            if job is None:
+                # Removed or switched off by another process since it was armed.
+                scope.agenda.forget(job_id)
+                continue
+            scope.agenda.arm(job, now_ms)
+            late = now_ms - due_ms > _LATE_MS
+            note = f"It was due at {to_iso(due_ms)} and could not start before." if late else ""
+            fire = _Fire(scope.store, job, due_ms, note)
+            self._live[fire.key] = fire
+            fires.append(fire)
+        return fires
+
+    def _to_claim(self, due_ms: int, now_ms: int) -> Edit:
+        def claim(job: Job) -> Job:
+            if not job.is_enabled:
+                return job
+            try:
+                next_ms = find_next(job, now_ms, self._zone, due_ms=due_ms)
+            except UsageError:
+                return job  # edited into something that cannot be used; arming it again says so
+            return msgspec.structs.replace(
+                job,
+                enabled=next_ms is not None,
+                last_run=to_iso(due_ms),
+                last_status="running",
+                next_run=UNSET if next_ms is None else to_iso(next_ms),
+            )
+
+        return claim
+
+    async def _carry_out(self, fire: _Fire) -> None:
+        """Start the agent of a recorded fire and wait for its end."""
+        self._announce("updated", fire.job)
+        try:
+            run_id = await self._ports.spawn(fire.job)
+        except RetinueError as error:
+            self._end(_Ended(fire, succeeded=False, counts=False, error=str(error)))
+            return
+        self._announce("fired", fire.job, run_id=run_id, note=fire.note)
+        try:
+            status = await self._ports.settled(run_id)
+        except RetinueError as error:
+            self._end(_Ended(fire, succeeded=False, counts=True, error=str(error)))
+            return
+        self._end(_Ended(fire, succeeded=status is Status.COMPLETED, counts=True))
+
+    def _end(self, ended: _Ended) -> None:
+        self._ended.append(ended)
+        if ended.error:
+            self._announce("error", ended.fire.job, error=ended.error)
+        self._wake()
+
+    def _save_ended(self, now_ms: int) -> None:
+        """Write down how runs ended, those of one file together; a job may fire again only after that."""
+        for store in {id(ended.fire.store): ended.fire.store for ended in self._ended}.values():
+            mine = [ended for ended in self._ended if ended.fire.store is store]
+            edits = {ended.fire.job.id: self._to_settled(ended, now_ms) for ended in mine}
+            try:
+                saved = store.update(edits, wait_s=_LOCK_WAIT_S)
+            except StoreError as error:
+                if store is self.store:
+                    raise
+                # A session that was left: the next start of it settles this as after a crash.
+                saved = {}
+                self._ports.announce(Change("error", "", error=str(error)))
+            self._ended = [ended for ended in self._ended if ended.fire.store is not store]
+            for ended in mine:
+                del self._live[ended.fire.key]
+            for job in saved.values():
+                if self._scope is not None and self._scope.store.path == store.path:
+                    self._scope.agenda.arm(job, now_ms)
+                self._announce("updated", job)
+
+    def _to_settled(self, ended: _Ended, now_ms: int) -> Edit:
+        due_ms = ended.fire.due_ms
+
+        def settle(job: Job) -> Job:
+            # What fell due while the run went on is left out: a job does not overlap or chase itself.
+            try:
+                next_ms = find_next(job, now_ms, self._zone, due_ms=due_ms) if job.is_enabled else None
+            except UsageError:
+                next_ms = None
+            return msgspec.structs.replace(
+                job,
+                last_run=to_iso(max(now_ms, due_ms)),
+                last_status="success" if ended.succeeded else "error",
+                next_run=UNSET if next_ms is None else to_iso(next_ms),
+                run_count=job.runs + ended.counts,
+            )
+
+        return settle
+
+    def _find_room(self) -> int:
+        return self._max_concurrent - len(self._live)
+
+    def _find_busy(self, scope: _Scope) -> set[str]:
+        path = str(scope.store.path)
+        return {job_id for store_path, job_id in self._live if store_path == path}
+
+    def _announce(self, kind: ChangeKind, job: Job | None, **more: str) -> None:
+        self._ports.announce(Change(kind, "" if job is None else job.id, job, **more))
+
+
+def _to_failed(job: Job) -> Job:
+    return msgspec.structs.replace(job, last_status="error")
+
+
+def _to_dated(due_ms: int) -> Edit:
+    return lambda job: msgspec.structs.replace(job, next_run=to_iso(due_ms))
