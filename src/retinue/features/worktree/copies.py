@@ -87,16 +87,16 @@ async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
         )
     )
     try:
-        await asyncio.to_thread(records.save, record)
+        records.save(record)
         git_dir = await _check_out(record, records)
         cwd = _enter_place(root, repository.prefix if request.keeps_place else "")
         record = msgspec.structs.replace(record, state="live", git_dir=git_dir)
-        await asyncio.to_thread(records.save, record)
+        records.save(record)
     except OSError as error:
         await asyncio.to_thread(discard_copy, record, records)
         refuse(f"{quote(error.filename or root, 200)}: {error.strerror or error}")
     except BaseException:
-        # In a thread a second cancel cannot interrupt it.
+        # In a thread a second cancel cannot interrupt it. All else that writes is not in one: it could come late.
         await asyncio.to_thread(discard_copy, record, records)
         raise
     return Copy(record, cwd)
@@ -114,7 +114,7 @@ async def resume_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
         if found.state != "live" or not is_directory(found.path):
             refuse(f"the copy {quote(found.path, 200)} of run {quote(request.run_id)} is gone")
         record = records.claim(msgspec.structs.replace(found, branch=request.branch or found.branch))
-        await asyncio.to_thread(records.save, record)
+        records.save(record)
     prefix = (await _find_repository(request.cwd)).prefix if request.keeps_place else ""
     return Copy(record, _enter_place(Path(record.path), prefix))
 
@@ -124,6 +124,11 @@ def is_directory(path: str) -> bool:
     return os.path.isdir(path)
 
 
+def is_link(path: str) -> bool:
+    """Whether a symbolic link is there."""
+    return os.path.islink(path)
+
+
 def refuse(reason: str) -> NoReturn:
     """Say that a run cannot be isolated."""
     raise IsolationFailed(f'Cannot run with isolation: "worktree": {reason}')
@@ -131,23 +136,21 @@ def refuse(reason: str) -> NoReturn:
 
 async def _find_repository(cwd: Path) -> _Repository:
     where = quote(str(cwd), 200)
-    inside = await run_git(["rev-parse", "--is-inside-work-tree"], cwd)
-    if inside.code in (126, 127):
-        refuse(inside.problem)
-    if inside.text != "true":
-        told = "it is bare, or inside of .git" if inside.ok else inside.problem
-        refuse(f"{where} is not in a git work tree ({told}); run `git init` and commit, or leave the isolation out")
-    asked = ("--show-toplevel", "--show-prefix", "--path-format=absolute", "--git-common-dir")
+    asked = ("--is-inside-work-tree", "--show-toplevel", "--show-prefix", "--path-format=absolute", "--git-common-dir")
     found = await run_git(["rev-parse", *asked], cwd)
+    if found.code in (126, 127):
+        refuse(found.problem)
     if not found.ok:
-        refuse(f"git does not say where the checkout of {where} is: {found.problem}")
+        is_bare = found.text == "false" or "bare repository" in found.error
+        told = "it is bare, or inside of .git" if is_bare else found.problem
+        refuse(f"{where} is not in a git work tree ({told}); run `git init` and commit, or leave the isolation out")
     return _read_repository(found.text.split("\n"), cwd)
 
 
 def _read_repository(lines: list[str], cwd: Path) -> _Repository:
-    if len(lines) != 3:
+    if len(lines) != 4:
         refuse(f"the name of the directory {quote(str(cwd), 200)} has a line break in it")
-    top, prefix, common = lines
+    _, top, prefix, common = lines
     # A repository may claim another directory as its checkout; the run's must really be in it.
     if os.path.realpath(os.path.join(top, prefix)) != os.path.realpath(cwd):
         refuse(f"{quote(str(cwd), 200)} is not where its repository says its checkout is, {quote(top, 200)}")
@@ -194,21 +197,30 @@ async def _check_out(record: Record, records: Records) -> str:
     )
     if not added.ok:
         refuse(added.problem)
-    found = await run_git(["rev-parse", "--absolute-git-dir"], record.path)
-    if not found.ok or os.path.dirname(found.text) != os.path.join(record.common, "worktrees"):
-        refuse(f"git put the copy where it was not expected: {quote(found.text or found.problem, 200)}")
+    git_dir = _read_link(record)
     filled = await run_git(
         ["reset", "--quiet", "--hard", "--no-recurse-submodules", record.base],
         record.path,
         timeout_s=WORK_TIMEOUT_S,
-        env={"GIT_DIR": found.text, "GIT_COMMON_DIR": record.common, "GIT_WORK_TREE": record.path},
+        env={"GIT_DIR": git_dir, "GIT_COMMON_DIR": record.common, "GIT_WORK_TREE": record.path},
         guard=guard,
         pass_fds=records.pass_fds,
     )
     if not filled.ok:
         refuse(filled.problem)
-    await asyncio.to_thread(shutil.copyfile, os.path.join(found.text, "index"), records.index_path(record.run_id))
-    return found.text
+    shutil.copyfile(os.path.join(git_dir, "index"), records.index_path(record.run_id))
+    return git_dir
+
+
+def _read_link(record: Record) -> str:
+    """Where git has put what it keeps about the copy."""
+    with open(os.path.join(record.path, ".git"), "rb") as file:
+        git_dir = os.fsdecode(file.read()).strip().removeprefix("gitdir: ")
+    # Links may be relative, by a setting of newer versions.
+    git_dir = os.path.realpath(os.path.join(record.path, git_dir))
+    if os.path.dirname(git_dir) != os.path.join(record.common, "worktrees"):
+        refuse(f"git registered the copy where it was not expected: {quote(git_dir, 200)}")
+    return git_dir
 
 
 def _enter_place(root: Path, prefix: str) -> Path:

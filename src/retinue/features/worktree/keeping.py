@@ -7,16 +7,16 @@ porcelain that could run a hook, so neither the agent's index nor its half-done 
 import asyncio
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from retinue.core.errors import quote
 from retinue.core.jsonline import clean_text
-from retinue.features.worktree.copies import BRANCH_PREFIX, WORK_TIMEOUT_S, discard_copy, is_directory
+from retinue.features.worktree.copies import BRANCH_PREFIX, WORK_TIMEOUT_S, discard_copy, is_directory, is_link
 from retinue.features.worktree.records import Record, Records
-from retinue.features.worktree.traces import find_nested, find_tips, is_own_link, read_heads
+from retinue.features.worktree.traces import find_nested, find_tips, is_own_link, read_heads, restore_notes
 from retinue.tools.git import GitResult, Guard, load_guard, run_git
 
 AUTHOR = ("pi-agent", "pi-agent@localhost")
@@ -58,7 +58,7 @@ async def keep_work(record: Record, records: Records) -> Kept:
         return Kept(saver.branch, record.path, str(error), tuple(saver.notes))
     done = msgspec.structs.replace(record, state="removing", branch=saver.branch)
     try:
-        await asyncio.to_thread(records.save, done)
+        records.save(done)
     except OSError as error:
         return Kept(saver.branch, record.path, f"its record cannot be written: {error.strerror or error}")
     return await _remove(done, records, Kept(saver.branch, notes=tuple(saver.notes)))
@@ -84,7 +84,7 @@ class _Saver:
         self._guard = Guard()
         self._env = {
             "GIT_DIR": record.git_dir,
-            # Said to git, not left to the copy's own notes: an agent may write those.
+            # Said to git, not left to its notes about the copy: an agent may write those.
             "GIT_COMMON_DIR": record.common,
             "GIT_WORK_TREE": record.path,
             "GIT_INDEX_FILE": str(records.index_path(record.run_id)),
@@ -94,6 +94,8 @@ class _Saver:
         """All of the work into commits, the commits into refs. Raises _Undone when that is not proven."""
         record = self._record
         has_files, has_git = is_directory(record.path), is_directory(record.git_dir)
+        if is_link(record.path):
+            raise _Undone("it was replaced by a link")
         if not is_directory(record.common):
             if has_files:
                 raise _Undone(f"its repository {quote(record.common, 200)} is gone")
@@ -106,6 +108,7 @@ class _Saver:
         if not isinstance(loaded, Guard):
             raise _Undone(f"git config: {loaded.problem}")
         self._guard = loaded
+        restore_notes(record.git_dir, record.common)
         found = await self._try("rev-parse", "--verify", "HEAD^{commit}")
         # An agent may have begun a history of its own, without a commit so far.
         head = found.text if found.ok else record.base
@@ -125,7 +128,7 @@ class _Saver:
         ignored = (await self._git("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")).fields
         nested = await asyncio.to_thread(find_nested, record.path, ignored)
         scope = ("--", ".", *(f":(top,exclude,literal){path}" for path in nested))
-        await self._git("read-tree", "-m", head)
+        await self._git("read-tree", "-m", "-i", head)
         await self._git("add", "--all", "--sparse", *scope)
         tree = (await self._git("write-tree")).text
         if tree != (await self._git("rev-parse", "--verify", f"{head}^{{tree}}")).text:
@@ -177,7 +180,7 @@ class _Saver:
             left = (await self._git("merge-base", "--independent", *left)).text.split()
         for sha in left:
             name = f"{ABANDONED_REFS}/{record.run_id}/{sha[:12]}"
-            await self._git("update-ref", name, sha)
+            await self._git("update-ref", name, sha, is_shared=True)
             self.notes.append(f"Commits that the agent had left behind are kept as `{name}`")
 
     async def _save_branch(self, commit: str) -> str:
@@ -186,6 +189,7 @@ class _Saver:
         rows = await self._git(
             *("for-each-ref", "--format=%(refname:lstrip=2)%00%(objectname)%00%(worktreepath)"),
             *(f"refs/heads/{name}", f"refs/heads/{name}-*"),
+            is_shared=True,
         )
         known = {row[0]: row[1:] for line in rows.text.splitlines() if len(row := line.split("\0")) == 3}
         for other, (sha, _) in known.items():
@@ -195,14 +199,14 @@ class _Saver:
         if own in known and not known[own][1]:
             before = known[own][0]
             is_forward = (await self._try("merge-base", "--is-ancestor", before, commit)).ok
-            if is_forward and (await self._try("update-ref", f"refs/heads/{own}", commit, before)).ok:
+            if is_forward and (await self._try("update-ref", f"refs/heads/{own}", commit, before, is_shared=True)).ok:
                 return own
         now_ms = time.time_ns() // 1_000_000
         done = GitResult(1)
         for number in range(5):
             wanted = f"{name}-{now_ms + number - 1}" if number else name
             # The empty old value: only if there is no such branch.
-            done = await self._try("update-ref", f"refs/heads/{wanted}", commit, "")
+            done = await self._try("update-ref", f"refs/heads/{wanted}", commit, "", is_shared=True)
             if done.ok:
                 return wanted
         raise _Undone(f"git update-ref: {done.problem}")
@@ -210,34 +214,33 @@ class _Saver:
     async def _prove(self, commit: str, unsafe: Sequence[str]) -> None:
         """Raise _Undone unless every file of the copy is in the commit and a ref leads to it."""
         if unsafe:
-            what = _list_some(sorted(unsafe))
-            raise _Undone(
-                f"it contains git repositories of its own, whose content no branch of this one can hold: {what}"
-            )
+            raise _Undone(f"git repositories inside of it cannot be put on a branch: {_list_some(sorted(unsafe))}")
         left = await self._git("status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none")
         if left.fields:
             raise _Undone(f"not all files could be saved: {_list_some(left.fields)}")
         if (await self._git("rev-parse", "--verify", "HEAD^{commit}")).text != commit:
             raise _Undone("somebody is still at work in it")
         if self.branch:
-            found = await self._git("rev-parse", "--verify", f"refs/heads/{self.branch}^{{commit}}")
+            found = await self._git("rev-parse", "--verify", f"refs/heads/{self.branch}^{{commit}}", is_shared=True)
             if found.text != commit:
                 raise _Undone(f"branch {quote(self.branch)} was moved by somebody else")
 
-    async def _try(self, *arguments: str, env: dict[str, str] | None = None) -> GitResult:
+    async def _try(self, *arguments: str, env: Mapping[str, str] | None = None, is_shared: bool = False) -> GitResult:
+        """Ask git about the copy, or about the repository that it shares with the user."""
+        record = self._record
         # A copy that was deleted has no directory to run in; all places are said to git anyway.
-        cwd = self._record.path if is_directory(self._record.path) else self._record.common
+        cwd = record.path if is_directory(record.path) and not is_shared else record.common
         return await run_git(
             arguments,
             cwd,
             timeout_s=WORK_TIMEOUT_S,
-            env={**self._env, **(env or {})},
+            env={"GIT_DIR": record.common} if is_shared else {**self._env, **(env or {})},
             guard=self._guard,
             pass_fds=self._records.pass_fds,
         )
 
-    async def _git(self, *arguments: str) -> GitResult:
-        done = await self._try(*arguments)
+    async def _git(self, *arguments: str, is_shared: bool = False) -> GitResult:
+        done = await self._try(*arguments, is_shared=is_shared)
         if not done.ok:
             raise _Undone(f"git {arguments[0]}: {done.problem}")
         return done

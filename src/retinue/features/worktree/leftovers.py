@@ -10,6 +10,7 @@ from retinue.features.worktree.keeping import Kept, keep_work
 from retinue.features.worktree.records import Record, Records
 
 _AT_ONCE = 4
+_DYING_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +27,21 @@ async def recover_leftovers(records: Records) -> list[Leftover]:
     found: list[Leftover] = []
     waiting = await asyncio.to_thread(records.list_all)
     for owner in await asyncio.to_thread(records.list_owners):
+        await _wait_dying(owner, records)
         with records.take_over(owner) as is_dead:
             if not is_dead:
                 continue
             found += await _recover_all([record for record in waiting if record.owner == owner], records)
             records.forget_owner(owner)
     return found
+
+
+async def _wait_dying(owner: str, records: Records) -> None:
+    """Give the git calls of an owner that was just killed a moment to die too."""
+    for _ in range(round(_DYING_S / 0.01)):
+        if not records.is_dying(owner):
+            return
+        await asyncio.sleep(0.01)
 
 
 async def _recover_all(dead: list[Record], records: Records) -> list[Leftover]:

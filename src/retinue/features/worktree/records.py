@@ -118,6 +118,17 @@ class Records:
         finally:
             os.close(handle)
 
+    def is_dying(self, owner: str) -> bool:
+        """Whether an owner is gone, but not yet what it had started: its lock is still held."""
+        try:
+            data = (self.directory / f"{owner}.lock").read_bytes()
+            if msgspec.json.decode(data, type=Holder).is_alive:
+                return False
+        except (OSError, msgspec.MsgspecError):
+            return False
+        with self.take_over(owner) as is_free:
+            return not is_free
+
     def forget_owner(self, owner: str) -> None:
         """Remove what a dead owner left when none of its copies is left."""
         names = self._names()

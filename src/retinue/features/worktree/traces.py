@@ -1,8 +1,9 @@
-"""Reads what an agent has left in a copy and in git's notes about it. Only looks; must not know why it is asked."""
+"""Reads what an agent has left in a copy and in git's notes about it. Must not know why it is asked."""
 
 import os
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 
 _SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MAX_LOG = 4 * 1024 * 1024
@@ -28,9 +29,26 @@ def is_own_link(root: str, git_dir: str) -> bool:
         return True
     try:
         with open(path, "rb") as file:
-            return os.fsdecode(file.read(65536)).strip() == f"gitdir: {git_dir}"
+            told = os.fsdecode(file.read(65536)).strip()
     except OSError:
         return False
+    return os.path.realpath(os.path.join(root, told.removeprefix("gitdir: "))) == git_dir
+
+
+def restore_notes(git_dir: str, common: str) -> None:
+    """Let git's notes about a copy lead to the shared repository and nowhere else, however an agent has bent them."""
+    for folder, folders, files in os.walk(git_dir):
+        for path in (os.path.join(folder, name) for name in (*folders, *files)):
+            # Git makes none there, and would write through them.
+            if os.path.islink(path):
+                os.unlink(path)
+    path = os.path.join(git_dir, "commondir")
+    if os.path.realpath(os.path.join(git_dir, _read(path).strip() or ".")) != common:
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        os.write(handle, b"../..\n")
+        os.close(handle)
 
 
 def read_heads(git_dir: str) -> list[str]:
