@@ -62,6 +62,11 @@ class Inbox:
             self._tell()
         return left
 
+    @property
+    def has_words(self) -> bool:
+        """Whether somebody, not a feature, has said something that waits for the next reply."""
+        return any(isinstance(message, UserMessage) for message in self._steering)
+
     def __bool__(self) -> bool:
         return bool(self._steering or self._follow_up)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from retinue.core.errors import SessionError
 from retinue.core.events import (
@@ -21,7 +22,7 @@ from retinue.core.events import (
     RunSteered,
     ToolFinished,
 )
-from retinue.core.messages import Message, ToolResultMessage, UserMessage
+from retinue.core.messages import CustomMessage, Message, ToolResultMessage, UserContent, UserMessage
 
 TOOL_RESULT = "retinue.tool_result"
 """Custom entry: a result that finished before an earlier call of the same reply; used when its message never came."""
@@ -41,6 +42,16 @@ class Record(Protocol):
     def append_message(self, message: Message, *, sync: bool = False) -> str: ...
 
     def append_custom(self, custom_type: str, data: Any, *, sync: bool = False) -> str: ...
+
+    def append_custom_message(
+        self,
+        custom_type: str,
+        content: str | list[UserContent],
+        *,
+        display: bool = True,
+        details: Any = None,
+        sync: bool = False,
+    ) -> str: ...
 
 
 class Journal:
@@ -98,8 +109,21 @@ class Journal:
         if type(message) is ToolResultMessage and message.tool_call_id in self._settled:
             self._settled.discard(message.tool_call_id)
             return
+        if type(message) is CustomMessage:
+            self.last_message_id = self.write(lambda: self._append_custom(message))
+            return
         sync = type(message) is UserMessage
         self.last_message_id = self.write(lambda: self._record.append_message(message, sync=sync))
+
+    def _append_custom(self, message: CustomMessage) -> str:
+        # On disk before the model is asked: this entry is what acknowledges a delivery.
+        return self._record.append_custom_message(
+            message.custom_type,
+            message.content,
+            display=message.display,
+            details=None if message.details is UNSET else message.details,
+            sync=True,
+        )
 
     def _result(self, event: ToolFinished) -> None:
         result = event.result

@@ -5,6 +5,7 @@ state is published, and so written, before anyone can see it.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -14,6 +15,7 @@ import msgspec
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError
 from retinue.core.events import (
+    Compacted,
     Event,
     RunFinished,
     RunForgotten,
@@ -21,6 +23,7 @@ from retinue.core.events import (
     RunRead,
     RunStarted,
     RunSteered,
+    Warned,
 )
 from retinue.core.fold import fold
 from retinue.core.run import Outcome, Reason, Run, Status
@@ -90,6 +93,8 @@ class Manager:
         self._read_partial = read_partial
         self.on_finish: Callable[[Run], None] = lambda run: None
         """Called once per finished run, after it is on record."""
+        self.expects_news: Callable[[str], bool] = lambda run_id: False
+        """Whether a report is on its way to this run; who answers wakes it when the report is there or dropped."""
 
     def spawn(self, request: RunRequest, parent_id: str | None = None) -> Run:
         """Accept a run and return at once; it starts when there is room. Raises SpawnRefused."""
@@ -102,8 +107,9 @@ class Manager:
                 f"Cannot spawn agent: this prompt has started {self._spawned} runs, the most it may (maxSpawnsPerTree)."
             )
         self._spawned += 1
+        run_id = self._new_id()
         run = Run(
-            id=self._new_id(),
+            id=run_id,
             parent_id=parent_id,
             depth=depth,
             agent=request.agent,
@@ -113,6 +119,7 @@ class Manager:
             call_id=request.call_id,
             join=request.join,
             is_background=request.is_background,
+            output_file=os.path.join(request.transcript_dir, f"agent-{run_id}.jsonl") if request.transcript_dir else "",
             invocation=request.invocation,
         )
         self._accept(run, request)
@@ -201,6 +208,11 @@ class Manager:
                 await future
         except TimeoutError:
             return False
+        finally:
+            # Whoever asks every second must not leave a future behind each time.
+            waiters = self._waiters.get(run_id, [])
+            if future in waiters:
+                waiters.remove(future)
         return True
 
     def read(self, run_id: str) -> None:
@@ -248,6 +260,11 @@ class Manager:
         """Whether a further run of this parent would have to wait."""
         return self._queue.is_full(parent_id or self.root.setup.run_id)
 
+    @property
+    def max_concurrent(self) -> int:
+        """How many runs of one parent work at once."""
+        return self._queue.limit
+
     def resize(self, max_concurrent: int) -> None:
         """Let more or fewer runs work at once; waiting ones start immediately."""
         for parent_id in self._queue.resize(max_concurrent):
@@ -259,7 +276,9 @@ class Manager:
 
     async def stay(self, run_id: str, live: LiveRun, outcome: Outcome) -> Outcome:
         """Keep a run that has come to its end until all it started has settled, letting it react to their reports."""
-        while outcome.status is Status.COMPLETED and (live.inbox or self.has_active_below(run_id)):
+        while outcome.status is Status.COMPLETED and (
+            live.inbox or self.has_active_below(run_id) or self.expects_news(run_id)
+        ):
             if not live.inbox:
                 await self._next_news(run_id)
             outcome = await live.wake() or outcome
@@ -324,6 +343,8 @@ class Manager:
         # Its start and end are told by the Manager, with its own times; the rest is what the run itself says.
         if not isinstance(event, RunStarted | RunFinished):
             fold(run, event)
+        if isinstance(event, Compacted | Warned):
+            self.root.bus.publish(event)
 
     def _finish(self, run: Run, outcome: Outcome) -> None:
         self._stopping.pop(run.id, None)

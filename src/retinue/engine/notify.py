@@ -1,8 +1,7 @@
-"""Who is told that a run has finished, when, and together with whom: exactly once per run, also across a crash.
+"""Who is told that a run has finished, when, and together with whom: exactly once per attempt of a run.
 
-A pure outbox with timers through the clock. It knows runs and join modes; the words are a surface's, the inbox is the
-parent's. A notification is written as pending before anything waits for it, and the message that delivers it is its
-acknowledgement.
+An outbox with timers through the clock. It knows runs and join modes; the words are a surface's, the inbox is the
+parent's. The message that delivers a report is its acknowledgement; a result that was read needs none.
 """
 
 from collections.abc import Callable, Coroutine
@@ -20,11 +19,12 @@ BATCH_S = 0.1
 GROUP_S = 30.0
 """How long the first of a group waits for the others."""
 STRAGGLER_S = 15.0
+"""How long the first of those that were late waits for the rest of them."""
 CUSTOM_TYPE = "subagent-notification"
 
 
 class Post(Protocol):
-    """What the notifier needs from its surroundings."""
+    """What the notifier needs from its surroundings. MUST NOT raise."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a timer in the background."""
@@ -34,9 +34,20 @@ class Post(Protocol):
         """The words."""
         ...
 
-    def deliver(self, parent_id: str, message: CustomMessage) -> None:
-        """Put the message into the parent's inbox and wake it."""
+    def deliver(self, parent_id: str, message: CustomMessage | None) -> None:
+        """Put the message into the parent's inbox and wake it; None: nothing is to be said after all, just wake it."""
         ...
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Runs of one parent that were started in one go; open until nothing was added for a moment."""
+
+    ends_s: float
+    ids: set[str] = field(default_factory=set)
+    early: list[Run] = field(default_factory=list)
+    """Finished while it was open."""
+    is_closed: bool = False
 
 
 @dataclass(slots=True)
@@ -44,7 +55,9 @@ class _Group:
     """Runs of one parent that are reported together."""
 
     members: set[str]
+    """Those that have not finished."""
     done: list[Run] = field(default_factory=list)
+    """Those that have, and are not reported yet."""
     is_late: bool = False
     """Its first report is out; the rest are stragglers."""
     timer: int = 0
@@ -59,51 +72,99 @@ class Notifier:
         self._post = post
         self._clock = clock
         self._siblings = siblings
+        self._open: dict[str, _Batch] = {}
+        """The newest batch of each parent."""
+        self._batches: dict[str, _Batch] = {}
+        """By unfinished run."""
         self._groups: dict[str, _Group] = {}
-        self._held: dict[str, Run] = {}
+        """By unfinished run."""
+        self._owed: dict[tuple[str, int], Run] = {}
+        self._is_closed = False
+
+    def queued(self, run: Run) -> None:
+        """A run was accepted: those that are told about together are found by when they were started."""
+        if run.join != "smart" or not run.is_background:
+            return
+        now_s = self._clock.steady_s()
+        batch = self._open.get(run.parent_id)
+        if batch is None or batch.is_closed or now_s > batch.ends_s:
+            batch = self._open[run.parent_id] = _Batch(now_s)
+        batch.ids.add(run.id)
+        batch.ends_s = now_s + BATCH_S
+        self._batches[run.id] = batch
 
     def finished(self, run: Run) -> None:
         """A run has ended: tell its parent, alone or with others."""
-        if not run.is_background or run.is_read:
+        group, batch = self._groups.pop(run.id, None), self._batches.pop(run.id, None)
+        if self._is_closed or not run.is_background:
             return
-        group = self._groups.get(run.id) or self._form(run)
-        if group is None:
+        self._owed[run.id, run.attempt] = run
+        if group is None and run.join == "group":
+            group = self._find_group(run)
+        if group is not None:
+            self._join(group, run)
+        elif batch is not None:
+            self._leave_batch(batch, run)
+        else:
             self._hold([run], is_group=False, is_partial=False)
+
+    def expects(self, parent_id: str) -> bool:
+        """Whether a report to this run is held or waits for others."""
+        return any(run.parent_id == parent_id for run in self._owed.values())
+
+    def close(self) -> None:
+        """The session ends: nobody is told anything any more."""
+        self._is_closed = True
+        for store in (self._open, self._batches, self._groups, self._owed):
+            store.clear()
+
+    def _find_group(self, run: Run) -> _Group | None:
+        """The group of the first to finish: all of the same parent and mode that are still at it. None when alone."""
+        others = [other for other in self._siblings(run) if other.join == run.join and other.is_background]
+        for other in others:
+            if (group := self._groups.get(other.id)) is not None:
+                return group
+        return self._form({other.id for other in others}) if others else None
+
+    def _leave_batch(self, batch: _Batch, run: Run) -> None:
+        batch.early.append(run)
+        if self._clock.steady_s() > batch.ends_s:
+            self._close_batch(batch)
+        elif len(batch.early) == 1:
+            self._post.start(self._await_batch(batch))
+
+    async def _await_batch(self, batch: _Batch) -> None:
+        while not batch.is_closed and (rest_s := batch.ends_s - self._clock.steady_s()) > 0:
+            await self._clock.sleep(rest_s)
+        if not batch.is_closed and not self._is_closed:
+            self._close_batch(batch)
+
+    def _close_batch(self, batch: _Batch) -> None:
+        """Nobody joins any more: two or more are a group, one is reported alone."""
+        batch.is_closed = True
+        done = {run.id for run in batch.early}
+        for run_id in batch.ids:
+            self._batches.pop(run_id, None)
+        if len(batch.ids) == 1:
+            self._hold(batch.early, is_group=False, is_partial=False)
             return
-        group.done.append(run)
-        group.members.discard(run.id)
-        self._groups.pop(run.id, None)
-        if not group.members:
-            self._flush(group, is_partial=False)
-        elif len(group.done) == 1:
-            self._arm(group, STRAGGLER_S if group.is_late else GROUP_S)
+        self._join(self._form(batch.ids - done), *batch.early)
 
-    def read(self, run_id: str) -> None:
-        """The result was fetched: what is still held about it is dropped."""
-        self._held.pop(run_id, None)
-
-    @property
-    def has_pending(self) -> bool:
-        """Whether something is held or waits for others."""
-        return bool(self._held) or any(group.done for group in self._groups.values())
-
-    def _form(self, run: Run) -> _Group | None:
-        """The group of a run that finishes first: its siblings of the same join mode, still at work."""
-        if run.join == "async":
-            return None
-        others = [other for other in self._siblings(run) if other.join == run.join]
-        if run.join == "smart":
-            others = _pick_batch(run, others)
-        if not others:
-            return None
-        group = _Group({run.id, *(other.id for other in others)})
-        for member in group.members:
+    def _form(self, members: set[str]) -> _Group:
+        group = _Group(members)
+        for member in members:
             self._groups[member] = group
         return group
 
-    def _arm(self, group: _Group, seconds: float) -> None:
-        group.timer += 1
-        self._post.start(self._expire(group, group.timer, seconds))
+    def _join(self, group: _Group, *runs: Run) -> None:
+        is_first = not group.done
+        group.done.extend(runs)
+        group.members.difference_update(run.id for run in runs)
+        if not group.members:
+            self._flush(group, is_partial=False)
+        elif is_first:
+            group.timer += 1
+            self._post.start(self._expire(group, group.timer, STRAGGLER_S if group.is_late else GROUP_S))
 
     async def _expire(self, group: _Group, timer: int, seconds: float) -> None:
         await self._clock.sleep(seconds)
@@ -117,24 +178,13 @@ class Notifier:
         self._hold(runs, is_group=True, is_partial=is_partial)
 
     def _hold(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> None:
-        for run in runs:
-            self._held[run.id] = run
         self._post.start(self._send(runs, is_group=is_group, is_partial=is_partial))
 
     async def _send(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> None:
         await self._clock.sleep(HOLD_S)
-        unread = [run for run in runs if self._held.pop(run.id, None) is not None and not run.is_read]
-        if unread:
-            message = self._post.render(unread, is_group=is_group, is_partial=is_partial)
-            self._post.deliver(unread[0].parent_id, message)
-
-
-def _pick_batch(run: Run, others: list[Run]) -> list[Run]:
-    """Those started in one go with the run: each within a moment of the next."""
-    batch, reach = list[Run](), {run.id: run.queued_ms}
-    left = sorted(others, key=lambda other: abs(other.queued_ms - run.queued_ms))
-    for other in left:
-        if any(abs(other.queued_ms - at_ms) <= BATCH_S * 1000 for at_ms in reach.values()):
-            reach[other.id] = other.queued_ms
-            batch.append(other)
-    return batch
+        owed = [run for run in runs if self._owed.pop((run.id, run.attempt), None) is not None]
+        if self._is_closed or not owed:
+            return
+        unread = [run for run in owed if not run.is_read]
+        message = self._post.render(unread, is_group=is_group, is_partial=is_partial) if unread else None
+        self._post.deliver(owed[0].parent_id, message)

@@ -32,6 +32,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     call_id: str = ""
     session_file: str = ""
     """Where its session is kept; empty for the usual place beside its parent's."""
+    transcript_dir: str = ""
+    """Where a transcript for people is kept, as `agent-<run id>.jsonl`; empty for none."""
     wall_s: float | None = None
     idle_s: float | None = None
     tool_s: float | None = None
