@@ -1,0 +1,186 @@
+"""Transcripts for people and other programs: `.pi/output/agent-<id>.jsonl`, one JSON object a line, as messages end.
+
+They are a convenience beside the session, which is the record: what goes wrong here is warned about once and ignored.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw, Struct
+
+from retinue.core.clock import Clock
+from retinue.core.errors import quote
+from retinue.core.events import Event, MessageFinished
+from retinue.core.jsonline import encode_json
+from retinue.core.messages import (
+    AssistantMessage,
+    CustomMessage,
+    Message,
+    TextContent,
+    ToolResultMessage,
+    UserMessage,
+)
+from retinue.core.run import Outcome, Run
+from retinue.engine.manager import Outfitter
+from retinue.engine.request import RunRequest
+from retinue.engine.runner import LiveRun
+from retinue.sessions.entry import Stamp, decode_message
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+_IGNORE = b"# Transcripts of agents, written by retinue.\n*\n"
+_TYPES: dict[type, str] = {
+    UserMessage: "user",
+    CustomMessage: "user",
+    AssistantMessage: "assistant",
+    ToolResultMessage: "toolResult",
+}
+
+
+class Transcript:
+    """The file of one run, as a listener on its bus."""
+
+    def __init__(self, path: Path, *, run_id: str, cwd: str, clock: Clock, warn: Callable[[str], None]) -> None:
+        self._path = path
+        self._run_id = run_id
+        self._cwd = cwd
+        self._clock = clock
+        self._warn = warn
+        self._stamp = Stamp()
+        self._opening: str | None = None
+        self._is_ready = False
+        self._is_broken = False
+
+    def begin(self, task: str, preface: str = "") -> None:
+        """Write what the run was asked, without what was put before it."""
+        self._opening = f"{preface}{task}"
+        self._append("user", {"role": "user", "content": task})
+
+    def __call__(self, event: Event) -> None:
+        """Write a message that is complete."""
+        if not isinstance(event, MessageFinished):
+            return
+        message = event.message
+        if self._opening is not None and isinstance(message, UserMessage) and _read_text(message) == self._opening:
+            self._opening = None
+            return
+        if (kind := _TYPES.get(type(message))) is not None:
+            self._append(kind, message)
+
+    def _append(self, kind: str, message: object) -> None:
+        if self._is_broken:
+            return
+        record = {
+            "isSidechain": True,
+            "agentId": self._run_id,
+            "type": kind,
+            "message": message,
+            "timestamp": self._stamp.render(self._clock.now_ms()),
+            "cwd": self._cwd,
+        }
+        try:
+            if not self._is_ready:
+                prepare_folder(self._path.parent)
+                self._is_ready = True
+            append_line(self._path, encode_json(record) + b"\n")
+        except OSError as error:
+            self._is_broken = True
+            self._warn(f"no transcript in {quote(str(self._path), 300)}: {error.strerror or error}")
+
+
+class Transcribing:
+    """Outfits runs as another outfitter does, and writes their transcripts."""
+
+    def __init__(self, outfitter: Outfitter, *, clock: Clock, warn: Callable[[str], None]) -> None:
+        self._outfitter = outfitter
+        self._clock = clock
+        self._warn = warn
+        self._has_warned = False
+
+    async def outfit(
+        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
+    ) -> Outcome:
+        """The same, with a listener on the run's bus when it has an output file."""
+        if not run.output_file:
+            return await self._outfitter.outfit(run, request, parent, work)
+
+        async def transcribe(live: LiveRun) -> Outcome:
+            transcript = Transcript(
+                Path(run.output_file),
+                run_id=run.id,
+                cwd=str(parent.setup.cwd),
+                clock=self._clock,
+                warn=self._warn_once,
+            )
+            transcript.begin(request.task, request.preface)
+            stop = live.bus.listen(transcript, pieces=False)
+            try:
+                return await work(live)
+            finally:
+                stop()
+
+        return await self._outfitter.outfit(run, request, parent, transcribe)
+
+    def _warn_once(self, text: str) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            self._warn(text)
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make `.pi/output` with an ignore file of its own. Neither part may be a link. Raises OSError."""
+    project = os.open(folder.parent.parent, os.O_RDONLY | os.O_DIRECTORY)
+    opened = [project]
+    try:
+        for name in (folder.parent.name, folder.name):
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o700, dir_fd=opened[-1])
+            opened.append(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened[-1]))
+        with suppress(FileExistsError):
+            ignore = os.open(".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=opened[-1])
+            opened.append(ignore)
+            os.write(ignore, _IGNORE)
+    finally:
+        for fd in reversed(opened):
+            os.close(fd)
+
+
+def append_line(path: Path, line: bytes) -> None:
+    """Append to a file that only its owner can read. It is not held open: there may be thousands. Raises OSError."""
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        while line:
+            line = line[os.write(fd, line) :]
+    finally:
+        os.close(fd)
+
+
+class _Line(Struct):
+    message: Raw = Raw(b"null")
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def read_messages(path: Path) -> Iterator[Message]:
+    """The messages of a transcript; what is torn or unreadable is left out."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return
+    with os.fdopen(fd, "rb") as file:
+        while line := file.readline(MAX_LINE_BYTES):
+            try:
+                message = decode_message(bytes(_decoder.decode(line).message))
+            except (msgspec.MsgspecError, ValueError):
+                continue
+            if message is not None:
+                yield message
+
+
+def _read_text(message: UserMessage) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    return "\n".join(block.text for block in message.content if isinstance(block, TextContent))
