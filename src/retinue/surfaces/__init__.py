@@ -1,0 +1,1 @@
+"""Surfaces: how the callers of one subagent system name tools, parameters and results."""

@@ -1,0 +1,92 @@
+"""What a surface is, and what the tools of every surface get from the run they belong to.
+
+No surface's words are in here. Tools keep no state of their own beyond what they are handed.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from retinue.core.clock import Clock
+from retinue.core.definition import Definition
+from retinue.core.events import Warned
+from retinue.core.messages import CustomMessage
+from retinue.core.model import ModelInfo
+from retinue.core.run import Run
+from retinue.core.tool import Tool, ToolResult
+from retinue.engine.budget import Lease
+from retinue.engine.manager import Manager
+from retinue.engine.request import RunRequest
+from retinue.models.resolve import Choice
+
+
+class Surface(Protocol):
+    """How callers ask for a run and what they get: three pure functions and a list of tools."""
+
+    def to_request(self, arguments: Mapping[str, Any], definition: Definition) -> RunRequest:
+        """What the call, the definition and the settings amount to. Raises RetinueError."""
+        ...
+
+    def render_result(self, run: Run) -> ToolResult:
+        """A run in the words of the surface."""
+        ...
+
+    def render_notification(self, runs: Sequence[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
+        """What a parent is told about runs that have ended."""
+        ...
+
+    def build_tools(self) -> list[Tool]:
+        """Fresh tools for one run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """The place of one run in its crew: what its delegation tools work with. Each run has its own."""
+
+    crew: Callable[[], Manager]
+    """Asked when a tool is used: the main agent's tools exist before the Manager does."""
+    run_id: str
+    """The run whose tools these are."""
+    definitions: Callable[[], Sequence[Definition]]
+    """All definitions as of now, the disabled ones too, in the order that settles ties; reads the files again."""
+    resolve_model: Callable[[str], Choice]
+    """The model a name means, at any provider. Raises ModelError."""
+    list_models: Callable[[], Sequence[ModelInfo]]
+    """The models that can be asked."""
+    clock: Clock
+    lease: Lease | None = None
+    """What the run may still spend, its children's expenses included."""
+    allowed_agents: tuple[str, ...] | None = None
+    """The agents it may start; None for all."""
+
+    @property
+    def manager(self) -> Manager:
+        """The crew."""
+        return self.crew()
+
+    @property
+    def depth(self) -> int:
+        """0 for the main agent."""
+        return self.manager.find_depth(self.run_id)
+
+    @property
+    def model(self) -> ModelInfo:
+        """The model the run itself talks to."""
+        live = self.manager.live(self.run_id) or self.manager.root
+        return live.setup.model.info
+
+    def find_run(self, run_id: str) -> Run | None:
+        """A run that this one may ask about: one that it started, directly or not."""
+        run = found = self.manager.find(run_id)
+        while run is not None and run.parent_id != self.run_id:
+            run = self.manager.find(run.parent_id)
+        return None if run is None else found
+
+    def list_runs(self) -> list[Run]:
+        """The runs this one may ask about, newest first."""
+        return [run for run in self.manager.list_runs() if self.find_run(run.id) is not None]
+
+    def warn(self, text: str) -> None:
+        """Something a person should know and the model need not."""
+        self.manager.root.bus.publish(Warned(run_id=self.run_id, text=text))

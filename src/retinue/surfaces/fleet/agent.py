@@ -1,0 +1,277 @@
+"""The tool `Agent`: starts a run in the background, resumes one, or schedules one."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from retinue.core.definition import Definition
+from retinue.core.errors import RetinueError
+from retinue.core.messages import THINKING_LEVELS, Message
+from retinue.core.model import ToolSpec
+from retinue.core.run import Run
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.engine.manager import SpawnRefused
+from retinue.surfaces.fleet.agents import find_agent, list_names, pick_available
+from retinue.surfaces.fleet.describe import describe_agent
+from retinue.surfaces.fleet.ports import FleetPorts, ScheduleWish
+from retinue.surfaces.fleet.refusal import Refusal, tell_missing
+from retinue.surfaces.fleet.request import (
+    DEFAULT_AGENT,
+    AgentCall,
+    BadModel,
+    ModelPick,
+    inherits_context,
+    pick_model,
+    render_tags,
+    to_request,
+)
+from retinue.surfaces.fleet.retries import RetryBook
+
+NOTICE = (
+    "You will be notified when it is done; until then do other work and do not do this task yourself. "
+    "get_subagent_result shows how far it is or waits for it, steer_subagent says something to it."
+)
+_PROMPT_SHOWN = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One call, its handle resolved."""
+
+    call: AgentCall
+    arguments: dict[str, Any]
+    handle: str | None
+
+
+class AgentTool:
+    """Starts agents."""
+
+    effect = Effect.DELEGATE
+    hint = "Start an agent in the background"
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, ports: FleetPorts) -> None:
+        self._ports = ports
+        self._seat = ports.seat
+        self._retries = ports.retries or RetryBook(ports.seat.clock)
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told; fixed for the life of a run, since a change would cost it its cached prompt."""
+        seat, settings = self._seat, self._ports.settings
+        available = pick_available(seat.definitions(), seat.allowed_agents)
+        described = describe_agent(settings, available, depth=seat.depth, max_depth=seat.manager.bounds.max_depth)
+        for warning in described.warnings:
+            seat.warn(warning)
+        return ToolSpec(
+            "Agent", described.text, {"type": "object", "properties": _list_parameters(settings.scheduling)}
+        )
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Check the call in its order, then schedule, resume or start."""
+        try:
+            asked = self._merge(arguments)
+            _show_prompt(asked.call, context)
+            definition, note = self._find_definition(asked)
+            pick = self._pick_model(asked, definition)
+            if asked.call.schedule:
+                return self._schedule(asked.call, definition)
+            if asked.call.resume:
+                return self._resume(asked.call)
+            return await self._spawn(asked, definition, pick, note, context)
+        except Refusal as refusal:
+            return refusal.to_result()
+
+    def _merge(self, arguments: Mapping[str, Any]) -> _Asked:
+        """The arguments of a saved call under those of this one."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        handle = str(given.pop("retry", "")).strip() or None
+        if handle is not None:
+            saved = self._retries.find(handle)
+            if saved is None:
+                raise Refusal(f'Retry handle "{handle}" was not found or has expired.')
+            given = {**saved, **{name: value for name, value in given.items() if value != ""}}
+        call = AgentCall.of(given)
+        if missing := call.missing:
+            raise Refusal(f"Missing required argument{'s' if len(missing) > 1 else ''}: {', '.join(missing)}.")
+        return _Asked(call, given, handle)
+
+    def _find_definition(self, asked: _Asked) -> tuple[Definition, str]:
+        """The agent that is meant, and what to say about the choice."""
+        call, seat, fallback = asked.call, self._seat, self._ports.settings.fallback_agent
+        name = call.subagent_type
+        if not name and call.resume and (run := seat.find_run(call.resume)) is not None:
+            name = run.agent
+        name = name or DEFAULT_AGENT
+        definitions = seat.definitions()
+        available = pick_available(definitions, seat.allowed_agents)
+        found = find_agent(name, definitions)
+        if found is not None and found in available:
+            return found, ""
+        if found is None and fallback and (instead := find_agent(fallback, available)) is not None:
+            return instead, f'Note: there is no agent type "{name}"; {instead.name} was started instead.'
+        why = f'Unknown agent type "{name}".'
+        if found is not None:
+            why = f'Agent type "{name}" is {"not open to this agent" if found.enabled else "disabled"}.'
+        raise self._keep(asked, f"{why} Available types: {list_names(available)}.", "subagent_type")
+
+    def _pick_model(self, asked: _Asked, definition: Definition) -> ModelPick:
+        seat = self._seat
+        try:
+            pick = pick_model(
+                asked.call,
+                definition,
+                parent=seat.model,
+                resolve=seat.resolve_model,
+                models=seat.list_models(),
+                scope=self._ports.settings.model_scope,
+            )
+        except BadModel as error:
+            raise self._keep(asked, str(error), "model") from error
+        if pick.is_out_of_scope:
+            label = definition.display_name or definition.name
+            seat.warn(f'Agent "{label}" using out-of-scope model "{pick.info.ref}"')
+        return pick
+
+    def _schedule(self, call: AgentCall, definition: Definition) -> ToolResult:
+        if not self._ports.settings.scheduling:
+            raise Refusal("Scheduling is disabled in this project (schedulingEnabled).")
+        if call.resume:
+            raise Refusal("schedule and resume do not go together: a scheduled run always begins anew.")
+        if call.inherit_context:
+            raise Refusal("schedule and inherit_context do not go together: there is no conversation when it fires.")
+        if self._ports.schedule is None:
+            raise Refusal("Scheduler is not active in this session yet. Try again after the session has started.")
+        # What the file fixes is not stored: it is asked again when the job fires.
+        is_pinned = bool(definition.model) and not definition.is_model_wish
+        wish = ScheduleWish(
+            schedule=call.schedule,
+            name=call.description,
+            subagent_type=definition.name,
+            prompt=call.prompt,
+            model=None if is_pinned else call.model or None,
+            thinking=call.thinking or None,
+            max_turns=call.max_turns,
+            isolated=call.isolated,
+            isolation=call.isolation if call.isolation == "worktree" else None,
+        )
+        try:
+            job = self._ports.schedule(wish)
+        except RetinueError as error:
+            raise Refusal(str(error)) from error
+        next_run = job.next_run or "(unknown)"
+        text = f'Scheduled "{job.name}" (id: {job.id}, type: {job.kind}). Next run: {next_run}.'
+        lines = [f"{text} Manage via /agents → Scheduled jobs.", *filter(None, (job.note,))]
+        return ToolResult.of("\n".join(lines), {"status": "scheduled", "jobId": job.id, "nextRun": job.next_run})
+
+    def _resume(self, call: AgentCall) -> ToolResult:
+        seat, run = self._seat, self._seat.find_run(call.resume)
+        if run is None:
+            raise Refusal(tell_missing(call.resume))
+        kept = run.outcome.session_file if run.outcome is not None else ""
+        if kept and not Path(kept).is_file():
+            raise Refusal(f'Agent "{run.id}" has no active session to resume.')
+        is_full = seat.manager.is_full(run.parent_id)
+        try:
+            again = seat.manager.resume(run.id, call.prompt)
+        except SpawnRefused as error:
+            raise Refusal(str(error)) from error
+        lines = ["Agent resumed in background.", *self._introduce(again)]
+        return self._answer(again, lines, is_full=is_full)
+
+    async def _spawn(
+        self, asked: _Asked, definition: Definition, pick: ModelPick, note: str, context: ToolContext
+    ) -> ToolResult:
+        seat = self._seat
+        request = to_request(
+            asked.call,
+            definition,
+            pick,
+            self._ports.settings,
+            parent=seat.model,
+            messages=self._load_messages() if inherits_context(asked.call, definition) else (),
+            call_id=context.call_id,
+        )
+        if request.isolation == "worktree" and self._ports.check_worktree is not None:
+            try:
+                await self._ports.check_worktree(context.cwd)
+            except RetinueError as error:
+                prefix, text = 'Cannot run with isolation: "worktree"', str(error)
+                text = text if text.startswith(prefix) else f"{prefix}: {text}"
+                raise self._keep(asked, text, "isolation") from error
+        is_full = seat.manager.is_full(seat.run_id)
+        try:
+            run = seat.manager.spawn(request, seat.run_id)
+        except SpawnRefused as error:
+            raise Refusal(str(error)) from error
+        lines = [f"Agent {'queued' if is_full else 'started'} in background.", *self._introduce(run)]
+        if run.output_file:
+            lines.append(f"Output file: {run.output_file}")
+        return self._answer(run, [*lines, *filter(None, (note,))], is_full=is_full)
+
+    def _introduce(self, run: Run) -> list[str]:
+        return [
+            f"Agent ID: {run.id}",
+            f"Type: {self._ports.display_name(run.agent)}",
+            f"Description: {run.description}",
+        ]
+
+    def _answer(self, run: Run, lines: list[str], *, is_full: bool) -> ToolResult:
+        if is_full:
+            lines.append(f"Position: queued (max {self._seat.manager.max_concurrent} concurrent)")
+        lease = self._seat.lease
+        if lease is not None and lease.is_limited:
+            lines.append(f"Budget left: {lease.render_rest()}")
+        details: dict[str, Any] = {
+            "displayName": self._ports.display_name(run.agent),
+            "description": run.description,
+            "subagentType": run.agent,
+            "tags": render_tags(run.invocation),
+            "status": "background",
+            "agentId": run.id,
+        }
+        if "modelName" in run.invocation:
+            details["modelName"] = run.invocation["modelName"]
+        return ToolResult.of("\n".join((*lines, "", NOTICE)), details)
+
+    def _load_messages(self) -> list[Message]:
+        live = self._seat.manager.live(self._seat.run_id)
+        return [] if live is None else live.session.context().messages
+
+    def _keep(self, asked: _Asked, text: str, kind: Literal["model", "subagent_type", "isolation"]) -> Refusal:
+        """Keep the call for a retry and say how to make it."""
+        kept = {name: value for name, value in asked.arguments.items() if (name, kind) != ("isolation", "isolation")}
+        handle = self._retries.save(kept, asked.handle)
+        blank = {"model": ', "model": "<model>"', "subagent_type": ', "subagent_type": "<type>"', "isolation": ""}[kind]
+        hint = f'The prompt was saved: call Agent again with {{ "retry": "{handle}"{blank} }} (within 10 minutes).'
+        if kind == "isolation":
+            hint += ' It then runs without isolation; add "isolation": "worktree" to ask for it again.'
+        return Refusal(f"{text}\n\n{hint}")
+
+
+def _show_prompt(call: AgentCall, context: ToolContext) -> None:
+    shown = call.prompt[-_PROMPT_SHOWN:]
+    details = {"status": "background", "description": call.description, "activity": f"Prompt: {shown}"}
+    context.progress(ToolResult.of("", details))
+
+
+def _list_parameters(scheduling: bool) -> dict[str, Any]:
+    text = {"type": "string"}
+    parameters: dict[str, Any] = {
+        "prompt": {**text, "description": "The whole task. Required, unless retry is given"},
+        "description": {**text, "description": "The task in 3 to 5 words. Required, unless retry or resume is given"},
+        "subagent_type": {**text, "description": f"Which agent; default {DEFAULT_AGENT}"},
+        "model": {**text, "description": "provider/id or a part of a model's name; default: the agent's, else yours"},
+        "thinking": {**text, "enum": list(THINKING_LEVELS), "description": "How much it thinks"},
+        "max_turns": {"type": "integer", "minimum": 1, "description": "Turns until it is asked to wrap up"},
+        "retry": {**text, "description": "Handle of a refused call; other arguments replace the saved ones"},
+        "resume": {**text, "description": "ID of a finished agent that goes on with this prompt"},
+        "isolated": {"type": "boolean", "description": "No extensions, MCP tools or skills"},
+        "inherit_context": {"type": "boolean", "description": "Begin with what was said in this conversation"},
+        "isolation": {**text, "enum": ["off", "worktree"], "description": "worktree: work on a copy of the repository"},
+    }
+    if scheduling:
+        parameters["schedule"] = {**text, "description": "Start later: cron with seconds, 5m, +10m or an ISO time"}
+    return parameters

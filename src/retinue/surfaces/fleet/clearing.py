@@ -1,0 +1,107 @@
+"""The tool `clear_subagents`: drops finished runs from the list; their files stay."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from retinue.core.errors import quote
+from retinue.core.model import ToolSpec
+from retinue.core.run import Run
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.surfaces.fleet.ports import FleetPorts
+from retinue.surfaces.fleet.status import ACTIVE, SUCCESSES, to_word
+from retinue.tools.descriptions import load_description
+
+DEFAULT_MINUTES = 5
+SHORT_ID = 8
+
+
+class ClearTool:
+    """Clears runs."""
+
+    effect = Effect.DELEGATE
+    hint = "Drop finished background agents from the list"
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, ports: FleetPorts) -> None:
+        self._seat = ports.seat
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        ids = {
+            "type": "array",
+            "items": {"type": "string"},
+            "description": "IDs, or unique beginnings of them",
+        }
+        minutes = {
+            "type": "number",
+            "minimum": 0,
+            "description": f"Done for so long; default {DEFAULT_MINUTES}",
+        }
+        errors = {"type": "boolean", "description": "Also those that failed or were stopped"}
+        properties = {"agent_ids": ids, "older_than_minutes": minutes, "include_errors": errors}
+        return ToolSpec("clear_subagents", load_description(__file__), {"type": "object", "properties": properties})
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Drop what may be dropped and say what was not."""
+        runs, wanted = self._seat.list_runs(), arguments.get("agent_ids")
+        if wanted:
+            found, errors = match_ids([str(query) for query in wanted], runs)
+            kept = list[str]()
+        else:
+            found, kept = self._pick_old(runs, arguments)
+            errors = []
+        # A parent goes before its children's turn comes only when they are all done; innermost first is always right.
+        found.sort(key=lambda run: run.depth, reverse=True)
+        cleared = [run for run in found if self._seat.manager.forget(run.id)]
+        lines = [f"Cleared {len(cleared)} subagent record(s).", *kept]
+        if errors:
+            lines += ["Errors:", *(f"  {error}" for error in errors)]
+        return ToolResult.of("\n".join(lines), {"cleared": [run.id for run in cleared], "errors": errors})
+
+    def _pick_old(self, runs: Sequence[Run], arguments: dict[str, Any]) -> tuple[list[Run], list[str]]:
+        minutes = arguments.get("older_than_minutes")
+        minutes = DEFAULT_MINUTES if minutes is None else minutes
+        limit_ms = self._seat.clock.now_ms() - minutes * 60_000
+        active = [run for run in runs if to_word(run) in ACTIVE]
+        done = [run for run in runs if to_word(run) not in ACTIVE]
+        young = [run for run in done if run.finished_ms > limit_ms]
+        old = [run for run in done if run.finished_ms <= limit_ms]
+        failed = [run for run in old if to_word(run) not in SUCCESSES]
+        if arguments.get("include_errors") is True:
+            failed = []
+        kept = [
+            *_list_kept(active, "running or queued"),
+            *_list_kept(young, f"done for less than {minutes:g} minutes"),
+            *_list_kept(failed, "failed or stopped; include_errors: true clears them"),
+        ]
+        return [run for run in old if run not in failed], kept
+
+
+def match_ids(queries: Sequence[str], runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
+    """The finished runs meant by ids or unique beginnings of them, and what was wrong with the others."""
+    found, errors = dict[str, Run](), list[str]()
+    for query in dict.fromkeys(queries):
+        matches = [run for run in runs if run.id == query] or [
+            run for run in runs if query and run.id.startswith(query)
+        ]
+        if not matches:
+            errors.append(f"{_show(query)} not found")
+        elif len(matches) > 1:
+            errors.append(f"{_show(query)} matched multiple agents: {', '.join(run.id[:SHORT_ID] for run in matches)}")
+        elif to_word(matches[0]) in ACTIVE:
+            errors.append(f"{_show(query)} matched running agent {matches[0].id}")
+        else:
+            found[matches[0].id] = matches[0]
+    return list(found.values()), errors
+
+
+def _show(query: str) -> str:
+    return query if query.isprintable() and 0 < len(query) <= 40 else quote(query)
+
+
+def _list_kept(runs: Sequence[Run], why: str) -> list[str]:
+    if not runs:
+        return []
+    return [f"Kept {len(runs)} ({why}): {', '.join(run.id[:SHORT_ID] for run in runs)}"]

@@ -1,0 +1,79 @@
+"""A run's conversation as plain text: in full for `verbose`, line by line for `peek`."""
+
+from collections.abc import Iterable, Sequence
+
+from retinue.core.errors import SessionError
+from retinue.core.messages import (
+    AssistantMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    Message,
+    TextContent,
+    ToolResultMessage,
+    UserMessage,
+)
+from retinue.core.run import Run
+from retinue.sessions.log import Session
+from retinue.surfaces.base import Seat
+
+MAX_RESULT_CHARS = 200
+
+
+def load_messages(seat: Seat, run: Run) -> list[Message] | None:
+    """What a run has said and heard; None when its session is not there any more."""
+    live = seat.manager.live(run.id)
+    if live is not None:
+        return live.session.context().messages
+    if run.outcome is None or not run.outcome.session_file:
+        return None
+    try:
+        session = Session.open(run.outcome.session_file, clock=seat.clock, new_id=lambda: run.id, read_only=True)
+    except SessionError:
+        return None
+    try:
+        return session.context().messages
+    except SessionError:
+        return None
+    finally:
+        session.close()
+
+
+def render_conversation(messages: Iterable[Message]) -> str:
+    """Who said what, separated by blank lines; what tools returned is cut."""
+    blocks = [block for message in messages for block in _render_message(message)]
+    return "\n\n".join(blocks)
+
+
+def list_lines(message: Message) -> list[str]:
+    """The lines of a message that are not blank, its tool calls as one line each."""
+    text = _join_text(message)
+    lines = [line for line in text.splitlines() if line.strip()]
+    if isinstance(message, AssistantMessage):
+        lines += [f"Tool: {call.name}" for call in message.calls]
+    return lines
+
+
+def _render_message(message: Message) -> list[str]:
+    text = _join_text(message).strip()
+    if isinstance(message, UserMessage | CustomMessage):
+        return [f"[User]: {text}"] if text else []
+    if isinstance(message, AssistantMessage):
+        said = [f"[Assistant]: {text}"] if text else []
+        calls = "\n".join(f"  Tool: {call.name}" for call in message.calls)
+        return [*said, f"[Tool Calls]:\n{calls}"] if calls else said
+    if isinstance(message, ToolResultMessage):
+        cut = text if len(text) <= MAX_RESULT_CHARS else f"{text[:MAX_RESULT_CHARS]}..."
+        return [f"[Tool Result ({message.tool_name})]: {cut}"]
+    if isinstance(message, CompactionSummaryMessage | BranchSummaryMessage):
+        return [f"[Summary]: {text}"]
+    return []
+
+
+def _join_text(message: Message) -> str:
+    if isinstance(message, CompactionSummaryMessage | BranchSummaryMessage):
+        return message.summary
+    content: str | Sequence[object] = getattr(message, "content", "")
+    if isinstance(content, str):
+        return content
+    return "\n".join(block.text for block in content if isinstance(block, TextContent))

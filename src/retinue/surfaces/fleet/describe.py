@@ -1,0 +1,93 @@
+"""What a model is told about `Agent`: in full, in short, or in the user's own words, with placeholders filled in."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.core.definition import Definition
+from retinue.core.errors import quote
+from retinue.surfaces.fleet.agents import render_types, render_types_compact
+from retinue.surfaces.fleet.ports import FleetSettings
+
+MAX_TEMPLATE_BYTES = 100_000
+_PLACEHOLDER = re.compile(r"\{\{(\w+)\}\}")
+_HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The text, and what a person should know about it."""
+
+    text: str
+    warnings: tuple[str, ...] = ()
+
+
+def describe_agent(
+    settings: FleetSettings, definitions: Sequence[Definition], *, depth: int, max_depth: int
+) -> Description:
+    """The description of `Agent` for a run at this depth. Never raises: what cannot be read is warned about."""
+    template, warnings = _choose_template(settings)
+    values = {
+        "typeList": render_types(definitions),
+        "compactTypeList": render_types_compact(definitions),
+        "agentDir": settings.agent_dir,
+        # Of the agent to be started, not of the one that reads this.
+        "currentDepth": str(depth + 1),
+        "maxDepth": str(max_depth),
+        "recursiveGuideline": _guide_nesting(depth + 1, max_depth),
+        "scheduleGuideline": _guide_schedules() if settings.scheduling else "",
+    }
+    text, unknown = fill_template(template, values)
+    warnings += [f"agent tool description: unknown placeholder {quote(name)} left as it is" for name in unknown]
+    return Description(text, tuple(warnings))
+
+
+def fill_template(template: str, values: Mapping[str, str]) -> tuple[str, list[str]]:
+    """The template with each `{{word}}` replaced literally, and the words nobody knows."""
+    unknown = list[str]()
+
+    def fill(match: re.Match[str]) -> str:
+        if match[1] not in values:
+            unknown.append(match[0])
+        return values.get(match[1], match[0])
+
+    return _PLACEHOLDER.sub(fill, template), list(dict.fromkeys(unknown))
+
+
+def load_template(mode: str) -> str:
+    """A template of ours: `full` or `compact`."""
+    return (_HERE / f"agent_{mode}.md").read_text(encoding="utf-8").strip()
+
+
+def _choose_template(settings: FleetSettings) -> tuple[str, list[str]]:
+    if settings.description_mode != "custom":
+        return load_template(settings.description_mode), []
+    warnings = list[str]()
+    for path in settings.template_files:
+        try:
+            with path.open("rb") as file:
+                text = file.read(MAX_TEMPLATE_BYTES).decode("utf-8", "replace").strip()
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            warnings.append(f"{path}: cannot be read ({error.strerror})")
+            continue
+        if text:
+            return text, warnings
+        warnings.append(f"{path}: empty, so it is not used as the agent tool's description")
+    warnings.append('toolDescriptionMode is "custom" but there is no agent-tool-description.md; the full one is used')
+    return load_template("full"), warnings
+
+
+def _guide_nesting(depth: int, max_depth: int) -> str:
+    if depth >= max_depth:
+        return f"\n- Agents you start are at depth {depth} of {max_depth} and cannot start others."
+    return f"\n- Agents you start are at depth {depth} of {max_depth}; one whose file lists Agent can start others."
+
+
+def _guide_schedules() -> str:
+    return (
+        "\n- schedule starts the agent later instead of now: 6-field cron with seconds, an interval such as 5m, "
+        "or once as +10m or an ISO time. Only when the user asks for it."
+    )

@@ -1,0 +1,57 @@
+"""The tool `list_subagents`: which runs there are."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from retinue.core.model import ToolSpec
+from retinue.core.run import Run
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.surfaces.fleet.ports import FleetPorts
+from retinue.surfaces.fleet.request import DEFAULT_AGENT
+from retinue.surfaces.fleet.status import ACTIVE, SUCCESSES, to_word
+from retinue.tools.descriptions import load_description
+
+SHOWN_SUCCESSES = 2
+
+
+class ListTool:
+    """Lists runs."""
+
+    effect = Effect.DELEGATE
+    hint = "List the background agents of this session"
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, ports: FleetPorts) -> None:
+        self._seat = ports.seat
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        properties = {"all": {"type": "boolean", "description": "Also all that are done"}}
+        return ToolSpec("list_subagents", load_description(__file__), {"type": "object", "properties": properties})
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """One row each."""
+        runs = self._seat.list_runs()
+        shown = pick_rows(runs, everything=arguments.get("all") is True)
+        hidden = len(runs) - len(shown)
+        lines = [f"{len(shown)} visible of {len(runs)} retained subagents.", *map(render_row, shown)]
+        if hidden:
+            lines.append(f"{hidden} done {'agent is' if hidden == 1 else 'agents are'} hidden; all: true shows them.")
+        return ToolResult.of("\n".join(lines), {"visible": len(shown), "total": len(runs)})
+
+
+def pick_rows(runs: Sequence[Run], *, everything: bool = False) -> list[Run]:
+    """Those at work, those that went wrong, the newest that went well; each newest first."""
+    ordered = sorted(runs, key=lambda run: run.finished_ms or run.started_ms or run.queued_ms, reverse=True)
+    active = [run for run in ordered if to_word(run) in ACTIVE]
+    failed = [run for run in ordered if to_word(run) not in ACTIVE | SUCCESSES]
+    done = [run for run in ordered if to_word(run) in SUCCESSES]
+    return [*active, *failed, *(done if everything else done[:SHOWN_SUCCESSES])]
+
+
+def render_row(run: Run) -> str:
+    """`id | type | status | description`."""
+    agent = "general" if run.agent == DEFAULT_AGENT else run.agent
+    return " | ".join((run.id, agent, to_word(run), run.description))

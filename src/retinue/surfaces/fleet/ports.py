@@ -1,0 +1,107 @@
+"""What the tools of the fleet work with: the seat of their run, settings, and what one main session shares."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from retinue.core.run import Join, Run
+from retinue.surfaces.base import Seat
+from retinue.surfaces.fleet.retries import RetryBook
+from retinue.surfaces.fleet.stats import Figures, count_context, count_tokens, measure_ms, roll_up
+
+DescriptionMode = Literal["full", "compact", "custom"]
+
+
+@dataclass(frozen=True, slots=True)
+class FleetSettings:
+    """The user's settings that the tools themselves need."""
+
+    default_max_turns: int | None = None
+    """Of runs whose file and call name none; None for no limit."""
+    default_join: Join = "async"
+    scheduling: bool = True
+    model_scope: tuple[str, ...] = ()
+    """`enabledModels` when `scopeModels` is on; empty for no check."""
+    wait_timeout_s: float = 270.0
+    wall_s: float | None = None
+    """Limits of a background run; None for none."""
+    idle_s: float | None = None
+    tool_s: float | None = None
+    description_mode: DescriptionMode = "full"
+    fallback_agent: str | None = None
+    """Runs instead of an unknown agent; None refuses."""
+    output_transcript: bool = True
+    transcript_dir: str = ""
+    """`<project>/.pi/output`; empty writes none."""
+    rollup_usage: bool = False
+    """Count a child's tokens at its ancestors too."""
+    agent_dir: str = "~/.pi/agent"
+    """For the tool's description: where the user's own agents lie."""
+    template_files: tuple[Path, ...] = ()
+    """Where a custom description may lie, the first that has text wins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleWish:
+    """A call that is to happen later; the values are raw, they are resolved when it fires."""
+
+    schedule: str
+    name: str
+    subagent_type: str
+    prompt: str
+    model: str | None = None
+    thinking: str | None = None
+    max_turns: int | None = None
+    isolated: bool | None = None
+    isolation: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduledCall:
+    """What became of a wish."""
+
+    id: str
+    name: str
+    kind: Literal["cron", "once", "interval"]
+    next_run: str = ""
+    """ISO; empty when it is not known."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FleetPorts:
+    """Everything the tools of one run may ask for."""
+
+    seat: Seat
+    settings: FleetSettings = field(default_factory=FleetSettings)
+    retries: RetryBook | None = None
+    """Of the main session, shared by all its runs; None gives the tools one of their own."""
+    schedule: Callable[[ScheduleWish], ScheduledCall] | None = None
+    """None while no scheduler works. Raises RetinueError."""
+    check_worktree: Callable[[Path], Awaitable[None]] | None = None
+    """Raises RetinueError when a copy of the repository around a directory cannot be made."""
+
+    def measure(self, run: Run) -> Figures:
+        """What a run has used so far; with its descendants' tokens where the settings say so."""
+        usage = run.usage
+        if self.settings.rollup_usage:
+            usage = roll_up(self.seat.manager.list_runs()).get(run.id, usage)
+        return Figures(
+            count_tokens(usage), count_context(run, self.find_window), measure_ms(run, self.seat.clock.now_ms())
+        )
+
+    def find_window(self, run: Run) -> int | None:
+        """The context window of a run's model; None when it is not known."""
+        live = self.seat.manager.live(run.id)
+        if live is not None:
+            return live.setup.model.info.context_window
+        ref = run.invocation.get("model")
+        return next((info.context_window for info in self.seat.list_models() if info.ref == ref), None)
+
+    def display_name(self, agent: str) -> str:
+        """What people call an agent."""
+        for definition in self.seat.definitions():
+            if definition.name == agent:
+                return definition.display_name or agent
+        return agent

@@ -1,0 +1,77 @@
+"""Carries reports of finished runs to whoever started them: into the inbox, and wakes it. Parents that are gone keep
+theirs until they are resumed."""
+
+from collections.abc import Coroutine
+from itertools import count
+from typing import Any, Protocol
+
+from retinue.core.clock import Clock
+from retinue.core.events import Event, RunQueued, RunStarted
+from retinue.core.messages import CustomMessage
+from retinue.core.run import Run
+from retinue.engine.backend import Backend
+from retinue.engine.manager import Manager
+from retinue.engine.notify import Notifier
+
+
+class Render(Protocol):
+    """Makes the words."""
+
+    def __call__(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage: ...
+
+
+class FleetPost:
+    """The post of one main agent's crew."""
+
+    def __init__(self, manager: Manager, backend: Backend, render: Render) -> None:
+        self._manager = manager
+        self._backend = backend
+        self._render = render
+        self._numbers = count(1)
+        self._kept: dict[str, list[CustomMessage]] = {}
+        """Reports to runs that are not there, by run."""
+
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a timer beside the runs; it ends with them."""
+        self._backend.start(f"notice-{next(self._numbers)}", work)
+
+    def render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
+        """The surface's words."""
+        return self._render(runs, is_group=is_group, is_partial=is_partial)
+
+    def deliver(self, parent_id: str, message: CustomMessage | None) -> None:
+        """Into the parent's inbox, before its next reply; a parent at rest goes on."""
+        live = self._manager.live(parent_id)
+        if live is None and message is not None:
+            self._kept.setdefault(parent_id, []).append(message)
+        elif live is not None:
+            if message is not None:
+                live.inbox.steer(message)
+            self._manager.wake(parent_id)
+
+    def deliver_kept(self, run_id: str) -> None:
+        """A run goes on: it gets what came while it was away."""
+        for message in self._kept.pop(run_id, ()):
+            self.deliver(run_id, message)
+
+
+def connect_notifier(manager: Manager, backend: Backend, render: Render, clock: Clock) -> Notifier:
+    """Let a crew's runs be reported; the caller closes the notifier when the session ends."""
+    post = FleetPost(manager, backend, render)
+
+    def list_siblings(run: Run) -> list[Run]:
+        active = (other for other in manager.children(run.parent_id) if not other.status.is_final)
+        return [other for other in active if other.id != run.id]
+
+    notifier = Notifier(post, clock, list_siblings)
+
+    def hear(event: Event) -> None:
+        if isinstance(event, RunQueued):
+            notifier.queued(event.run)
+        elif isinstance(event, RunStarted):
+            post.deliver_kept(event.run_id)
+
+    manager.root.bus.listen(hear, pieces=False)
+    manager.on_finish = notifier.finished
+    manager.expects_news = notifier.expects
+    return notifier

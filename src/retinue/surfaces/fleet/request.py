@@ -1,0 +1,189 @@
+"""From a call of `Agent` to a run request: what the file fixes, what the call adds, what the settings fill in. Pure."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.definition import Definition
+from retinue.core.errors import ModelError, RetinueError
+from retinue.core.messages import Message
+from retinue.core.model import ModelInfo
+from retinue.engine.childprompt import inherit_context
+from retinue.engine.request import RunRequest
+from retinue.models.resolve import Choice
+from retinue.surfaces.fleet.models import is_in_scope, pick_scope, shorten_name, tell_out_of_scope, tell_unknown
+from retinue.surfaces.fleet.ports import FleetSettings
+
+DEFAULT_AGENT = "general-purpose"
+MAX_DESCRIPTION = 200
+_INHERIT = "inherit"
+
+
+class BadModel(RetinueError):
+    """Raised when the model that a call names cannot be used; the text is for the caller."""
+
+
+class AgentCall(Struct, frozen=True, kw_only=True):
+    """The arguments of one call, blanks taken for what they are."""
+
+    prompt: str = ""
+    description: str = ""
+    subagent_type: str = ""
+    model: str = ""
+    thinking: str = ""
+    max_turns: int | None = None
+    resume: str = ""
+    isolated: bool | None = None
+    inherit_context: bool | None = None
+    isolation: Literal["off", "worktree"] | None = None
+    schedule: str = ""
+
+    @classmethod
+    def of(cls, arguments: Mapping[str, Any]) -> "AgentCall":
+        """Read arguments that fit the schema already."""
+        given = {
+            name: value for name, value in arguments.items() if name in cls.__struct_fields__ and value is not None
+        }
+        for name in ("subagent_type", "model", "thinking", "resume", "schedule"):
+            if name in given:
+                given[name] = given[name].strip()
+        if "description" in given:
+            given["description"] = " ".join(given["description"].split())[:MAX_DESCRIPTION]
+        return cls(**given)
+
+    @property
+    def missing(self) -> list[str]:
+        """The arguments that cannot be done without."""
+        is_needed = {"prompt": not self.prompt.strip(), "description": not (self.description or self.resume)}
+        return [name for name, is_missing in is_needed.items() if is_missing]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPick:
+    """The model of a run to be."""
+
+    info: ModelInfo
+    source: Literal["call", "file", "parent"]
+    thinking: str | None = None
+    """The level that was part of the name."""
+    is_out_of_scope: bool = False
+
+
+def pick_model(
+    call: AgentCall,
+    definition: Definition,
+    *,
+    parent: ModelInfo,
+    resolve: Callable[[str], Choice],
+    models: Sequence[ModelInfo],
+    scope: Sequence[str] = (),
+) -> ModelPick:
+    """The file's model, else the call's, else the file's wish, else the parent's. Raises BadModel for the call's."""
+    allowed = pick_scope(scope, models) if scope else []
+    pinned = definition.model if definition.model and definition.model != _INHERIT else ""
+    if pinned and not definition.is_model_wish:
+        pick = _try(pinned, "file", resolve)
+    elif call.model and call.model != _INHERIT:
+        pick = _try(call.model, "call", resolve)
+        if pick is None:
+            raise BadModel(tell_unknown(call.model, models))
+        if not is_in_scope(pick.info.ref, allowed):
+            raise BadModel(tell_out_of_scope(call.model, allowed))
+    else:
+        pick = _try(pinned, "file", resolve) if pinned else None
+    pick = pick or ModelPick(parent, "parent")
+    if is_in_scope(pick.info.ref, allowed):
+        return pick
+    return ModelPick(pick.info, pick.source, pick.thinking, is_out_of_scope=True)
+
+
+def _try(name: str, source: Literal["call", "file"], resolve: Callable[[str], Choice]) -> ModelPick | None:
+    try:
+        choice = resolve(name)
+    except ModelError:
+        return None
+    return ModelPick(choice.info, source, choice.thinking)
+
+
+def to_request(
+    call: AgentCall,
+    definition: Definition,
+    pick: ModelPick,
+    settings: FleetSettings,
+    *,
+    parent: ModelInfo,
+    messages: Sequence[Message] = (),
+    call_id: str = "",
+) -> RunRequest:
+    """The run that a call asks for. What the file says is final; `messages` is the caller's conversation."""
+    isolation = definition.isolation or call.isolation
+    inherits = inherits_context(call, definition)
+    writes = _first(definition.output_transcript, settings.output_transcript, default=True)
+    request = RunRequest(
+        agent=definition.name,
+        task=call.prompt,
+        description=call.description,
+        surface="fleet",
+        preface=inherit_context(messages) if inherits else "",
+        model=None if pick.source == "parent" else pick.info.ref,
+        thinking=_pick_thinking(call, definition, pick),
+        max_turns=pick_turns(call, definition, settings),
+        isolated=_first(definition.isolated, call.isolated, default=False),
+        isolation="worktree" if isolation == "worktree" else None,
+        join=settings.default_join,
+        call_id=call_id,
+        transcript_dir=settings.transcript_dir if writes else "",
+        wall_s=settings.wall_s,
+        idle_s=settings.idle_s,
+        tool_s=settings.tool_s,
+        tokens=definition.max_tokens_total,
+        cost_usd=definition.max_cost,
+    )
+    return _with_invocation(request, pick, parent=parent, inherits=inherits)
+
+
+def inherits_context(call: AgentCall, definition: Definition) -> bool:
+    """Whether the run is told what was said to its caller."""
+    return _first(definition.inherit_context, call.inherit_context, default=False)
+
+
+def pick_turns(call: AgentCall, definition: Definition, settings: FleetSettings) -> int | None:
+    """How many turns; None for no limit. A file's 0 is no limit, whatever the call says."""
+    if definition.max_turns is not None:
+        return definition.max_turns or None
+    return call.max_turns or settings.default_max_turns or None
+
+
+def render_tags(invocation: Mapping[str, Any]) -> list[str]:
+    """What is special about a run, a word or two each."""
+    tags = [f"thinking: {invocation['thinking']}"] if invocation.get("thinking") else []
+    tags += [f"max turns: {invocation['maxTurns']}"] if invocation.get("maxTurns") else []
+    tags += ["isolated"] if invocation.get("isolated") else []
+    tags += ["inherits context"] if invocation.get("inheritContext") else []
+    tags += ["worktree"] if invocation.get("isolation") == "worktree" else []
+    return tags
+
+
+def _pick_thinking(call: AgentCall, definition: Definition, pick: ModelPick) -> str | None:
+    from_file = definition.thinking or (pick.thinking if pick.source == "file" else None)
+    return from_file or call.thinking or pick.thinking or None
+
+
+def _with_invocation(request: RunRequest, pick: ModelPick, *, parent: ModelInfo, inherits: bool) -> RunRequest:
+    facts: dict[str, Any] = {
+        "model": pick.info.ref,
+        "modelName": shorten_name(pick.info) if pick.info.ref != parent.ref else None,
+        "thinking": request.thinking,
+        "maxTurns": request.max_turns,
+        "isolated": request.isolated or None,
+        "inheritContext": inherits or None,
+        "isolation": request.isolation,
+    }
+    return replace(request, invocation={name: value for name, value in facts.items() if value is not None})
+
+
+def _first(*values: bool | None, default: bool) -> bool:
+    return next((value for value in values if value is not None), default)

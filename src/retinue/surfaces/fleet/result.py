@@ -1,0 +1,151 @@
+"""The tool `get_subagent_result`: how far a run is, what it has said, what came of it."""
+
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from retinue.core.model import ToolSpec
+from retinue.core.run import Run
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.surfaces.fleet.bounds import bound_text
+from retinue.surfaces.fleet.conversation import load_messages, render_conversation
+from retinue.surfaces.fleet.formats import render_duration, render_tokens
+from retinue.surfaces.fleet.peek import Peek, read_transcript, render_peek
+from retinue.surfaces.fleet.ports import FleetPorts
+from retinue.surfaces.fleet.refusal import Refusal, tell_missing
+from retinue.surfaces.fleet.status import ACTIVE, explain_error, note_status, to_word
+from retinue.surfaces.fleet.waiting import WaitEnd, limit_wait, wait_for_run
+from retinue.tools.descriptions import load_description
+from retinue.tools.files.ripgrep import find_ripgrep
+
+NO_OUTPUT = "No output."
+
+
+class ResultTool:
+    """Reads runs."""
+
+    effect = Effect.DELEGATE
+    hint = "Read what a background agent has found"
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, ports: FleetPorts) -> None:
+        self._ports = ports
+        self._seat = ports.seat
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        wait_s = self._ports.settings.wait_timeout_s
+        peek = {
+            "type": "object",
+            "description": "Only some lines of its output; the result counts as unread",
+            "properties": {
+                "lines": {"type": "integer", "minimum": 1, "description": "The last so many; default 20, at most 200"},
+                "regex": {"type": "string", "description": "Only lines that match"},
+                "after": {"type": "integer", "minimum": 0, "description": "Only lines after this number"},
+            },
+        }
+        properties = {
+            "agent_id": {"type": "string", "description": "The whole ID, as Agent returned it"},
+            "wait": {"type": "boolean", "description": f"Wait until it is done, at most {wait_s:g} seconds"},
+            "verbose": {"type": "boolean", "description": "Add its whole conversation"},
+            "peek": peek,
+        }
+        parameters = {"type": "object", "properties": properties, "required": ["agent_id"]}
+        return ToolSpec("get_subagent_result", load_description(__file__), parameters)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Wait if asked to, then render; the result of a finished run counts as read."""
+        run_id = str(arguments.get("agent_id", "")).strip()
+        verbose, peek = arguments.get("verbose") is True, arguments.get("peek")
+        ended: WaitEnd = "finished"
+        if self._seat.find_run(run_id) is not None and arguments.get("wait") is True:
+            ended = await wait_for_run(self._seat, run_id, self._find_wait_s())
+        run = self._seat.find_run(run_id)
+        if run is None:
+            return Refusal(tell_missing(run_id)).to_result()
+        if isinstance(peek, dict) and not verbose:
+            return ToolResult.of(await self._peek(run, Peek.of(peek), context.cwd), self._detail(run))
+        text = self._render(run, ended, verbose=verbose)
+        # A grandchild's result is for whoever started it, even when this run looks at it first.
+        if run.status.is_final and run.parent_id == self._seat.run_id:
+            self._seat.manager.read(run.id)
+        return ToolResult.of(text, self._detail(run))
+
+    def _render(self, run: Run, ended: WaitEnd, *, verbose: bool) -> str:
+        text = f"{self.render_head(run)}\n\n{render_body(run, ended, self._find_wait_s())}"
+        if verbose and (messages := load_messages(self._seat, run)) is not None:
+            conversation = bound_text(render_conversation(messages), run.output_file)
+            text += f"\n\n--- Agent Conversation ---\n{conversation}"
+        return text
+
+    def render_head(self, run: Run) -> str:
+        """Who it is and what it has used."""
+        ports, word = self._ports, to_word(run)
+        figures = ports.measure(run)
+        duration = render_duration(figures.duration_ms)
+        parts = [
+            f"Type: {ports.display_name(run.agent)}",
+            f"Status: {word}{note_status(run)}",
+            f"Tool uses: {run.tool_uses}",
+            render_tokens(figures.tokens) if figures.tokens else "",
+            f"Context: {figures.percent}%" if figures.percent is not None else "",
+            f"Compactions: {run.compactions}" if run.compactions else "",
+            f"Duration: {duration}{' (running)' if word == 'running' else ''}" if word != "queued" else "",
+        ]
+        lines = [f"Agent: {run.id}", " | ".join(filter(None, parts)), f"Description: {run.description}"]
+        return "\n".join((*lines, f"Output file: {run.output_file}") if run.output_file else lines)
+
+    def _find_wait_s(self) -> float:
+        return limit_wait(self._seat, self._ports.settings.wait_timeout_s)
+
+    async def _peek(self, run: Run, peek: Peek, cwd: Path) -> str:
+        result = render_result_text(run)
+        program = find_ripgrep(cwd) if peek.regex else ""
+        if run.status.is_final and result:
+            return await render_peek(peek, result.splitlines(), "result", program)
+        if not run.output_file:
+            return await render_peek(peek, (), "live output file", program)
+        return await render_peek(peek, read_transcript(Path(run.output_file)), "live output file", program)
+
+    def _detail(self, run: Run) -> dict[str, Any]:
+        return {"agentId": run.id, "status": to_word(run), "description": run.description}
+
+
+def render_result_text(run: Run) -> str:
+    """What a run leaves: its last words, and what was around it has to say."""
+    outcome = run.outcome
+    if outcome is None:
+        return ""
+    return "\n\n".join(filter(None, (outcome.text.strip(), outcome.notes.strip())))
+
+
+def render_body(run: Run, ended: WaitEnd = "finished", wait_s: float = 0.0) -> str:
+    """The result, or why there is none yet. Every part is bounded."""
+    word, result = to_word(run), render_result_text(run)
+    if word in ACTIVE:
+        return _tell_active(word, ended, wait_s)
+    if word != "error":
+        return bound_text(result, run.output_file) if result else NO_OUTPUT
+    text = f"Error: {bound_text(explain_error(run), run.output_file)}"
+    if not result:
+        return text
+    return f"{text}\n\nPartial output before the failure:\n{bound_text(result, run.output_file)}"
+
+
+def _tell_active(word: str, ended: WaitEnd, wait_s: float) -> str:
+    doing = "still waiting for a place in the queue" if word == "queued" else "still running"
+    if ended == "timeout":
+        return (
+            f"The agent was {doing} after {wait_s:g} seconds, so this call stopped waiting. The agent was NOT stopped: "
+            "you will be notified when it is done."
+        )
+    if ended == "message":
+        return (
+            "The user has said something, so this call stopped waiting. The agent was NOT stopped: "
+            "you will be notified when it is done. Answer the user first."
+        )
+    return (
+        f"The agent is {doing}. You will be notified when it is done: do other work meanwhile, "
+        "or call this again with wait if you need the result now."
+    )

@@ -1,0 +1,68 @@
+"""The engine's states and reasons in the fleet's words. Pure."""
+
+from typing import Literal, TypeAlias
+
+from retinue.core.run import Reason, Run, Status
+
+Word: TypeAlias = Literal["queued", "running", "completed", "steered", "aborted", "stopped", "error"]
+
+ACTIVE: frozenset[Word] = frozenset({"queued", "running"})
+SUCCESSES: frozenset[Word] = frozenset({"completed", "steered"})
+
+_LABELS: dict[Word, str] = {
+    "queued": "Queued",
+    "running": "Running",
+    "completed": "Done",
+    "steered": "Wrapped up (turn limit)",
+    "stopped": "Stopped",
+    "aborted": "Aborted (max turns exceeded)",
+}
+_NOTES: dict[Word, str] = {
+    "aborted": " (cut off at the turn limit; the output may be incomplete)",
+    "steered": " (asked to wrap up at the turn limit; the output may be partial)",
+}
+_LIMITS = {
+    Reason.WALL_TIMEOUT: "the time limit of the run was reached",
+    Reason.IDLE_TIMEOUT: "nothing happened for too long (idle limit)",
+    Reason.BUDGET: "the budget is spent",
+    Reason.DEPTH: "subagents are nested too deeply",
+    Reason.CRASH: "the run broke off",
+    Reason.PARENT: "the run was interrupted",
+}
+
+
+def to_word(run: Run) -> Word:
+    """The fleet's word for where a run stands."""
+    outcome = run.outcome
+    if run.status in (Status.QUEUED, Status.RUNNING) or outcome is None:
+        return "queued" if run.status is Status.QUEUED else "running"
+    if run.status is Status.COMPLETED:
+        return "steered" if outcome.reason is Reason.TURN_LIMIT_WRAPPED else "completed"
+    if run.status is Status.STOPPED and outcome.reason is Reason.TURN_LIMIT:
+        return "aborted"
+    if run.status is Status.STOPPED and outcome.reason in (Reason.USER, Reason.PARENT):
+        return "stopped"
+    return "error"
+
+
+def explain_error(run: Run) -> str:
+    """Why a run in error has failed; empty for any other."""
+    if to_word(run) != "error" or run.outcome is None:
+        return ""
+    return run.outcome.error or _LIMITS.get(run.outcome.reason, "unknown error")
+
+
+def note_status(run: Run) -> str:
+    """What must be said beside the status, so that nobody takes half a result for a whole one."""
+    word = to_word(run)
+    if word != "stopped" or run.outcome is None:
+        return _NOTES.get(word, "")
+    if run.outcome.reason is Reason.PARENT:
+        return " (stopped together with the agent that started it; the output is partial, the task is NOT finished)"
+    return " (STOPPED BY THE USER; the output is partial, the task is NOT finished)"
+
+
+def label_status(run: Run) -> str:
+    """The status as a heading for people."""
+    word = to_word(run)
+    return f"Error: {explain_error(run)}" if word == "error" else _LABELS[word]

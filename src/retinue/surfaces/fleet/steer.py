@@ -1,0 +1,52 @@
+"""The tool `steer_subagent`: says something to a run that is queued or at work."""
+
+from functools import cached_property
+from typing import Any
+
+from retinue.core.model import ToolSpec
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.surfaces.fleet.ports import FleetPorts
+from retinue.surfaces.fleet.refusal import Refusal, tell_missing
+from retinue.surfaces.fleet.stats import render_state
+from retinue.surfaces.fleet.status import to_word
+from retinue.tools.descriptions import load_description
+
+
+class SteerTool:
+    """Steers runs."""
+
+    effect = Effect.DELEGATE
+    hint = "Say something to a background agent at work"
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, ports: FleetPorts) -> None:
+        self._ports = ports
+        self._seat = ports.seat
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        properties = {
+            "agent_id": {"type": "string", "description": "The whole ID, as Agent returned it"},
+            "message": {"type": "string", "minLength": 1, "description": "What it is told before its next reply"},
+        }
+        parameters = {"type": "object", "properties": properties, "required": ["agent_id", "message"]}
+        return ToolSpec("steer_subagent", load_description(__file__), parameters)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Pass the message on, at once or as soon as the run begins."""
+        run_id, message = str(arguments.get("agent_id", "")).strip(), str(arguments.get("message", ""))
+        seat, run = self._seat, self._seat.find_run(run_id)
+        if run is None:
+            return Refusal(tell_missing(run_id)).to_result()
+        details = {"agentId": run.id, "status": to_word(run)}
+        has_begun = seat.manager.live(run.id) is not None
+        if not seat.manager.steer(run.id, message):
+            text = f'Agent "{run.id}" is not running (status: {to_word(run)}). Cannot steer a non-running agent.'
+            return Refusal(text).to_result()
+        if not has_begun:
+            text = f"Steering message queued for agent {run.id}. It will be delivered once the session initializes."
+            return ToolResult.of(text, details)
+        state = render_state(run, self._ports.measure(run))
+        sent = f"Steering message sent to agent {run.id}. The agent reads it before its next reply."
+        return ToolResult.of(f"{sent}\nCurrent state: {state}", details)

@@ -1,0 +1,48 @@
+"""Waits for a run on behalf of a tool call: until it ends, time is over, or the user says something meanwhile."""
+
+import asyncio
+from typing import Literal, TypeAlias
+
+from retinue.surfaces.base import Seat
+
+POLL_S = 1.0
+
+WaitEnd: TypeAlias = Literal["finished", "timeout", "message"]
+
+
+def limit_wait(seat: Seat, timeout_s: float) -> float:
+    """The time a call may wait: less than what its own run may be silent, or spend in one call."""
+    live = seat.manager.live(seat.run_id)
+    if live is None:
+        return timeout_s
+    limits = live.setup.limits
+    return min(timeout_s, *(0.9 * limit_s for limit_s in (limits.idle_s, limits.tool_s) if limit_s), timeout_s)
+
+
+async def wait_for_run(seat: Seat, run_id: str, timeout_s: float) -> WaitEnd:
+    """Return when the run is finished, queued or working as it may be now. Cancelling leaves the run alone."""
+    run = seat.manager.find(run_id)
+    if run is None or run.status.is_final:
+        return "finished"
+    async with asyncio.TaskGroup() as group:
+        finish = group.create_task(seat.manager.wait(run_id))
+        watch = group.create_task(_watch(seat, timeout_s))
+        await asyncio.wait((finish, watch), return_when=asyncio.FIRST_COMPLETED)
+        # Whoever ends in the same moment as the time limit has still ended.
+        ended: WaitEnd = "finished" if finish.done() or not watch.done() else watch.result()
+        finish.cancel()
+        watch.cancel()
+    return ended
+
+
+async def _watch(seat: Seat, timeout_s: float) -> Literal["timeout", "message"]:
+    """The clock and the caller's inbox; only what the user wants said before the next reply counts."""
+    clock, ends_s = seat.clock, seat.clock.steady_s() + timeout_s
+    while True:
+        live = seat.manager.live(seat.run_id)
+        if live is not None and live.inbox.has_words:
+            return "message"
+        rest_s = ends_s - clock.steady_s()
+        if rest_s <= 0:
+            return "timeout"
+        await clock.sleep(min(POLL_S, rest_s))

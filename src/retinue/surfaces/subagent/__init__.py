@@ -1,0 +1,1 @@
+"""The `subagent` surface: foreground runs, read-only unless writing is allowed."""
