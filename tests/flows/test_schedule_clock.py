@@ -1,9 +1,11 @@
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from retinue.features.schedule.zone import LocalZone
 from tests.flows.schedule_world import DAY, HOUR, MINUTE, World
 
 NEW_YORK = ZoneInfo("America/New_York")
@@ -96,3 +98,20 @@ async def test_wall_time_is_looked_at(tmp_path: Path) -> None:
         world.scheduler.add(world.make("30d", "a"))
         await world.clock.advance(10 * MINUTE)
     assert max(world.clock.slept) == 30
+
+
+async def test_changed_zone_moves_cron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC")
+    world = World(tmp_path, zone=LocalZone())
+    try:
+        async with world.running():
+            world.scheduler.add(world.make("0 0 14 * * *", "a"))
+            monkeypatch.setenv("TZ", "Europe/Athens")
+            await world.clock.advance(2 * HOUR)
+            moved = world.store.jobs[0].next_run
+            world.clock.set_by_s = 21 * HOUR
+            await world.clock.advance(MINUTE)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert (moved, world.spawned) == ("2026-06-02T11:00:00.000Z", [("a", "2026-06-02T11:00:30")])

@@ -278,6 +278,21 @@ class ScheduleStore:
         self.problems.append(Diagnostic(f"{path}: {what}", str(path), code="schedules"))
 
 
+def list_sessions(project: Path) -> list[str]:
+    """The ids of the sessions of a project that have a file of jobs; links are not followed."""
+    folder = project
+    for name in FOLDERS:
+        folder = folder / name
+        if folder.is_symlink():
+            return []
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file(follow_symlinks=False))
+    except OSError:
+        return []
+    ids = (name.removesuffix(".json") for name in names if name.endswith(".json"))
+    return [session_id for session_id in ids if _SESSION_ID.fullmatch(session_id)]
+
+
 def _make_folder(name: str, parent: int) -> None:
     with suppress(FileExistsError):
         os.mkdir(name, dir_fd=parent)

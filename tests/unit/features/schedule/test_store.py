@@ -8,7 +8,7 @@ import pytest
 
 from retinue.core.errors import UsageError
 from retinue.features.schedule.job import Job, to_entry
-from retinue.features.schedule.store import ScheduleStore, StoreError
+from retinue.features.schedule.store import ScheduleStore, StoreError, list_sessions
 
 
 def make_job(job_id: str, **more: Any) -> Job:
@@ -173,3 +173,16 @@ def test_missing_project_is_said(tmp_path: Path) -> None:
 def test_odd_text_is_written(store: ScheduleStore) -> None:
     store.add(make_job("a", prompt="lone \ud800 é\u2028"))
     assert store.jobs[0].prompt == "lone \ufffd é\u2028"
+
+
+def test_sessions_with_jobs_are_listed(tmp_path: Path) -> None:
+    assert list_sessions(tmp_path) == []
+    for session_id in ("s2", "s1"):
+        ScheduleStore(tmp_path, session_id).add(make_job("a"))
+    folder = tmp_path / ".pi" / "subagent-schedules"
+    (folder / "s3.json").symlink_to(folder / "s1.json")
+    (folder / "s1.json.broken-1").touch()
+    assert list_sessions(tmp_path) == ["s1", "s2"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / ".pi").symlink_to(tmp_path / ".pi")
+    assert list_sessions(tmp_path / "other") == []
