@@ -73,7 +73,7 @@ def read_name(fields: Fields, *, stem_counts: bool) -> str | None:
     if not fault:
         return name
     stem = normalize_name(PurePath(fields.path).stem)
-    if stem_counts and _SPACED.match(name) and not find_fault(stem):
+    if stem_counts and " " in name and _SPACED.match(name) and not find_fault(stem):
         text = f"name: {quote(name)} has spaces; the agent is called {quote(stem)}, as its file"
         fields.report(text, "name", None, "name", "warning")
         return stem
@@ -88,9 +88,10 @@ def read_description(fields: Fields) -> str:
     return " ".join((fields.read_text("description") or "").split())
 
 
-def choose_prompt(fields: Fields, body: str, fallback: str, called: str) -> str:
+def choose_prompt(fields: Fields, body: str, name: str, description: str) -> str:
     """The body, or what stands in for an empty one, said aloud."""
     if body:
         return body
+    called = "its description" if description else "a sentence with its name"
     fields.report(f"the file has no instructions; {called} is used", "", 1, "empty-body", "warning")
-    return fallback
+    return description or f"You are the agent {name}."

@@ -20,7 +20,10 @@ from retinue.definitions.frontmatter import Block, Entry, Items, Scalar, Table, 
 LIMITING = frozenset(
     (
         "tools",
+        "approved_tools",
+        "allowed_tools",
         "disallowed_tools",
+        "disabled",
         "readonly",
         "enabled",
         "isolated",
@@ -44,7 +47,7 @@ _FOREIGN = {
     "inheritextensions": "extensions",
 }
 # Words close to a limiting field that are another program's field.
-_INNOCENT = frozenset(("extends", "disabled", "tooltip"))
+_INNOCENT = frozenset(("extends", "tooltip"))
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?\Z")
 _TRUE = ("true", "True", "TRUE", "1")
 _FALSE = ("false", "False", "FALSE", "0", "no", "off")

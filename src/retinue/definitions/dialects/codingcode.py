@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from retinue.core.definition import Definition, Source
 from retinue.core.diagnostics import Diagnostic
-from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
+from retinue.definitions.document import open_document, read_description, read_name
 from retinue.definitions.fields import Fields
 from retinue.definitions.frontmatter import Scalar
 from retinue.definitions.toolnames import KNOWN_TOOLS, check_readonly, declare_tools
@@ -64,7 +64,7 @@ def parse(
         source=source,
         path=path,
         description=description,
-        prompt=own_prompt or choose_prompt(fields, document.body, DEFAULT_PROMPT, "a general sentence"),
+        prompt=own_prompt or document.body or _say_default(fields),
         enabled=enabled,
         readonly=readonly,
         tools=tools,
@@ -74,6 +74,11 @@ def parse(
         max_turns=max_turns,
         lines=fields.lines,
     ), problems
+
+
+def _say_default(fields: Fields) -> str:
+    fields.report("the file has no instructions; a general sentence is used", "", 1, "empty-body", "warning")
+    return DEFAULT_PROMPT
 
 
 def _read_enabled(fields: Fields) -> bool:

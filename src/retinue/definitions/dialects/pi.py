@@ -27,6 +27,7 @@ FIELDS = {
 _RIGHTS = "an agent's rights are `tools`, `disallowed_tools` and `readonly`"
 MEANINGLESS = {
     "disabled": "write `enabled: false` to switch the agent off",
+    "disable": "write `enabled: false` to switch the agent off",
     "run_in_background": "",
     "package": "",
     "tags": "",
@@ -52,7 +53,7 @@ def parse(
         return None, problems
     fields = document.fields
     name = read_name(fields, stem_counts=True)
-    description = read_description(fields) or (name or "")
+    described = read_description(fields)
     mode = "append" if fields.read_choice("prompt_mode", ("replace", "append"), "taken as replace") == "append" else ""
     readonly = bool(fields.read_switch("readonly", doubt=True, absent=False))
     tools = declare_tools(fields, known_tools)
@@ -60,19 +61,17 @@ def parse(
     values = {**_read_scope(fields), **_read_limits(fields), **_read_running(fields)}
     _check_pairs(fields, values)
     model = fields.read_text("model")
-    enabled = _read_enabled(fields) and values.pop("can_run")
+    enabled = all((_read_enabled(fields), values.pop("can_run")))
     if name is None or fields.is_refused:
         return None, problems
-    role = description if fields.read_text("description") else f"You are the agent {name}."
-    called = "its description" if fields.read_text("description") else "a sentence with its name"
     return Definition(
         name=name,
         dialect="pi",
         source=source,
         path=path,
-        description=description,
+        description=described or name,
         display_name=fields.read_text("display_name") or "",
-        prompt=document.body if mode else choose_prompt(fields, document.body, role, called),
+        prompt=document.body if mode else choose_prompt(fields, document.body, name, described),
         prompt_mode="append" if mode else "replace",
         enabled=enabled,
         readonly=readonly,

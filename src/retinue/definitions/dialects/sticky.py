@@ -22,7 +22,7 @@ FIELDS = {
         *("tools", "readonly", "enabled", "max_turns"),
     )
 } | {"denied_tools": "disallowed_tools"}
-MEANINGLESS = {"disabled": "write `enabled: false` to switch the agent off"}
+MEANINGLESS = dict.fromkeys(("disabled", "disable"), "write `enabled: false` to switch the agent off")
 
 
 def parse(
@@ -48,12 +48,7 @@ def parse(
         source=source,
         path=path,
         description=description,
-        prompt=choose_prompt(
-            fields,
-            document.body,
-            description or f"You are the agent {name}.",
-            "its description" if description else "a sentence with its name",
-        ),
+        prompt=choose_prompt(fields, document.body, name, description),
         enabled=bool(enabled),
         readonly=readonly,
         tools=tools,
