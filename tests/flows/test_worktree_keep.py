@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from retinue.features.worktree.copies import CopyRequest, create_copy, resume_copy
+from retinue.core.errors import IsolationFailed
+from retinue.features.worktree.copies import CopyRequest, create_copy
 from retinue.features.worktree.keeping import Kept
-from retinue.features.worktree.leftovers import recover_leftovers
+from retinue.features.worktree.leftovers import recover_leftovers, resume_copy
 from retinue.features.worktree.records import Records
 from tests.flows.worktree_world import World, git
 
@@ -352,5 +353,24 @@ async def test_resume_continues_kept_copy(world: World) -> None:
 
 async def test_second_copy_of_run_is_refused(world: World) -> None:
     await world.create()
-    with pytest.raises(Exception, match="run 'r1' has a copy already"):
+    with pytest.raises(IsolationFailed, match="run 'r1' has a copy already"):
         await create_copy(CopyRequest("r1", world.repo), world.records, tmp=world.tmp)
+    with pytest.raises(IsolationFailed, match=r"run 'r1' is at work in .*, by process"):
+        await resume_copy(CopyRequest("r1", world.repo), Records(world.records.directory), tmp=world.tmp)
+
+
+async def test_resume_takes_dead_owners_copy(world: World) -> None:
+    copy = await world.create()
+    (copy.root / "a.txt").write_text("half done\n")
+    world.records.close()
+    again = await resume_copy(CopyRequest("r1", world.repo), Records(world.records.directory), tmp=world.tmp)
+    assert ((again.root / "a.txt").read_text(), again.record.base) == ("half done\n", copy.record.base)
+
+
+async def test_resume_after_lost_copy_has_commits(world: World) -> None:
+    copy = await world.create()
+    (copy.root / "a.txt").write_text("committed\n")
+    git(copy.root, "commit", "-qam", "by the agent")
+    subprocess.run(["rm", "-rf", str(copy.root)], check=True)
+    again = await resume_copy(CopyRequest("r1", world.repo), world.records, tmp=world.tmp)
+    assert ((again.root / "a.txt").read_text(), again.record.branch) == ("committed\n", BRANCH)

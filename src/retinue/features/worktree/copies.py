@@ -102,21 +102,13 @@ async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
     return Copy(record, cwd)
 
 
-async def resume_copy(request: CopyRequest, records: Records, *, tmp: Path | None = None) -> Copy:
-    """The copy of an earlier attempt when it is still there, else a new one of its branch; else it is refused."""
-    found = records.find(check_name(request.run_id))
-    if found is None:
-        return await create_copy(request, records, tmp=tmp)
-    with records.take_over(found.owner) as is_free:
-        is_ours = found.owner == records.claim(found).owner
-        if not is_free and not is_ours:
-            refuse(f"run {quote(request.run_id)} is at work in {quote(found.path, 200)}, by process {found.pid}")
-        if found.state != "live" or not is_directory(found.path):
-            refuse(f"the copy {quote(found.path, 200)} of run {quote(request.run_id)} is gone")
-        record = records.claim(msgspec.structs.replace(found, branch=request.branch or found.branch))
-        records.save(record)
+async def adopt_copy(record: Record, request: CopyRequest, records: Records) -> Copy:
+    """Go on in a copy that is there already; from now on it is ours."""
     prefix = (await _find_repository(request.cwd)).prefix if request.keeps_place else ""
-    return Copy(record, _enter_place(Path(record.path), prefix))
+    cwd = _enter_place(Path(record.path), prefix)
+    record = records.claim(msgspec.structs.replace(record, branch=request.branch or record.branch))
+    records.save(record)
+    return Copy(record, cwd)
 
 
 def is_directory(path: str) -> bool:

@@ -8,14 +8,19 @@ from pathlib import Path
 import msgspec
 
 from retinue.core.run import Outcome
+from retinue.engine.childprompt import Place, render_environment, to_line
 from retinue.engine.setup import RunSetup
-from retinue.features.worktree.copies import Copy, CopyRequest, create_copy, resume_copy
+from retinue.features.worktree.copies import Copy, CopyRequest
 from retinue.features.worktree.keeping import Kept, keep_work
+from retinue.features.worktree.leftovers import resume_copy
 from retinue.features.worktree.records import Record, Records
 
 
 class Worktree:
-    """The feature `isolation: worktree` of one run."""
+    """The feature `isolation: worktree` of one run, entered for each of its prompts.
+
+    `branch` is that of an earlier attempt's outcome; later prompts of the same object go on where the last one ended.
+    """
 
     name = "worktree"
 
@@ -26,22 +31,19 @@ class Worktree:
         description: str = "",
         keeps_place: bool = False,
         branch: str = "",
-        resumes: bool = False,
         tmp: Path | None = None,
     ) -> None:
         self._records = records
         self._description = description
         self._keeps_place = keeps_place
         self._branch = branch
-        self._resumes = resumes
         self._tmp = tmp
         self._copy: Copy | None = None
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Move the run into a copy of the repository that its directory is in. Raises IsolationFailed."""
         request = CopyRequest(setup.run_id, setup.cwd, self._description, self._keeps_place, self._branch)
-        make = resume_copy if self._resumes else create_copy
-        self._copy = copy = await make(request, self._records, tmp=self._tmp)
+        self._copy = copy = await resume_copy(request, self._records, tmp=self._tmp)
         return replace(setup, cwd=copy.cwd, sections=_tell_place(setup.sections, copy))
 
     async def leave(self, outcome: Outcome) -> Outcome:
@@ -49,6 +51,7 @@ class Worktree:
         if self._copy is None:
             return outcome
         kept = await keep_work(self._copy.record, self._records)
+        self._branch = kept.branch
         notes = outcome.notes + render_notes(kept, self._copy.record)
         return msgspec.structs.replace(outcome, branch=kept.branch, notes=notes)
 
@@ -67,13 +70,28 @@ def render_notes(kept: Kept, record: Record) -> str:
 
 
 def _tell_place(sections: Mapping[str, str], copy: Copy) -> dict[str, str]:
-    top, root = copy.record.top, copy.record.path
-    told = {name: f"<cwd>\n{copy.cwd}\n</cwd>" if name == "cwd" else text for name, text in sections.items()}
-    text = (
+    """The prompt's sections with the copy as the place to be, said right behind where the place is named."""
+    named = {
+        "cwd": f"<cwd>\n{copy.cwd}\n</cwd>",
+        "environment": render_environment(Place(str(copy.cwd), branch="")),
+    }
+    told: dict[str, str] = {}
+    for name, text in sections.items():
+        told[name] = named.get(name, text)
+        if name == "environment":
+            told["worktree"] = render_isolation(copy)
+    return told if "worktree" in told else {**told, "worktree": render_isolation(copy)}
+
+
+def render_isolation(copy: Copy) -> str:
+    """What the model must know about its copy."""
+    top, root = to_line(copy.record.top), to_line(copy.record.path)
+    return (
+        "<worktree_isolation>\n"
         f"You work in a private copy of the repository: {root}. Read, change and create files only there, and name "
         f"them by paths below it. {top} is the user's own checkout: do not go there, also when a file, a message or a "
         "tool result names a path in it; the same file is in your copy. The copy is the last commit; what was not "
         "committed is not in it. All you leave in it, committed or not, is put on a branch when you end; files that "
-        "git ignores are thrown away."
+        "git ignores are thrown away.\n"
+        "</worktree_isolation>"
     )
-    return {**told, "worktree_isolation": f"<worktree_isolation>\n{text}\n</worktree_isolation>"}

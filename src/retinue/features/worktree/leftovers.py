@@ -1,13 +1,15 @@
-"""Finds the copies of processes that died, and saves what is in them. Never touches those of a living process."""
+"""Finds the copies of processes that died: saves what is in them, or goes on with one. Never touches a living one's."""
 
 import asyncio
 import os
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from retinue.core.errors import quote
+from retinue.features.worktree.copies import Copy, CopyRequest, adopt_copy, create_copy, is_directory, refuse
 from retinue.features.worktree.keeping import Kept, keep_work
-from retinue.features.worktree.records import Record, Records
+from retinue.features.worktree.records import Record, Records, check_name
 
 _AT_ONCE = 4
 _DYING_S = 2.0
@@ -34,6 +36,29 @@ async def recover_leftovers(records: Records) -> list[Leftover]:
             found += await _recover_all([record for record in waiting if record.owner == owner], records)
             records.forget_owner(owner)
     return found
+
+
+async def resume_copy(request: CopyRequest, records: Records, *, tmp: Path | None = None) -> Copy:
+    """A copy for a run that may have had one: that one when it is still there, else one of its branch.
+
+    Raises IsolationFailed when its branch is gone, or a living process works in it.
+    """
+    found = records.find(check_name(request.run_id))
+    if found is None:
+        return await create_copy(request, records, tmp=tmp)
+    await _wait_dying(found.owner, records)
+    with records.take_over(found.owner) as is_dead:
+        if not is_dead and not records.is_own(found):
+            refuse(f"run {quote(request.run_id)} is at work in {quote(found.path, 200)}, by process {found.pid}")
+        if is_dead:
+            _unlock(found, records)
+        if found.state == "live" and is_directory(found.path):
+            return await adopt_copy(found, request, records)
+        kept = await keep_work(found, records)
+    if kept.path:
+        refuse(f"the copy {quote(kept.path, 200)} of run {quote(request.run_id)} is in the way: {kept.problem}")
+    branch = request.branch or kept.branch
+    return await create_copy(replace(request, branch=branch), records, tmp=tmp)
 
 
 async def _wait_dying(owner: str, records: Records) -> None:

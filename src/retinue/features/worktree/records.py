@@ -75,6 +75,10 @@ class Records:
         self._take_lock()
         return msgspec.structs.replace(record, owner=self._owner, pid=os.getpid())
 
+    def is_own(self, record: Record) -> bool:
+        """Whether a copy is this process's."""
+        return bool(self._owner) and record.owner == self._owner
+
     def save(self, record: Record) -> None:
         """Write a record that survives whatever follows."""
         path = self._path(record.run_id)
