@@ -22,7 +22,13 @@ SOURCE = ROOT / "src" / "retinue"
 FILES = sorted(path.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
 
 # Where any exception at all may be turned into a result, because nothing behind it may die of it.
-MAY_CATCH_ALL = {"engine/calls.py", "engine/runner.py", "engine/bus.py", "cli/main.py"}
+MAY_CATCH_ALL = {
+    "engine/calls.py",
+    "engine/runner.py",
+    "engine/bus.py",
+    "features/extensions/foreign.py",
+    "cli/main.py",
+}
 # Files that start a task without a group, each with its reason beside the call.
 MAY_START_TASKS = {"engine/scope.py"}
 # Faces talk to the app; everything they show comes from events and core data.

@@ -1,0 +1,1 @@
+"""Extensions: Python files and installed packages that add tools, models, hooks and more with `register(api)`."""

@@ -1,0 +1,209 @@
+"""Finds extensions by the names of files and of entry points; runs and reads none of them.
+
+A project that is not trusted is not even listed. Must not know which run wants what.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import quote
+from retinue.features.extensions.scope import Candidate, Source
+from retinue.features.nofollow import Folder, is_safe_name
+from retinue.tools.selectors import to_extension_name
+
+GROUP = "retinue.extensions"
+PROJECT_STEPS = (".pi", "extensions")
+MAX_ENTRIES = 1000
+MAX_SOURCE_BYTES = 1 << 20
+MAX_METADATA_BYTES = 1 << 18
+RESERVED_NAMES = frozenset(("mcp",))
+"""Names that stand for something else where extensions are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where extensions may come from, and how far that is trusted."""
+
+    cwd: Path
+    agent_dir: Path
+    project: Path | None = None
+    trusted: bool = False
+    """Whether code of the project may run."""
+    home: Path | None = None
+    search: tuple[str, ...] | None = None
+    """Folders with installed distributions; None: those this Python imports from."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All extensions there are, the strongest first, and what was skipped."""
+
+    candidates: tuple[Candidate, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(slots=True)
+class _Gathering:
+    diagnostics: list[Diagnostic] = field(default_factory=list)
+
+    def skip(self, path: str, problem: str, code: str = "extension-file") -> None:
+        text = f"{path}: {problem}; skipped"
+        self.diagnostics.append(Diagnostic(text, path, severity="warning", code=code))
+
+
+def find_extensions(places: Places) -> Found:
+    """Project, then user, then installed; of one name the first counts and the others are told."""
+    gathering = _Gathering()
+    found: dict[str, Candidate] = {}
+    for candidate in _find_all(places, gathering):
+        name = candidate.name.lower()
+        if name in RESERVED_NAMES:
+            gathering.skip(candidate.place, f"{quote(candidate.name)} is the name of something else", "extension-name")
+        elif name in found:
+            problem = f"an extension {quote(candidate.name)} is there already: {found[name].place}"
+            gathering.skip(candidate.place, problem, "extension-shadowed")
+        else:
+            found[name] = candidate
+    return Found(tuple(found.values()), tuple(gathering.diagnostics))
+
+
+def find_path(entry: str, places: Places) -> Candidate | Diagnostic:
+    """The extension that a path in an agent's list means."""
+    path = _expand(entry, places)
+    name = to_extension_name(entry)
+    problem = ""
+    if path is None:
+        problem = "is no usable path"
+    elif path.suffix != ".py":
+        problem = "is no Python file"
+    elif not is_safe_name(name) or name in RESERVED_NAMES:
+        problem = f"{quote(name)} cannot be the name of an extension"
+    elif not places.trusted and _is_inside(path, places.project):
+        problem = "belongs to a project that is not trusted"
+    if problem or path is None:
+        text = f"extension {quote(entry)}: {problem}; not loaded"
+        return Diagnostic(text, str(path or ""), code="extension-path")
+    return Candidate(name, "path", str(path))
+
+
+def read_source(candidate: Candidate, places: Places) -> bytes:
+    """The code of a file, at most one byte more than is accepted. Raises OSError."""
+    path = Path(candidate.path)
+    if candidate.source == "project" and places.project is not None:
+        with Folder.open(places.project, follow=True).walk(PROJECT_STEPS) as folder:
+            return folder.read(path.name, MAX_SOURCE_BYTES)
+    # What the user has put there may be linked to where the user keeps it.
+    path = path.resolve()
+    with Folder.open(path.parent, follow=True) as folder:
+        return folder.read(path.name, MAX_SOURCE_BYTES)
+
+
+def list_search_paths(places: Places) -> tuple[str, ...]:
+    """Where this Python imports from, without the folder it works in: that one may be anybody's."""
+    avoided = {os.path.realpath(folder) for folder in (places.cwd, places.project, os.getcwd()) if folder is not None}
+    absolute = (folder for folder in sys.path if os.path.isabs(folder))
+    return tuple(folder for folder in absolute if os.path.realpath(folder) not in avoided)
+
+
+def _find_all(places: Places, gathering: _Gathering) -> Iterator[Candidate]:
+    user = places.agent_dir / "extensions"
+    if places.project is not None and places.trusted:
+        folder = places.project.joinpath(*PROJECT_STEPS)
+        if os.path.realpath(folder) != os.path.realpath(user):
+            yield from _list_files(folder, places, "project", gathering)
+    yield from _list_files(user, places, "user", gathering)
+    search = list_search_paths(places) if places.search is None else places.search
+    for name, value in _list_installed(search, gathering):
+        if is_safe_name(name):
+            yield Candidate(name, "installed", entry=value)
+        else:
+            gathering.skip(value, f"{quote(name)} cannot be the name of an extension", "extension-name")
+
+
+def _list_files(path: Path, places: Places, source: Source, gathering: _Gathering) -> list[Candidate]:
+    follow = source == "user"
+    found: list[Candidate] = []
+    try:
+        with _open_folder(path, places, source) as folder:
+            entries = folder.list(MAX_ENTRIES)
+            for entry in entries:
+                if not entry.name.endswith(".py") or entry.name.startswith(("_", ".")):
+                    continue
+                problem = ""
+                if entry.is_symlink() and not follow:
+                    problem = "is a symbolic link"
+                elif not entry.is_file(follow_symlinks=follow):
+                    problem = "is no regular file"
+                elif not is_safe_name(entry.name[:-3]):
+                    problem = f"{quote(entry.name[:-3])} cannot be the name of an extension"
+                if problem:
+                    gathering.skip(str(path / entry.name), problem)
+                else:
+                    found.append(Candidate(entry.name[:-3], source, str(path / entry.name)))
+            if len(entries) >= MAX_ENTRIES:
+                gathering.skip(str(path), f"has {MAX_ENTRIES} entries or more, only so many were looked at")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        gathering.skip(str(path), (error.strerror or str(error)).lower())
+    return found
+
+
+def _open_folder(path: Path, places: Places, source: Source) -> Folder:
+    if source == "project" and places.project is not None:
+        return Folder.open(places.project, follow=True).walk(PROJECT_STEPS)
+    return Folder.open(path, follow=True)
+
+
+def _list_installed(search: Sequence[str], gathering: _Gathering) -> Iterator[tuple[str, str]]:
+    for folder in search:
+        for path in _find_metadata(folder):
+            # Slow to import, and hardly anybody has one.
+            from importlib.metadata import Distribution
+
+            try:
+                points = Distribution.at(path).entry_points.select(group=GROUP)
+                yield from sorted((point.name, point.value) for point in points)
+            except (OSError, ValueError, TypeError) as error:
+                gathering.skip(str(path), f"cannot be read ({type(error).__name__})", "extension-metadata")
+
+
+def _find_metadata(folder: str) -> list[Path]:
+    """The distributions in a folder that speak of our group at all."""
+    try:
+        with os.scandir(folder) as entries:
+            names = sorted(entry.name for entry in entries if entry.name.endswith((".dist-info", ".egg-info")))
+    except OSError:
+        return []
+    return [Path(folder, name) for name in names if _mentions_group(Path(folder, name))]
+
+
+def _mentions_group(path: Path) -> bool:
+    try:
+        with Folder.open(path, follow=True) as folder:
+            return GROUP.encode() in folder.read("entry_points.txt", MAX_METADATA_BYTES)
+    except OSError:
+        return False
+
+
+def _expand(entry: str, places: Places) -> Path | None:
+    text = entry.strip()
+    if "\0" in text:
+        return None
+    if text.startswith("~"):
+        if places.home is None or text[1:2] not in ("", "/"):
+            return None
+        return Path(os.path.normpath(f"{places.home}/{text[1:]}"))
+    return Path(os.path.normpath(places.cwd / text))
+
+
+def _is_inside(path: Path, project: Path | None) -> bool:
+    """Whether a file is the project's, by its name or by where it really lies."""
+    if project is None:
+        return False
+    real = os.path.realpath(project)
+    return any(Path(each).is_relative_to(top) for each in (path, os.path.realpath(path)) for top in (project, real))

@@ -1,0 +1,238 @@
+"""What an extension registers, wrapped so that the engine's rules hold for it whatever it does.
+
+A tool ends in a result, a guard that fails denies, an observer that fails changes nothing, a model fails as models do.
+Must not know how extensions are found or loaded.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from retinue.core.errors import RetinueError, ToolFailed, quote
+from retinue.core.messages import ToolCall
+from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request, ToolSpec
+from retinue.core.run import Outcome
+from retinue.core.tool import Effect, Tool, ToolContext, ToolResult
+from retinue.engine.setup import Feature, RunSetup
+from retinue.features.extensions.foreign import ForeignFailed, await_foreign, call_foreign, call_in_thread, find_place
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionTool:
+    """A tool of an extension, as it was when it was registered."""
+
+    extension: str
+    path: str
+    """The extension's file, for messages."""
+    spec: ToolSpec
+    effect: Effect
+    hint: str
+    guidelines: tuple[str, ...]
+    run: Function
+    """Called with the arguments and the context."""
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Run it; whatever it raises but a cancel becomes an error result."""
+        try:
+            return await await_foreign(lambda: self.run(arguments, context))
+        except ForeignFailed as error:
+            if isinstance(error.cause, ToolFailed):
+                return ToolResult.of(str(error.cause), {}, is_error=True)
+            return ToolResult.of(f"{self.spec.name} failed: {_tell(self, error)}", {}, is_error=True)
+
+
+def to_tool_call(function: Function) -> Function:
+    """A plain function as the call of a tool: arguments by name, `context` when it asks for it, any result."""
+    parameters = inspect.signature(function).parameters
+    has_context = "context" in parameters
+    is_async = _is_async(function)
+
+    async def run(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        named = {**arguments, "context": context} if has_context else arguments
+        if is_async:
+            return to_result(await function(**named))
+        try:
+            return to_result(await call_in_thread(lambda: function(**named)))
+        except ForeignFailed as error:
+            raise (error.cause or error) from None
+
+    return run
+
+
+def to_result(value: Any) -> ToolResult:
+    """What a function returned, as a result: text as it is, nothing as such, anything else as JSON."""
+    if isinstance(value, ToolResult):
+        return value
+    if value is None:
+        return ToolResult.of("(no output)")
+    if isinstance(value, str):
+        return ToolResult.of(value)
+    return ToolResult.of(msgspec.json.encode(value).decode(), msgspec.to_builtins(value))
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionHook:
+    """A hook of an extension; it may have `before`, `after` or both."""
+
+    extension: str
+    path: str
+    inner: Any
+
+    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
+        """Ask it; a guard that fails denies the call."""
+        if getattr(self.inner, "before", None) is None:
+            return None
+        try:
+            answer = await await_foreign(lambda: self.inner.before(call, tool))
+        except ForeignFailed as error:
+            return ToolResult.of(f"{call.name} was not run: a hook failed: {_tell(self, error)}", {}, is_error=True)
+        if answer is None or isinstance(answer, ToolResult):
+            return answer
+        text = f"{call.name} was not run: a hook of extension {quote(self.extension)} returned no result"
+        return ToolResult.of(text, {}, is_error=True)
+
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
+        """Show it the result; when it fails the result stays as it is."""
+        if getattr(self.inner, "after", None) is None:
+            return result
+        try:
+            answer = await await_foreign(lambda: self.inner.after(call, tool, result))
+        except ForeignFailed as error:
+            get_log(self.extension).error("a hook failed after %s: %s", call.name, _tell(self, error))
+            return result
+        return answer if isinstance(answer, ToolResult) else result
+
+
+class ExtensionFeature:
+    """A feature of an extension around one run; made when the run begins."""
+
+    def __init__(self, extension: str, path: str, factory: Callable[[], Feature]) -> None:
+        self.name = f"extension {extension}"
+        self.extension = extension
+        self.path = path
+        self._factory = factory
+        self._inner: Feature | None = None
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Make it and let it change the setup. Raises RetinueError, which fails the run."""
+        try:
+            self._inner = inner = call_foreign(self._factory)
+            entered = await await_foreign(lambda: inner.enter(setup))
+        except ForeignFailed as error:
+            raise RetinueError(_tell(self, error)) from error
+        if not isinstance(entered, RunSetup):
+            raise RetinueError(f"enter of extension {quote(self.extension)} returned no setup")
+        return entered
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Let it undo what it did. Raises RetinueError, which is told in the outcome."""
+        inner = self._inner
+        if inner is None:
+            return outcome
+        try:
+            left = await await_foreign(lambda: inner.leave(outcome))
+        except ForeignFailed as error:
+            raise RetinueError(_tell(self, error)) from error
+        return left if isinstance(left, Outcome) else outcome
+
+
+@dataclass(frozen=True, slots=True)
+class ExtensionModel:
+    """A model of an extension."""
+
+    extension: str
+    path: str
+    inner: Model
+    info: ModelInfo
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Ask it; what it raises is a failed reply that another attempt would not mend."""
+        try:
+            reply = await await_foreign(lambda: self.inner.reply(request, draft))
+        except ForeignFailed as error:
+            text = f"{self.info.ref}: {_tell(self, error)}"
+        else:
+            if isinstance(reply, Reply):
+                return reply
+            text = f"{self.info.ref}: extension {quote(self.extension)} returned no reply"
+        return Reply(draft.finish("error", error=text), Failure("protocol", text))
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of an extension, for faces that have commands."""
+
+    extension: str
+    path: str
+    name: str
+    handler: Function
+    help: str = ""
+
+    async def run(self, text: str) -> str:
+        """Give it what stands behind its name; returns what to show. Raises RetinueError."""
+        try:
+            if _is_async(self.handler):
+                shown = await await_foreign(lambda: self.handler(text))
+            else:
+                shown = await call_in_thread(lambda: self.handler(text))
+        except ForeignFailed as error:
+            raise RetinueError(f"/{self.name} failed: {_tell(self, error)}") from error
+        return "" if shown is None else str(shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Renderer:
+    """How an extension shows one kind of data."""
+
+    extension: str
+    path: str
+    kind: str
+    function: Function
+
+    def render(self, data: Any) -> str | None:
+        """The text; None when the function has none or fails, and whoever asked shows it plainly."""
+        try:
+            shown = call_foreign(lambda: self.function(data))
+        except ForeignFailed as error:
+            get_log(self.extension).error("the renderer of %s failed: %s", self.kind, _tell(self, error))
+            return None
+        return shown if isinstance(shown, str) else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Handler:
+    """What an extension does when something has happened."""
+
+    extension: str
+    path: str
+    events: frozenset[type]
+    function: Function
+    is_async: bool = False
+
+
+def make_handler(extension: str, path: str, events: frozenset[type], function: Function) -> Handler:
+    """A handler that knows whether it must be awaited."""
+    return Handler(extension, path, events, function, _is_async(function))
+
+
+def get_log(extension: str) -> logging.Logger:
+    """Where an extension's own messages go, and ours about it."""
+    return logging.getLogger(f"retinue.extension.{extension}")
+
+
+def _is_async(function: Function) -> bool:
+    kind: Any = type(function)
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(kind.__call__)
+
+
+def _tell(owner: Any, error: ForeignFailed) -> str:
+    """The failure with the extension and the place it comes from."""
+    file, line = find_place(error.cause, owner.path)
+    where = f", {file}:{line}" if line is not None else ""
+    return f"{error} (extension {quote(owner.extension)}{where})"

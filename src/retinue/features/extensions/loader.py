@@ -1,0 +1,244 @@
+"""Loads extensions: imports the wanted ones, each at most once, calls their `register`, and tells what failed.
+
+One failing extension disables itself and nothing else. Knows no settings and no run; what is wanted is passed in.
+"""
+
+import asyncio
+import hashlib
+import inspect
+import re
+import sys
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.machinery import ModuleSpec
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import RetinueError, quote
+from retinue.definitions.toolnames import KNOWN_TOOLS
+from retinue.engine.setup import Feature
+from retinue.features.extensions.candidates import (
+    MAX_SOURCE_BYTES,
+    Found,
+    Places,
+    find_extensions,
+    find_path,
+    read_source,
+)
+from retinue.features.extensions.contained import ExtensionTool
+from retinue.features.extensions.foreign import ForeignFailed, await_limited, call_in_thread, find_place
+from retinue.features.extensions.registrar import Api, Registrations, close_api
+from retinue.features.extensions.scope import Candidate, Source, Wanted, choose_extensions
+from retinue.tools.selectors import Offer
+
+LOAD_LIMIT_S = 10.0
+"""For importing with a plain `register`, and again for an async one."""
+_READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """One that is loaded."""
+
+    name: str
+    source: Source
+    place: str
+    registrations: Registrations = field(default_factory=Registrations)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The extensions of one run, the strongest first, and what was wrong with others."""
+
+    extensions: tuple[Extension, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+    tools: Mapping[str, ExtensionTool] = field(default_factory=dict)
+    """Of one name only the strongest extension's."""
+
+    @property
+    def offers(self) -> dict[str, Offer]:
+        """The tools, as the policy wants to know of them."""
+        return {name: Offer(tool.effect, tool.extension) for name, tool in self.tools.items()}
+
+    def collect(self, verb: str) -> tuple[Any, ...]:
+        """All that was registered with a verb, by the field of `Registrations`, in order."""
+        return tuple(item for extension in self.extensions for item in getattr(extension.registrations, verb))
+
+    def make_features(self) -> tuple[Feature, ...]:
+        """New features for one run."""
+        return tuple(make() for make in self.collect("features"))
+
+
+class Library:
+    """The extensions of one program: found once, loaded when a run first wants them, kept."""
+
+    def __init__(
+        self, places: Places, *, reserved: Collection[str] = KNOWN_TOOLS, limit_s: float = LOAD_LIMIT_S
+    ) -> None:
+        """`reserved` are the names of tools that no extension may take."""
+        self._places = places
+        self._reserved = reserved
+        self._limit_s = limit_s
+        self._loaded: dict[Candidate, tuple[Extension | None, tuple[Diagnostic, ...]]] = {}
+        self._lock = asyncio.Lock()
+
+    @cached_property
+    def found(self) -> Found:
+        """What there is; nothing of it has run."""
+        return find_extensions(self._places)
+
+    async def load(self, wanted: Wanted | None = None) -> Loaded:
+        """The wanted extensions, loaded; no code of any other one runs."""
+        wanted = wanted or Wanted()
+        if wanted.is_none:
+            return Loaded()
+        named, problems = self._find_named(wanted)
+        extensions: list[Extension] = []
+        for candidate in choose_extensions((*named, *self.found.candidates), wanted):
+            extension, found = await self._load_once(candidate)
+            problems += found
+            if extension is not None:
+                extensions.append(extension)
+        tools, clashes = merge_tools(extensions)
+        return Loaded(tuple(extensions), (*problems, *clashes), tools)
+
+    def _find_named(self, wanted: Wanted) -> tuple[list[Candidate], list[Diagnostic]]:
+        """The files a list names, whether or not they lie where extensions are looked for."""
+        by_path = {candidate.path: candidate for candidate in self.found.candidates if candidate.path}
+        by_name = {candidate.name.lower(): candidate for candidate in self.found.candidates}
+        named: list[Candidate] = []
+        problems: list[Diagnostic] = []
+        for found in (find_path(entry, self._places) for entry in wanted.paths):
+            if isinstance(found, Diagnostic):
+                problems.append(found)
+                continue
+            named.append(by_path.get(found.path, found))
+            hidden = by_name.get(found.name)
+            if hidden is not None and hidden.path != found.path:
+                text = f"{hidden.place}: hidden by {found.path}, which an agent lists by its path"
+                problems.append(Diagnostic(text, hidden.place, severity="warning", code="extension-shadowed"))
+        return named, problems
+
+    async def _load_once(self, candidate: Candidate) -> tuple[Extension | None, tuple[Diagnostic, ...]]:
+        async with self._lock:
+            if candidate not in self._loaded:
+                self._loaded[candidate] = await self._load(candidate)
+            return self._loaded[candidate]
+
+    async def _load(self, candidate: Candidate) -> tuple[Extension | None, tuple[Diagnostic, ...]]:
+        api = Api(candidate.name, self._places.cwd, path=candidate.path, reserved=self._reserved)
+        try:
+            source = b"" if candidate.entry else read_source(candidate, self._places)
+            if len(source) > MAX_SOURCE_BYTES:
+                raise RetinueError(f"has more than {MAX_SOURCE_BYTES} bytes")
+            pending = await call_in_thread(lambda: _register(candidate, source, api), self._limit_s)
+            if pending is not None:
+                await await_limited(lambda: pending, self._limit_s)
+        except OSError as error:
+            return None, (_tell_failure(candidate, (error.strerror or str(error)).lower(), None),)
+        except RetinueError as error:
+            close_api(api)
+            return None, (_tell_failure(candidate, str(error), error),)
+        registrations, problems = close_api(api)
+        return Extension(candidate.name, candidate.source, candidate.place, registrations), problems
+
+
+async def load_extensions(
+    places: Places,
+    wanted: Wanted | None = None,
+    *,
+    reserved: Collection[str] = KNOWN_TOOLS,
+    limit_s: float = LOAD_LIMIT_S,
+) -> Loaded:
+    """Find and load in one step, for programs with one run."""
+    library = Library(places, reserved=reserved, limit_s=limit_s)
+    loaded = await library.load(wanted)
+    diagnostics = (*library.found.diagnostics, *loaded.diagnostics)
+    return Loaded(loaded.extensions, diagnostics, loaded.tools)
+
+
+def merge_tools(extensions: Collection[Extension]) -> tuple[dict[str, ExtensionTool], list[Diagnostic]]:
+    """The tools of several extensions; where two have the same name the first keeps it."""
+    tools: dict[str, ExtensionTool] = {}
+    clashes: list[Diagnostic] = []
+    owners: dict[str, str] = {}
+    for extension in extensions:
+        for tool in extension.registrations.tools:
+            owner = owners.setdefault(tool.spec.name.lower(), extension.name)
+            if owner == extension.name:
+                tools[tool.spec.name] = tool
+                continue
+            text = (
+                f"{extension.place}: extension {quote(extension.name)}: its tool {quote(tool.spec.name)} is left out: "
+                f"extension {quote(owner)} has one of that name"
+            )
+            clashes.append(Diagnostic(text, extension.place, severity="warning", code="extension-tool"))
+    return tools, clashes
+
+
+def import_source(name: str, path: str, source: bytes) -> ModuleType:
+    """The module of a file: one per path and content in this process, under a name that nothing else has."""
+    digest = hashlib.sha256(path.encode("utf-8", "surrogateescape") + b"\0" + source).hexdigest()[:16]
+    base = f"retinue_extension_{re.sub(r'[^a-zA-Z0-9]', '_', name)}_{digest}"
+    for number in count():
+        full = f"{base}_{number}" if number else base
+        module = sys.modules.get(full)
+        if module is None:
+            break
+        # Another thread may be in the middle of the same import, or stuck there for good: then it gets one of its own.
+        if module.__spec__ is not None and module.__spec__.loader_state == _READY:
+            return module
+    spec = ModuleSpec(full, None, origin=path)
+    module = ModuleType(full)
+    module.__file__, module.__spec__, module.__package__ = path, spec, ""
+    sys.modules[full] = module
+    try:
+        # Compiled here and not by the import system, which would leave bytecode beside the file.
+        exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)
+    except BaseException:
+        sys.modules.pop(full, None)
+        raise
+    spec.loader_state = _READY
+    return module
+
+
+def _register(candidate: Candidate, source: bytes, api: Api) -> Awaitable[Any] | None:
+    """In a thread: import, and call `register`; an async one is returned for the loop to wait for."""
+    register = _find_register(candidate, source)
+    if not callable(register):
+        raise RetinueError("has no function register(api)")
+    pending = register(api)
+    return pending if inspect.isawaitable(pending) else None
+
+
+def _find_register(candidate: Candidate, source: bytes) -> Callable[[Api], Any] | None:
+    if candidate.path:
+        return getattr(import_source(candidate.name, candidate.path, source), "register", None)
+    from importlib.metadata import EntryPoint
+
+    target = EntryPoint(candidate.name, candidate.entry, "").load()
+    return getattr(target, "register", None) if isinstance(target, ModuleType) else target
+
+
+def _tell_failure(candidate: Candidate, problem: str, error: RetinueError | None) -> Diagnostic:
+    """What went wrong, with the place in the extension's own code."""
+    cause = error.cause if isinstance(error, ForeignFailed) else None
+    file, line = find_place(cause, candidate.path) if cause is not None else (candidate.path, None)
+    where = f"{file}:{line}" if line is not None else candidate.place
+    text = f"{where}: extension {quote(candidate.name)} is not loaded: {problem}{_hint(candidate, cause)}"
+    return Diagnostic(text, file or candidate.place, line, code="extension")
+
+
+def _hint(candidate: Candidate, cause: BaseException | None) -> str:
+    """What an author may not know about imports."""
+    if not isinstance(cause, ImportError) or not candidate.path:
+        return ""
+    beside = Path(candidate.path).with_name(f"{(cause.name or '').partition('.')[0]}.py")
+    is_relative = "relative import" in str(cause)
+    if is_relative or (cause.name and beside.exists()):
+        return " (an extension is one file: it can import what is installed, not files beside it)"
+    return ""

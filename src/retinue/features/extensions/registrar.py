@@ -1,0 +1,269 @@
+"""What an extension is given to register with: eight verbs that collect, and nothing that acts.
+
+Knows the shape of what is registered, not what becomes of it. Every verb belongs to the time of `register`.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import msgspec
+
+from retinue.core.diagnostics import Diagnostic, suggest
+from retinue.core.errors import UsageError, quote
+from retinue.core.events import Event
+from retinue.core.model import ModelInfo, ToolSpec
+from retinue.core.tool import Effect, Tool
+from retinue.engine.calls import CallHook
+from retinue.engine.setup import Feature
+from retinue.features.extensions.contained import (
+    Command,
+    ExtensionFeature,
+    ExtensionHook,
+    ExtensionModel,
+    ExtensionTool,
+    Function,
+    Handler,
+    Renderer,
+    get_log,
+    make_handler,
+    to_tool_call,
+)
+from retinue.models.catalog import Provider
+
+F = TypeVar("F", bound=Callable[..., Any])
+EVENTS: Mapping[str, type] = {kind.__name__: kind for kind in get_args(Event)}
+MAX_DESCRIPTION_CHARS = 16_000
+_TOOL_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
+_COMMAND_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
+_FOREIGN_PREFIX = "mcp__"
+
+
+@dataclass(frozen=True, slots=True)
+class Registrations:
+    """All that one extension has registered."""
+
+    tools: tuple[ExtensionTool, ...] = ()
+    models: tuple[ExtensionModel, ...] = ()
+    providers: tuple[Provider, ...] = ()
+    commands: tuple[Command, ...] = ()
+    hooks: tuple[CallHook, ...] = ()
+    features: tuple[Callable[[], Feature], ...] = ()
+    """Each makes a new feature for one run."""
+    surfaces: tuple[Any, ...] = ()
+    renderers: tuple[Renderer, ...] = ()
+    handlers: tuple[Handler, ...] = ()
+
+
+class Api:
+    """What `register(api)` gets."""
+
+    def __init__(self, name: str, cwd: Path, *, path: str = "", reserved: Collection[str] = ()) -> None:
+        """`reserved` are names of tools that are taken, whatever their case."""
+        self.name = name
+        self.cwd = cwd
+        self.log = get_log(name)
+        self._path = path
+        self._taken = {taken.lower() for taken in reserved}
+        self._is_open = True
+        self._kept: dict[str, list[Any]] = {field: [] for field in Registrations.__dataclass_fields__}
+        self._diagnostics: list[Diagnostic] = []
+
+    def tool(
+        self,
+        tool: Tool | None = None,
+        *,
+        name: str = "",
+        description: str = "",
+        parameters: Mapping[str, Any] | None = None,
+        effect: Effect | str | None = None,
+        hint: str = "",
+        guidelines: Sequence[str] = (),
+    ) -> Any:
+        """Add a tool; without one, a decorator that makes a tool of a function. An effect nobody names is execute."""
+        self._check_open("tool")
+        if tool is not None:
+            self._add_tool(tool)
+            return tool
+        spec = self._to_spec(ToolSpec(name, description, dict(parameters or {})))
+        granted = _to_effect(effect, name)
+
+        def register(function: F) -> F:
+            self._check_open("tool")
+            _check_parameters(function, spec)
+            self._keep_tool(spec, granted, hint, guidelines, to_tool_call(function))
+            return function
+
+        return register
+
+    def model(self, model: Any) -> None:
+        """Add a model, or a provider with all of its models."""
+        self._check_open("model")
+        if isinstance(model, Provider):
+            self._kept["providers"].append(model)
+        elif isinstance(getattr(model, "info", None), ModelInfo) and callable(getattr(model, "reply", None)):
+            self._kept["models"].append(ExtensionModel(self.name, self._path, model, model.info))
+        else:
+            raise UsageError(f"api.model: expected a Model or a Provider, not {_name_type(model)}")
+
+    def command(self, name: str, handler: Function | None = None, help: str = "") -> Any:
+        """Add a command; the handler gets the text behind its name and returns what to show, or nothing."""
+        self._check_open("command")
+        if not _COMMAND_NAME.fullmatch(name):
+            raise UsageError(f"api.command: {quote(name)}: expected a-z, then a-z, 0-9, hyphens and underscores")
+        if handler is None:
+            return lambda function: self.command(name, function, help) or function
+        _check_callable("command", handler)
+        self._kept["commands"].append(Command(self.name, self._path, name, handler, help))
+        return None
+
+    def hook(self, hook: Any) -> None:
+        """Ask an object around every tool call: `before`, `after` or both."""
+        self._check_open("hook")
+        methods = [method for name in ("before", "after") if (method := getattr(hook, name, None)) is not None]
+        if not methods or not all(inspect.iscoroutinefunction(method) for method in methods):
+            raise UsageError(f"api.hook: expected async methods before or after, not {_name_type(hook)}")
+        self._kept["hooks"].append(ExtensionHook(self.name, self._path, hook))
+
+    def feature(self, factory: Callable[[], Feature]) -> None:
+        """Put a feature around every run that gets this extension; the factory makes one for each."""
+        self._check_open("feature")
+        _check_callable("feature", factory)
+        name, path = self.name, self._path
+        self._kept["features"].append(lambda: ExtensionFeature(name, path, factory))
+
+    def surface(self, surface: Any) -> None:
+        """Add a way for callers to ask for runs."""
+        self._check_open("surface")
+        if not isinstance(getattr(surface, "name", None), str):
+            raise UsageError(f"api.surface: expected a surface with a name, not {_name_type(surface)}")
+        self._kept["surfaces"].append(surface)
+
+    def renderer(self, kind: str, function: Function) -> None:
+        """Show one kind of data as text."""
+        self._check_open("renderer")
+        _check_callable("renderer", function)
+        if not isinstance(kind, str) or not kind:
+            raise UsageError(f"api.renderer: expected the name of a kind, not {quote(kind)}")
+        self._kept["renderers"].append(Renderer(self.name, self._path, kind, function))
+
+    def on(self, event: str | type, handler: Function | None = None) -> Any:
+        """Call the handler after an event (its class, its name, `*` for all); async handlers work in the background."""
+        self._check_open("on")
+        kinds = _to_kinds(event)
+        if handler is None:
+            return lambda function: self.on(event, function) or function
+        _check_callable("on", handler)
+        self._kept["handlers"].append(make_handler(self.name, self._path, kinds, handler))
+        return None
+
+    def _add_tool(self, tool: Any) -> None:
+        spec = getattr(tool, "spec", None)
+        call = getattr(tool, "call", None)
+        if not isinstance(spec, ToolSpec) or not inspect.iscoroutinefunction(call):
+            raise UsageError(
+                f"api.tool: expected an object with a spec and an async call, or keywords, not {_name_type(tool)}"
+            )
+        effect = _to_effect(getattr(tool, "effect", None), spec.name)
+        hint, guidelines = getattr(tool, "hint", ""), getattr(tool, "guidelines", ())
+        self._keep_tool(self._to_spec(spec), effect, hint, guidelines, call)
+
+    def _keep_tool(self, spec: ToolSpec, effect: Effect, hint: str, guidelines: Sequence[str], run: Function) -> None:
+        if spec.name.lower() in self._taken or spec.name.lower().startswith(_FOREIGN_PREFIX):
+            line = self._find_line()
+            where = f"{self._path}:{line}" if line is not None else self._path or self.name
+            text = f"{where}: extension {quote(self.name)}: a tool {quote(spec.name)} is there already; not registered"
+            self._diagnostics.append(Diagnostic(text, self._path, line, code="extension-tool"))
+            return
+        self._taken.add(spec.name.lower())
+        tool = ExtensionTool(self.name, self._path, spec, effect, str(hint), tuple(map(str, guidelines)), run)
+        self._kept["tools"].append(tool)
+
+    def _to_spec(self, spec: ToolSpec) -> ToolSpec:
+        """A copy that the extension cannot change afterwards."""
+        if not isinstance(spec.name, str) or not _TOOL_NAME.fullmatch(spec.name):
+            raise UsageError(f"api.tool: name {quote(spec.name)}: expected a letter, then letters, digits, _ and -")
+        if not isinstance(spec.description, str) or not spec.description.strip():
+            raise UsageError(f"api.tool: {spec.name} has no description; the model chooses tools by it")
+        if len(spec.description) > MAX_DESCRIPTION_CHARS:
+            raise UsageError(
+                f"api.tool: the description of {spec.name} has more than {MAX_DESCRIPTION_CHARS} characters"
+            )
+        try:
+            schema = msgspec.json.decode(msgspec.json.encode({"type": "object", **spec.parameters}))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"api.tool: the parameters of {spec.name} are no JSON schema: {error}") from error
+        if schema["type"] != "object" or not isinstance(schema.get("properties", {}), dict):
+            raise UsageError(f"api.tool: the parameters of {spec.name} must be a schema of type object with properties")
+        return ToolSpec(spec.name, spec.description, schema)
+
+    def _find_line(self) -> int | None:
+        """The line of the extension that is calling."""
+        frame: Any = sys._getframe()
+        while frame is not None and frame.f_code.co_filename != self._path:
+            frame = frame.f_back
+        return None if frame is None else frame.f_lineno
+
+    def _check_open(self, verb: str) -> None:
+        if not self._is_open:
+            raise UsageError(
+                f"api.{verb} of extension {quote(self.name)} was called after register had returned; "
+                "everything is registered inside it"
+            )
+
+
+def close_api(api: Api) -> tuple[Registrations, tuple[Diagnostic, ...]]:
+    """What was registered; nothing more can be."""
+    api._is_open = False
+    kept = {field: tuple(values) for field, values in api._kept.items()}
+    return Registrations(**kept), tuple(api._diagnostics)
+
+
+def _to_effect(value: object, name: str) -> Effect:
+    if value is None:
+        return Effect.EXECUTE  # what nobody vouches for may do anything
+    try:
+        return Effect(value)  # type: ignore[arg-type]
+    except ValueError:
+        raise UsageError(f"api.tool: effect {quote(value)} of {name}: expected {', '.join(Effect)}") from None
+
+
+def _to_kinds(event: object) -> frozenset[type]:
+    if event == "*":
+        return frozenset(EVENTS.values())
+    kind = EVENTS.get(event) if isinstance(event, str) else event
+    if not isinstance(kind, type) or kind not in EVENTS.values():
+        shown = event if isinstance(event, str) else _name_type(event)
+        raise UsageError(f"api.on: there is no event {quote(shown)}{suggest(str(shown), EVENTS)}")
+    return frozenset((kind,))
+
+
+def _check_parameters(function: Function, spec: ToolSpec) -> None:
+    """Find out now, not when a model calls, that the schema and the function do not fit."""
+    _check_callable("tool", function)
+    parameters = inspect.signature(function).parameters.values()
+    if any(parameter.kind is parameter.POSITIONAL_ONLY for parameter in parameters):
+        raise UsageError(f"api.tool: {spec.name}: arguments are passed by name; the function must not forbid that")
+    properties = set(spec.parameters.get("properties", {}))
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
+    single = [each for each in parameters if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    always = {*spec.parameters.get("required", ()), "context"}
+    missing = [each.name for each in single if each.default is each.empty and each.name not in always]
+    extra = sorted(properties - {each.name for each in single}) if not takes_all else []
+    if missing:
+        raise UsageError(f"api.tool: {spec.name}: {', '.join(missing)}: a parameter without default must be required")
+    if extra or "context" in properties:
+        raise UsageError(f"api.tool: {spec.name}: the function takes no {', '.join(extra) or 'argument context'}")
+
+
+def _check_callable(verb: str, value: object) -> None:
+    if not callable(value):
+        raise UsageError(f"api.{verb}: expected a function, not {_name_type(value)}")
+
+
+def _name_type(value: object) -> str:
+    return quote(value.__name__ if isinstance(value, type) else type(value).__name__)
