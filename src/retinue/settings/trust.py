@@ -1,13 +1,14 @@
 """Whether the files of a project may be used: pi's trust.json and the flags, for runs without a terminal.
 
 Looks at the names of protected files only: nothing of a project is opened before it is trusted. This file must not know
-what the protected files do, and saves nothing.
+what the protected files do, and saves nothing; that is `decisions`.
 """
 
 import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -29,7 +30,12 @@ _IN_PI = (
     "SYSTEM.md",
     "APPEND_SYSTEM.md",
 )
+Identity: TypeAlias = tuple[int, int]
+"""Device and inode of a folder: the folder itself, whatever it is called."""
+
 PROTECTED = (*(f".pi/{name}" for name in _IN_PI), ".agents", ".codingcode")
+EVERY_FOLDER = "*"
+NOWHERE: Identity = (-1, -1)
 
 
 class Trust(Struct, frozen=True):
@@ -51,22 +57,29 @@ def decide_trust(paths: Paths, *, approve: bool | None, default: str = "ask") ->
         return Trust(approve, "--approve" if approve else "--no-approve", protected)
     decisions, problems = load_decisions(paths.trust_file)
     diagnostics = tuple(problems)
+    bindings, problems = load_bindings(find_bindings_file(paths))
+    diagnostics += tuple(problems)
     saved = _find_decision(paths, decisions)
+    doubt = ""
     if saved is not None:
         folder, decision = saved
-        return Trust(decision, f"saved for {folder}", protected, diagnostics)
+        doubt = _doubt_consent(paths, folder, bindings) if decision else ""
+        if not doubt:
+            return Trust(decision, f"saved for {folder}", protected, diagnostics)
     if not protected:
         # An unusable file may hide a refusal, so it must not read as consent.
-        return Trust(not problems, "nothing to protect", protected, diagnostics)
+        return Trust(not diagnostics, "nothing to protect", protected, diagnostics)
     if default == "always":
         return Trust(True, "defaultProjectTrust", protected, diagnostics)
     if default == "never":
         return Trust(False, "defaultProjectTrust", protected, diagnostics)
     listed = ", ".join(protected[:4]) + (f" and {len(protected) - 4} more" if len(protected) > 4 else "")
+    because = f" ({doubt})" if doubt else ""
     notice = (
-        f"{quote(str(paths.project), 200)} is not trusted: skipped {listed} (use --approve to load them for this run)"
+        f"{quote(str(paths.project), 200)} is not trusted{because}: "
+        f"skipped {listed} (use --approve to load them for this run)"
     )
-    return Trust(False, "no decision", protected, diagnostics, notice)
+    return Trust(False, doubt or "no decision", protected, diagnostics, notice)
 
 
 def find_protected(paths: Paths) -> tuple[str, ...]:
@@ -78,7 +91,7 @@ def find_protected(paths: Paths) -> tuple[str, ...]:
 
 def load_decisions(path: Path) -> tuple[dict[str, bool], list[Diagnostic]]:
     """pi's decisions by canonical path. A file that others could have written, or that is broken, decides nothing."""
-    problem = _find_exposure(path)
+    problem = find_exposure(path)
     if problem:
         text = f"{path}: {problem}; no saved decision is used"
         return {}, [Diagnostic(text, str(path), code="trust")]
@@ -94,7 +107,59 @@ def load_decisions(path: Path) -> tuple[dict[str, bool], list[Diagnostic]]:
     return ({} if diagnostics else decisions), diagnostics
 
 
-def _find_exposure(path: Path) -> str:
+def find_bindings_file(paths: Paths) -> Path:
+    """Where retinue keeps what a decision is bound to."""
+    return paths.own_dir / "trust.json"
+
+
+def load_bindings(path: Path) -> tuple[dict[str, Identity], list[Diagnostic]]:
+    """Which folder each decision was made for. A doubtful file binds all to nothing, so that no consent holds."""
+    problem = find_exposure(path)
+    raw, diagnostics = load_json(path)
+    if problem:
+        diagnostics.append(Diagnostic(f"{path}: {problem}; no saved consent is used", str(path), code="trust"))
+    folders = (raw or {}).get("folders", {})
+    found: dict[str, Identity] = {}
+    for folder, entry in folders.items() if isinstance(folders, dict) else ():
+        device, inode = (entry.get("device"), entry.get("inode")) if isinstance(entry, dict) else (None, None)
+        # An entry that cannot be read stays an entry, and fits no folder.
+        found[folder] = (device, inode) if isinstance(device, int) and isinstance(inode, int) else NOWHERE
+    return ({EVERY_FOLDER: NOWHERE} if diagnostics else found), diagnostics
+
+
+def identify(folder: Path) -> Identity | None:
+    """The folder itself; None when it is not there."""
+    try:
+        status = os.stat(folder)
+    except (OSError, ValueError):
+        return None
+    return (status.st_dev, status.st_ino)
+
+
+def _doubt_consent(paths: Paths, folder: str, bindings: Mapping[str, Identity]) -> str:
+    """Why a saved yes does not hold here; empty when it does."""
+    if is_too_wide(Path(folder), paths.home):
+        return f"the decision for {folder} would trust everything in it"
+    bound = bindings.get(EVERY_FOLDER) or bindings.get(folder)
+    if bound is not None and bound != identify(Path(folder)):
+        return f"{folder} is not the folder it was when it was trusted"
+    nested = _find_repository(paths.project, Path(folder))
+    return f"{nested} is a repository of its own inside {folder}" if nested is not None else ""
+
+
+def is_too_wide(folder: Path, home: Path | None) -> bool:
+    """Whether a folder holds the home directory: nobody can have looked through all of that."""
+    return folder == Path(folder.anchor) or (home is not None and home.resolve().is_relative_to(folder))
+
+
+def _find_repository(project: Path, trusted: Path) -> Path | None:
+    """The outermost repository below a trusted folder on the way to the project: a clone is another's work."""
+    between = [folder for folder in (project, *project.parents) if folder.is_relative_to(trusted) and folder != trusted]
+    return next((folder for folder in reversed(between) if os.path.lexists(folder / ".git")), None)
+
+
+def find_exposure(path: Path) -> str:
+    """Why a file may say what others want it to say; empty when it is the user's own."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError):

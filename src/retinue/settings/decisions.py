@@ -1,0 +1,136 @@
+"""Saves decisions about folders: pi's trust.json exactly as pi writes it, and in a file of ours what each is bound to.
+
+Both programs may write at once, so the file is locked the way pi locks it. Must not know what trust is used for.
+"""
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.settings.files import load_json
+from retinue.settings.layers import load_settings
+from retinue.settings.paths import Paths, expand_path, find_paths
+from retinue.settings.trust import Trust, find_bindings_file, find_exposure, identify, is_too_wide, load_decisions
+from retinue.tools.atomic import replace_file
+
+STALE_AFTER_S = 10.0
+"""A lock that was not renewed for so long was left behind; pi's number."""
+WAIT_S = 5.0
+
+
+def save_decision(paths: Paths, folder: Path, decision: bool | None) -> None:
+    """Remember a decision about a folder, or forget it with None. Raises ConfigError or UsageError.
+
+    The folder is absolute and without links, as `find_cwd` gives it.
+    """
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise UsageError(f"{quote(str(folder), 200)} is not UTF-8; trust.json cannot name it") from None
+    if decision and is_too_wide(folder, paths.home):
+        raise UsageError(f"{quote(str(folder), 200)} holds your home directory; trust single projects instead")
+    path = paths.trust_file
+    if problem := find_exposure(path):
+        raise ConfigError(f"{path}: {problem}; nothing is saved")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with _hold_lock(path):
+            _write_bindings(paths, folder, decision)
+            _write_decisions(path, folder, decision)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def _write_decisions(path: Path, folder: Path, decision: bool | None) -> None:
+    raw, problems = load_json(path)
+    problems += load_decisions(path)[1]
+    if problems:
+        raise ConfigError(f"{problems[0].message}; repair or remove the file first")
+    kept = {name: value for name, value in (raw or {}).items() if name != str(folder)}
+    if decision is not None:
+        kept[str(folder)] = decision
+    _replace(path, orjson.dumps(kept, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
+
+
+def _write_bindings(paths: Paths, folder: Path, decision: bool | None) -> None:
+    path = find_bindings_file(paths)
+    raw, problems = load_json(path)
+    if problems:
+        raise ConfigError(f"{problems[0].message}; repair or remove the file first")
+    content: dict[str, Any] = dict(raw or {"version": 1})
+    folders = content.get("folders")
+    bound = dict(folders) if isinstance(folders, dict) else {}
+    bound.pop(str(folder), None)
+    identity = identify(folder)
+    if decision and identity is not None:
+        bound[str(folder)] = {"device": identity[0], "inode": identity[1]}
+    if bound == (folders or {}):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _replace(path, orjson.dumps({**content, "folders": bound}, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _replace(path: Path, data: bytes) -> None:
+    is_new = not path.exists()
+    replace_file(str(path), data, sync=True)
+    if is_new and os.name == "posix":
+        os.chmod(path, 0o600)
+
+
+@contextlib.contextmanager
+def _hold_lock(path: Path) -> Iterator[None]:
+    """Hold `<file>.lock`, a directory: what pi's lock is."""
+    lock = path.with_name(f"{path.name}.lock")
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            lock.mkdir()
+            break
+        except FileExistsError:
+            with contextlib.suppress(OSError):
+                if time.time() - lock.stat().st_mtime > STALE_AFTER_S:
+                    lock.rmdir()
+                    continue
+            if time.monotonic() > deadline_s:
+                raise ConfigError(f"{lock}: another program holds it; remove it if none runs") from None
+            time.sleep(0.02)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            lock.rmdir()
+
+
+class Folder:
+    """One folder about which is decided."""
+
+    def __init__(self, name: str | None, environment: Mapping[str, str]) -> None:
+        """Without a name it is the project of the working directory."""
+        self._environment = environment
+        here = find_paths(".", environment)
+        self._here = here
+        self.path = here.project if name is None else _resolve(name, here)
+
+    def decide(self, decision: bool | None) -> None:
+        """Save a decision, or forget it with None. Raises UsageError or ConfigError."""
+        if decision is not None and not self.path.is_dir():
+            raise UsageError(f"{quote(str(self.path), 200)} is no folder")
+        save_decision(self._here, self.path, decision)
+
+    def read(self, *, approve: bool | None) -> tuple[Path, Trust]:
+        """The project this folder belongs to, and whether its files are used."""
+        paths = find_paths(self.path, self._environment)
+        return paths.project, load_settings(paths, self._environment, approve=approve).trust
+
+
+def _resolve(name: str, here: Paths) -> Path:
+    try:
+        return expand_path(name, here.home, here.cwd, "trust").resolve()
+    except (OSError, RuntimeError) as error:
+        raise UsageError(f"{quote(name, 200)}: {getattr(error, 'strerror', None) or 'no such folder'}") from None
