@@ -2,6 +2,8 @@
 
 RetinueError            something a person can act on; the message says what, where and what to do
 ├── UsageError          the command line or an API call is wrong (exit status 2)
+│   ├── UnknownAgent    no agent has this name
+│   └── DisabledAgent   the agent is switched off
 ├── ConfigError         a file is wrong: names file, field, value and what is accepted (exit status 2)
 ├── ModelError          no such model, or no way to reach it (exit status 2)
 ├── SessionError        a session cannot be found, read or written
@@ -25,6 +27,14 @@ class UsageError(RetinueError):
     """Raised when a command line or an API call is wrong."""
 
     exit_status = 2
+
+
+class UnknownAgent(UsageError):
+    """Raised when no agent has the given name; the message lists those there are."""
+
+
+class DisabledAgent(UsageError):
+    """Raised when an agent is switched off."""
 
 
 class ConfigError(RetinueError):
