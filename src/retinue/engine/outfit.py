@@ -38,7 +38,7 @@ from retinue.models.retry import RetryPolicy
 from retinue.models.thinking import clamp_level
 from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
-from retinue.tools.policy import SUBAGENT_READONLY, Bounds, Rights, decide_tools
+from retinue.tools.policy import SUBAGENT_READONLY, Rights, Terms, decide_tools
 from retinue.tools.renamed import rename_tools
 from retinue.tools.selectors import Offer
 
@@ -68,6 +68,8 @@ class Policy:
     always_exposed: tuple[str, ...] = ()
     max_depth: Mapping[str, int] = field(default_factory=lambda: {"fleet": 4})
     """How deep runs of a surface may nest; 1 where it is not said."""
+    base_depth: int = 0
+    """How deep the main agent is itself, when it runs inside another program's agent."""
     default_max_turns: int | None = None
     grace_turns: int = 5
 
@@ -82,7 +84,7 @@ class Fitting:
     definition: Definition
     request: RunRequest
     rights: Rights
-    bounds: Bounds
+    terms: Terms
     cwd: Path
     tools: Mapping[str, Tool]
     """Every tool there is, by its own name."""
@@ -92,8 +94,8 @@ class Fitting:
 class Kit:
     """All that runs of one main agent are made from."""
 
-    find: Callable[[str], Definition]
-    """Raises RetinueError for a name that cannot be run."""
+    find: Callable[[str, str], Definition]
+    """By name and surface; raises RetinueError for a name that cannot be run."""
     models: Models
     tools: Mapping[str, Tool]
     survey: Callable[[Path], Awaitable[Place]]
@@ -124,11 +126,11 @@ class Outfitter:
         self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
     ) -> Outcome:
         """Build the run with everything around it, let `work` do it, undo everything, return the outcome."""
-        definition = self._kit.find(run.agent)
+        definition = self._kit.find(run.agent, request.surface)
         cwd = Path(request.cwd) if request.cwd else parent.setup.cwd
-        rights, bounds = self.decide_rights(run, request, definition)
+        rights, terms = self.decide_rights(run, request, definition)
         self._warn(run, rights, parent)
-        setup = await self._set_up(run, request, parent, Fitting(definition, request, rights, bounds, cwd, self._tools))
+        setup = await self._set_up(run, request, parent, Fitting(definition, request, rights, terms, cwd, self._tools))
         session = self._open_session(run, request, parent, cwd)
         live = LiveRun(setup, session, clock=self._clock)
         self._rights[run.id] = rights
@@ -141,11 +143,11 @@ class Outfitter:
             live.journal.flush()
             session.close()
 
-    def decide_rights(self, run: Run, request: RunRequest, definition: Definition) -> tuple[Rights, Bounds]:
+    def decide_rights(self, run: Run, request: RunRequest, definition: Definition) -> tuple[Rights, Terms]:
         """The rights of a run, never more than its parent's, and what decided them."""
         policy = self._kit.policy
         is_subagent = request.surface == "subagent"
-        bounds = Bounds(
+        terms = Terms(
             available={name: self._kit.offers.get(name) or Offer(tool.effect) for name, tool in self._tools.items()},
             parent=self._rights.get(run.parent_id, self._root),
             allow_write=request.allow_write,
@@ -155,11 +157,11 @@ class Outfitter:
             is_confined=policy.is_confined,
             confinement=policy.confinement,
             has_lsp=policy.has_lsp,
-            may_nest=run.depth < policy.find_depth(request.surface),
+            may_nest=run.depth + policy.base_depth < policy.find_depth(request.surface),
             isolated=request.isolated,
             always_exposed=policy.always_exposed,
         )
-        return decide_tools(definition, bounds), bounds
+        return decide_tools(definition, terms), terms
 
     @property
     def _tools(self) -> Mapping[str, Tool]:
@@ -169,7 +171,8 @@ class Outfitter:
         definition, rights, kit = fitting.definition, fitting.rights, self._kit
         model, wanted = choose_model(definition, request, parent.setup.model, kit.models)
         level = _find_level(request.thinking, definition.thinking, wanted) or parent.setup.thinking
-        depths = {"PI_SUBAGENT_DEPTH": run.depth, "PI_SUBAGENT_MAX_DEPTH": kit.policy.find_depth(request.surface)}
+        depth, max_depth = run.depth + kit.policy.base_depth, kit.policy.find_depth(request.surface)
+        depths = {"PI_SUBAGENT_DEPTH": depth, "PI_SUBAGENT_MAX_DEPTH": max_depth}
         return RunSetup(
             run_id=run.id,
             cwd=fitting.cwd,
@@ -180,7 +183,7 @@ class Outfitter:
             limits=choose_limits(definition, request, kit.policy),
             retry=kit.retry,
             compaction=kit.compaction(model.info.ref),
-            environment={"PI_SUBAGENT_CHILD": "1", **{name: str(depth) for name, depth in depths.items()}},
+            environment={"PI_SUBAGENT_CHILD": "1", **{name: str(value) for name, value in depths.items()}},
             spill_dir=parent.setup.spill_dir,
             steering_mode=parent.setup.steering_mode,
             follow_up_mode=parent.setup.follow_up_mode,
@@ -191,7 +194,7 @@ class Outfitter:
         definition, request, kit = fitting.definition, fitting.request, self._kit
         max_depth = kit.policy.find_depth(request.surface)
         above = run.parent_id if run.depth > 1 else ""
-        identity = Identity(definition.name, run.id, run.depth, max_depth, above)
+        identity = Identity(definition.name, run.id, run.depth + kit.policy.base_depth, max_depth, above)
         if request.surface == "subagent" and definition.dialect != "sticky":
             names, readonly = fitting.rights.allowed, fitting.rights.readonly
             return build_subagent(definition, identity, tools=names, task=request.task, readonly=readonly)

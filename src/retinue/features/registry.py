@@ -1,0 +1,42 @@
+"""The features that may surround a run, listed by hand in the order they are entered."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.engine.outfit import Fitting
+from retinue.engine.setup import Feature
+from retinue.features.memory import Memory, plan_memory
+from retinue.features.skills import Skills, find_skill_roots
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """Where configuration lies, also for a run that works elsewhere."""
+
+    project: Path
+    agent_dir: Path
+    home: Path | None
+    trusted: bool
+
+
+def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
+    """What a run is surrounded with; memory stands before skills in its prompt."""
+    definition, features = fitting.definition, list[Feature]()
+    if definition.memory is not None:
+        plan = plan_memory(definition, fitting.rights, fitting.terms)
+        features.append(
+            Memory(
+                definition.memory,
+                definition.name,
+                project=grounds.project,
+                home=grounds.home,
+                can_write=plan.can_write,
+                trusted=grounds.trusted,
+                tools={name: fitting.tools[name] for name in plan.extra},
+            )
+        )
+    is_isolated = bool(definition.isolated) or fitting.request.isolated
+    if definition.skills is not False and not is_isolated:
+        roots = find_skill_roots(grounds.project, grounds.agent_dir, grounds.home, trusted=grounds.trusted)
+        features.append(Skills(definition.skills, roots))
+    return features
