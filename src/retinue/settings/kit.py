@@ -1,0 +1,212 @@
+"""From the user's files to what runs are made of: the Kit of one main agent's crew, and requests of single runs."""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.core.definition import Definition
+from retinue.core.errors import ModelError, UsageError, quote
+from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
+from retinue.core.tool import Tool
+from retinue.engine.childprompt import Place
+from retinue.engine.childprompt import choose_role as choose_text
+from retinue.engine.limits import Limits
+from retinue.engine.outfit import Fitting, Kit, Models, Policy, choose_limits
+from retinue.engine.request import RunRequest
+from retinue.engine.setup import Feature
+from retinue.features.place import survey_place
+from retinue.features.registry import Grounds, build_features
+from retinue.models.registry import Registry
+from retinue.models.resolve import Choice
+from retinue.models.retry import RetryPolicy
+from retinue.sessions.compaction import CompactionConfig
+from retinue.sessions.entry import check_session_id
+from retinue.settings.context import PromptFiles
+from retinue.settings.paths import Paths, find_session_dir
+from retinue.settings.roster import Roster
+from retinue.settings.schema import Settings
+from retinue.settings.subagents import CrewSettings
+from retinue.tools.policy import Rights, Terms, decide_tools
+from retinue.tools.renamed import rename_tools
+from retinue.tools.selectors import Offer
+
+HASH_CHARS = 16
+
+
+def build_kit(
+    roster: Roster,
+    settings: Settings,
+    environment: Mapping[str, str],
+    *,
+    models: Models,
+    tools: Mapping[str, Tool],
+    files: PromptFiles,
+    retry: RetryPolicy,
+) -> Kit:
+    """All that runs of one main agent are made from."""
+    paths, crew = roster.paths, roster.crew
+    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted)
+
+    async def survey(cwd: Path) -> Place:
+        return await survey_place(cwd, environment)
+
+    def list_features(fitting: Fitting) -> list[Feature]:
+        return build_features(fitting, grounds)
+
+    def find_compaction(ref: str) -> CompactionConfig:
+        return CompactionConfig(settings.compaction.enabled, *settings.compaction.for_model(ref))
+
+    return Kit(
+        find=roster.find_runnable,
+        models=models,
+        tools=tools,
+        survey=survey,
+        list_features=list_features,
+        compaction=find_compaction,
+        retry=retry,
+        policy=build_policy(crew, environment),
+        context_files=[(file.path, file.text) for file in files.context],
+        orphan_dir=find_session_dir(paths, environment, setting=settings.session_dir) / "runs",
+    )
+
+
+def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
+    """What the settings decide about all agents."""
+    return Policy(
+        readonly_bash=crew.subagents.readonly_bash,
+        has_lsp=crew.has_child_lsp,
+        always_exposed=crew.always_exposed_extensions,
+        max_depth={"fleet": 4, "subagent": crew.subagents.max_depth, "dispatch": 1},
+        base_depth=find_own_depth(environment),
+        default_max_turns=crew.default_max_turns or None,
+        grace_turns=crew.grace_turns,
+    )
+
+
+def find_own_depth(environment: Mapping[str, str]) -> int:
+    """How many agents this process is inside of; what is no number counts as none."""
+    text = environment.get("PI_SUBAGENT_DEPTH", "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def build_request(
+    definition: Definition, task: str, crew: CrewSettings, *, write: bool, model: str | None, session_file: str
+) -> RunRequest:
+    """One foreground run of the `subagent` surface."""
+    return RunRequest(
+        agent=definition.name,
+        task=task,
+        description=" ".join(task.split())[:60],
+        surface="subagent",
+        model=model,
+        allow_write=write or crew.subagents.allow_write,
+        is_background=False,
+        session_file=session_file,
+        wall_s=crew.subagents.timeout_ms / 1000,
+        idle_s=crew.subagents.idle_timeout_ms / 1000,
+    )
+
+
+def find_sticky_file(paths: Paths, agent: str, session_id: str) -> str:
+    """Where a session is kept that can be continued by its id, agent and folder. Raises SessionError for a bad id."""
+    check_session_id(session_id)
+    digest = hashlib.sha256(os.path.realpath(paths.cwd).encode(errors="surrogateescape")).hexdigest()[:HASH_CHARS]
+    home = paths.home or paths.agent_dir.parent.parent
+    return str(home / ".pi" / "subagent-sessions" / digest / f"{agent}_{session_id}.jsonl")
+
+
+class Role(Struct, frozen=True):
+    """A definition that the main agent runs as."""
+
+    definition: Definition
+    rights: Rights
+    tools: Mapping[str, Tool]
+    """By the names its model sees."""
+    features: tuple[Feature, ...]
+
+    @property
+    def thinking(self) -> ThinkingLevel | None:
+        return next((level for level in THINKING_LEVELS if level == self.definition.thinking), None)
+
+    def choose_model(self, registry: Registry) -> Choice | None:
+        """Its model; None when it has none, or wishes for one that is not there. Raises ModelError for a pinned one."""
+        if self.definition.model is None:
+            return None
+        try:
+            return registry.resolve(self.definition.model, anywhere=True)
+        except ModelError as error:
+            if self.definition.is_model_wish:
+                return None
+            raise ModelError(f"agent {quote(self.definition.name)}: {error}") from error
+
+    def choose_tools(self, wanted: Sequence[str] | None, excluded: Sequence[str]) -> dict[str, Tool]:
+        """Its tools, or those of them that are wanted. Raises UsageError for one that it may not have."""
+        reasons = {item.name: item.sentence for item in self.rights.refused}
+        for name in wanted or ():
+            if name not in self.tools:
+                reason = reasons.get(name, f"its tools are {', '.join(self.tools) or 'none'}")
+                raise UsageError(f"agent {quote(self.definition.name)} has no tool {quote(name)}: {reason}")
+        names = self.tools if wanted is None else dict.fromkeys(wanted)
+        return {name: self.tools[name] for name in names if name not in excluded}
+
+    def choose_system(self, text: str, *, is_asked: bool) -> str:
+        """What stands instead of the built-in prompt: what a flag says, else its own prompt, else what a file says."""
+        is_own = self.definition.prompt_mode == "replace" and not is_asked
+        return choose_text(self.definition) if is_own else text
+
+    def extend(self, addendum: str) -> str:
+        """What is put behind the prompt, with its own when that is its way."""
+        own = self.definition.prompt.strip() if self.definition.prompt_mode == "append" else ""
+        return "\n\n".join(filter(None, (addendum, own)))
+
+    def limit(self, limits: Limits) -> Limits:
+        """The limits with its own where nothing else is said."""
+        own = choose_limits(self.definition, _describe_main(self.definition), Policy())
+        return replace(
+            limits,
+            max_turns=limits.max_turns or own.max_turns,
+            tokens=limits.tokens or own.tokens,
+            cost_usd=limits.cost_usd or own.cost_usd,
+        )
+
+
+def build_role(roster: Roster, name: str, tools: Mapping[str, Tool]) -> Role:
+    """The definition as a main agent: no parent limits it. Raises UnknownAgent or DisabledAgent."""
+    definition = roster.find_runnable(name)
+    crew, paths = roster.crew, roster.paths
+    terms = Terms(
+        available={name: Offer(tool.effect) for name, tool in tools.items()},
+        has_lsp=crew.has_child_lsp,
+        always_exposed=crew.always_exposed_extensions,
+    )
+    rights = decide_tools(definition, terms)
+    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted)
+    fitting = Fitting(definition, _describe_main(definition), rights, terms, paths.cwd, tools)
+    given = rename_tools(tools, {name: rights.targets.get(name, name) for name in rights.allowed})
+    return Role(definition, rights, given, tuple(build_features(fitting, grounds)))
+
+
+def _describe_main(definition: Definition) -> RunRequest:
+    return RunRequest(agent=definition.name, task="", description="", surface="")
+
+
+def prepare_run(
+    roster: Roster,
+    name: str,
+    task: str,
+    *,
+    write: bool,
+    model: str | None,
+    session_id: str,
+    new_id: Callable[[], str],
+) -> tuple[RunRequest, str]:
+    """One run of the `subagent` surface, and the id by which it can be continued, when it can be."""
+    definition = roster.find_runnable(name, "subagent")
+    if definition.completion == "finalize" and not session_id:
+        session_id = new_id()
+    path = find_sticky_file(roster.paths, definition.name, session_id) if session_id else ""
+    return build_request(definition, task, roster.crew, write=write, model=model, session_file=path), session_id

@@ -1,0 +1,272 @@
+"""The agents of one folder as a person sees them: which there are, what each may use, and changing their files.
+
+Joins definitions, trust, settings and the rights policy; must not know how anything is shown.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.core.definition import Definition, Dialect
+from retinue.core.diagnostics import Diagnostic, suggest
+from retinue.core.errors import ConfigError, DisabledAgent, UnknownAgent, UsageError, quote
+from retinue.definitions.edit import (
+    FieldValue,
+    check_name,
+    delete_definition,
+    render_definition,
+    set_enabled,
+    write_definition,
+)
+from retinue.definitions.registry import Definitions, Registry
+from retinue.definitions.sources import Places
+from retinue.settings.layers import Loaded
+from retinue.settings.paths import Paths
+from retinue.settings.subagents import CrewSettings
+from retinue.tools.policy import BUILTIN_OFFERS, Rights, Terms, decide_tools
+
+MAIN_RIGHTS = Rights(allowed=tuple(BUILTIN_OFFERS))
+"""What a main agent may use that nothing limits."""
+_STUB = "Switched off. `retinue agents enable {name}` removes this file."
+
+
+class Portrait(Struct, frozen=True):
+    """One agent with everything that can be said about it."""
+
+    definition: Definition
+    rights: Rights
+    lines: tuple[tuple[int, str, str], ...]
+    """Line, field and what stands there, of all its fields."""
+    diagnostics: tuple[Diagnostic, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """What `retinue agents show --json` prints."""
+        definition, rights = self.definition, self.rights
+        return {
+            **to_row(definition, rights),
+            "modelWish": definition.is_model_wish,
+            "promptMode": definition.prompt_mode,
+            "prompt": definition.prompt,
+            "fields": [{"line": line, "field": field, "text": text} for line, field, text in self.lines],
+            "allowed": [{"name": name, "tool": rights.targets.get(name, name)} for name in rights.allowed],
+            "refused": [{"name": item.name, "code": item.code, "reason": item.sentence} for item in rights.refused],
+            "warnings": list(rights.warnings),
+            "diagnostics": [{**to_problem(item), "field": item.field} for item in self.diagnostics],
+        }
+
+
+class Roster:
+    """The agents of one folder."""
+
+    def __init__(self, paths: Paths, loaded: Loaded, crew: CrewSettings) -> None:
+        self.paths = paths
+        self.trust = loaded.trust
+        self.crew = crew
+        self.registry = open_registry(paths, crew, trusted=loaded.trust.trusted)
+
+    def read(self) -> Definitions:
+        """The agents as they are on disk now."""
+        return self.registry.read()
+
+    def find(self, name: str, surface: str | None = None) -> Definition:
+        """The agent of this name, also one that is off. Raises UnknownAgent."""
+        found = self.read().find(name, surface) or self.read().find(name, "dispatch")
+        if found is None:
+            raise UnknownAgent(explain_unknown(name, self.read(), surface))
+        return found
+
+    def find_runnable(self, name: str, surface: str | None = None) -> Definition:
+        """The agent to run under this name: a disabled one is refused, an unknown one too unless a fallback is set."""
+        return find_runnable(self.read(), name, surface, fallback=self.crew.fallback_subagent)
+
+    def decide(self, definition: Definition) -> Rights:
+        """What it may use as a child of the main agent."""
+        own = self.crew
+        terms = Terms(
+            available=BUILTIN_OFFERS,
+            parent=MAIN_RIGHTS,
+            has_lsp=own.has_child_lsp,
+            always_exposed=own.always_exposed_extensions,
+        )
+        return decide_tools(definition, terms)
+
+    def list_rows(self) -> dict[str, Any]:
+        """What `retinue agents --json` prints."""
+        found = self.read()
+        return {
+            "agents": [to_row(item, self.decide(item)) for item in found.definitions],
+            "diagnostics": [to_problem(item) for item in found.diagnostics],
+        }
+
+    def describe(self, name: str) -> Portrait:
+        """Everything about one agent. Raises UnknownAgent."""
+        definition = self.find(name)
+        paths = {definition.path, *definition.shadows}
+        problems = tuple(item for item in self.read().diagnostics if item.path in paths)
+        return Portrait(definition, self.decide(definition), _read_lines(definition), problems)
+
+    def create(self, name: str, fields: Mapping[str, FieldValue | None], prompt: str, *, in_project: bool) -> str:
+        """Write a new agent file; its path."""
+        check_name(name)
+        if not prompt.strip():
+            raise UsageError("an agent needs instructions; give them with --prompt, or --prompt - for standard input")
+        return write_definition(str(self._find_folder(in_project=in_project)), name, render_definition(fields, prompt))
+
+    def eject(self, name: str, *, in_project: bool) -> str:
+        """Copy a packaged agent into a folder where it can be changed; its path."""
+        definition = self.find(name)
+        if definition.source != "builtin":
+            raise UsageError(f"{quote(definition.name)} is in a file already: {definition.path}")
+        folder = self._find_home(definition.dialect, in_project=in_project)
+        return write_definition(str(folder), definition.name, Path(definition.path).read_text(encoding="utf-8"))
+
+    def enable(self, name: str) -> str:
+        """Switch an agent on; the file that was changed or removed."""
+        definition = self._find_changeable(name)
+        if definition.enabled:
+            raise UsageError(f"{quote(definition.name)} is enabled already")
+        if _is_stub(definition):
+            delete_definition(definition)
+        else:
+            set_enabled(definition, enabled=True)
+        if not self.find(name).enabled:
+            raise ConfigError(f"{definition.path}: {quote(name)} is still disabled; see retinue agents show {name}")
+        return definition.path
+
+    def disable(self, name: str, *, in_project: bool) -> str:
+        """Switch an agent off: in its file, or for a packaged one in a file that stands for it; that file."""
+        definition = self._find_changeable(name)
+        if not definition.enabled:
+            raise UsageError(f"{quote(definition.name)} is disabled already")
+        if definition.source != "builtin":
+            set_enabled(definition, enabled=False)
+            return definition.path
+        if definition.dialect == "codingcode":
+            raise UsageError(f"{quote(definition.name)} is switched off in .codingcode/config.yaml (disabledAgents)")
+        own: dict[str, FieldValue | None] = {
+            "name": definition.name,
+            "description": definition.description,
+            "enabled": False,
+        }
+        text = render_definition(own, _STUB.format(name=definition.name))
+        return write_definition(str(self._find_folder(in_project=in_project)), definition.name, text)
+
+    def delete(self, name: str) -> str:
+        """Remove an agent's file; its path."""
+        definition = self._find_changeable(name)
+        delete_definition(definition)
+        return definition.path
+
+    def _find_changeable(self, name: str) -> Definition:
+        definition = self.find(name)
+        if definition.source == "project":
+            self._check_trust()
+        return definition
+
+    def _find_folder(self, *, in_project: bool) -> Path:
+        if not in_project:
+            return self.paths.agent_dir / "agents"
+        self._check_trust()
+        # Where files of this project are looked for already, else where pi keeps them.
+        folders = (self.paths.project / ".pi" / "agents", self.paths.project / ".agents")
+        return next((folder for folder in folders if folder.is_dir()), folders[0])
+
+    def _check_trust(self) -> None:
+        if not self.trust.trusted:
+            folder = quote(str(self.paths.project), 200)
+            raise UsageError(f"{folder} is not trusted, so its agents are not changed; see retinue trust --help")
+
+    def _find_home(self, dialect: Dialect, *, in_project: bool) -> Path:
+        """Where files of a dialect lie: it is the place that decides how a file is read."""
+        if dialect == "pi":
+            return self._find_folder(in_project=in_project)
+        if dialect == "sticky":
+            if in_project:
+                raise UsageError("a sticky agent has no place in a project; use --user")
+            return self.paths.agent_dir / "subagents"
+        if in_project:
+            self._check_trust()
+        base = self.paths.project if in_project else self.paths.home
+        if base is None:
+            raise UsageError("there is no home directory; set HOME, or use --project")
+        return base / ".codingcode" / "agents"
+
+
+def open_registry(paths: Paths, crew: CrewSettings, *, trusted: bool) -> Registry:
+    """The agents of one folder, read again when a file changes."""
+    places = Places(paths.cwd, paths.project, paths.agent_dir, paths.home)
+    return Registry(places, trusted=trusted, hide_defaults=crew.disable_default_agents)
+
+
+def find_runnable(found: Definitions, name: str, surface: str | None, *, fallback: str | None = None) -> Definition:
+    """The agent to run under this name. Raises UnknownAgent or DisabledAgent."""
+    definition = found.find(name, surface)
+    if definition is None and fallback is not None:
+        definition = found.find(fallback, surface)
+    if definition is None:
+        raise UnknownAgent(explain_unknown(name, found, surface))
+    if not definition.enabled:
+        raise DisabledAgent(f"Agent {quote(definition.name)} is disabled ({definition.path})")
+    return definition
+
+
+def explain_unknown(name: str, found: Definitions, surface: str | None) -> str:
+    """Why there is no such agent: the ones there are, the closest, or the mistake in its file."""
+    names = [item.name for item in found.list(surface, enabled_only=True)]
+    reasons = "".join(f"\n{item.message}" for item in found.find_reasons(name))
+    shown = quote(name)[1:-1]
+    return f"Unknown agent: {shown}. Available agents: {', '.join(names)}{suggest(name, names)}{reasons}"
+
+
+def to_row(definition: Definition, rights: Rights) -> dict[str, Any]:
+    """One agent for a program."""
+    return {
+        "name": definition.name,
+        "displayName": definition.display_name or definition.name,
+        "description": definition.description,
+        "source": definition.source,
+        "dialect": definition.dialect,
+        "path": definition.path,
+        "enabled": definition.enabled,
+        "readonly": definition.readonly,
+        "tools": list(rights.allowed),
+        "model": definition.model,
+        "thinking": definition.thinking,
+        "maxTurns": definition.max_turns,
+        "completion": definition.completion,
+        "shadows": list(definition.shadows),
+    }
+
+
+def to_problem(item: Diagnostic) -> dict[str, Any]:
+    """One diagnostic for a program."""
+    return {
+        "path": item.path,
+        "line": item.line,
+        "severity": item.severity,
+        "code": item.code,
+        "message": item.message,
+    }
+
+
+def _is_stub(definition: Definition) -> bool:
+    """Whether a file only stands for a packaged agent that is off: ours, or one of pi's extension."""
+    try:
+        text = Path(definition.path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    body = text.rpartition("\n---")[2].strip()
+    is_ours = body == _STUB.format(name=definition.name)
+    return set(definition.lines) <= {"name", "description", "enabled"} and (is_ours or not body)
+
+
+def _read_lines(definition: Definition) -> tuple[tuple[int, str, str], ...]:
+    try:
+        with open(definition.path, encoding="utf-8", errors="replace") as file:
+            text = file.read(1_000_000).splitlines()
+    except OSError:
+        return ()
+    ordered = sorted(definition.lines.items(), key=lambda item: item[1])
+    return tuple((line, field, text[line - 1].strip()) for field, line in ordered if 0 < line <= len(text))
