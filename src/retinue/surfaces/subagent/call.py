@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from retinue.core.errors import RetinueError
+from retinue.core.errors import DisabledAgent, RetinueError, UnknownAgent
 from retinue.core.run import Run
 from retinue.surfaces.subagent.result import render_error, render_run
 
@@ -28,6 +28,10 @@ async def make_call(task: str, start: Start) -> dict[str, Any]:
     """Run it and render how it went; a run that cannot begin is a failed one."""
     try:
         run, session_id = await start()
+    except UnknownAgent as error:
+        return render_error("UNKNOWN_AGENT", str(error))
+    except DisabledAgent as error:
+        return render_error("SUBAGENT_DISABLED", str(error))
     except RetinueError as error:
         return render_error("SUBAGENT_FAILED", str(error))
     return render_run(run, task, session_id)
