@@ -8,14 +8,14 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from retinue.core.clock import Clock
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.messages import ThinkingLevel, UserContent
 from retinue.core.model import Model, ModelInfo
-from retinue.core.run import Outcome, Reason
+from retinue.core.run import Outcome, Reason, Run
 from retinue.core.tool import Tool
 from retinue.engine.bus import Listener, Subscription
 from retinue.engine.clock import SystemClock
@@ -36,12 +36,22 @@ from retinue.sessions.entry import Stamp, check_session_id
 from retinue.sessions.listing import find_recent, find_session, list_directories
 from retinue.sessions.listing import list_sessions as find_sessions
 from retinue.sessions.log import Session
-from retinue.settings.context import load_prompt_files
+from retinue.settings.context import PromptFiles, load_prompt_files
 from retinue.settings.layers import Loaded, load_settings
 from retinue.settings.paths import Paths, find_paths, find_session_dir
 from retinue.settings.providers import load_registry
 from retinue.settings.schema import Settings
+from retinue.settings.subagents import LoadedCrew, load_crew
 from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_tools
+
+if TYPE_CHECKING:  # only commands and prompts that have to do with agents pay for these
+    from retinue.engine.manager import Manager
+    from retinue.engine.outfit import Kit
+    from retinue.settings.checkup import Report
+    from retinue.settings.decisions import Folder
+    from retinue.settings.kit import Role
+    from retinue.settings.roster import Portrait as Portrait
+    from retinue.settings.roster import Roster as Roster
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +74,8 @@ class Request:
     api_key: str | None = field(default=None, repr=False)
     thinking: ThinkingLevel | None = None
     session: SessionWish = field(default_factory=SessionWish)
+    agent: str | None = None
+    """The definition the main agent runs as."""
     tools: Sequence[str] | None = None
     """Exactly these; None for the settings' choice."""
     exclude_tools: Sequence[str] = ()
@@ -105,6 +117,8 @@ class Retinue:
         self._transport = Transport()
         self._governor: Governor | None = None  # one back-off per provider, shared by all runs
         self._run: LiveRun | None = None
+        self._world: World | None = None
+        self._manager: Manager | None = None
 
     async def __aenter__(self) -> Self:
         paths = find_paths(self._cwd, self._environment)
@@ -151,8 +165,33 @@ class Retinue:
         self._main.follow_up(content)
 
     def abort(self) -> bool:
-        """Stop the main agent at once; False when it is at rest."""
-        return self._main.abort()
+        """Stop the main agent and all it started at once; False when they are at rest."""
+        stopped = self._manager.stop_all() if self._manager is not None else 0
+        return self._main.abort() or stopped > 0
+
+    async def run_agent(self, agent: str, task: str, *, write: bool = False, session_id: str = "") -> "AgentResult":
+        """One run of an agent in the foreground; the main agent says nothing. Raises UnknownAgent or DisabledAgent."""
+        from retinue.engine.backend import LocalBackend
+        from retinue.engine.manager import Bounds, Manager
+        from retinue.engine.outfit import Outfitter
+        from retinue.settings.kit import prepare_run
+        from retinue.tools.policy import Rights
+
+        main, world = self._main, self._get_world()
+        roster = world.open_roster()
+        request, session_id = prepare_run(
+            roster, agent, task, write=write, model=self._request.model, session_id=session_id, new_id=make_uuid
+        )
+        kit = self._build_kit(world, roster)
+        rights = Rights(allowed=tuple(main.setup.tools))
+        async with LocalBackend() as backend:
+            bounds = Bounds(max_depth=1, max_spawns=world.crew.settings.max_spawns_per_tree)
+            outfitter = Outfitter(kit, root=rights, clock=self._clock)
+            self._manager = Manager(main, outfitter, backend, clock=self._clock, new_id=make_run_id, bounds=bounds)
+            run = self._manager.spawn(request)
+            await self._manager.wait(run.id)
+            self._manager = None
+        return AgentResult(run, session_id)
 
     async def compact(self, instructions: str = "") -> bool:
         """Summarise the main agent's context now."""
@@ -192,6 +231,34 @@ class Retinue:
             raise RetinueError("this Retinue is not open; use `async with Retinue(…) as crew`")
         return self._run
 
+    def describe_subagents(self) -> dict[str, Any]:
+        """What the `subagent` surface checks before a call."""
+        from retinue.settings.kit import find_own_depth
+
+        own = self._get_world().crew.settings
+        depth, is_enabled = find_own_depth(self._environment), own.enabled and own.subagents.enabled
+        return {"depth": depth, "max_depth": own.subagents.max_depth, "is_enabled": is_enabled}
+
+    def _get_world(self) -> "World":
+        if self._world is None:
+            raise RetinueError("this Retinue is not open; use `async with Retinue(…) as crew`")
+        return self._world
+
+    def _build_kit(self, world: "World", roster: "Roster") -> "Kit":
+        from retinue.settings.kit import build_kit
+
+        settings = world.loaded.settings
+        registry = world.registry or self._load_registry(world.paths)
+        return build_kit(
+            roster,
+            settings,
+            self._environment,
+            models=_Models(registry, lambda info: self._open_model(registry, Choice(info), settings)),
+            tools={**build_tools(ToolOptions()), **{tool.spec.name: tool for tool in self._tools}},
+            files=world.files,
+            retry=_to_retry(settings),
+        )
+
     def _load_settings(self, paths: Paths) -> Loaded:
         return load_settings(paths, self._environment, approve=self._request.approve)
 
@@ -201,8 +268,8 @@ class Retinue:
 
     def _set_up(self, paths: Paths, loaded: Loaded, session: Session) -> RunSetup:
         request, settings = self._request, loaded.settings
-        model, thinking = self._choose_model(paths, settings, session)
-        tools = self._choose_tools(settings)
+        crew = load_crew(paths, self._environment, trusted=loaded.trust.trusted)
+        self._tell(crew.diagnostics)
         files = load_prompt_files(
             paths,
             trusted=loaded.trust.trusted,
@@ -211,7 +278,15 @@ class Retinue:
             use_context=request.context_files,
         )
         self._tell(files.diagnostics)
+        self._world = world = World(paths, loaded, crew, files)
+        role = self._choose_role(world)
+        model, thinking = self._choose_model(world, session, role)
+        tools = self._choose_tools(settings, role)
         reserve, keep = settings.compaction.for_model(model.info.ref)
+        system, addendum = files.system or "", "\n\n".join(files.append)
+        if role is not None:
+            system = role.choose_system(system, is_asked=request.system_prompt is not None)
+            addendum = role.extend(addendum)
         return RunSetup(
             run_id=make_run_id(),
             cwd=paths.cwd,
@@ -221,17 +296,27 @@ class Retinue:
             sections=build_sections(
                 cwd=str(paths.cwd),
                 tools=list(tools.values()),
-                custom=files.system or "",
-                addendum="\n\n".join(files.append),
+                custom=system,
+                addendum=addendum,
                 context_files=[(file.path, file.text) for file in files.context],
-                extra=self._list_skills(paths, tools, trusted=loaded.trust.trusted),
+                extra=self._list_skills(paths, tools, trusted=loaded.trust.trusted) if role is None else None,
             ),
-            limits=request.limits,
+            limits=request.limits if role is None else role.limit(request.limits),
             retry=_to_retry(settings),
             compaction=CompactionConfig(settings.compaction.enabled, reserve, keep),
             steering_mode=settings.steering_mode,
             follow_up_mode=settings.follow_up_mode,
+            features=() if role is None else role.features,
         )
+
+    def _choose_role(self, world: "World") -> "Role | None":
+        """The definition the main agent runs as, with its rights."""
+        if self._request.agent is None:
+            return None
+        from retinue.settings.kit import build_role
+
+        own = {tool.spec.name: tool for tool in self._tools}
+        return build_role(world.open_roster(), self._request.agent, {**build_tools(ToolOptions()), **own})
 
     def _list_skills(self, paths: Paths, tools: Mapping[str, Tool], *, trusted: bool) -> dict[str, str]:
         if "read" not in tools and "bash" not in tools:
@@ -240,16 +325,23 @@ class Retinue:
         self._tell(problems)
         return {"skills": render_catalogue(skills)} if skills else {}
 
-    def _choose_model(self, paths: Paths, settings: Settings, session: Session) -> tuple[Model, ThinkingLevel]:
-        request = self._request
-        wanted: ThinkingLevel = request.thinking or settings.default_thinking_level
+    def _choose_model(self, world: "World", session: Session, role: "Role | None") -> tuple[Model, ThinkingLevel]:
+        request, settings = self._request, world.loaded.settings
+        named: ThinkingLevel | None = request.thinking or (role.thinking if role is not None else None)
         if self._own_model is not None:
-            return self._own_model, clamp_level(self._own_model.info, wanted)
-        registry, problems = load_registry(paths, self._environment, api_key=request.api_key, offline=request.offline)
-        choice = registry.choose(_to_wishes(request, settings, session, registry))
-        self._tell(problems, choice.reason)
-        level = request.thinking or choice.thinking or settings.default_thinking_level
+            return self._own_model, clamp_level(self._own_model.info, named or settings.default_thinking_level)
+        registry = world.registry = self._load_registry(world.paths)
+        choice = role.choose_model(registry) if role is not None and not (request.model or request.provider) else None
+        choice = choice or registry.choose(_to_wishes(request, settings, session, registry))
+        self._tell((), choice.reason)
+        level = named or choice.thinking or settings.default_thinking_level
         return self._open_model(registry, choice, settings), clamp_level(choice.info, level)
+
+    def _load_registry(self, paths: Paths) -> Registry:
+        request = self._request
+        registry, problems = load_registry(paths, self._environment, api_key=request.api_key, offline=request.offline)
+        self._tell(problems)
+        return registry
 
     def _open_model(self, registry: Registry, choice: Choice, settings: Settings) -> Model:
         if choice.info.api == "offline":
@@ -268,7 +360,9 @@ class Retinue:
             self._governor = Governor(self._clock, _to_retry(settings))
         return build_model(info, transport=self._transport, key=key, governor=self._governor, timing=timing)
 
-    def _choose_tools(self, settings: Settings) -> dict[str, Tool]:
+    def _choose_tools(self, settings: Settings, role: "Role | None") -> dict[str, Tool]:
+        if role is not None:
+            return role.choose_tools(self._request.tools, self._request.exclude_tools)
         own = {tool.spec.name: tool for tool in self._tools}
         names = list(settings.default_tools) + list(own) if self._request.tools is None else list(self._request.tools)
         left = [name for name in names if name not in self._request.exclude_tools]
@@ -311,6 +405,84 @@ class Retinue:
         if looks_like_path and not path.exists():
             return path.absolute()
         return find_session(reference, directory=directory, agent_dir=paths.agent_dir, cwd=paths.cwd)
+
+
+@dataclass(slots=True)
+class World:
+    """What was read for one Retinue."""
+
+    paths: Paths
+    loaded: Loaded
+    crew: LoadedCrew
+    files: PromptFiles
+    registry: Registry | None = None
+
+    def open_roster(self) -> "Roster":
+        """The agents of this folder."""
+        from retinue.settings.roster import Roster
+
+        return Roster(self.paths, self.loaded, self.crew.settings)
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """A run of `run_agent`."""
+
+    run: Run
+    session_id: str
+    """By which it can be continued; empty when it cannot."""
+
+
+class _Models:
+    """How outfitting gets at models."""
+
+    def __init__(self, registry: Registry, open_model: Callable[[ModelInfo], Model]) -> None:
+        self._registry = registry
+        self._open = open_model
+
+    def resolve(self, query: str) -> Choice:
+        return self._registry.resolve(query, anywhere=True)
+
+    def open(self, info: ModelInfo) -> Model:
+        return self._open(info)
+
+
+def open_roster(request: Request, say: Callable[[str], None]) -> "Roster":
+    """The agents of this folder, and what can be done to their files."""
+    from retinue.settings.roster import Roster
+
+    paths = find_paths(".", os.environ)
+    loaded = load_settings(paths, os.environ, approve=request.approve)
+    crew = load_crew(paths, os.environ, trusted=loaded.trust.trusted)
+    for text in (*(item.message for item in (*loaded.diagnostics, *crew.diagnostics)), loaded.trust.notice):
+        if text:
+            say(text)
+    return Roster(paths, loaded, crew.settings)
+
+
+async def run_subagent(crew: Retinue, agent: str, task: str, *, write: bool, session_id: str) -> dict[str, Any]:
+    """One call of the `subagent` surface: its result as the tool gives it, whatever goes wrong."""
+    from retinue.surfaces.subagent.call import check_call, make_call
+
+    async def start() -> tuple[Run, str]:
+        result = await crew.run_agent(agent, task, write=write, session_id=session_id)
+        return result.run, result.session_id
+
+    return check_call(agent, task, **crew.describe_subagents()) or await make_call(task, start)
+
+
+def open_folder(name: str | None) -> "Folder":
+    """A folder whose trust is shown or decided; None: the project of the working directory."""
+    from retinue.settings.decisions import Folder
+
+    return Folder(name, os.environ)
+
+
+def run_checkup(request: Request) -> "Report":
+    """Look at everything that is configured here and say what is wrong with it. Starts no agent and asks no model."""
+    from retinue.settings.checkup import examine
+
+    return examine(os.environ, approve=request.approve, offline=request.offline)
 
 
 def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:

@@ -27,15 +27,20 @@ def run_headless(options: Options) -> int:
     is_asked = bool(options.print or options.prompts or options.files or options.mode != "text")
     if not is_asked and sys.stdin.isatty():
         raise UsageError('say what to do, as in: retinue -p "What does this project do?" (see retinue --help)')
-    prompts = collect_prompts(options)
-    headless = _Headless(options)
+    return run_until_done(_Prompts(options, collect_prompts(options)))
+
+
+def run_until_done(headless: "Headless") -> int:
+    """Run to the end or to a signal; returns the exit status."""
     try:
-        return asyncio.run(headless.run(prompts))
+        return asyncio.run(headless.run())
     except asyncio.CancelledError:
         return headless.ended_by
 
 
-class _Headless:
+class Headless:
+    """Something a crew does without a terminal; what it is, a subclass says in `_work`."""
+
     def __init__(self, options: Options) -> None:
         self._options = options
         self._outlet = Outlet(1, self._reader_gone)
@@ -44,28 +49,23 @@ class _Headless:
         self.ended_by = 0
         """Exit status of the signal that ended the run."""
 
-    async def run(self, prompts: list[list[UserContent]]) -> int:
+    async def run(self) -> int:
+        """Work, with signals and a closed pipe ending it in good order."""
         self._catch_signals()
-        async with Retinue(request=to_request(self._options), say=say) as crew:
+        async with Retinue(request=self._to_request(), say=say) as crew:
             self._crew = crew
             self._open_face(crew)
-            status = await self._work(crew, prompts)
+            status = await self._work(crew)
             if not crew.is_saved:
                 say(f"the session is not completely saved to {crew.session_file}; free some space and try again")
                 status = status or 1
         return self.ended_by or status
 
-    async def _work(self, crew: Retinue, prompts: list[list[UserContent]]) -> int:
-        outcome = None
-        for blocks in prompts:
-            if self.ended_by or self._outlet.is_closed:
-                break
-            outcome = await crew.prompt(blocks)
-            if outcome.status is not Status.COMPLETED:
-                break
-        status = self._report(outcome) if outcome is not None else 0
-        await self._drain()
-        return status
+    def _to_request(self) -> Request:
+        return to_request(self._options)
+
+    async def _work(self, crew: Retinue) -> int:
+        raise NotImplementedError
 
     async def _drain(self) -> None:
         """Wait for the reader of our output, but not for ever once the run was ended by a signal."""
@@ -101,23 +101,6 @@ class _Headless:
 
         loop.call_later(0.12, tick)
 
-    def _report(self, outcome: Outcome) -> int:
-        """Print the answer and say what went wrong; returns the exit status."""
-        if self._options.mode == "text" and outcome.text and outcome.status is Status.COMPLETED:
-            self._outlet.write(f"{outcome.text}\n".encode(errors="replace"))
-        if outcome.status is Status.COMPLETED:
-            if outcome.reason is Reason.LENGTH:
-                say("the answer was cut off by the model's output limit")
-            return 0
-        if outcome.reason in (Reason.WALL_TIMEOUT, Reason.IDLE_TIMEOUT):
-            say(f"stopped: {outcome.reason.replace('_', ' ')}")
-            return 124
-        if outcome.text and self._options.mode == "text" and not self._outlet.is_closed:
-            say(f"unfinished answer:\n{outcome.text}")
-        if not self.ended_by and not self._outlet.is_closed:
-            say(outcome.error or f"stopped: {outcome.reason.replace('_', ' ')}")
-        return 1
-
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
@@ -143,6 +126,41 @@ class _Headless:
             self._crew.abort()
 
 
+class _Prompts(Headless):
+    def __init__(self, options: Options, prompts: list[list[UserContent]]) -> None:
+        super().__init__(options)
+        self._prompts = prompts
+
+    async def _work(self, crew: Retinue) -> int:
+        outcome = None
+        for blocks in self._prompts:
+            if self.ended_by or self._outlet.is_closed:
+                break
+            outcome = await crew.prompt(blocks)
+            if outcome.status is not Status.COMPLETED:
+                break
+        status = self._report(outcome) if outcome is not None else 0
+        await self._drain()
+        return status
+
+    def _report(self, outcome: Outcome) -> int:
+        """Print the answer and say what went wrong; returns the exit status."""
+        if self._options.mode == "text" and outcome.text and outcome.status is Status.COMPLETED:
+            self._outlet.write(f"{outcome.text}\n".encode(errors="replace"))
+        if outcome.status is Status.COMPLETED:
+            if outcome.reason is Reason.LENGTH:
+                say("the answer was cut off by the model's output limit")
+            return 0
+        if outcome.reason in (Reason.WALL_TIMEOUT, Reason.IDLE_TIMEOUT):
+            say(f"stopped: {outcome.reason.replace('_', ' ')}")
+            return 124
+        if outcome.text and self._options.mode == "text" and not self._outlet.is_closed:
+            say(f"unfinished answer:\n{outcome.text}")
+        if not self.ended_by and not self._outlet.is_closed:
+            say(outcome.error or f"stopped: {outcome.reason.replace('_', ' ')}")
+        return 1
+
+
 def to_request(options: Options) -> Request:
     """What the flags ask for."""
     tools = () if options.no_tools else None if options.tools is None else _split(options.tools)
@@ -152,6 +170,7 @@ def to_request(options: Options) -> Request:
         api_key=options.api_key or None,
         thinking=options.thinking or None,  # type: ignore[arg-type]
         session=_to_wish(options),
+        agent=options.agent or None,
         tools=tools,
         exclude_tools=_split(options.exclude_tools),
         system_prompt=options.system_prompt,

@@ -2,10 +2,22 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 
 from retinue.cli.options import HELP, Options, parse_arguments
 from retinue.core.errors import RetinueError
+
+# Where each command is, since only one of them is ever loaded.
+_COMMANDS = {
+    "": ("headless", "run_headless"),
+    "agents": ("agents", "run_agents"),
+    "doctor": ("doctor", "run_doctor"),
+    "models": ("models", "list_models"),
+    "run": ("run", "run_agent"),
+    "sessions": ("sessions", "list_sessions"),
+    "trust": ("trust", "run_trust"),
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -36,17 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _dispatch(options: Options) -> int:
     if options.directory:
         _enter(options.directory)
-    if options.command == "models":
-        from retinue.cli.models import list_models
-
-        return list_models(options)
-    if options.command == "sessions":
-        from retinue.cli.sessions import list_sessions
-
-        return list_sessions(options)
-    from retinue.cli.headless import run_headless
-
-    return run_headless(options)
+    module, function = _COMMANDS[options.command]
+    command: Callable[[Options], int] = getattr(import_module(f"retinue.cli.{module}"), function)
+    return command(options)
 
 
 def _enter(directory: str) -> None:

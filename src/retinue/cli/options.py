@@ -22,6 +22,12 @@ usage: retinue [options] [--] [@file...] [prompt...]
   retinue -c -p "And the readers?"              continue the newest session of this folder
 
 commands
+  run AGENT TASK       one run of an agent; prints its answer (--write lets it change things, --json tells all)
+  agents               agents that can be used here, and what is wrong with their files
+  agents show NAME     one of them: what its file says, and why each tool is in or out
+  agents new|eject|enable|disable|delete NAME   change them (--user, --project; see docs/guides/agents-cli.md)
+  doctor               look for what is wrong with the configuration
+  trust [DIR]          whether a folder's own configuration is used (--yes, --no, --forget)
   models               models that can be used here, and the default one
   sessions             sessions of this folder (--all: also those of other folders and of subagents)
 
@@ -45,6 +51,7 @@ session
   -n, --name NAME      a name to recognise the session by
 
 tools and prompt
+  --agent NAME         run the main agent as this definition: its prompt, tools, model and limits
   -t, --tools A,B      exactly these tools (read, bash, edit, write, grep, find, ls)
   -xt, --exclude-tools A,B   not these
   -nt, --no-tools      none
@@ -94,11 +101,25 @@ class Options:
         self.version = False
         self.json = False
         self.all = False
+        self.agent = ""
+        self.words: list[str] = []
+        """The arguments of a command."""
+        self.write = False
+        self.description: str | None = None
+        self.prompt: str | None = None
+        self.readonly = False
+        self.user = False
+        self.project = False
+        self.yes = False
+        self.no = False
+        self.forget = False
         self.prompts: list[str] = []
         self.files: list[str] = []
 
 
-COMMANDS = ("models", "sessions")
+COMMANDS = ("models", "sessions", "agents", "run", "doctor", "trust")
+_MOST_WORDS = {"agents": 2, "run": None, "trust": 1}
+"""Arguments a command takes; None: any number. The others take none."""
 
 _EVERYWHERE: dict[str, tuple[str, Kind]] = {
     "-C": ("directory", "value"),
@@ -114,6 +135,7 @@ _MAIN: dict[str, tuple[str, Kind]] = {
     **_EVERYWHERE,
     "-p": ("print", "switch"),
     "--print": ("print", "switch"),
+    "--agent": ("agent", "value"),
     "--mode": ("mode", "value"),
     "--model": ("model", "value"),
     "--provider": ("provider", "value"),
@@ -144,9 +166,37 @@ _LISTING: dict[str, tuple[str, Kind]] = {**_EVERYWHERE, "--json": ("json", "swit
 _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
     "": _MAIN,
     "models": {**_LISTING, "--model": ("model", "value"), "--provider": ("provider", "value")},
+    "doctor": _LISTING,
+    "agents": {
+        **_LISTING,
+        "--description": ("description", "value"),
+        "--tools": ("tools", "value"),
+        "--model": ("model", "value"),
+        "--thinking": ("thinking", "value"),
+        "--readonly": ("readonly", "switch"),
+        "--prompt": ("prompt", "value"),
+        "--user": ("user", "switch"),
+        "--project": ("project", "switch"),
+        "--yes": ("yes", "switch"),
+    },
+    "run": {
+        **_LISTING,
+        "--write": ("write", "switch"),
+        "--model": ("model", "value"),
+        "--provider": ("provider", "value"),
+        "--api-key": ("api_key", "value"),
+        "--thinking": ("thinking", "value"),
+        "--session-id": ("session_id", "value"),
+    },
+    "trust": {
+        **_EVERYWHERE,
+        "--yes": ("yes", "switch"),
+        "--no": ("no", "switch"),
+        "--forget": ("forget", "switch"),
+    },
     "sessions": {**_LISTING, "--all": ("all", "switch"), "--session-dir": ("session_dir", "value")},
 }
-_EMPTY_IS_FINE = ("tools", "system_prompt")
+_EMPTY_IS_FINE = ("tools", "system_prompt", "description", "prompt")
 _CHOICES = {
     "mode": ("text", "json"),
     "thinking": ("off", "minimal", "low", "medium", "high", "xhigh", "max"),
@@ -159,17 +209,20 @@ _CONFLICTS = (
     ("--continue", "--no-session"),
     ("--session", "--session-id"),
     ("--session", "--no-session"),
+    ("--user", "--project"),
+    ("--yes", "--no"),
+    ("--yes", "--forget"),
+    ("--no", "--forget"),
 )
 
 
 def parse_arguments(arguments: Sequence[str]) -> Options:
     """Read a command line. Raises UsageError with one sentence for the first mistake."""
-    options = Options(command=_find_command(arguments))
+    rest, only_prompts = list(arguments), False
+    place = _find_command(arguments)
+    options = Options(command="" if place is None else rest.pop(place))
     flags = _FLAGS[options.command]
     seen: dict[str, str] = {}
-    rest, only_prompts = list(arguments), False
-    if options.command:
-        rest.remove(options.command)
     while rest:
         argument = rest.pop(0)
         if only_prompts or not argument.startswith("-") or argument == "-":
@@ -182,23 +235,26 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
     return options
 
 
-def _find_command(arguments: Sequence[str]) -> str:
-    """The command is the first word, and only flags that every command has may stand before it."""
+def _find_command(arguments: Sequence[str]) -> int | None:
+    """Where the command is: it is the first word, and only flags that every command has may stand before it."""
     index = 0
     while index < len(arguments):
         word = arguments[index]
         if word in COMMANDS:
-            return word
+            return index
         if word not in _EVERYWHERE:
-            return ""
+            return None
         index += 2 if _EVERYWHERE[word][1] == "value" else 1
-    return ""
+    return None
 
 
 def _take_word(options: Options, word: str, *, plain: bool) -> None:
     if options.command:
-        raise UsageError(f"retinue {options.command} takes no argument {quote(word)}; see retinue --help")
-    if word.startswith("@") and len(word) > 1 and not plain:
+        most = _MOST_WORDS.get(options.command, 0)
+        if most is not None and len(options.words) >= most:
+            raise UsageError(f"retinue {options.command} takes no argument {quote(word)}; see retinue --help")
+        options.words.append(word)
+    elif word.startswith("@") and len(word) > 1 and not plain:
         options.files.append(word[1:])
     else:
         options.prompts.append(word)
@@ -251,7 +307,7 @@ def _check(options: Options, seen: dict[str, str]) -> None:
             close = get_close_matches(value, accepted, 1)
             hint = f"; did you mean {close[0]}?" if close else ""
             raise UsageError(f"{seen[target]} must be one of {', '.join(accepted)}, not {quote(value)}{hint}")
-    given = set(seen)
+    given, flags = set(seen), _FLAGS[options.command]
     for one, other in _CONFLICTS:
-        if _MAIN[one][0] in given and _MAIN[other][0] in given:
+        if one in flags and other in flags and flags[one][0] in given and flags[other][0] in given:
             raise UsageError(f"{one} and {other} contradict each other; give one of them")

@@ -30,7 +30,7 @@ _IMAGES = {
 
 def collect_prompts(options: Options) -> list[list[UserContent]]:
     """One list of content blocks per prompt; the first one carries standard input and files."""
-    piped = _read_stdin(wait_s=STDIN_WAIT_S if options.prompts or options.files else None)
+    piped = read_stdin(wait_s=STDIN_WAIT_S if options.prompts or options.files else None)
     texts, images = list[str](), list[ImageContent]()
     for name in options.files:
         text, image = _read_file(name)
@@ -53,7 +53,7 @@ def collect_prompts(options: Options) -> list[list[UserContent]]:
     return [blocks, *rest]
 
 
-def _read_stdin(wait_s: float | None) -> str:
+def read_stdin(wait_s: float | None) -> str:
     """What is piped in; empty for a terminal, a closed descriptor, or a pipe that stays silent."""
     try:
         mode = os.fstat(0).st_mode

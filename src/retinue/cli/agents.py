@@ -1,0 +1,179 @@
+"""`retinue agents`: lists agents, shows one, and makes, copies, switches and deletes their files."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from retinue.app import open_roster
+from retinue.cli.headless import say, to_request
+from retinue.cli.options import Options
+from retinue.cli.prompts import read_stdin
+from retinue.core.errors import UsageError, quote
+from retinue.core.terminal import escape_line, escape_text
+
+if TYPE_CHECKING:
+    from retinue.app import Portrait, Roster
+
+ACTIONS = ("show", "new", "eject", "enable", "disable", "delete")
+MARKS = {"project": "•", "user": "◦", "builtin": " "}
+_OWN_FLAGS = {
+    "new": ("description", "tools", "model", "thinking", "readonly", "prompt", "user", "project"),
+    "eject": ("user", "project"),
+    "disable": ("user", "project"),
+    "delete": ("yes",),
+}
+
+
+def run_agents(options: Options) -> int:
+    """Do what the words say; without any, list."""
+    action, *names = options.words or [""]
+    if action and action not in ACTIONS:
+        raise UsageError(f"retinue agents does not know {quote(action)}; it knows {', '.join(ACTIONS)}")
+    if action and not names:
+        raise UsageError(f"retinue agents {action} needs a name")
+    _check_flags(options, action)
+    roster = open_roster(to_request(options), say)
+    if not action:
+        return _list(roster.list_rows(), as_json=options.json)
+    if action == "show":
+        return _show(roster.describe(names[0]), as_json=options.json)
+    path = _change(roster, action, names[0], options)
+    if path:
+        sys.stdout.write(f"{escape_text(path)}\n")
+    return 0
+
+
+def _check_flags(options: Options, action: str) -> None:
+    mine = _OWN_FLAGS.get(action, ())
+    for name in dict.fromkeys(name for names in _OWN_FLAGS.values() for name in names):
+        if name not in mine and getattr(options, name) not in (False, None, ""):
+            what = f"retinue agents {action}".rstrip()
+            raise UsageError(f"{what} has no option --{name}; see retinue --help")
+
+
+def _change(roster: "Roster", action: str, name: str, options: Options) -> str:
+    changes: dict[str, Callable[[], str]] = {
+        "new": lambda: _create(roster, name, options),
+        "eject": lambda: roster.eject(name, in_project=options.project),
+        "enable": lambda: roster.enable(name),
+        "disable": lambda: roster.disable(name, in_project=options.project),
+        "delete": lambda: _delete(roster, name, is_sure=options.yes),
+    }
+    return changes[action]()
+
+
+def _delete(roster: "Roster", name: str, *, is_sure: bool) -> str:
+    definition = roster.find(name)
+    if definition.source == "builtin":
+        return str(roster.delete(name))  # which says why not
+    if not is_sure:
+        if not sys.stdin.isatty():
+            raise UsageError(f"this deletes {definition.path}; say --yes")
+        if _ask(f"delete {definition.path}? [y/N] ").lower() not in ("y", "yes"):
+            say("nothing was deleted")
+            return ""
+    return str(roster.delete(name))
+
+
+def _create(roster: "Roster", name: str, options: Options) -> str:
+    if sys.stdin.isatty() and options.prompt is None:
+        _interview(options)
+    if not options.description:
+        raise UsageError("an agent needs a --description: when to use it, in a sentence")
+    prompt = read_stdin(wait_s=None) if options.prompt == "-" else options.prompt or ""
+    tools = None if options.tools is None else [word.strip() for word in options.tools.split(",") if word.strip()]
+    fields: dict[str, str | bool | None] = {
+        "name": name,
+        "description": " ".join(options.description.split()),
+        "tools": "none" if tools == [] else ", ".join(tools) if tools else None,
+        "readonly": True if options.readonly else None,
+        "model": options.model or None,
+        "thinking": options.thinking or None,
+    }
+    return str(roster.create(name, fields, prompt, in_project=options.project))
+
+
+def _interview(options: Options) -> None:
+    """Ask for what was not given; an empty answer leaves a field out."""
+    if options.description is None:
+        options.description = _ask("When is it used, in a sentence? ")
+    if options.tools is None:
+        options.tools = _ask("Tools, such as read, grep, find, ls (empty: all; none: none)? ") or None
+        options.tools = "" if options.tools == "none" else options.tools
+    if not options.model:
+        options.model = _ask("Model (empty: that of the caller)? ")
+    sys.stderr.write("Instructions, ended by a line with a single dot:\n")
+    lines: list[str] = []
+    while (line := sys.stdin.readline()) and line.rstrip("\r\n") != ".":
+        lines.append(line)
+    options.prompt = "".join(lines)
+
+
+def _ask(question: str) -> str:
+    sys.stderr.write(question)
+    sys.stderr.flush()
+    return sys.stdin.readline().strip()
+
+
+def _list(found: dict[str, Any], *, as_json: bool) -> int:
+    if as_json:
+        sys.stdout.write(json.dumps(found) + "\n")
+        return 0
+    rows = found["agents"]
+    width = max((len(row["name"]) for row in rows), default=0)
+    for source in ("project", "user", "builtin"):
+        own = [row for row in rows if row["source"] == source]
+        if own:
+            sys.stdout.write(f"[{source}]\n")
+        for row in own:
+            sys.stdout.write(_render_row(row, min(width, 30)) + "\n")
+    errors = sum(item["severity"] == "error" for item in found["diagnostics"])
+    for item in found["diagnostics"]:
+        say(f"{item['severity']}: {item['message']}")
+    if errors:
+        say(f"{errors} files could not be read as they are")
+    return 0
+
+
+def _render_row(row: dict[str, Any], width: int) -> str:
+    mark = "✕" if not row["enabled"] else MARKS[row["source"]]
+    kind = "readonly" if row["readonly"] else "read/write"
+    facts = [kind, row["dialect"], row["model"] or "", ", ".join(row["tools"]) or "no tools"]
+    facts.append("" if row["enabled"] else "disabled")
+    name = escape_line(row["name"], 60)
+    about = escape_line(row["description"] or "(no description)", 60)
+    return f"{mark} {name:<{width}}  {about}\n  {'':<{width}}  ({' · '.join(fact for fact in facts if fact)})"
+
+
+def _show(portrait: "Portrait", *, as_json: bool) -> int:
+    about = portrait.to_json()
+    if as_json:
+        sys.stdout.write(json.dumps(about) + "\n")
+        return 0
+    lines = [f"{about['name']}  ({about['source']}, {about['dialect']})", f"  {about['path']}"]
+    if not about["enabled"]:
+        lines.append("  disabled: it cannot be run")
+    lines += ["", "fields"]
+    told = {item["field"]: item["message"] for item in about["diagnostics"] if item["field"]}
+    for field in about["fields"]:
+        remark = "  ← see below" if field["field"] in told else ""
+        lines.append(f"  {field['line']:>4}  {escape_line(field['text'], 100)}{remark}")
+    lines += ["", "tools, as a child of the main agent"]
+    lines += [f"  + {tool['name']}{_render_target(tool)}" for tool in about["allowed"]] or ["  none"]
+    lines += [f"  - {tool['name']}: {escape_line(tool['reason'], 200)}" for tool in about["refused"]]
+    lines += [f"  ! {escape_line(text, 200)}" for text in about["warnings"]]
+    lines += ["", f"model     {about['model'] or 'that of the caller'}{' (a wish)' if about['modelWish'] else ''}"]
+    lines.append(f"thinking  {about['thinking'] or 'that of the caller'}")
+    lines.append(f"turns     {'no limit' if not about['maxTurns'] else about['maxTurns']}")
+    lines.append(f"prompt    {about['promptMode']}, {len(about['prompt'].splitlines())} lines")
+    lines += [f"hides     {path}" for path in about["shadows"]]
+    if about["diagnostics"]:
+        lines += ["", "remarks"]
+        lines += [f"  {item['severity']}: {escape_line(item['message'], 400)}" for item in about["diagnostics"]]
+    sys.stdout.write(escape_text("\n".join(lines)) + "\n")
+    return 0
+
+
+def _render_target(tool: dict[str, str]) -> str:
+    return f" (is {tool['tool']})" if tool["tool"] != tool["name"] else ""

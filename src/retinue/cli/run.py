@@ -1,0 +1,53 @@
+"""`retinue run AGENT TASK`: one run of an agent. The answer, or with `--json` the whole result of the tool."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from retinue.app import Request, Retinue, SessionWish, run_subagent
+from retinue.cli.headless import Headless, run_until_done, say
+from retinue.cli.options import Options
+from retinue.cli.prompts import STDIN_WAIT_S, read_stdin
+from retinue.core.errors import UsageError
+
+
+def run_agent(options: Options) -> int:
+    """Run the agent; returns the exit status."""
+    if not options.words and not options.json:
+        raise UsageError('say which agent and what to do, as in: retinue run explorer "Where is the parser?"')
+    agent, *words = options.words or [""]
+    task = " ".join(words) if words else read_stdin(wait_s=STDIN_WAIT_S)
+    return run_until_done(_AgentRun(options, agent, task))
+
+
+class _AgentRun(Headless):
+    def __init__(self, options: Options, agent: str, task: str) -> None:
+        super().__init__(options)
+        self._agent = agent
+        self._words = task
+
+    def _to_request(self) -> Request:
+        # The session is the agent's own; there is no main agent that could have one.
+        return replace(super()._to_request(), session=SessionWish("none"))
+
+    async def _work(self, crew: Retinue) -> int:
+        options = self._options
+        result = await run_subagent(crew, self._agent, self._words, write=options.write, session_id=options.session_id)
+        status = self._report(result)
+        await self._drain()
+        return status
+
+    def _report(self, result: dict[str, Any]) -> int:
+        text, error = result["content"][0]["text"], result["details"].get("error")
+        if self._options.json:
+            self._outlet.write(json.dumps(result).encode() + b"\n")
+        elif error is None:
+            self._outlet.write(f"{text}\n".encode(errors="replace"))
+        else:
+            say(text)
+        if error is None:
+            return 0
+        if self._options.json:
+            return 1
+        is_misuse = error["code"] in ("INVALID_INPUT", "UNKNOWN_AGENT", "SUBAGENT_DISABLED", "SUBAGENTS_DISABLED")
+        return 2 if is_misuse else 124 if error["code"] == "SUBAGENT_TIMEOUT" else 1

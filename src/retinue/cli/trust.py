@@ -1,0 +1,30 @@
+"""`retinue trust [DIR]`: whether a folder's own configuration is used, and saving that decision."""
+
+import shlex
+import sys
+
+from retinue.app import open_folder
+from retinue.cli.headless import say
+from retinue.cli.options import Options
+from retinue.core.terminal import escape_line
+
+
+def run_trust(options: Options) -> int:
+    """Show a decision, or save or forget one."""
+    folder = open_folder(options.words[0] if options.words else None)
+    if options.yes or options.no or options.forget:
+        folder.decide(None if options.forget else options.yes)
+        if options.forget and not folder.path.is_dir():
+            return 0
+    project, trust = folder.read(approve=True if options.approve else False if options.no_approve else None)
+    for problem in trust.diagnostics:
+        say(problem.message)
+    word = "trusted" if trust.trusted else "not trusted"
+    shown = escape_line(str(project), 400)
+    sys.stdout.write(f"{shown}: {word} ({escape_line(trust.reason, 400)})\n")
+    for name in trust.protected:
+        sys.stdout.write(f"  {name}\n")
+    is_decided = options.yes or options.no or options.no_approve
+    if not trust.trusted and trust.protected and not is_decided:
+        say(f"to use these files: retinue trust {shlex.quote(shown)} --yes")
+    return 0
