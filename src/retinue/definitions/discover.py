@@ -106,7 +106,7 @@ def _load_entry(entry: os.DirEntry[str], root: Root, known_tools: Collection[str
         fault = _find_link_fault(path, root.boundary)
         if fault:
             return Found(path, find_stamp(path) or _UNSETTLED, None, (_tell(path, fault, "link"),))
-    return _load(path, root, known_tools)
+    return _load(path, root, known_tools, is_file=entry.is_file(follow_symlinks=False))
 
 
 def _find_link_fault(path: str, boundary: str) -> str:
@@ -118,11 +118,11 @@ def _find_link_fault(path: str, boundary: str) -> str:
     return "" if inside else "is a link that leads out of the project; it is not read"
 
 
-def _load(path: str, root: Root, known_tools: Collection[str]) -> Found:
+def _load(path: str, root: Root, known_tools: Collection[str], *, is_file: bool = False) -> Found:
     try:
         # Looked at before it is opened, since opening a device may do something; O_NONBLOCK in case it is swapped.
-        status = os.stat(path)
-        if stat.S_ISREG(status.st_mode):
+        status = os.stat(path) if not is_file else None
+        if status is None or stat.S_ISREG(status.st_mode):
             data, status = _read(path)
         else:
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no regular file"
@@ -141,7 +141,8 @@ def _read(path: str) -> tuple[bytes, os.stat_result]:
     descriptor = os.open(path, _READ)
     try:
         status = os.fstat(descriptor)
-        data = os.read(descriptor, MAX_BYTES + 1)
+        # The size is only a hint, but a buffer of the largest size for every file would cost more than reading it.
+        data = os.read(descriptor, min(status.st_size, MAX_BYTES) + 1)
         while len(data) <= MAX_BYTES and len(data) < status.st_size:
             more = os.read(descriptor, MAX_BYTES + 1 - len(data))
             if not more:

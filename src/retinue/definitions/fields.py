@@ -187,7 +187,9 @@ class Fields:
     def read_words(self, field: str) -> tuple[str, ...] | None:
         """A list, or the same as a text with commas; None when it is neither (and nothing is said about that)."""
         value = self._values.get(field)
-        parts: Iterable[Value] = value.values if isinstance(value, Items) else () if value is None else (value,)
+        if value is None:
+            return ()
+        parts: Iterable[Value] = value.values if isinstance(value, Items) else (value,)
         words: list[str] = []
         for part in parts:
             if not isinstance(part, Scalar):

@@ -80,7 +80,9 @@ def _read_denied(
     fields: Fields, field: str, known: Collection[str], aliases: Mapping[str, str]
 ) -> tuple[tuple[str, ...], bool]:
     """The forbidden names, and whether they could be read; one that is misspelt forbids what it resembles, too."""
-    words = fields.read_words(field) if fields.has(field) else ()
+    if not fields.has(field):
+        return (), True
+    words = fields.read_words(field)
     if words is None:
         fields.reject(field, "a list of tool names", "the agent gets no tools")
         return (), False

@@ -1,0 +1,65 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from retinue.core.definition import DeclaredTools
+from retinue.definitions.discover import Listing, load_root
+from retinue.definitions.sources import MARKDOWN, Root
+from retinue.definitions.toolnames import KNOWN_TOOLS
+
+# Files of our own that repeat what `scripts/real_agents.py` found in published packages.
+COLLECTION = Path(__file__).parent.parent / "data" / "agents" / "collection"
+FETCHED = os.environ.get("RETINUE_AGENTS_DIR", "")
+
+
+def load(folder: Path) -> Listing:
+    return load_root(Root(str(folder), "pi", "user", MARKDOWN), KNOWN_TOOLS, {})
+
+
+@pytest.fixture(scope="module")
+def listing() -> Listing:
+    return load(COLLECTION)
+
+
+def test_collection_is_honoured(listing: Listing) -> None:
+    everything = ("read", "grep", "find", "ls", "bash", "edit", "write", "contact_supervisor")
+    capitals = ("Read", "Write", "Bash", "Glob", "WebFetch", "mcp__docs__*")
+    loaded = [found.definition for found in listing.files if found.definition is not None]
+    assert {item.name: (item.enabled, item.model, item.thinking, item.tools) for item in loaded} == {
+        "capitals": (True, None, None, DeclaredTools(capitals)),
+        "colon": (True, None, None, DeclaredTools(("read", "grep"))),
+        "denied": (True, "opus", None, DeclaredTools(denied=("Write", "Edit", "write", "edit"))),
+        "external-runner": (False, None, None, DeclaredTools()),
+        "performance-watcher": (True, None, None, DeclaredTools()),
+        "worker": (True, None, "high", DeclaredTools(everything)),
+    }
+
+
+def test_collection_is_reported(listing: Listing) -> None:
+    told = {Path(found.path).name: [(item.line, item.code) for item in found.diagnostics] for found in listing.files}
+    assert told == {
+        "NOTES.md": [(1, "no-frontmatter")],
+        "capitals.md": [(4, "unknown-tool")] * 6,
+        "colon.md": [(3, "yaml")],
+        "denied.md": [(5, "unknown-key"), (6, "unknown-key"), (6, "unknown-tool"), (6, "unknown-tool")],
+        "external-runner.md": [*((line, "unknown-key") for line in (9, 10, 11, 12)), (4, "field")],
+        "performance-watcher.md": [(3, "unknown-key"), (4, "unknown-key"), (2, "name")],
+        "worker.md": [*((line, "unknown-key") for line in (3, 6, 7, 9, 10)), (8, "unknown-tool")],
+    }
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(not FETCHED, reason="RETINUE_AGENTS_DIR names no folder of fetched packages")
+def test_fetched_packages_are_read() -> None:
+    folders = sorted({path.parent for path in Path(FETCHED).rglob("*.md") if path.parent.name == "agents"})
+    found = [item for folder in folders for item in load(folder).files]
+    silent = [item.path for item in found if item.definition is None and not item.diagnostics]
+    unsafe = [
+        item.path
+        for item in found
+        if item.definition is not None
+        and item.definition.tools.names is None
+        and any(line.startswith(("tools:", "allowed-tools:")) for line in Path(item.path).read_text().split("\n")[:30])
+    ]
+    assert (len(found) > 0, silent, unsafe) == (True, [], [])
