@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from typing import Final, Literal
 
-import msgspec
-from msgspec import UNSET
-
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.run import Status
 from retinue.features.schedule.agenda import Agenda
-from retinue.features.schedule.due import find_next
+from retinue.features.schedule.fire import Ended, Fire, claim, date, interrupt, settle
 from retinue.features.schedule.job import Job
 from retinue.features.schedule.store import Edit, ScheduleStore, StoreError
 from retinue.features.schedule.zone import LocalZone, to_iso
@@ -58,26 +55,6 @@ class Ports:
     announce: Callable[[Change], None]
 
 
-@dataclass(frozen=True, slots=True)
-class _Fire:
-    store: ScheduleStore
-    job: Job
-    due_ms: int
-    note: str
-
-    @property
-    def key(self) -> tuple[str, str]:
-        return str(self.store.path), self.job.id
-
-
-@dataclass(frozen=True, slots=True)
-class _Ended:
-    fire: _Fire
-    succeeded: bool
-    counts: bool
-    error: str = ""
-
-
 @dataclass(slots=True)
 class _Scope:
     """The session whose jobs are armed."""
@@ -99,8 +76,8 @@ class Scheduler:
         self._zone = zone or LocalZone()
         self._max_concurrent = max_concurrent
         self._scope: _Scope | None = None
-        self._live: dict[tuple[str, str], _Fire] = {}
-        self._ended: list[_Ended] = []
+        self._live: dict[tuple[str, str], Fire] = {}
+        self._ended: list[Ended] = []
         self._timer: asyncio.Task[None] | None = None
         self._is_stale = False
         self._is_held = False
@@ -167,12 +144,9 @@ class Scheduler:
         # A group of one, so that cancelling the sleep is no cancelling of the scheduler.
         try:
             async with asyncio.TaskGroup() as group:
-                self._timer = group.create_task(self._sleep(self._find_delay_s()))
+                self._timer = group.create_task(self._clock.sleep(self._find_delay_s()))
         finally:
             self._timer = None
-
-    async def _sleep(self, seconds: float) -> None:
-        await self._clock.sleep(seconds)
 
     def _find_delay_s(self) -> float:
         scope = self._scope
@@ -183,7 +157,7 @@ class Scheduler:
             return LOOK_S
         return min(LOOK_S, max(0.0, (next_ms - self._clock.now_ms()) / 1000))
 
-    def _look(self) -> list[_Fire]:
+    def _look(self) -> list[Fire]:
         """Settle what has ended and claim what is due; a file that cannot be written holds everything until later."""
         now_ms = self._clock.now_ms()
         was_held, self._is_held = self._is_held, False
@@ -224,10 +198,7 @@ class Scheduler:
         """Settle what ran when the last process died: nobody knows how far it came, so it is not repeated."""
         busy = self._find_busy(scope)
         lost = [job.id for job in scope.store.jobs if job.is_running and job.id not in busy]
-        edits: dict[str, Edit] = {
-            job_id: lambda job: msgspec.structs.replace(job, last_status="error") for job_id in lost
-        }
-        for job in scope.store.update(edits, wait_s=_LOCK_WAIT_S).values():
+        for job in scope.store.update(dict.fromkeys(lost, interrupt), wait_s=_LOCK_WAIT_S).values():
             self._announce("error", job, error=f"Its run of {job.last_run} was interrupted and is not repeated.")
 
     def _date_jobs(self, scope: _Scope) -> None:
@@ -236,14 +207,14 @@ class Scheduler:
         for job in scope.store.jobs:
             due_ms = scope.agenda.find(job.id)
             if due_ms is not None and job.next_run != to_iso(due_ms):
-                edits[job.id] = _to_dated(due_ms)
+                edits[job.id] = date(due_ms)
         for job in scope.store.update(edits, wait_s=_LOCK_WAIT_S).values():
             self._announce("updated", job)
 
-    def _claim(self, scope: _Scope, now_ms: int) -> list[_Fire]:
+    def _claim(self, scope: _Scope, now_ms: int) -> list[Fire]:
         """Record the fires that there is room for, all in one write; only what was recorded may start."""
         picked = dict(scope.agenda.pick_due(now_ms, self._find_room(), self._find_busy(scope)))
-        edits = {job_id: self._to_claim(due_ms, now_ms) for job_id, due_ms in picked.items()}
+        edits = {job_id: claim(due_ms, now_ms, self._zone) for job_id, due_ms in picked.items()}
         claimed = scope.store.update(edits, wait_s=_LOCK_WAIT_S)
         fires = []
         for job_id, due_ms in picked.items():
@@ -255,46 +226,28 @@ class Scheduler:
             scope.agenda.arm(job, now_ms)
             late = now_ms - due_ms > _LATE_MS
             note = f"It was due at {to_iso(due_ms)} and could not start before." if late else ""
-            fire = _Fire(scope.store, job, due_ms, note)
+            fire = Fire(scope.store, job, due_ms, note)
             self._live[fire.key] = fire
             fires.append(fire)
         return fires
 
-    def _to_claim(self, due_ms: int, now_ms: int) -> Edit:
-        def claim(job: Job) -> Job:
-            if not job.is_enabled:
-                return job
-            try:
-                next_ms = find_next(job, now_ms, self._zone, due_ms=due_ms)
-            except UsageError:
-                return job  # edited into something that cannot be used; arming it again says so
-            return msgspec.structs.replace(
-                job,
-                enabled=next_ms is not None,
-                last_run=to_iso(due_ms),
-                last_status="running",
-                next_run=UNSET if next_ms is None else to_iso(next_ms),
-            )
-
-        return claim
-
-    async def _carry_out(self, fire: _Fire) -> None:
+    async def _carry_out(self, fire: Fire) -> None:
         """Start the agent of a recorded fire and wait for its end."""
         self._announce("updated", fire.job)
         try:
             run_id = await self._ports.spawn(fire.job)
         except RetinueError as error:
-            self._end(_Ended(fire, succeeded=False, counts=False, error=str(error)))
+            self._end(Ended(fire, succeeded=False, counts=False, error=str(error)))
             return
         self._announce("fired", fire.job, run_id=run_id, note=fire.note)
         try:
             status = await self._ports.settled(run_id)
         except RetinueError as error:
-            self._end(_Ended(fire, succeeded=False, counts=True, error=str(error)))
+            self._end(Ended(fire, succeeded=False, counts=True, error=str(error)))
             return
-        self._end(_Ended(fire, succeeded=status is Status.COMPLETED, counts=True))
+        self._end(Ended(fire, succeeded=status is Status.COMPLETED, counts=True))
 
-    def _end(self, ended: _Ended) -> None:
+    def _end(self, ended: Ended) -> None:
         self._ended.append(ended)
         if ended.error:
             self._announce("error", ended.fire.job, error=ended.error)
@@ -304,7 +257,7 @@ class Scheduler:
         """Write down how runs ended, those of one file together; a job may fire again only after that."""
         for store in {id(ended.fire.store): ended.fire.store for ended in self._ended}.values():
             mine = [ended for ended in self._ended if ended.fire.store is store]
-            edits = {ended.fire.job.id: self._to_settled(ended, now_ms) for ended in mine}
+            edits = {ended.fire.job.id: settle(ended, now_ms, self._zone) for ended in mine}
             try:
                 saved = store.update(edits, wait_s=_LOCK_WAIT_S)
             except StoreError as error:
@@ -321,25 +274,6 @@ class Scheduler:
                     self._scope.agenda.arm(job, now_ms)
                 self._announce("updated", job)
 
-    def _to_settled(self, ended: _Ended, now_ms: int) -> Edit:
-        due_ms = ended.fire.due_ms
-
-        def settle(job: Job) -> Job:
-            # What fell due while the run went on is left out: a job does not overlap or chase itself.
-            try:
-                next_ms = find_next(job, now_ms, self._zone, due_ms=due_ms) if job.is_enabled else None
-            except UsageError:
-                next_ms = None
-            return msgspec.structs.replace(
-                job,
-                last_run=to_iso(max(now_ms, due_ms)),
-                last_status="success" if ended.succeeded else "error",
-                next_run=UNSET if next_ms is None else to_iso(next_ms),
-                run_count=job.runs + ended.counts,
-            )
-
-        return settle
-
     def _find_room(self) -> int:
         return self._max_concurrent - len(self._live)
 
@@ -349,11 +283,3 @@ class Scheduler:
 
     def _announce(self, kind: ChangeKind, job: Job | None, **more: str) -> None:
         self._ports.announce(Change(kind, "" if job is None else job.id, job, **more))
-
-
-def _to_failed(job: Job) -> Job:
-    return msgspec.structs.replace(job, last_status="error")
-
-
-def _to_dated(due_ms: int) -> Edit:
-    return lambda job: msgspec.structs.replace(job, next_run=to_iso(due_ms))
