@@ -12,6 +12,7 @@ from retinue.features.worktree.copies import CopyRequest, create_copy
 from retinue.features.worktree.keeping import Kept
 from retinue.features.worktree.leftovers import recover_leftovers, resume_copy
 from retinue.features.worktree.records import Records
+from retinue.testing import make_repo
 from tests.flows.worktree_world import World, git
 
 BRANCH = "pi-agent-r1"
@@ -374,3 +375,47 @@ async def test_resume_after_lost_copy_has_commits(world: World) -> None:
     subprocess.run(["rm", "-rf", str(copy.root)], check=True)
     again = await resume_copy(CopyRequest("r1", world.repo), world.records, tmp=world.tmp)
     assert ((again.root / "a.txt").read_text(), again.record.branch) == ("committed\n", BRANCH)
+
+
+@pytest.mark.parametrize("touch", ["nothing", "file", "hidden file", "new file", "commit", "stash"])
+async def test_submodules_stay_when_touched(world: World, tmp_path: Path, touch: str) -> None:
+    inner = make_repo(tmp_path / "inner", {"f": "inner\n"})
+    allow = ("-c", "protocol.file.allow=always")
+    git(world.repo, *allow, "submodule", "--quiet", "add", str(inner), "sub")
+    git(world.repo, "commit", "-qm", "submodule")
+    copy = await world.create()
+    git(copy.root, *allow, "submodule", "--quiet", "update", "--init")
+    sub = copy.root / "sub"
+    if touch in ("file", "commit", "stash", "hidden file"):
+        (sub / "f").write_text("changed\n")
+    if touch == "hidden file":
+        git(sub, "update-index", "--assume-unchanged", "f")
+    if touch == "new file":
+        (sub / "new").write_text("new\n")
+    if touch in ("commit", "stash"):
+        git(sub, *IDENTITY, *(("commit", "-qam", "x") if touch == "commit" else ("stash", "-q")))
+        git(sub, "checkout", "-q", "--detach", "origin/main")
+    kept = await world.keep(copy)
+    problem = "git repositories inside of it cannot be put on a branch: 'sub'"
+    assert kept == (Kept() if touch == "nothing" else Kept("", str(copy.root), problem))
+    assert sub.exists() == (touch != "nothing")
+
+
+async def test_odd_files_do_no_harm(world: World) -> None:
+    copy = await world.create()
+    os.mkfifo(copy.root / "pipe")
+    (copy.root / "empty").mkdir()
+    (copy.root / "link").symlink_to("/nowhere")
+    (copy.root / "run.sh").write_text("#!/bin/sh\n")
+    (copy.root / "run.sh").chmod(0o755)
+    with open(os.fsencode(copy.root) + b"/\xff\\*", "w") as file:
+        file.write("odd name\n")
+    assert (await world.keep(copy), world.left) == (Kept(BRANCH), [])
+    listed = git(world.repo, "ls-tree", BRANCH).split("\n")
+    assert [line.split()[0] + " " + line.split("\t")[1] for line in listed if ".txt" not in line] == [
+        "100644 .gitignore",
+        "120000 link",
+        "100755 run.sh",
+        "040000 src",
+        '100644 "\\377\\\\*"',
+    ]

@@ -18,7 +18,7 @@ _MAX_ERROR = 16 * 1024
 # Builtins that need neither an editor nor the network. An alias cannot take a builtin's name.
 _COMMANDS = frozenset(
     {
-        *("add", "branch", "check-attr", "commit-tree", "config", "diff", "for-each-ref", "log", "ls-files"),
+        *("add", "branch", "check-attr", "commit-tree", "config", "diff", "for-each-ref", "log", "ls-files", "ls-tree"),
         *("merge-base", "read-tree", "reset", "rev-list", "rev-parse", "show", "status", "symbolic-ref"),
         *("update-ref", "worktree", "write-tree"),
     }

@@ -16,6 +16,7 @@ from retinue.core.errors import quote
 from retinue.core.jsonline import clean_text
 from retinue.features.worktree.copies import BRANCH_PREFIX, WORK_TIMEOUT_S, discard_copy, is_directory, is_link
 from retinue.features.worktree.records import Record, Records
+from retinue.features.worktree.submodules import is_untouched
 from retinue.features.worktree.traces import find_nested, find_tips, is_own_link, read_heads, restore_notes
 from retinue.tools.git import GitResult, Guard, load_guard, run_git
 
@@ -136,9 +137,16 @@ class _Saver:
             await self._note_filters(head)
         if told := [path for path in ignored if not _CACHE.search(path)]:
             self.notes.append(f"Files that git ignores were not kept: {_list_some(told)}")
+        unsafe = [path for path in nested if not await self._is_untouched(path)]
         if not is_own_link(record.path, record.git_dir):
-            nested.append(".")
-        return head, nested
+            unsafe.append(".")
+        return head, unsafe
+
+    async def _is_untouched(self, path: str) -> bool:
+        listed = await self._git("ls-tree", "-z", self._record.base, "--", path)
+        mode, _, sha = listed.text.partition("\t")[0].partition(" commit ")
+        index = f"{self._env['GIT_INDEX_FILE']}.inner"
+        return await is_untouched(self._record.path, path, sha if mode == "160000" else "", index)
 
     async def _commit(self, tree: str, parents: Sequence[str]) -> str:
         message = render_message(self._record.description)
@@ -215,7 +223,7 @@ class _Saver:
         """Raise _Undone unless every file of the copy is in the commit and a ref leads to it."""
         if unsafe:
             raise _Undone(f"git repositories inside of it cannot be put on a branch: {_list_some(sorted(unsafe))}")
-        left = await self._git("status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none")
+        left = await self._git("status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
         if left.fields:
             raise _Undone(f"not all files could be saved: {_list_some(left.fields)}")
         if (await self._git("rev-parse", "--verify", "HEAD^{commit}")).text != commit:

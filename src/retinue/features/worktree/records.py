@@ -94,8 +94,9 @@ class Records:
 
     def remove(self, record: Record) -> None:
         """Forget a copy."""
-        self.index_path(record.run_id).unlink(missing_ok=True)
-        self.index_path(record.run_id).with_suffix(".index.lock").unlink(missing_ok=True)
+        index = self.index_path(record.run_id)
+        for ending in ("", ".lock", ".inner", ".inner.lock"):
+            index.with_name(index.name + ending).unlink(missing_ok=True)
         self._path(record.run_id).unlink(missing_ok=True)
 
     def find(self, run_id: str) -> Record | None:
