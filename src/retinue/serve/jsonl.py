@@ -13,12 +13,17 @@ from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, Message
 from retinue.core.run import Reason
 
+Life = Callable[[ev.Event], dict[str, Any] | None]
+"""The record of an event about a subagent; None when it has none."""
+
 
 class JsonFace:
-    """Turns events into records. One face follows one run."""
+    """Turns events into records. One face follows one run; of the runs below it, it tells the life."""
 
-    def __init__(self, write: Callable[[bytes], None]) -> None:
+    def __init__(self, write: Callable[[bytes], None], life: Life | None = None) -> None:
         self._write = write
+        self._life = life
+        self._crew: set[str] = set()
         self._is_open = False
         self._messages: list[Message] = []
 
@@ -28,12 +33,22 @@ class JsonFace:
 
     def __call__(self, event: ev.Event) -> None:
         """Print the records of one event."""
+        if isinstance(event, ev.RunQueued):
+            self._crew.add(event.run_id)
+        if event.run_id in self._crew:
+            self._tell_life(event)
+            return
         render = _RENDERERS.get(type(event))
         if render is not None:
             render(self, event)
 
     def _print(self, record: dict[str, Any]) -> None:
         self._write(encode_json(record) + b"\n")
+
+    def _tell_life(self, event: ev.Event) -> None:
+        record = self._life(event) if self._life is not None else None
+        if record is not None:
+            self._print(record)
 
     def _attempt_started(self, event: ev.AttemptStarted) -> None:
         self._messages = []

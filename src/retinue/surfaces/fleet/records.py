@@ -1,0 +1,85 @@
+"""The life of a crew as flat records for other programs: `subagents:created`, `started`, `completed` and so on.
+
+Follows the main agent's bus. A payload's own `type` is called `agentType`, since the record has a type already.
+"""
+
+from typing import Any
+
+from retinue.core import events as ev
+from retinue.core.run import Run
+from retinue.surfaces.fleet.result import render_result_text
+from retinue.surfaces.fleet.stats import count_tokens, measure_ms
+from retinue.surfaces.fleet.status import SUCCESSES, explain_error, to_word
+
+
+class LifeRecords:
+    """Turns events about a crew into records; None for all that is not about it or not told."""
+
+    def __init__(self) -> None:
+        self._crew: dict[str, Run] = {}
+        """The runs themselves, which their Manager keeps up to date before it tells of a change."""
+
+    def __call__(self, event: ev.Event) -> dict[str, Any] | None:
+        """The record of one event."""
+        if isinstance(event, ev.RunQueued):
+            self._crew[event.run_id] = event.run
+            # A resumed run was created before.
+            is_new = event.run.attempt == 1
+            return self._tell("created", event.run, isBackground=event.run.is_background) if is_new else None
+        run = self._crew.get(event.run_id)
+        if run is None:
+            return None
+        match event:
+            case ev.RunStarted():
+                return self._tell("started", run)
+            case ev.RunFinished():
+                return self._finish(run)
+            case ev.RunSteered():
+                return {"type": "subagents:steered", "id": run.id, "message": event.text}
+            case ev.Compacted() if event.result is not None:
+                return self._compact(run, event)
+            case ev.RunForgotten():
+                del self._crew[run.id]
+        return None
+
+    def _tell(self, name: str, run: Run, **more: Any) -> dict[str, Any]:
+        return {
+            **self._identify(name, run),
+            **more,
+            "status": to_word(run),
+            "startedAt": run.started_ms or run.queued_ms,
+            "toolUses": run.tool_uses,
+            "invocation": run.invocation,
+        }
+
+    def _finish(self, run: Run) -> dict[str, Any]:
+        word, usage = to_word(run), run.usage
+        name = "completed" if word in SUCCESSES else "failed"
+        record = self._tell(name, run, result=render_result_text(run))
+        if error := explain_error(run):
+            record["error"] = error
+        if total := count_tokens(usage):
+            record["tokens"] = {"input": usage.input, "output": usage.output, "total": total}
+        record["durationMs"] = measure_ms(run, run.finished_ms)
+        record["completedAt"] = run.finished_ms
+        return record
+
+    def _compact(self, run: Run, event: ev.Compacted) -> dict[str, Any]:
+        return {
+            **self._identify("compacted", run),
+            "reason": event.reason,
+            "tokensBefore": (event.result or {}).get("tokensBefore"),
+            "compactionCount": run.compactions,
+        }
+
+    def _identify(self, name: str, run: Run) -> dict[str, Any]:
+        record: dict[str, Any] = {
+            "type": f"subagents:{name}",
+            "id": run.id,
+            "agentType": run.agent,
+            "description": run.description,
+            "depth": run.depth,
+        }
+        if run.parent_id in self._crew:
+            record["parentAgentId"] = run.parent_id
+        return record
