@@ -303,8 +303,10 @@ class LiveRun:
 
     def _judge(self, ending: Ending) -> Outcome:
         talk = self._talk
-        reason = ending.reason
-        if reason in _COMPLETED:
+        reason, error = ending.reason, ending.error
+        if reason is Reason.LENGTH and ending.reply is not None and not ending.reply.text.strip():
+            status, error = Status.FAILED, "the model's output limit was reached before it had said anything"
+        elif reason in _COMPLETED:
             status = Status.COMPLETED
         elif reason in (Reason.ERROR, Reason.CRASH):
             status = Status.FAILED
@@ -316,7 +318,7 @@ class LiveRun:
             status=status,
             reason=reason,
             text=self._last_text,
-            error=ending.error,
+            error=error,
             usage=talk.usage,
             turns=talk.turns,
             tool_calls=talk.tool_calls,
