@@ -121,7 +121,6 @@ async def test_job_never_overlaps_itself(world: World) -> None:
     assert world.spawned == [(name, f"2026-06-01T12:{minute}:00") for minute in ("05", "25") for name in "ab"]
 
 
-@pytest.mark.spec("fleet:B83")
 async def test_thousand_fires_obey_cap(tmp_path: Path) -> None:
     world = World(tmp_path)
     jobs = [world.make("+10m", f"j{number:03}") for number in range(1000)]
