@@ -70,11 +70,12 @@ class _Builder:
         try:
             return self._read_root(yaml.parse(text, Loader=_LOADER))
         except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
+            # What is never closed is told where it begins, not where the text ran out.
+            is_open = error.context_mark is not None and re.search("flow|quoted", error.context or "")
+            mark = error.context_mark if is_open or error.problem_mark is None else error.problem_mark
             line = self.first + mark.line if mark is not None else None
-            raise BlockError(
-                f"not valid YAML: {error.problem or error.context or 'unreadable'}", line, "yaml"
-            ) from None
+            problem = error.problem or error.context or "unreadable"
+            raise BlockError(f"not valid YAML: {problem}", line, "yaml") from None
         except yaml.YAMLError as error:
             position = getattr(error, "position", None)
             reason = str(getattr(error, "reason", "") or "a character that YAML does not allow")

@@ -88,8 +88,17 @@ def test_bad_blocks_are_told(text: str, code: str) -> None:
     assert (found, message != "", len(message) < 200) == (code, True, True)
 
 
-def test_fault_names_its_line() -> None:
-    assert fault("\n---\nname: a\ntools: [read, bash\nmodel: x\n---\n")[1] in (4, 5, 6)
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("tools: [read, bash\nmodel: x", 4),
+        ("model: 'x\ntools: a", 4),
+        ("model: x\ntools: a: b", 5),
+        ("a: b\n\tc: d", 5),
+    ],
+)
+def test_fault_names_its_line(text: str, line: int) -> None:
+    assert fault(f"\n---\nname: a\n{text}\n---\n")[1] == line
 
 
 def test_every_field_has_line() -> None:
