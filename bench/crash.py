@@ -48,11 +48,6 @@ def sweep(kills: int, seed: int) -> tuple[list[Json], list[str], int, int]:
             acknowledged += len(records)
             lost += find_lost(records, session)
             reason = explain_unopened(place, session, by_program=number % 10 == 0) if session.exists() else ""
-            if "is being written" in reason:
-                # A process of a killed run may hold the inherited lock until it is gone itself, for which it has 2 s.
-                print(f"crash: kill {number}: locked for a moment", file=sys.stderr)
-                time.sleep(2)
-                reason = explain_unopened(place, session, by_program=False)
             if reason:
                 print(f"crash: kill {number}: {reason}", file=sys.stderr)
                 unopened.append(reason)

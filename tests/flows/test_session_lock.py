@@ -87,6 +87,26 @@ def test_killed_holder_frees_the_lock(path: Path, holder: subprocess.Popen[str])
     assert not lock.note_path(path).exists()
 
 
+ORPHAN = """
+import os, sys, time
+from retinue.sessions.log import Session
+from retinue.testing.clock import FakeClock
+session = Session.open(sys.argv[1], clock=FakeClock(), new_id=lambda: "held")
+if os.fork() == 0:
+    time.sleep(0.4)  # a process that has not executed its program yet shares the lock
+    os._exit(0)
+print("open", flush=True)
+time.sleep(60)
+"""
+
+
+def test_lock_of_a_dead_holder_is_waited_for(path: Path) -> None:
+    process = subprocess.Popen([sys.executable, "-c", ORPHAN, str(path)], stdout=subprocess.PIPE, text=True)
+    assert read_line(process) == "open\n"
+    end(process)
+    open_session(path).close()
+
+
 def test_removed_note_changes_nothing(path: Path, holder: subprocess.Popen[str]) -> None:
     lock.note_path(path).unlink()
     with pytest.raises(SessionLocked, match=rf"process {holder.pid};|another process"):

@@ -20,6 +20,9 @@ from retinue.sessions.files import Files
 STALE_AFTER_S = 900
 """A note of another machine that was not touched for so long is taken as left behind."""
 
+ORPHAN_S = 2.0
+"""How long the lock of a dead process may live on in one that it had begun to start."""
+
 _NO_FLOCK = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
 
 
@@ -59,7 +62,7 @@ class Lock:
     def take(cls, path: Path, fd: int, files: Files) -> "Lock":
         """Lock an open session file, or raise SessionLocked with the holder's process id."""
         try:
-            take_flock(fd)
+            _take_when_free(path, fd)
         except BlockingIOError:
             raise _refuse(path, read_note(path) or _find_holder(fd)) from None
         except OSError as error:
@@ -87,6 +90,22 @@ class Lock:
                 files.unlink(note_path(self.path))
             except OSError:
                 return
+
+
+def _take_when_free(path: Path, fd: int) -> None:
+    """Take the flock; when whoever took it is dead, wait a moment for a process it was just starting.
+
+    Such a process shares the lock from its fork until it executes its own program or dies with its parent.
+    """
+    deadline_s = time.monotonic() + ORPHAN_S
+    while True:
+        try:
+            return take_flock(fd)
+        except BlockingIOError:
+            holder = read_note(path) or _find_holder(fd)
+            if time.monotonic() >= deadline_s or (holder is not None and holder.is_alive):
+                raise
+            time.sleep(0.02)
 
 
 def take_flock(fd: int) -> None:
