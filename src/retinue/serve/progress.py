@@ -30,11 +30,13 @@ class Progress:
         self._doing = "starting"
         self._frame = 0
         self._has_status = False
+        self._is_resting = False
 
     def __call__(self, event: ev.Event) -> None:
         """Show one event."""
         match event:
             case ev.TurnStarted():
+                self._is_resting = False
                 self._turn = event.turn
                 self._doing = "thinking"
             case ev.MessageDelta():
@@ -62,12 +64,14 @@ class Progress:
 
     def tick(self) -> None:
         """Move the status line although nothing happened."""
-        self._frame += 1
-        self._status(force=True)
+        if not self._is_resting:
+            self._frame += 1
+            self._status(force=True)
 
     def close(self) -> None:
         """Take the status line away and leave a summary."""
         self._clear()
+        self._is_resting = True
         self._write(f"{self._paint(self._summary(), 2)}\n")
 
     def _summary(self) -> str:
