@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -51,7 +52,7 @@ def kill_randomly(world: World, life: int, dice: random.Random) -> list[str]:
     command = [sys.executable, "-c", DRIVER, str(world.repo), str(world.tmp), str(world.records.directory), str(life)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
-        time.sleep(dice.random() * 0.25)
+        time.sleep(dice.random() * 0.4)
         process.send_signal(signal.SIGKILL)
         return process.stdout.read().decode().split("\n")[:-1]
 
@@ -66,10 +67,11 @@ async def kill_and_recover(world: World, kills: int, seed: int) -> None:
         assert [each for each in left if each.kept.path] == []
         assert (world.left, os.listdir(world.records.directory) if life else []) == ([], [])
     lost = [name for name in written if world.show(f"pi-agent-{name[:-2]}", name) != name[:-2] * 50]
-    assert (len(written) > kills, lost) == (True, [])
-    # One branch for each run that wrote something, and none beside.
-    runs = {name[:-2] for name in written}
-    assert set(world.branches) - {"main"} - {f"pi-agent-{run}" for run in runs} == set()
+    assert (written != [], lost) == (True, [])
+    # One branch for each run that wrote something, which it may not have come to tell, and none beside.
+    names = set(world.branches) - {"main"}
+    empty = [name for name in names if git(world.repo, "diff", "--name-only", "main", name) == ""]
+    assert (empty, [name for name in names if not re.fullmatch(r"pi-agent-l\d+w\dt\d+", name)]) == ([], [])
     assert git(world.repo, "fsck", "--connectivity-only", "--no-dangling") == ""
 
 

@@ -58,6 +58,8 @@ async def keep_work(record: Record, records: Records) -> Kept:
     except (_Undone, OSError) as error:
         return Kept(saver.branch, record.path, str(error), tuple(saver.notes))
     done = msgspec.structs.replace(record, state="removing", branch=saver.branch)
+    if not is_directory(record.path):
+        return await _remove(done, records, Kept(saver.branch, notes=tuple(saver.notes)))
     try:
         records.save(done)
     except OSError as error:
