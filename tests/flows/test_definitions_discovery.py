@@ -216,6 +216,19 @@ def test_links_are_followed_with_care(world: World) -> None:
     assert codes(found) == [("gone.md", "link"), ("loop.md", "link"), ("out.md", "link")]
 
 
+def test_file_in_place_of_folder(world: World) -> None:
+    world.write(".codingcode/agents", "no folder")
+    found = world.load()
+    assert (origins(found), codes(found)) == ({}, [("agents", "unreadable")])
+
+
+def test_messages_stay_on_one_line(world: World) -> None:
+    world.write(".pi/agents/new\nline\x1b[31m.md", "")
+    assert [item.message.split("/")[-1] for item in world.load().diagnostics] == [
+        "new\\nline\\x1b[31m.md:1: the file is empty; expected frontmatter between two lines of ---"
+    ]
+
+
 def test_user_links_may_lead_anywhere(world: World) -> None:
     target = world.write("dotfiles/a.md", agent("kept"))
     (world.home / ".pi/agent/agents").mkdir(parents=True)

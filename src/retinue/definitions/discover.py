@@ -15,6 +15,7 @@ from retinue.core.definition import Definition, Dialect, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.definitions.dialects import codingcode, pi, sticky
+from retinue.definitions.fields import show_place
 from retinue.definitions.sources import Root
 
 MAX_BYTES = 1_000_000
@@ -175,8 +176,7 @@ def _to_stamp(status: os.stat_result) -> Stamp:
 
 
 def _tell(path: str, text: str, code: str, line: int | None = None) -> Diagnostic:
-    place = path if line is None else f"{path}:{line}"
-    return Diagnostic(f"{place}: {text}", path, line, code=code)
+    return Diagnostic(f"{show_place(path, line)}: {text}", path, line, code=code)
 
 
 def _explain(error: OSError) -> str:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
-from retinue.definitions.fields import Fields
+from retinue.definitions.fields import Fields, show_place
 from retinue.definitions.frontmatter import BlockError, Fences, parse_block
 from retinue.definitions.names import find_fault, normalize_name, suggest_name
 
@@ -37,8 +37,8 @@ def open_document(
     try:
         block = parse_block(text, fences)
     except BlockError as error:
-        place = path if error.line is None else f"{path}:{error.line}"
-        return None, [Diagnostic(f"{place}: {error}", path, error.line, code=error.code)]
+        text = f"{show_place(path, error.line)}: {error}"
+        return None, [Diagnostic(text, path, error.line, code=error.code)]
     fields = Fields(block, path, known, meaningless)
     _check_body(fields, block.body, block.body_line)
     return Document(fields, block.body), fields.problems
@@ -85,7 +85,10 @@ def read_name(fields: Fields, *, stem_counts: bool) -> str | None:
 
 def read_description(fields: Fields) -> str:
     """The description on one line."""
-    return " ".join((fields.read_text("description") or "").split())
+    text = " ".join((fields.read_text("description") or "").split())
+    if _HIDDEN.search(text) or not text.isprintable():
+        fields.report("description: has invisible characters", "description", None, "hidden-characters", "warning")
+    return text
 
 
 def choose_prompt(fields: Fields, body: str, name: str, description: str) -> str:

@@ -107,7 +107,7 @@ class Fields:
     ) -> None:
         """Add one problem of this file."""
         line = self.lines.get(field) if line is None else line
-        place = self.path if line is None else f"{self.path}:{line}"
+        place = show_place(self.path, line)
         self.problems.append(Diagnostic(f"{place}: {text}", self.path, line, severity, code, field))
 
     def name(self, field: str) -> str:
@@ -233,6 +233,12 @@ class Fields:
             return tuple(plain)
         self.reject(field, "a list of objects")
         return ()
+
+
+def show_place(path: str, line: int | None) -> str:
+    """The start of a message, on one line whatever the file is called."""
+    shown = path if path.isprintable() else ascii(path)[1:-1]
+    return shown if line is None else f"{shown}:{line}"
 
 
 def is_other_type(value: Scalar) -> bool:

@@ -5,7 +5,7 @@ a file is read.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
@@ -13,6 +13,7 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.definitions.discover import Found, Listing, is_same, load_root
+from retinue.definitions.fields import show_place
 from retinue.definitions.names import find_skeleton, fold_name
 from retinue.definitions.sources import Places, Root, find_roots
 from retinue.definitions.toolnames import KNOWN_TOOLS
@@ -186,20 +187,18 @@ def _with_shadows(item: Definition, paths: tuple[str, ...]) -> Definition:
 def _tell_shadowed(item: Definition, winner: Definition) -> Diagnostic:
     line = item.lines.get("name", 1)
     where = "packaged agent" if item.source == "builtin" else f"{item.source} agent"
-    text = f"{item.path}:{line}: this {where} {quote(item.name)} is hidden by {winner.path}"
+    text = (
+        f"{show_place(item.path, line)}: this {where} {quote(item.name)} is hidden by {show_place(winner.path, None)}"
+    )
     return Diagnostic(text, item.path, line, "warning", "shadowed", "name")
 
 
 def _tell_clash(item: Definition, other: Definition, how: str) -> Diagnostic:
     line = item.lines.get("name", 1)
-    text = f"{item.path}:{line}: the names {quote(item.name)} and {quote(other.name)} ({other.path}) {how}"
+    text = f"{show_place(item.path, line)}: the names {quote(item.name)} and {quote(other.name)} ({other.path}) {how}"
     return Diagnostic(text, item.path, line, "warning", "clash", "name")
 
 
 def _tell_untrusted(root: Root) -> Diagnostic:
-    text = f"{root.path}: not read, since the project is not trusted"
+    text = f"{show_place(root.path, None)}: not read, since the project is not trusted"
     return Diagnostic(text, root.path, None, "warning", "untrusted")
-
-
-Reader = Callable[[], Definitions]
-"""How others are given the agents: called whenever they need them."""

@@ -418,6 +418,11 @@ def test_long_and_hidden_bodies_are_told() -> None:
     assert [(item.code, item.line) for item in told] == [("hidden-characters", 7), ("long-body", 6)]
 
 
+@pytest.mark.parametrize("text", ['"a \\e[31m"', "a \u202e b"])
+def test_hidden_description_is_told(text: str) -> None:
+    assert parse(f"description: {text}")[1] == ["hidden-characters"]
+
+
 def test_body_may_hold_fences() -> None:
     assert parse("name: a", "one\n---\ntwo")[0] == read("name: a", body="one\n---\ntwo")
 
