@@ -237,7 +237,8 @@ class Manager:
 
     def list_runs(self) -> list[Run]:
         """All runs, newest first."""
-        return sorted(self._runs.values(), key=lambda run: run.started_ms or run.queued_ms, reverse=True)
+        newest = reversed(self._runs.values())
+        return sorted(newest, key=lambda run: run.started_ms or run.queued_ms, reverse=True)
 
     def children(self, run_id: str) -> list[Run]:
         """The runs that a run started."""
