@@ -57,10 +57,7 @@ def to_tool_call(function: Function) -> Function:
         named = {**arguments, "context": context} if has_context else arguments
         if is_async:
             return to_result(await function(**named))
-        try:
-            return to_result(await call_in_thread(lambda: function(**named)))
-        except ForeignFailed as error:
-            raise (error.cause or error) from None
+        return to_result(await call_in_thread(lambda: function(**named)))
 
     return run
 

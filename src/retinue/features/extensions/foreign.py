@@ -144,5 +144,7 @@ async def _await(start: Callable[[], Awaitable[T]]) -> _Result[T]:
         return _Result(error=error)
     except (GeneratorExit, KeyboardInterrupt):
         raise
+    except ForeignFailed as error:
+        return _Result(error=error.cause or error)  # it was contained further in
     except BaseException as error:
         return _Result(error=error)

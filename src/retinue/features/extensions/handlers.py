@@ -9,7 +9,7 @@ import inspect
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 from retinue.core.events import Event, MessageDelta, MessageStarted, ToolProgress
 from retinue.features.extensions.contained import Handler, get_log
@@ -70,9 +70,9 @@ class Handlers:
         self._workers = [self._group.create_task(self._serve(handler)) for handler in self._queues]
         return self
 
-    async def __aexit__(self, *error: Any) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
         try:
-            async with asyncio.timeout(self._farewell_s):
+            async with asyncio.timeout(self._farewell_s if kind is None else 0):
                 for queue in self._queues.values():
                     await queue.join()
         except TimeoutError:
@@ -80,7 +80,8 @@ class Handlers:
         finally:
             for worker in self._workers:
                 worker.cancel()
-            await self._group.__aexit__(*error)
+            # The group is not told of an error, which it would wrap: its workers know nothing of it.
+            await self._group.__aexit__(None, None, None)
 
     def _tell_now(self, handler: Handler, event: Event) -> None:
         loop = asyncio.get_running_loop()
