@@ -293,8 +293,10 @@ def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, Kind]
         return f"{name} belongs to a command: retinue {owner} {name}"
     from difflib import get_close_matches
 
-    close = get_close_matches(name, flags, 1, 0.6)
-    hint = f"; did you mean {close[0]}?" if close else "; see retinue --help"
+    # Without the dashes, which make short words look alike.
+    words = {flag.lstrip("-"): flag for flag in flags}
+    close = get_close_matches(name.lstrip("-"), words, 1, 0.6)
+    hint = f"; did you mean {words[close[0]]}?" if close else "; see retinue --help"
     return f"unknown option {quote(name)}{hint}"
 
 
