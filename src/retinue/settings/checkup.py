@@ -186,6 +186,12 @@ def _check_models(paths: Paths, loaded: Loaded, environment: Mapping[str, str], 
     if usable:
         providers = ", ".join(dict.fromkeys(info.provider for info in usable))
         yield Item("pass", "models", f"{len(usable)} models can be asked", providers)
+    if settings.default_model:
+        try:
+            registry.resolve(settings.default_model, provider=settings.default_provider)
+        except RetinueError as error:
+            where = loaded.find_origin("defaultModel")
+            yield Item("warn", "models", "Default model not usable", f"{where}: defaultModel: {error}")
     wishes = Wishes(None, None, settings.default_model, settings.default_provider, settings.enabled_models)
     try:
         choice = registry.choose(wishes)
