@@ -1,0 +1,224 @@
+import json
+
+import pytest
+
+AGENT = """---
+name: Finder # my own
+description: "Finds: things"
+tools: read, grep, lss
+readonly: yes
+---
+
+Find it.
+"""
+
+
+@pytest.fixture
+def agents(place):
+    """Runs `retinue agents` and gives back its JSON."""
+
+    def run(*args):
+        done = place.run("agents", "--json", *args)
+        assert (done.status, done.stderr.count("Traceback")) == (0, 0)
+        return json.loads(done.stdout)
+
+    return run
+
+
+def write(folder, name, text=AGENT):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    return folder / name
+
+
+def test_listing_has_the_contract_shape(place, agents):
+    path = write(place.agent_dir / "agents", "finder.md")
+    found = agents()
+    row = next(item for item in found["agents"] if item["name"] == "Finder")
+    assert row == {
+        "name": "Finder",
+        "displayName": "Finder",
+        "description": "Finds: things",
+        "source": "user",
+        "dialect": "pi",
+        "path": str(path),
+        "enabled": True,
+        "readonly": True,
+        "tools": ["read", "grep"],
+        "model": None,
+        "thinking": None,
+        "maxTurns": None,
+        "completion": "text",
+        "shadows": [],
+    }
+    told = [(item["path"], item["line"], item["severity"], item["code"]) for item in found["diagnostics"]]
+    assert [set(item) for item in found["diagnostics"]] == [{"path", "line", "severity", "code", "message"}] * len(told)
+    assert (str(path), 4, "warning", "unknown-tool") in told
+    assert (str(path), 5) in [(where, line) for where, line, *_ in told]
+
+
+@pytest.mark.spec("devkit:13")
+def test_all_builtins_are_listed(agents):
+    names = {item["name"] for item in agents()["agents"]}
+    assert names == {
+        *("general-purpose", "Explore", "Plan"),
+        *("explorer", "researcher", "reviewer", "implementer", "tester"),
+        *("explore", "plan", "scout"),
+    }
+
+
+@pytest.mark.spec("fleet:B26")
+def test_project_agent_hides_others(place, agents):
+    write(place.agent_dir / "agents", "explorer.md", AGENT.replace("Finder # my own", "explorer"))
+    path = write(place.work / ".pi" / "agents", "explorer.md", AGENT.replace("Finder # my own", "explorer"))
+    row = next(item for item in agents("--approve")["agents"] if item["name"] == "explorer")
+    assert (row["source"], row["path"], len(row["shadows"])) == ("project", str(path), 2)
+
+
+def test_untrusted_project_agents_stay_closed(place, agents):
+    write(place.work / ".pi" / "agents", "explorer.md", "not even\x00 text")
+    found = agents()
+    assert next(item for item in found["agents"] if item["name"] == "explorer")["source"] == "builtin"
+    assert [item["code"] for item in found["diagnostics"]] == ["untrusted"]
+    done = place.run("agents")
+    assert "is not trusted: skipped .pi/agents" in done.stderr
+
+
+@pytest.mark.spec("devkit:62")
+def test_table_groups_by_source(place):
+    write(place.agent_dir / "agents", "finder.md")
+    done = place.run("agents")
+    assert done.stdout.index("[user]") < done.stdout.index("Finder") < done.stdout.index("[builtin]")
+    assert "(readonly · pi · read, grep)" in done.stdout
+    assert "(read/write · pi · read, bash, edit, write, grep, find, ls)" in done.stdout
+
+
+def test_show_explains_each_tool(place):
+    write(place.agent_dir / "agents", "finder.md")
+    done = place.run("agents", "show", "finder")
+    assert "  + read\n  + grep\n  - lss: there is no tool 'lss' here (did you mean 'ls'?)" in done.stdout
+    assert "   5  readonly: yes  ← see below" in done.stdout
+    about = json.loads(place.run("agents", "show", "finder", "--json").stdout)
+    refused = [(item["name"], item["code"]) for item in about["refused"]]
+    assert (about["prompt"], refused, about["fields"][0]["line"]) == ("Find it.", [("lss", "unknown")], 2)
+
+
+def test_hostile_file_cannot_reach_the_terminal(place):
+    text = '---\nname: evil\ndescription: "a\\e]0;owned\\a b"\n---\n\nDo it.\n'
+    write(place.agent_dir / "agents", "evil.md", text)
+    for args in (["agents"], ["agents", "show", "evil"], ["doctor"]):
+        done = place.run(*args)
+        assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_new_agent_can_be_run(place, agents):
+    done = place.run(
+        *("agents", "new", "finder", "--description", "a: b #c", "--tools", "read, ls", "--readonly"),
+        *("--thinking", "off", "--prompt", "-"),
+        stdin="Find it.\nAll of it.\n",
+    )
+    path = place.agent_dir / "agents" / "finder.md"
+    assert (done.status, done.stdout) == (0, f"{path}\n")
+    row = next(item for item in agents()["agents"] if item["name"] == "finder")
+    expected = ("a: b #c", ["read", "ls"], True, "off")
+    assert (row["description"], row["tools"], row["readonly"], row["thinking"]) == expected
+    assert path.read_text().endswith("---\n\nFind it.\nAll of it.\n")
+    assert agents()["diagnostics"] == []
+
+
+def test_new_without_tools_has_none(place, agents):
+    place.run("agents", "new", "bare", "--description", "d", "--tools", "", "--prompt", "Say it.")
+    assert next(item for item in agents()["agents"] if item["name"] == "bare")["tools"] == []
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a/b", ".", "..", "-x", ".x", "con", "main", "a b", "x" * 129, "a\nb", "", "a\\b", "%2e%2e/x"]
+)
+def test_bad_names_write_nothing(place, name):
+    done = place.run("agents", "new", "--description", "d", "--prompt", "p", "--", name)
+    assert (done.status, done.stdout) == (2, "")
+    assert [path for path in place.root.rglob("*.md")] == []
+
+
+def test_new_replaces_nothing(place):
+    path = write(place.agent_dir / "agents", "Finder.md")
+    done = place.run("agents", "new", "finder", "--description", "d", "--prompt", "p")
+    assert (done.status, path.read_text()) == (2, AGENT)
+    assert done.stderr == f"retinue: {path} exists already; edit or delete it\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["agents", "new", "x", "--prompt", "p"], "an agent needs a --description"),
+        (["agents", "new", "x", "--description", "d"], "an agent needs instructions"),
+        (["agents", "new"], "retinue agents new needs a name"),
+        (["agents", "nwe", "x"], "retinue agents does not know 'nwe'"),
+        (["agents", "show", "explorr"], "Unknown agent: explorr. Available agents:"),
+        (["agents", "delete", "explorer", "--yes"], "is packaged with retinue"),
+        (["agents", "enable", "explorer"], "'explorer' is enabled already"),
+        (["agents", "delete", "x", "--readonly"], "retinue agents delete has no option --readonly"),
+        (["agents", "--yes"], "retinue agents has no option --yes"),
+    ],
+)
+def test_misuse_gets_one_sentence(place, args, problem):
+    done = place.run(*args)
+    assert (done.status, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert problem in done.stderr
+
+
+def test_switching_keeps_every_other_byte(place, agents):
+    text = AGENT.replace("\n", "\r\n")
+    path = place.agent_dir / "agents" / "finder.md"
+    path.parent.mkdir()
+    path.write_bytes(text.encode())
+    assert place.run("agents", "disable", "finder").status == 0
+    assert path.read_bytes() == text.replace("readonly: yes\r\n", "readonly: yes\r\nenabled: false\r\n").encode()
+    assert not next(item for item in agents()["agents"] if item["name"] == "Finder")["enabled"]
+    assert place.run("agents", "enable", "finder").status == 0
+    assert path.read_bytes() == text.encode()
+
+
+@pytest.mark.spec("fleet:B8")
+def test_builtin_is_switched_by_a_stub(place, agents):
+    done = place.run("agents", "disable", "Explore")
+    stub = place.agent_dir / "agents" / "Explore.md"
+    assert done.stdout == f"{stub}\n"
+    row = next(item for item in agents()["agents"] if item["name"] == "Explore")
+    assert (row["enabled"], row["source"]) == (False, "user")
+    ran = place.run("run", "explore", "x", "--json")
+    assert json.loads(ran.stdout)["details"]["error"]["code"] == "SUBAGENT_DISABLED"
+    assert place.run("agents", "enable", "Explore").status == 0
+    assert (stub.exists(), place.run("agents", "enable", "Explore").status) == (False, 2)
+
+
+def test_stub_of_pi_extension_is_removed(place):
+    stub = write(place.agent_dir / "agents", "Explore.md", "---\nenabled: false\n---\n")
+    assert place.run("agents", "enable", "explore").status == 0
+    assert not stub.exists()
+
+
+def test_ejected_agent_is_a_copy(place, agents):
+    before = next(item for item in agents()["agents"] if item["name"] == "reviewer")
+    path = place.agent_dir / "agents" / "reviewer.md"
+    assert place.run("agents", "eject", "reviewer").stdout == f"{path}\n"
+    after = next(item for item in agents()["agents"] if item["name"] == "reviewer")
+    assert after == {**before, "source": "user", "path": str(path), "shadows": [before["path"]]}
+    assert place.run("agents", "eject", "reviewer").status == 2
+
+
+def test_project_writes_need_trust(place):
+    new = ["agents", "new", "x", "--description", "d", "--prompt", "p", "--project"]
+    write(place.work / ".pi" / "agents", "y.md")
+    done = place.run(*new)
+    assert (done.status, "is not trusted" in done.stderr) == (2, True)
+    assert place.run(*new, "--approve").stdout == f"{place.work / '.pi' / 'agents' / 'x.md'}\n"
+    assert place.run("agents", "delete", "x", "--yes", "-a").status == 0
+
+
+def test_delete_asks_without_yes(place):
+    path = write(place.agent_dir / "agents", "finder.md")
+    done = place.run("agents", "delete", "Finder")
+    assert (done.status, done.stderr, path.exists()) == (2, f"retinue: this deletes {path}; say --yes\n", True)
+    assert place.run("agents", "delete", "Finder", "--yes").stdout == f"{path}\n"
+    assert not path.exists()
