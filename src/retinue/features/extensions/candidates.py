@@ -6,8 +6,9 @@ A project that is not trusted is not even listed. Must not know which run wants 
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
@@ -24,8 +25,7 @@ RESERVED_NAMES = frozenset(("mcp",))
 """Names that stand for something else where extensions are listed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
+class Places(Struct, frozen=True):
     """Where extensions may come from, and how far that is trusted."""
 
     cwd: Path
@@ -38,17 +38,16 @@ class Places:
     """Folders with installed distributions; None: those this Python imports from."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(Struct, frozen=True):
     """All extensions there are, the strongest first, and what was skipped."""
 
     candidates: tuple[Candidate, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
 
 
-@dataclass(slots=True)
 class _Gathering:
-    diagnostics: list[Diagnostic] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.diagnostics: list[Diagnostic] = []
 
     def skip(self, path: str, problem: str, code: str = "extension-file") -> None:
         text = f"{path}: {problem}; skipped"

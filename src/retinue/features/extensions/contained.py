@@ -7,10 +7,10 @@ Must not know how extensions are found or loaded.
 import inspect
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from retinue.core.errors import RetinueError, ToolFailed, quote
 from retinue.core.messages import ToolCall
@@ -23,8 +23,7 @@ from retinue.features.extensions.foreign import ForeignFailed, await_foreign, ca
 Function = Callable[..., Any]
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionTool:
+class ExtensionTool(Struct, frozen=True):
     """A tool of an extension, as it was when it was registered."""
 
     extension: str
@@ -73,8 +72,7 @@ def to_result(value: Any) -> ToolResult:
     return ToolResult.of(msgspec.json.encode(value).decode(), msgspec.to_builtins(value))
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionHook:
+class ExtensionHook(Struct, frozen=True):
     """A hook of an extension; it may have `before`, `after` or both."""
 
     extension: str
@@ -139,8 +137,7 @@ class ExtensionFeature:
         return left if isinstance(left, Outcome) else outcome
 
 
-@dataclass(frozen=True, slots=True)
-class ExtensionModel:
+class ExtensionModel(Struct, frozen=True):
     """A model of an extension."""
 
     extension: str
@@ -161,8 +158,7 @@ class ExtensionModel:
         return Reply(draft.finish("error", error=text), Failure("protocol", text))
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """A command of an extension, for faces that have commands."""
 
     extension: str
@@ -183,8 +179,7 @@ class Command:
         return "" if shown is None else str(shown)
 
 
-@dataclass(frozen=True, slots=True)
-class Renderer:
+class Renderer(Struct, frozen=True):
     """How an extension shows one kind of data."""
 
     extension: str
@@ -202,8 +197,7 @@ class Renderer:
         return shown if isinstance(shown, str) else None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Handler:
+class Handler(Struct, frozen=True, eq=False):
     """What an extension does when something has happened."""
 
     extension: str

@@ -9,13 +9,13 @@ import inspect
 import re
 import sys
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 from importlib.machinery import ModuleSpec
 from itertools import count
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError, quote
@@ -40,23 +40,21 @@ LOAD_LIMIT_S = 10.0
 _READY = "ready"
 
 
-@dataclass(frozen=True, slots=True)
-class Extension:
+class Extension(Struct, frozen=True):
     """One that is loaded."""
 
     name: str
     source: Source
     place: str
-    registrations: Registrations = field(default_factory=Registrations)
+    registrations: Registrations = Registrations()
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """The extensions of one run, the strongest first, and what was wrong with others."""
 
     extensions: tuple[Extension, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
-    tools: Mapping[str, ExtensionTool] = field(default_factory=dict)
+    tools: Mapping[str, ExtensionTool] = {}
     """Of one name only the strongest extension's."""
 
     @property
@@ -77,19 +75,21 @@ class Library:
     """The extensions of one program: found once, loaded when a run first wants them, kept."""
 
     def __init__(
-        self, places: Places, *, reserved: Collection[str] = KNOWN_TOOLS, limit_s: float = LOAD_LIMIT_S
+        self,
+        places: Places,
+        found: Found | None = None,
+        *,
+        reserved: Collection[str] = KNOWN_TOOLS,
+        limit_s: float = LOAD_LIMIT_S,
     ) -> None:
-        """`reserved` are the names of tools that no extension may take."""
+        """`found` when somebody has looked already; `reserved` are the names of tools that no extension may take."""
         self._places = places
+        self.found = find_extensions(places) if found is None else found
+        """What there is; nothing of it has run."""
         self._reserved = reserved
         self._limit_s = limit_s
         self._loaded: dict[Candidate, tuple[Extension | None, tuple[Diagnostic, ...]]] = {}
         self._lock = asyncio.Lock()
-
-    @cached_property
-    def found(self) -> Found:
-        """What there is; nothing of it has run."""
-        return find_extensions(self._places)
 
     async def load(self, wanted: Wanted | None = None) -> Loaded:
         """The wanted extensions, loaded; no code of any other one runs."""

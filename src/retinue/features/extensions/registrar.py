@@ -7,11 +7,11 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import msgspec
+from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import UsageError, quote
@@ -43,8 +43,7 @@ _COMMAND_NAME = re.compile(r"[a-z][a-z0-9_-]{0,63}")
 _FOREIGN_PREFIX = "mcp__"
 
 
-@dataclass(frozen=True, slots=True)
-class Registrations:
+class Registrations(Struct, frozen=True):
     """All that one extension has registered."""
 
     tools: tuple[ExtensionTool, ...] = ()
@@ -70,7 +69,7 @@ class Api:
         self._path = path
         self._taken = {taken.lower() for taken in reserved}
         self._is_open = True
-        self._kept: dict[str, list[Any]] = {field: [] for field in Registrations.__dataclass_fields__}
+        self._kept: dict[str, list[Any]] = {field: [] for field in Registrations.__struct_fields__}
         self._diagnostics: list[Diagnostic] = []
 
     def tool(
