@@ -9,6 +9,8 @@ import pytest
 
 from retinue.core.errors import IsolationFailed
 from retinue.features.worktree.keeping import Kept
+from retinue.features.worktree.leftovers import recover_leftovers
+from retinue.features.worktree.records import Record, Records
 from retinue.testing import make_repo
 from retinue.tools.git import read_branch
 from tests.flows.worktree_world import World, git
@@ -179,6 +181,26 @@ async def test_sparse_checkout_works(world: World, tmp_path: Path, is_cone: bool
     assert (changed, git(repo, "status", "--porcelain")) == ("M\tin/f\nA\tout/new", "")
 
 
+async def test_sparse_checkout_keeps_commits(world: World, tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "wide", {"a.txt": "one\n", "in/f": "x\n", "out/f": "y\n"})
+    git(repo, "checkout", "-qb", "other")
+    (repo / "out" / "g").write_text("from afar\n")
+    git(repo, "add", "-A")
+    git(repo, "commit", "-qm", "other")
+    git(repo, "checkout", "-q", "main")
+    git(repo, "sparse-checkout", "set", "--cone", "in")
+    copy = await world.create(cwd=repo)
+    git(copy.root, "merge", "-q", "--no-ff", "other")
+    (copy.root / "in" / "f").write_text("changed\n")
+    assert await world.keep(copy) == Kept("pi-agent-r1")
+    assert git(repo, "diff", "--name-status", "main", "pi-agent-r1") == "M\tin/f\nA\tout/g"
+
+
+async def test_names_need_not_be_text(world: World, tmp_path: Path) -> None:
+    repo = make_repo(Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff dir")), {"a.txt": "one\n"})
+    assert await use(world, repo, description="\ud800 " + "x" * 100_000, keeps_place=True) == "by the agent"
+
+
 @pytest.mark.parametrize("command", ["merge", "rebase"])
 async def test_repository_in_conflict_works(world: World, command: str) -> None:
     git(world.repo, "checkout", "-qb", "other")
@@ -219,6 +241,27 @@ async def test_many_copies_at_once(world: World) -> None:
     kept = await asyncio.gather(*(world.keep(copy) for copy in copies))
     assert kept == [Kept(f"pi-agent-r{number}") for number in range(20)]
     assert (world.left, world.show("pi-agent-r7", "a.txt"), len(world.branches)) == ([], "r7", 21)
+
+
+async def test_half_made_copy_does_no_harm(world: World) -> None:
+    # As a kill leaves it, in the middle of git's work.
+    dead = Records(world.records.directory)
+    notes = world.repo / ".git" / "worktrees" / "pi-agent-dead-01234567"
+    fields = {"path": str(world.tmp / notes.name), "top": str(world.repo), "common": str(world.repo / ".git")}
+    dead.save(dead.claim(Record(run_id="dead", state="creating", base="0" * 40, **fields)))
+    dead.close()
+    notes.mkdir(parents=True)
+    (notes / "gitdir").write_text(f"{fields['path']}/.git\n")
+    (notes / "commondir").write_text("")
+    assert "failed to read" in await refuse_only(world)
+    assert [left.run_id for left in await recover_leftovers(world.records)] == ["dead"]
+    assert await use(world, world.repo) == "by the agent"
+
+
+async def refuse_only(world: World) -> str:
+    with pytest.raises(IsolationFailed) as caught:
+        await world.create()
+    return str(caught.value)
 
 
 async def test_users_checkout_stays_untouched(world: World) -> None:

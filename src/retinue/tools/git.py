@@ -137,6 +137,8 @@ class Guard:
     """Name and address that the user has configured."""
     filters: frozenset[str] = frozenset()
     """Filters that are configured and are not run."""
+    is_sparse: bool = False
+    """Only a part of the files is checked out."""
 
 
 async def run_git(
@@ -248,6 +250,7 @@ def _read_guard(fields: Sequence[str]) -> Guard:
     directories: list[tuple[str, str]] = []
     names: dict[str, str] = {}
     filters: set[str] = set()
+    is_sparse = False
     for scope, entry in zip(fields[::2], fields[1::2], strict=False):
         key, _, value = entry.partition("\n")
         section, _, rest = key.partition(".")
@@ -265,10 +268,12 @@ def _read_guard(fields: Sequence[str]) -> Guard:
             directories += [(key, value)] if scope in ("system", "global") else []
         elif key in _DATA:
             data[key] = value
+        elif key == "core.sparsecheckout":
+            is_sparse = value.lower() in ("", "true", "yes", "on", "1")
         elif section in _NAMES and rest in ("name", "email"):
             names[key] = value
     settings = (*overrides.items(), *data.items(), *directories)
-    return Guard(settings, _find_author(names), frozenset(filters))
+    return Guard(settings, _find_author(names), frozenset(filters), is_sparse)
 
 
 _FILTER = ("clean", "smudge", "process", "required")

@@ -11,7 +11,8 @@ import shutil
 import stat
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -20,11 +21,16 @@ import msgspec
 
 from retinue.core.errors import IsolationFailed, quote
 from retinue.features.worktree.records import Record, Records, check_name
+from retinue.sessions.lock import take_flock
 from retinue.tools.git import Guard, load_guard, run_git
 
 WORK_TIMEOUT_S = 120.0
 """For git calls whose time grows with the repository."""
+_ATTEMPTS = 4
+_PATIENCE_S = 30.0
 BRANCH_PREFIX = "pi-agent-"
+MAX_DESCRIPTION = 200
+"""Characters of a description in a commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,7 @@ async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
             top=repository.top,
             common=repository.common,
             base=base,
-            description=request.description,
+            description=request.description[:MAX_DESCRIPTION],
             branch=request.branch,
             names_repo=request.keeps_place,
             created_ms=time.time_ns() // 1_000_000,
@@ -114,6 +120,11 @@ async def adopt_copy(record: Record, request: CopyRequest, records: Records) -> 
 def is_directory(path: str) -> bool:
     """Whether a directory is there."""
     return os.path.isdir(path)
+
+
+def is_file(path: str) -> bool:
+    """Whether a file is there."""
+    return os.path.isfile(path)
 
 
 def is_link(path: str) -> bool:
@@ -179,16 +190,7 @@ async def _check_out(record: Record, records: Records) -> str:
     if not isinstance(guard, Guard):
         refuse(guard.problem)
     os.mkdir(record.path, 0o700)
-    # Two steps, because git would start a second git for the files, which a kill of ours would not reach.
-    added = await run_git(
-        ["worktree", "add", "--quiet", "--detach", "--no-checkout", record.path, record.base],
-        record.top,
-        timeout_s=WORK_TIMEOUT_S,
-        guard=guard,
-        pass_fds=records.pass_fds,
-    )
-    if not added.ok:
-        refuse(added.problem)
+    await _register(record, records, guard)
     git_dir = _read_link(record)
     filled = await run_git(
         ["reset", "--quiet", "--hard", "--no-recurse-submodules", record.base],
@@ -202,6 +204,44 @@ async def _check_out(record: Record, records: Records) -> str:
         refuse(filled.problem)
     shutil.copyfile(os.path.join(git_dir, "index"), records.index_path(record.run_id))
     return git_dir
+
+
+async def _register(record: Record, records: Records, guard: Guard) -> None:
+    """Let git make a copy without files: with them it would start a second git, which a kill of ours does not reach."""
+    for attempt in range(_ATTEMPTS):
+        async with hold_registry(record.common):
+            added = await run_git(
+                ["worktree", "add", "--quiet", "--detach", "--no-checkout", record.path, record.base],
+                record.top,
+                timeout_s=WORK_TIMEOUT_S,
+                guard=guard,
+                pass_fds=records.pass_fds,
+            )
+        if added.ok:
+            return
+        # Somebody else, not of us, makes a worktree this very moment.
+        if "failed to read" not in added.error or attempt == _ATTEMPTS - 1:
+            refuse(added.problem)
+        await asyncio.sleep(0.05 * 2**attempt)
+
+
+@asynccontextmanager
+async def hold_registry(common: str) -> AsyncIterator[None]:
+    """Be the only one of us who asks git about all worktrees of a repository: git dies of a half-made one."""
+    handle = os.open(common, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for _ in range(round(_PATIENCE_S / 0.01)):
+            try:
+                take_flock(handle)
+                break
+            except BlockingIOError:
+                await asyncio.sleep(0.01)
+            except OSError:
+                # No such locks on this file system: then trying again must do.
+                break
+        yield
+    finally:
+        os.close(handle)
 
 
 def _read_link(record: Record) -> str:

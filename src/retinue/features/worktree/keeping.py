@@ -6,6 +6,7 @@ porcelain that could run a hook, so neither the agent's index nor its half-done 
 
 import asyncio
 import re
+import shutil
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +15,16 @@ import msgspec
 
 from retinue.core.errors import quote
 from retinue.core.jsonline import clean_text
-from retinue.features.worktree.copies import BRANCH_PREFIX, WORK_TIMEOUT_S, discard_copy, is_directory, is_link
+from retinue.features.worktree.copies import (
+    BRANCH_PREFIX,
+    MAX_DESCRIPTION,
+    WORK_TIMEOUT_S,
+    discard_copy,
+    hold_registry,
+    is_directory,
+    is_file,
+    is_link,
+)
 from retinue.features.worktree.records import Record, Records
 from retinue.features.worktree.submodules import is_untouched
 from retinue.features.worktree.traces import find_nested, find_tips, is_own_link, read_heads, restore_notes
@@ -22,7 +32,6 @@ from retinue.tools.git import GitResult, Guard, load_guard, run_git
 
 AUTHOR = ("pi-agent", "pi-agent@localhost")
 """Of our commits where the user has configured nobody."""
-MAX_DESCRIPTION = 200
 ABANDONED_REFS = "refs/pi-agent"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 # Made by tools, not by agents: nobody wants to hear of them.
@@ -107,11 +116,11 @@ class _Saver:
             if has_files:
                 raise _Undone("git does not know it any more: its registration was removed")
             return
+        restore_notes(record.git_dir, record.common)
         loaded = await load_guard(record.common, env=self._env)
         if not isinstance(loaded, Guard):
             raise _Undone(f"git config: {loaded.problem}")
         self._guard = loaded
-        restore_notes(record.git_dir, record.common)
         found = await self._try("rev-parse", "--verify", "HEAD^{commit}")
         # An agent may have begun a history of its own, without a commit so far.
         head = found.text if found.ok else record.base
@@ -131,7 +140,7 @@ class _Saver:
         ignored = (await self._git("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")).fields
         nested = await asyncio.to_thread(find_nested, record.path, ignored)
         scope = ("--", ".", *(f":(top,exclude,literal){path}" for path in nested))
-        await self._git("read-tree", "-m", "-i", head)
+        await self._begin_index(head)
         await self._git("add", "--all", "--sparse", *scope)
         tree = (await self._git("write-tree")).text
         if tree != (await self._git("rev-parse", "--verify", f"{head}^{{tree}}")).text:
@@ -143,6 +152,17 @@ class _Saver:
         if not is_own_link(record.path, record.git_dir):
             unsafe.append(".")
         return head, unsafe
+
+    async def _begin_index(self, head: str) -> None:
+        """Let our index be that of the agent's last commit, knowing which files are as they were checked out."""
+        index = self._env["GIT_INDEX_FILE"]
+        if self._guard.is_sparse and head != self._record.base:
+            # Only the agent's own index knows which of the files that came with its commits were not checked out.
+            shutil.copyfile(f"{self._record.git_dir}/index", index)
+        elif is_file(index):
+            await self._git("read-tree", "-m", "-i", head)
+        else:
+            raise _Undone(f"{quote(index, 200)} is gone")
 
     async def _is_untouched(self, path: str) -> bool:
         listed = await self._git("ls-tree", "-z", self._record.base, "--", path)
@@ -196,21 +216,13 @@ class _Saver:
     async def _save_branch(self, commit: str) -> str:
         """A branch at the commit: a new one, or the run's own moved forward; nobody else's is touched."""
         name = BRANCH_PREFIX + self._record.run_id
-        rows = await self._git(
-            *("for-each-ref", "--format=%(refname:lstrip=2)%00%(objectname)%00%(worktreepath)"),
-            *(f"refs/heads/{name}", f"refs/heads/{name}-*"),
-            is_shared=True,
-        )
-        known = {row[0]: row[1:] for line in rows.text.splitlines() if len(row := line.split("\0")) == 3}
-        for other, (sha, _) in known.items():
+        known = await self._list_refs("%(objectname)", f"refs/heads/{name}", f"refs/heads/{name}-*")
+        for other, sha in known.items():
             if sha == commit:
                 return other
         own = self._record.branch
-        if own in known and not known[own][1]:
-            before = known[own][0]
-            is_forward = (await self._try("merge-base", "--is-ancestor", before, commit)).ok
-            if is_forward and (await self._try("update-ref", f"refs/heads/{own}", commit, before, is_shared=True)).ok:
-                return own
+        if own in known and await self._move_branch(own, known[own], commit):
+            return own
         now_ms = time.time_ns() // 1_000_000
         done = GitResult(1)
         for number in range(5):
@@ -220,6 +232,20 @@ class _Saver:
             if done.ok:
                 return wanted
         raise _Undone(f"git update-ref: {done.problem}")
+
+    async def _move_branch(self, name: str, before: str, commit: str) -> bool:
+        """Move a branch forward, unless it is checked out somewhere or has gone another way; whether it was moved."""
+        async with hold_registry(self._record.common):
+            used = await self._list_refs("%(worktreepath)", f"refs/heads/{name}")
+        if used.get(name) or not (await self._try("merge-base", "--is-ancestor", before, commit)).ok:
+            return False
+        return (await self._try("update-ref", f"refs/heads/{name}", commit, before, is_shared=True)).ok
+
+    async def _list_refs(self, field: str, *patterns: str) -> dict[str, str]:
+        """One fact about each branch that fits."""
+        rows = await self._git("for-each-ref", f"--format=%(refname:lstrip=2)%00{field}%00", *patterns, is_shared=True)
+        fields = [each.removeprefix("\n") for each in rows.fields]
+        return dict(zip(fields[::2], fields[1::2], strict=False))
 
     async def _prove(self, commit: str, unsafe: Sequence[str]) -> None:
         """Raise _Undone unless every file of the copy is in the commit and a ref leads to it."""

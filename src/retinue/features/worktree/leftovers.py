@@ -81,9 +81,14 @@ async def _recover_all(dead: list[Record], records: Records) -> list[Leftover]:
             _unlock(record, records)
             found.append(Leftover(record.run_id, record.top, await keep_work(record, records)))
 
+    # First those that git may have been making: it dies of a half-made one, whatever it is asked about worktrees.
+    for record in dead:
+        if record.state != "live":
+            await recover(record)
     async with asyncio.TaskGroup() as group:
         for record in dead:
-            group.create_task(recover(record))
+            if record.state == "live":
+                group.create_task(recover(record))
     return sorted(found, key=lambda leftover: leftover.run_id)
 
 

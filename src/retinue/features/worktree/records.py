@@ -4,6 +4,7 @@
 know git.
 """
 
+import json
 import os
 import re
 import secrets
@@ -57,7 +58,8 @@ class Records:
     """The records of one agent directory, as one process sees them. Close it at the end."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
+        # Git is told of files in it, from other directories.
+        self.directory = directory.absolute()
         self._owner = ""
         self._lock = -1
 
@@ -84,11 +86,11 @@ class Records:
         path = self._path(record.run_id)
         temporary = self.directory / f"{record.owner}.{record.run_id}.tmp"
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(handle, msgspec.json.encode(record))
+        with os.fdopen(handle, "wb") as file:
+            # Not by msgspec: names of files need not be text.
+            file.write(json.dumps(msgspec.to_builtins(record)).encode())
+            file.flush()
             os.fsync(handle)
-        finally:
-            os.close(handle)
         os.replace(temporary, path)
         self._sync()
 
@@ -216,8 +218,8 @@ def _load(path: Path) -> Record | None:
     # Records appear by renaming, so one that cannot be read was not written by us.
     try:
         with open(path, "rb") as file:
-            record = msgspec.json.decode(file.read(_MAX_RECORD), type=Record)
-    except (OSError, msgspec.MsgspecError):
+            record = msgspec.convert(json.loads(file.read(_MAX_RECORD)), type=Record)
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError):
         return None
     is_sound = record.run_id == path.stem and _NAME.fullmatch(record.run_id) and _OWNER.fullmatch(record.owner)
     return record if is_sound else None

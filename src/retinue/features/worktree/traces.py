@@ -66,6 +66,8 @@ def find_tips(git_dir: str) -> list[str]:
         if message.startswith("commit (amend)"):
             replaced.add(old)
         tips |= dict.fromkeys(sha for sha in (rest[: rest.find(" ")], old) if _SHA.fullmatch(sha) and sha.strip("0"))
+    for folder, _, files in os.walk(os.path.join(git_dir, "refs")):
+        tips |= dict.fromkeys(sha for name in files for sha in _read_shas(os.path.join(folder, name)))
     for name in ("rebase-merge/orig-head", "rebase-apply/orig-head", "ORIG_HEAD", "CHERRY_PICK_HEAD"):
         tips |= dict.fromkeys(_read_shas(os.path.join(git_dir, *name.split("/"))))
     return [sha for sha in tips if sha not in replaced][:_MAX_TIPS]
