@@ -9,7 +9,7 @@ from dataclasses import replace
 from retinue.core.run import Outcome
 from retinue.engine.setup import RunSetup
 from retinue.surfaces.fleet.ports import FleetPorts
-from retinue.surfaces.fleet.surface import TOOL_NAMES, build_fleet_tools
+from retinue.surfaces.fleet.surface import TOOL_NAMES, map_fleet_tools
 
 
 class Seating:
@@ -24,7 +24,7 @@ class Seating:
         """The setup with tools that know whose they are; unchanged when it has none of them."""
         if not any(name in setup.tools for name in TOOL_NAMES):
             return setup
-        own = {tool.spec.name: tool for tool in build_fleet_tools(self._open_ports(setup))}
+        own = map_fleet_tools(self._open_ports(setup))
         return replace(setup, tools={name: own.get(name, tool) for name, tool in setup.tools.items()})
 
     async def leave(self, outcome: Outcome) -> Outcome:

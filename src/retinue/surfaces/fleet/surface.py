@@ -44,6 +44,11 @@ def build_fleet_tools(ports: FleetPorts) -> list[Tool]:
     ]
 
 
+def map_fleet_tools(ports: FleetPorts) -> dict[str, Tool]:
+    """The same by name, without asking for their descriptions: the Manager may not exist yet."""
+    return dict(zip(TOOL_NAMES, build_fleet_tools(ports), strict=True))
+
+
 class FleetSurface:
     """The surface for the run whose ports it is given."""
 

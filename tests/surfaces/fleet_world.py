@@ -1,0 +1,151 @@
+"""A main agent with the fleet's tools and a real crew around it; every agent plays a script."""
+
+from pathlib import Path
+
+from retinue.core.definition import Definition
+from retinue.core.errors import RetinueError
+from retinue.core.model import ModelInfo
+from retinue.core.schema import fit_arguments
+from retinue.core.tool import ToolContext
+from retinue.engine.backend import LocalBackend
+from retinue.engine.ids import make_run_id, make_uuid
+from retinue.engine.inbox import to_text
+from retinue.engine.limits import Limits
+from retinue.engine.manager import Bounds, Manager
+from retinue.engine.runner import LiveRun
+from retinue.engine.setup import RunSetup
+from retinue.features.transcript import Transcribing
+from retinue.models.resolve import Names, resolve_model
+from retinue.models.scripted import ScriptedModel, parse_script
+from retinue.sessions.log import Session
+from retinue.surfaces.base import Seat
+from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
+from retinue.surfaces.fleet.post import connect_notifier
+from retinue.surfaces.fleet.records import LifeRecords
+from retinue.surfaces.fleet.surface import FleetSurface, map_fleet_tools
+from retinue.testing.clock import FakeClock
+from retinue.testing.collector import EventCollector
+
+SONNET = ModelInfo("anthropic", "claude-sonnet-4-5", "scripted", "Claude Sonnet 4.5", context_window=200_000)
+HAIKU = ModelInfo("anthropic", "claude-haiku-4-5-20251001", "scripted", "Claude Haiku 4.5", reasoning=True)
+MODELS = (SONNET, HAIKU)
+GENERAL = Definition(
+    name="general-purpose", dialect="pi", source="builtin", path="g.md", description="Anything.", display_name="Agent"
+)
+EXPLORE = Definition(name="Explore", dialect="pi", source="builtin", path="e.md", description="Looks. Fast.")
+
+
+def resolve(query):
+    return resolve_model(query, Names(MODELS, {}), anywhere=True)
+
+
+class Fleet:
+    def __init__(
+        self, folder, scripts=None, *, main=(), settings=None, clock=None, definitions=None, ports=None, **bounds
+    ):
+        self.folder = Path(folder)
+        self.clock = clock or FakeClock()
+        self.scripts = {"general-purpose": [{"text": "done"}], **(scripts or {})}
+        self.definitions = list(definitions or (GENERAL, EXPLORE))
+        self.settings = settings or FleetSettings()
+        self.events, self.requests, self.setups = EventCollector(), [], {}
+        self.records, self.life = [], LifeRecords()
+        self.backend = LocalBackend()
+        seat = Seat(
+            crew=lambda: self.manager,
+            run_id="main",
+            definitions=lambda: self.definitions,
+            resolve_model=resolve,
+            list_models=lambda: MODELS,
+            clock=self.clock,
+            **(ports or {}).pop("seat", {}),
+        )
+        self.ports = FleetPorts(seat, self.settings, **(ports or {}))
+        self.tools = map_fleet_tools(self.ports)
+        self.root = self.open_run("main", list(main) or [{"text": "main"}], tools=self.tools)
+        self.root.bus.listen(self.events, pieces=False)
+        self.root.bus.listen(self._follow, pieces=False)
+        outfitter = Transcribing(self, clock=self.clock, warn=seat.warn)
+        self.manager = Manager(
+            self.root, outfitter, self.backend, clock=self.clock, new_id=make_run_id, bounds=Bounds(**bounds)
+        )
+        surface = FleetSurface(self.ports)
+        self.notifier = connect_notifier(self.manager, self.backend, surface.render_notification, self.clock)
+
+    def open_run(self, run_id, script, *, model=SONNET, tools=None, limits=None):
+        path = self.folder / "sessions" / f"{run_id}.jsonl"
+        if path.exists():
+            session = Session.open(path, clock=self.clock, new_id=make_uuid)
+        else:
+            session = Session.create(cwd=self.folder, directory=None, path=path, clock=self.clock, new_id=make_uuid)
+        player = ScriptedModel(parse_script(script), model, sleep=self.clock.sleep)
+        setup = RunSetup(run_id, self.folder, player, tools=tools or {}, limits=limits or Limits())
+        return LiveRun(setup, session, clock=self.clock)
+
+    async def outfit(self, run, request, parent, work):
+        self.requests.append(request)
+        script = self.scripts[request.agent]
+        if isinstance(script, Exception):
+            raise script
+        limits = Limits(max_turns=request.max_turns, grace_turns=1)
+        model = MODELS[[each.ref for each in MODELS].index(request.model)] if request.model else parent.setup.model.info
+        live = self.open_run(run.id, script, model=model, tools=self.setups.get(request.agent), limits=limits)
+        try:
+            return await work(live)
+        finally:
+            live.session.close()
+
+    async def __aenter__(self):
+        await self.backend.__aenter__()
+        return self
+
+    async def __aexit__(self, *error):
+        self.notifier.close()
+        self.manager.stop_all()
+        await self.backend.__aexit__(None, None, None)
+        self.root.session.close()
+
+    async def result(self, name, **arguments):
+        tool = self.tools[name]
+        fitted, problems = fit_arguments(arguments, tool.spec.parameters)
+        assert problems == []
+        return await tool.call(fitted, ToolContext(self.folder, run_id="main", call_id="call_1"))
+
+    async def call(self, name, **arguments):
+        """The text of a tool's result."""
+        return (await self.result(name, **arguments)).content[0].text
+
+    async def start(self, agent="general-purpose", prompt="do it", **arguments):
+        """Start an agent through the tool; returns its run."""
+        arguments = {"description": "some work", **arguments}
+        result = await self.result("Agent", subagent_type=agent, prompt=prompt, **arguments)
+        assert not result.is_error, result.content[0].text
+        return self.manager.find(result.details["agentId"])
+
+    async def settle(self, *runs):
+        """Let everything happen that needs no time."""
+        await self.clock.advance(0)
+        for run in runs:
+            assert run.status.is_final, run.status
+
+    def news(self):
+        """What the main agent was told since the last look, as texts."""
+        told = []
+        while taken := self.root.inbox.take_steering():
+            told += [to_text(message) for message in taken]
+        return told
+
+    def warnings(self):
+        return [event.text for event in self.events.events if type(event).__name__ == "Warned"]
+
+    def _follow(self, event):
+        record = self.life(event)
+        if record is not None:
+            self.records.append(record)
+
+
+def broken_worktree(text):
+    async def check(cwd):
+        raise RetinueError(text)
+
+    return check
