@@ -92,7 +92,9 @@ class Transport:
     @staticmethod
     def warm() -> None:
         """Import what the first request needs; may run in a thread while other things are read."""
-        import aiohttp  # noqa: F401
+        from retinue.models.certificates import import_aiohttp
+
+        import_aiohttp()
 
     async def close(self) -> None:
         """Close all connections; the transport opens again when used again."""
@@ -130,7 +132,7 @@ class Transport:
 
     async def _send(self, call: Call, headers_s: float) -> "ClientResponse":
         session = self._session or self._open()
-        url, proxy = self._routes.get(call.url) or self._route(call)
+        url, proxy = self._routes.get(call.url) or await self._route(call)
         body = call.body if len(call.body) <= _BYTES_BODY_LIMIT else BytesIO(call.body)
         limits = [limit for limit in (headers_s, call.timing.total_s) if limit]
         limit_s = min(limits) if limits else None
@@ -151,6 +153,7 @@ class Transport:
         return response
 
     def _open(self) -> "ClientSession":
+        self.warm()
         from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
         self._session = ClientSession(
@@ -162,7 +165,7 @@ class Transport:
         )
         return self._session
 
-    def _route(self, call: Call) -> "tuple[URL, str | None]":
+    async def _route(self, call: Call) -> "tuple[URL, str | None]":
         from yarl import URL
 
         parts = urlsplit(call.url)
@@ -171,6 +174,10 @@ class Transport:
                 fail(call.info, "request", f"the base URL {quote(call.info.base_url)} is no http(s) address", advice="")
             )
         route = (URL(call.url), find_proxy(parts.scheme, parts.hostname))
+        if parts.scheme == "https":
+            from retinue.models.certificates import read_certificates
+
+            await asyncio.to_thread(read_certificates)
         self._routes[call.url] = route
         return route
 
