@@ -322,6 +322,17 @@ async def test_unknown_or_working_agent_is_not_resumed(tmp_path):
         assert f'Agent "{run.id}" is still running' in await fleet.call("Agent", prompt="p", resume=run.id)
 
 
+async def test_run_of_another_run_is_not_resumed(tmp_path):
+    async with Fleet(tmp_path) as fleet:
+        parent = await fleet.start()
+        await fleet.settle(parent)
+        request = RunRequest(agent="general-purpose", task="t", description="d", surface="fleet")
+        below = fleet.manager.spawn(request, parent.id)
+        await fleet.settle(below)
+        text = await fleet.call("Agent", prompt="p", resume=below.id)
+        assert text == f'Agent "{below.id}" belongs to agent "{parent.id}": only that one can resume it.'
+
+
 async def test_resume_without_its_session_is_refused(tmp_path):
     async with Fleet(tmp_path) as fleet:
         run = await fleet.start()

@@ -196,7 +196,7 @@ async def test_life_is_told_in_flat_records(tmp_path):
         begun = fleet.clock.now_ms()
         await fleet.clock.advance(3)
         same = {"id": run.id, "agentType": "general-purpose", "description": "some work", "depth": 1}
-        asked = {"toolUses": 0, "invocation": {"model": "anthropic/claude-sonnet-4-5"}}
+        asked = {"toolUses": 0, "invocation": {"displayName": "Agent", "model": "anthropic/claude-sonnet-4-5"}}
         kinds = ["created", "started", "steered", "failed", "created", "started", "completed"]
         assert [record["type"] for record in fleet.records] == [f"subagents:{kind}" for kind in kinds]
         assert fleet.records[2] == {"type": "subagents:steered", "id": fleet.records[0]["id"], "message": "left"}

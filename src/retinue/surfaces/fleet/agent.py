@@ -28,6 +28,7 @@ from retinue.surfaces.fleet.request import (
     to_request,
 )
 from retinue.surfaces.fleet.retries import RetryBook
+from retinue.surfaces.fleet.status import name_agent
 
 NOTICE = (
     "You will be notified when it is done; until then do other work and do not do this task yourself. "
@@ -170,6 +171,9 @@ class AgentTool:
         seat, run = self._seat, self._seat.find_run(call.resume)
         if run is None:
             raise Refusal(tell_missing(call.resume))
+        if run.parent_id != seat.run_id:
+            # Its report would go to the run that started it, which may be gone.
+            raise Refusal(f'Agent "{run.id}" belongs to agent "{run.parent_id}": only that one can resume it.')
         kept = run.outcome.session_file if run.outcome is not None else ""
         if kept and not Path(kept).is_file():
             raise Refusal(f'Agent "{run.id}" has no active session to resume.')
@@ -178,7 +182,7 @@ class AgentTool:
             again = seat.manager.resume(run.id, call.prompt)
         except SpawnRefused as error:
             raise Refusal(str(error)) from error
-        lines = ["Agent resumed in background.", *self._introduce(again)]
+        lines = ["Agent resumed in background.", *_introduce(again)]
         return self._answer(again, lines, is_full=is_full)
 
     async def _spawn(
@@ -206,17 +210,10 @@ class AgentTool:
             run = seat.manager.spawn(request, seat.run_id)
         except SpawnRefused as error:
             raise Refusal(str(error)) from error
-        lines = [f"Agent {'queued' if is_full else 'started'} in background.", *self._introduce(run)]
+        lines = [f"Agent {'queued' if is_full else 'started'} in background.", *_introduce(run)]
         if run.output_file:
             lines.append(f"Output file: {run.output_file}")
         return self._answer(run, [*lines, *filter(None, (note,))], is_full=is_full)
-
-    def _introduce(self, run: Run) -> list[str]:
-        return [
-            f"Agent ID: {run.id}",
-            f"Type: {self._ports.display_name(run.agent)}",
-            f"Description: {run.description}",
-        ]
 
     def _answer(self, run: Run, lines: list[str], *, is_full: bool) -> ToolResult:
         if is_full:
@@ -225,7 +222,7 @@ class AgentTool:
         if lease is not None and lease.is_limited:
             lines.append(f"Budget left: {lease.render_rest()}")
         details: dict[str, Any] = {
-            "displayName": self._ports.display_name(run.agent),
+            "displayName": name_agent(run),
             "description": run.description,
             "subagentType": run.agent,
             "tags": render_tags(run.invocation),
@@ -249,6 +246,10 @@ class AgentTool:
         if kind == "isolation":
             hint += ' It then runs without isolation; add "isolation": "worktree" to ask for it again.'
         return Refusal(f"{text}\n\n{hint}")
+
+
+def _introduce(run: Run) -> list[str]:
+    return [f"Agent ID: {run.id}", f"Type: {name_agent(run)}", f"Description: {run.description}"]
 
 
 def _show_prompt(call: AgentCall, context: ToolContext) -> None:

@@ -98,10 +98,3 @@ class FleetPorts:
             return live.setup.model.info.context_window
         ref = run.invocation.get("model")
         return next((info.context_window for info in self.seat.list_models() if info.ref == ref), None)
-
-    def display_name(self, agent: str) -> str:
-        """What people call an agent."""
-        for definition in self.seat.definitions():
-            if definition.name == agent:
-                return definition.display_name or agent
-        return agent

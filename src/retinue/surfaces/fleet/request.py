@@ -142,7 +142,8 @@ def to_request(
         tokens=definition.max_tokens_total,
         cost_usd=definition.max_cost,
     )
-    return _with_invocation(request, pick, parent=parent, inherits=inherits)
+    name = definition.display_name or definition.name
+    return _with_invocation(request, pick, parent=parent, inherits=inherits, display_name=name)
 
 
 def inherits_context(call: AgentCall, definition: Definition) -> bool:
@@ -172,8 +173,11 @@ def _pick_thinking(call: AgentCall, definition: Definition, pick: ModelPick) -> 
     return from_file or call.thinking or pick.thinking or None
 
 
-def _with_invocation(request: RunRequest, pick: ModelPick, *, parent: ModelInfo, inherits: bool) -> RunRequest:
+def _with_invocation(
+    request: RunRequest, pick: ModelPick, *, parent: ModelInfo, inherits: bool, display_name: str
+) -> RunRequest:
     facts: dict[str, Any] = {
+        "displayName": display_name if display_name != request.agent else None,
         "model": pick.info.ref,
         "modelName": shorten_name(pick.info) if pick.info.ref != parent.ref else None,
         "thinking": request.thinking,

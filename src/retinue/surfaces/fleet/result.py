@@ -13,7 +13,7 @@ from retinue.surfaces.fleet.formats import render_duration, render_tokens
 from retinue.surfaces.fleet.peek import Peek, read_transcript, render_peek
 from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.refusal import Refusal, tell_missing
-from retinue.surfaces.fleet.status import ACTIVE, explain_error, note_status, to_word
+from retinue.surfaces.fleet.status import ACTIVE, explain_error, name_agent, note_status, to_word
 from retinue.surfaces.fleet.waiting import WaitEnd, limit_wait, wait_for_run
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.ripgrep import find_ripgrep
@@ -85,7 +85,7 @@ class ResultTool:
         figures = ports.measure(run)
         duration = render_duration(figures.duration_ms)
         parts = [
-            f"Type: {ports.display_name(run.agent)}",
+            f"Type: {name_agent(run)}",
             f"Status: {word}{note_status(run)}",
             f"Tool uses: {run.tool_uses}",
             render_tokens(figures.tokens) if figures.tokens else "",

@@ -62,6 +62,11 @@ def note_status(run: Run) -> str:
     return " (STOPPED BY THE USER; the output is partial, the task is NOT finished)"
 
 
+def name_agent(run: Run) -> str:
+    """What people call the agent of a run."""
+    return str(run.invocation.get("displayName") or run.agent)
+
+
 def label_status(run: Run) -> str:
     """The status as a heading for people."""
     word = to_word(run)
