@@ -105,7 +105,7 @@ async def main():
     world = World.__new__(World)
     world.project, world.user = Path({str(world.project)!r}), Path({str(world.user)!r})
     world.site = world.home = Path({str(world.root)!r})
-    loaded = await world.load(limit_s=0.3)
+    loaded = await world.load(limit_s=1)
     print(names(loaded), len(problems(loaded)))
 asyncio.run(main())
 """
