@@ -4,8 +4,9 @@ Must not know wire formats or runs. Costs one dictionary look-up while no provid
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import random as system_random
+
+from msgspec import Struct
 
 from retinue.core.clock import Clock
 from retinue.core.model import Failure
@@ -16,8 +17,7 @@ _CROWD = 20
 _CROWD_GAP_S = 0.01
 
 
-@dataclass(slots=True)
-class _Hold:
+class _Hold(Struct):
     until_s: float = 0.0
     refusals: int = 0
     epoch: int = 0

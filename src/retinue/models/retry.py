@@ -1,13 +1,13 @@
 """Whether a failed reply is worth another attempt, and after how long. Pure: no clock, no sleeping, random injected."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.model import Failure
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
+class RetryPolicy(Struct, frozen=True):
     """The `retry` section of the settings."""
 
     enabled: bool = True
@@ -16,15 +16,13 @@ class RetryPolicy:
     max_agent_delay_ms: int = 60_000
 
 
-@dataclass(frozen=True, slots=True)
-class Retry:
+class Retry(Struct, frozen=True):
     """Another attempt will be made after `delay_s`."""
 
     delay_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class GiveUp:
+class GiveUp(Struct, frozen=True):
     """No further attempt; `reason` is empty when the failure's own message says enough."""
 
     reason: str = ""

@@ -6,7 +6,6 @@ aiohttp is imported with the first request. Must not know wire formats; what is 
 import asyncio
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -31,8 +30,7 @@ _BYTES_BODY_LIMIT = 1 << 20
 """aiohttp warns about larger bodies given as bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True):
     """How long a provider may take; 0 switches a limit off."""
 
     headers_s: float = 30.0

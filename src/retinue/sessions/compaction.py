@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from retinue.core.errors import CompactionFailed
 from retinue.core.jsonline import encode_json
@@ -57,8 +57,7 @@ class CompactionConfig:
     """About so many of the latest tokens stay as they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Preparation:
+class Preparation(Struct, frozen=True):
     """What a compaction will do."""
 
     first_kept_entry_id: str | None
@@ -72,8 +71,7 @@ class Preparation:
     modified_files: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Compaction:
+class Compaction(Struct, frozen=True):
     """A finished summary; the fields are those of `Session.append_compaction`."""
 
     summary: str

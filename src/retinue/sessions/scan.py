@@ -5,10 +5,9 @@ Nothing is changed here, and no entry is decoded beyond its links. Must not know
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from retinue.sessions.entry import VERSION, Head, decode_head, decode_object, try_decode_head
 
@@ -20,8 +19,7 @@ _BOM: Final = b"\xef\xbb\xbf"
 _LINE_START: Final = b'{"type":"'
 
 
-@dataclass(slots=True)
-class Damage:
+class Damage(Struct):
     """What is wrong with a session file. False when nothing is."""
 
     torn_bytes: int = 0
@@ -99,8 +97,7 @@ class Index:
         return places
 
 
-@dataclass(slots=True)
-class Scan:
+class Scan(Struct):
     """The result of reading a file once."""
 
     index: Index = field(default_factory=Index)

@@ -5,12 +5,11 @@ wins, system messages replay into one prompt. Must not know how entries are stor
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct, field
 
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import (
@@ -33,8 +32,7 @@ TOOL_RESULT: Final = "retinue.tool_result"
 _Editable = (UserMessage, AssistantMessage, ToolResultMessage, CustomMessage)
 
 
-@dataclass(slots=True)
-class Context:
+class Context(Struct):
     """The conversation as of one leaf."""
 
     messages: list[Message] = field(default_factory=list)

@@ -8,7 +8,8 @@ import os
 import secrets
 import stat
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.core.errors import ToolRetry, quote
 from retinue.tools.paths import name_kind
@@ -16,8 +17,7 @@ from retinue.tools.paths import name_kind
 _KEPT_ATTRIBUTES = ("user.", "system.posix_acl_access")
 
 
-@dataclass(frozen=True, slots=True)
-class Revision:
+class Revision(Struct, frozen=True):
     """Which content a file had when it was looked at."""
 
     device: int
@@ -31,8 +31,7 @@ class Revision:
         return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class Replaced:
+class Replaced(Struct, frozen=True):
     """What replacing a file did beside changing its content."""
 
     created: bool

@@ -12,7 +12,8 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.tools.trees import PLAIN, Tree, kill_processes, list_descendants
 
@@ -24,8 +25,7 @@ _REAP_S = 0.3
 _PIPE_SIZE = 512 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Exit:
+class Exit(Struct, frozen=True):
     """How a process ended."""
 
     code: int
@@ -45,8 +45,7 @@ class Exit:
             return ""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """What to start, and where."""
 
     argv: Sequence[str]

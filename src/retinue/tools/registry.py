@@ -1,7 +1,8 @@
 """The list of builtin tools, by hand, and how they are made; decides nothing about who may use them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from retinue.core.errors import UsageError, quote
 from retinue.core.tool import Tool
@@ -19,8 +20,7 @@ from retinue.tools.trees import TreeProbe
 BUILTIN_TOOLS = ("read", "bash", "edit", "write", "grep", "find", "ls")
 
 
-@dataclass(frozen=True, slots=True)
-class ToolOptions:
+class ToolOptions(Struct, frozen=True):
     """What the builtin tools share. One object for all runs of a process: it owns the locks and what was probed."""
 
     locks: PathLocks = field(default_factory=PathLocks)

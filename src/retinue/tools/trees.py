@@ -12,9 +12,10 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 SYSTEM_DIRS = ("/usr/bin", "/bin", "/usr/local/bin")
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
@@ -23,8 +24,7 @@ _PROBE_TIMEOUT_S = 5.0
 TreeKind: TypeAlias = Literal["namespace", "supervisor", "plain"]
 
 
-@dataclass(frozen=True, slots=True)
-class Tree:
+class Tree(Struct, frozen=True):
     """One way of keeping a process tree together."""
 
     kind: TreeKind

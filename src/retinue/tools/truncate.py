@@ -1,15 +1,15 @@
 """Cuts text to what a model should see and says what was cut; knows no tool and no file."""
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from msgspec import Struct
 
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
 MAX_LINE_CHARS = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Truncation:
+class Truncation(Struct, frozen=True):
     """A text that fits, and how it came from the whole."""
 
     content: str

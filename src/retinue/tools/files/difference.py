@@ -1,8 +1,9 @@
 """Renders what an edit changed, for people and for patch; pure. The places are known, so nothing is searched for."""
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from itertools import accumulate
+
+from msgspec import Struct
 
 from retinue.tools.files.replacing import Change
 from retinue.tools.truncate import split_lines
@@ -11,8 +12,7 @@ _CONTEXT = 4
 _MAX_ROWS = 4000
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A change in two notations."""
 
     diff: str
@@ -23,8 +23,7 @@ class Difference:
     """In the new text, from 1."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
+class _Block(Struct, frozen=True):
     """Whole lines that were replaced."""
 
     start: int
@@ -132,8 +131,7 @@ def _to_groups(blocks: list[_Block]) -> list[list[_Block]]:
     return groups
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True):
     sign: str
     number: int
     text: str

