@@ -53,6 +53,7 @@ def kill_randomly(world: World, life: int, dice: random.Random) -> list[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         time.sleep(dice.random() * 0.4)
+        assert process.poll() is None
         process.send_signal(signal.SIGKILL)
         return process.stdout.read().decode().split("\n")[:-1]
 

@@ -27,6 +27,7 @@ from retinue.tools.git import Guard, load_guard, run_git
 WORK_TIMEOUT_S = 120.0
 """For git calls whose time grows with the repository."""
 _ATTEMPTS = 4
+_DISTURBED = ("fatal: failed to read", "fatal: could not create directory")
 _PATIENCE_S = 30.0
 BRANCH_PREFIX = "pi-agent-"
 MAX_DESCRIPTION = 200
@@ -219,8 +220,8 @@ async def _register(record: Record, records: Records, guard: Guard) -> None:
             )
         if added.ok:
             return
-        # Somebody else, not of us, makes a worktree this very moment.
-        if "failed to read" not in added.error or attempt == _ATTEMPTS - 1:
+        # Somebody else, not of us, makes or removes a worktree this very moment.
+        if not added.error.startswith(_DISTURBED) or attempt == _ATTEMPTS - 1:
             refuse(added.problem)
         await asyncio.sleep(0.05 * 2**attempt)
 
@@ -276,10 +277,19 @@ def discard_copy(record: Record, records: Records) -> None:
     known = record.git_dir or os.path.join(registered, os.path.basename(record.path))
     if os.path.dirname(known) == registered and _is_about(known, record.path):
         _remove_tree(known)
-    # As git does; other copies may be registered there.
-    with suppress(OSError):
-        os.rmdir(registered)
+    _remove_registry(record.common)
     records.remove(record)
+
+
+def _remove_registry(common: str) -> None:
+    """As git does when nothing is registered any more; but not while one of us lets git register something."""
+    with suppress(OSError):
+        handle = os.open(common, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            take_flock(handle)
+            os.rmdir(os.path.join(common, "worktrees"))
+        finally:
+            os.close(handle)
 
 
 def _is_about(git_dir: str, path: str) -> bool:
