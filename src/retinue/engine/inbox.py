@@ -4,6 +4,7 @@ Knows nothing of loops or sessions; the loop drains it, anyone may fill it.
 """
 
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Literal
 
 from retinue.core.messages import CustomMessage, TextContent, UserMessage
@@ -73,11 +74,22 @@ class Inbox:
     def _take(self, queue: list[Queued], mode: Delivery) -> list[Queued]:
         if not queue:
             return []
-        taken = queue[:] if mode == "all" else queue[:1]
+        taken = queue[:] if mode == "all" else queue[: _count_next(queue)]
         del queue[: len(taken)]
         self._tell()
         return taken
 
     def _tell(self) -> None:
         if self._on_change is not None:
-            self._on_change([to_text(m) for m in self._steering], [to_text(m) for m in self._follow_up])
+            self._on_change(_list_words(self._steering), _list_words(self._follow_up))
+
+
+def _count_next(queue: list[Queued]) -> int:
+    """One of the user's; but reports that wait together are read together, or a hundred would take as many turns."""
+    reports = sum(1 for _ in takewhile(lambda message: isinstance(message, CustomMessage), queue))
+    return max(1, reports)
+
+
+def _list_words(queue: list[Queued]) -> list[str]:
+    """What people have said; a report is nothing they could take back."""
+    return [to_text(message) for message in queue if isinstance(message, UserMessage)]
