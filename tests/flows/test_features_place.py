@@ -62,13 +62,14 @@ async def test_inherited_git_directory_is_ignored(repo, tmp_path):
     assert found.branch not in (None, "elsewhere")
 
 
-async def test_repository_cannot_start_programs(repo, tmp_path):
-    put_program(tmp_path / "bin", "canary", f"touch {tmp_path}/ran")
-    canary = str(tmp_path / "bin" / "canary")
-    for key in ("core.fsmonitor", "core.pager", "alias.branch", "core.editor", "pager.branch"):
-        git(repo, "config", key, canary)
-    await survey_place(repo, os.environ)
-    assert not (tmp_path / "ran").exists()
+async def test_git_is_asked_with_care(tmp_path):
+    put_program(tmp_path / "bin", "git", f'echo "$* | $GIT_DIR$GIT_CONFIG_NOSYSTEM" >> {tmp_path}/asked')
+    await survey_place(tmp_path, {"PATH": f"{tmp_path}/bin", "GIT_DIR": "/elsewhere"})
+    careful = "--no-pager -c core.fsmonitor= -c core.hooksPath=/dev/null -c safe.bareRepository=explicit"
+    assert sorted((tmp_path / "asked").read_text().splitlines()) == [
+        f"{careful} branch --show-current | 1",
+        f"{careful} rev-parse --is-inside-work-tree | 1",
+    ]
 
 
 def test_search_path_must_be_absolute(tmp_path, monkeypatch):
