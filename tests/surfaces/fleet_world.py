@@ -22,6 +22,7 @@ from retinue.surfaces.base import Seat
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
 from retinue.surfaces.fleet.post import connect_notifier
 from retinue.surfaces.fleet.records import LifeRecords
+from retinue.surfaces.fleet.seating import Seating
 from retinue.surfaces.fleet.surface import FleetSurface, map_fleet_tools
 from retinue.testing.clock import FakeClock
 from retinue.testing.collector import EventCollector
@@ -72,6 +73,22 @@ class Fleet:
         surface = FleetSurface(self.ports)
         self.notifier = connect_notifier(self.manager, self.backend, surface.render_notification, self.clock)
 
+    def seat(self, setup):
+        """The ports of a child."""
+        above = self.ports.seat
+        return FleetPorts(
+            Seat(
+                lambda: self.manager,
+                setup.run_id,
+                above.definitions,
+                above.resolve_model,
+                above.list_models,
+                self.clock,
+            ),
+            self.settings,
+            self.ports.retries,
+        )
+
     def open_run(self, run_id, script, *, model=SONNET, tools=None, limits=None):
         path = self.folder / "sessions" / f"{run_id}.jsonl"
         if path.exists():
@@ -79,7 +96,8 @@ class Fleet:
         else:
             session = Session.create(cwd=self.folder, directory=None, path=path, clock=self.clock, new_id=make_uuid)
         player = ScriptedModel(parse_script(script), model, sleep=self.clock.sleep)
-        setup = RunSetup(run_id, self.folder, player, tools=tools or {}, limits=limits or Limits())
+        features = [] if run_id == "main" else [Seating(self.seat)]
+        setup = RunSetup(run_id, self.folder, player, tools=tools or {}, limits=limits or Limits(), features=features)
         return LiveRun(setup, session, clock=self.clock)
 
     async def outfit(self, run, request, parent, work):

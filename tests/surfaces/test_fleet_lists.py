@@ -9,8 +9,7 @@ from retinue.core.events import Compacted
 from retinue.core.run import Status
 from retinue.engine.request import RunRequest
 from retinue.features.transcript import read_messages
-from retinue.surfaces.base import Seat
-from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
+from retinue.surfaces.fleet.ports import FleetSettings
 from retinue.surfaces.fleet.seating import Seating
 from tests.surfaces.fleet_world import EXPLORE, GENERAL, Fleet
 
@@ -240,7 +239,7 @@ async def test_child_sees_only_what_it_started(tmp_path):
         child, other = await fleet.start(), await fleet.start()
         await fleet.settle()
         setup = replace_tools(fleet, child)
-        seated = await Seating(lambda setup: seat_ports(fleet, setup.run_id)).enter(setup)
+        seated = await Seating(fleet.seat).enter(setup)
         own = fleet.manager.spawn(ASK, child.id)
         tool = seated.tools["list_subagents"]
         text = (await tool.call({}, None)).content[0].text
@@ -253,13 +252,6 @@ async def test_child_sees_only_what_it_started(tmp_path):
 def replace_tools(fleet, run):
 
     return dataclasses.replace(fleet.manager.live(run.id).setup, tools=dict(fleet.tools))
-
-
-def seat_ports(fleet, run_id):
-    seat = fleet.ports.seat
-    return FleetPorts(
-        Seat(lambda: fleet.manager, run_id, seat.definitions, seat.resolve_model, seat.list_models, fleet.clock)
-    )
 
 
 @pytest.mark.spec("fleet:B72")

@@ -262,3 +262,16 @@ async def test_gone_parent_gets_its_news_when_resumed(tmp_path):
         await fleet.clock.advance(2)
         text = await fleet.call("get_subagent_result", agent_id=parent.id, verbose=True)
         assert f"<task-id>{child.id}</task-id>" in text
+
+
+async def test_nested_report_goes_to_whoever_started_it(tmp_path):
+    asked = {"prompt": "below", "description": "nested", "subagent_type": "Explore"}
+    lead = [{"calls": [{"name": "Agent", "arguments": asked}]}, {"text": "waiting"}, {"text": "merged"}]
+    async with Fleet(tmp_path, {"general-purpose": lead, "Explore": after(5, "found")}) as fleet:
+        fleet.setups["general-purpose"] = dict(fleet.tools)
+        run = await fleet.start()
+        await fleet.clock.advance(10)
+        below = fleet.manager.children(run.id)[0]
+        assert (run.text, below.depth, below.text, below.call_id) == ("merged", 2, "found", "call_0_0")
+        assert told(fleet) == [([run.id], False)]
+        assert [record["parentAgentId"] for record in fleet.records if record["id"] == below.id] == [run.id] * 3
