@@ -1,20 +1,19 @@
 """Which adapter speaks which wire format. A new format is one file and one line here."""
 
+from importlib import import_module
+
 from retinue.core.errors import ModelError, quote
 from retinue.core.model import Model, ModelInfo
 from retinue.models.adapter import Adapter, Key
-from retinue.models.anthropic import AnthropicModel
-from retinue.models.google import GoogleModel
 from retinue.models.governor import Governor
-from retinue.models.openai_chat import OpenAIChatModel
-from retinue.models.openai_responses import OpenAIResponsesModel
 from retinue.models.transport import Timing, Transport
 
-ADAPTERS: dict[str, type[Adapter]] = {
-    "anthropic-messages": AnthropicModel,
-    "openai-completions": OpenAIChatModel,
-    "openai-responses": OpenAIResponsesModel,
-    "google-generative-ai": GoogleModel,
+# Module and class: a process mostly speaks one of them, and only that one is loaded.
+ADAPTERS = {
+    "anthropic-messages": ("anthropic", "AnthropicModel"),
+    "openai-completions": ("openai_chat", "OpenAIChatModel"),
+    "openai-responses": ("openai_responses", "OpenAIResponsesModel"),
+    "google-generative-ai": ("google", "GoogleModel"),
 }
 
 
@@ -22,7 +21,8 @@ def build_model(
     info: ModelInfo, *, transport: Transport, key: Key, governor: Governor, timing: Timing | None = None
 ) -> Model:
     """The model behind the wire format that `info.api` names."""
-    adapter = ADAPTERS.get(info.api)
-    if adapter is None:
+    if info.api not in ADAPTERS:
         raise ModelError(f"{info.ref}: unknown api {quote(info.api)}; expected one of {', '.join(ADAPTERS)}")
+    module, name = ADAPTERS[info.api]
+    adapter: type[Adapter] = getattr(import_module(f"retinue.models.{module}"), name)
     return adapter(info, transport, key, governor, timing)

@@ -3,18 +3,15 @@
 Symbolic links and `..` are left to the kernel: resolving them here would give another file than opening does.
 """
 
-import difflib
 import errno
 import os
 import re
 import stat
-import unicodedata
 from pathlib import Path
 
 from retinue.core.errors import ToolRetry, quote
 
-_SPACES = re.compile("[\u00a0\u2000-\u200a\u202f\u205f\u3000]")
-_MERIDIEM = re.compile(r" (AM|PM)\.", re.IGNORECASE)
+_SPACES = "[\u00a0\u2000-\u200a\u202f\u205f\u3000]"
 _LISTED_FOR_HINTS = 2000
 
 _KINDS = (
@@ -29,7 +26,7 @@ _KINDS = (
 def resolve_path(path: str, cwd: Path) -> str:
     """Relative to cwd, `~` expanded, a leading `@` dropped, typographic spaces made plain."""
     if not path.isascii():
-        path = _SPACES.sub(" ", path)
+        path = re.sub(_SPACES, " ", path)
     if path.startswith("@"):
         path = path[1:]
     if path.startswith("~"):
@@ -42,11 +39,13 @@ def resolve_existing(path: str, cwd: Path) -> str:
     plain = resolve_path(path, cwd)
     if os.path.lexists(plain):
         return plain
+    import unicodedata
+
     exact = os.path.join(cwd, path)
     decomposed = unicodedata.normalize("NFD", plain)
     variants = (
         exact,
-        _MERIDIEM.sub("\u202f\\1.", plain),
+        re.sub(r" (AM|PM)\.", "\u202f\\1.", plain, flags=re.IGNORECASE),
         decomposed,
         plain.replace("'", "\u2019"),
         decomposed.replace("'", "\u2019"),
@@ -88,6 +87,8 @@ def _suggest(resolved: str) -> str:
             names = [entry.name for entry, _ in zip(entries, range(_LISTED_FOR_HINTS), strict=False)]
     except OSError:
         return f" Its directory {quote(folder, 200)} does not exist either." if folder else ""
+    import difflib
+
     lowered = {each.lower(): each for each in names}
     close = difflib.get_close_matches(name.lower()[:255], lowered, n=3, cutoff=0.6)
     if not close:

@@ -7,6 +7,8 @@ from msgspec import Struct
 MAX_LINES = 2000
 MAX_BYTES = 50 * 1024
 MAX_LINE_CHARS = 500
+SPILL_CAP = 64 * 1024 * 1024
+"""How much of an output is kept on disk."""
 
 
 class Truncation(Struct, frozen=True):

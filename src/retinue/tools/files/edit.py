@@ -1,23 +1,26 @@
 """The edit tool: replaces named pieces of one file and leaves every other byte as it was."""
 
-import json
 import os
 import stat
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path
-from retinue.tools.atomic import Replaced, Revision, replace_file
 from retinue.tools.descriptions import load_description
-from retinue.tools.files.difference import Difference, render_difference
-from retinue.tools.files.replacing import Edit, Edited, apply_edits
 from retinue.tools.files.write import encode_text, explain_write, finish_thread, note_links
 from retinue.tools.locks import PathLocks
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import render_size
+
+if TYPE_CHECKING:  # what only a call needs is imported by the first one
+    from retinue.tools.atomic import Replaced, Revision
+    from retinue.tools.files.difference import Difference
+    from retinue.tools.files.replacing import Edit, Edited
 
 # Above this, finding out what comes closest may take long enough to be done in a thread.
 _INLINE_BYTES = 16 * 1024
@@ -72,7 +75,11 @@ class EditTool:
         text = f"Successfully replaced {len(edits)} block(s) in {path}.{note_links(done)}{_note_forgiven(edited)}"
         return ToolResult.of(text, details)
 
-    def _edit(self, path: str, resolved: str, edits: list[Edit]) -> tuple[Edited, Difference, Replaced]:
+    def _edit(self, path: str, resolved: str, edits: "list[Edit]") -> "tuple[Edited, Difference, Replaced]":
+        from retinue.tools.atomic import replace_file
+        from retinue.tools.files.difference import render_difference
+        from retinue.tools.files.replacing import apply_edits
+
         data, revision = _read_whole(resolved, path)
         bom = _BOM if data.startswith(_BOM) else b""
         # Bytes that are no UTF-8 survive the way into text and back.
@@ -85,10 +92,12 @@ class EditTool:
         return edited, _without_escapes(difference), done
 
 
-def parse_edits(arguments: dict[str, Any]) -> list[Edit]:
+def parse_edits(arguments: dict[str, Any]) -> "list[Edit]":
     """The edits of a call, in whichever of the forms models use."""
     given = arguments.get("edits")
     if isinstance(given, str):
+        import json
+
         try:
             given = json.loads(given)
         except (ValueError, RecursionError):
@@ -105,7 +114,9 @@ def parse_edits(arguments: dict[str, Any]) -> list[Edit]:
     return [_parse_edit(entry, index) for index, entry in enumerate(entries)]
 
 
-def _parse_edit(entry: Any, index: int) -> Edit:
+def _parse_edit(entry: Any, index: int) -> "Edit":
+    from retinue.tools.files.replacing import Edit
+
     if not isinstance(entry, dict):
         raise ToolRetry(f"edits[{index}] is {quote(entry)}: expected an object with oldText and newText.")
     for name in ("oldText", "newText"):
@@ -117,7 +128,9 @@ def _parse_edit(entry: Any, index: int) -> Edit:
     return Edit(entry["oldText"], entry["newText"])
 
 
-def _read_whole(resolved: str, path: str) -> tuple[bytes, Revision]:
+def _read_whole(resolved: str, path: str) -> "tuple[bytes, Revision]":
+    from retinue.tools.atomic import Revision
+
     handle = os.open(resolved, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with open(handle, "rb", buffering=0) as file:
         status = os.fstat(handle)
@@ -133,16 +146,16 @@ def _read_whole(resolved: str, path: str) -> tuple[bytes, Revision]:
         return data, Revision.of(status)
 
 
-def _note_forgiven(edited: Edited) -> str:
+def _note_forgiven(edited: "Edited") -> str:
     if not edited.forgiven:
         return ""
     which = ", ".join(f"edits[{index}]" for index in edited.forgiven)
     return f" {which} matched only with typographic quotes, dashes, spaces and trailing blanks forgiven."
 
 
-def _without_escapes(difference: Difference) -> Difference:
+def _without_escapes(difference: "Difference") -> "Difference":
     # What stood for raw bytes cannot be part of a message.
     def clean(text: str) -> str:
         return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
 
-    return Difference(clean(difference.diff), clean(difference.patch), difference.first_changed_line)
+    return replace(difference, diff=clean(difference.diff), patch=clean(difference.patch))

@@ -3,7 +3,7 @@
 import os
 import stat
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
@@ -12,11 +12,13 @@ from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path, take_text
 from retinue.tools.descriptions import load_description
-from retinue.tools.files.globs import Glob
 from retinue.tools.files.names import show_name
 from retinue.tools.files.ripgrep import Ripgrep, Search, ignore_arguments, note_search
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
+
+if TYPE_CHECKING:
+    from retinue.tools.files.globs import Glob
 
 
 class FindTool:
@@ -43,6 +45,8 @@ class FindTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Find the paths."""
+        from retinue.tools.files.globs import Glob
+
         glob = Glob(take_text(arguments, "pattern", blank=False))
         path = take_path(arguments, default=".")
         limit = take_count(arguments, "limit", self._limit)
@@ -59,7 +63,7 @@ class FindTool:
 class _Listing:
     """Picks the matching files, and the directories on the way to any file, out of a sorted walk."""
 
-    def __init__(self, glob: Glob, root: str, limit: int) -> None:
+    def __init__(self, glob: "Glob", root: str, limit: int) -> None:
         self._glob = glob
         self._prefix = os.path.realpath(root).rstrip("/") + "/" if glob.is_absolute else ""
         self._limit = limit

@@ -13,7 +13,6 @@ from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_flag, take_path, take_text
 from retinue.tools.descriptions import load_description
-from retinue.tools.files.globs import Glob
 from retinue.tools.files.names import show_raw_name
 from retinue.tools.files.ripgrep import Ripgrep, Search, ignore_arguments, note_search
 from retinue.tools.paths import explain, name_kind, resolve_existing
@@ -23,8 +22,8 @@ _MAX_PATTERN = 64 * 1024
 _MAX_CONTEXT = 1000
 # Longer lines are cut by ripgrep itself; four bytes for each character that is shown.
 _COLUMNS = 4 * MAX_LINE_CHARS + 4
-_CUT_BY_RIPGREP = re.compile(r" \[\.\.\. (?:omitted end of long line|\d+ more match(?:es)?)\]$")
-_BINARY = re.compile(rb"(?:\A|\n)([^\n]*): binary file matches \(found [^\n]*\)\n")
+_CUT_BY_RIPGREP = r" \[\.\.\. (?:omitted end of long line|\d+ more match(?:es)?)\]$"
+_BINARY = rb"(?:\A|\n)([^\n]*): binary file matches \(found [^\n]*\)\n"
 
 
 class GrepTool:
@@ -86,6 +85,8 @@ def _to_options(arguments: dict[str, Any], around: int) -> list[str]:
 
 
 def _to_filter(glob: str) -> list[str]:
+    from retinue.tools.files.globs import Glob
+
     Glob(glob.removeprefix("!"))
     name = glob.removeprefix("**/")
     if "/" not in name and ":" not in name and not name.startswith("!"):
@@ -154,14 +155,14 @@ class _Matches:
         return self._room <= 0
 
     def _take_binary(self, record: bytes) -> bool:
-        found = _BINARY.fullmatch(record + b"\n")
+        found = re.fullmatch(_BINARY, record + b"\n")
         if found is not None:
             self.binary.append(show_raw_name(found[1].removeprefix(b"./")))
         return found is not None
 
     def _add(self, name: bytes, found: re.Match[bytes], raw: bytes) -> None:
         text = raw.decode("utf-8", "replace").rstrip("\r")
-        text, cut_before = _CUT_BY_RIPGREP.subn("", text) if len(raw) > _COLUMNS else (text, 0)
+        text, cut_before = re.subn(_CUT_BY_RIPGREP, "", text) if len(raw) > _COLUMNS else (text, 0)
         text, cut = cut_line(text)
         self.has_cut_lines |= bool(cut_before) or cut
         number = found[1].decode()

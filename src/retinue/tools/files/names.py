@@ -3,12 +3,12 @@
 import os
 import re
 
-_CONTROL = re.compile("[\x00-\x1f\x7f\u0085\u2028\u2029\ud800-\udfff]")
+_CONTROL = "[\x00-\x1f\x7f\u0085\u2028\u2029\ud800-\udfff]"
 
 
 def show_name(name: str) -> str:
     """A name for a line of output: control characters and bytes that are no UTF-8 as escapes."""
-    return _CONTROL.sub(_escape, name)
+    return re.sub(_CONTROL, _escape, name)
 
 
 def show_raw_name(raw: bytes) -> str:

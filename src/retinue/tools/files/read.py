@@ -1,10 +1,8 @@
 """The read tool: lines of a text file, or an image. It never waits for a pipe, a device or a growing file."""
 
 import asyncio
-import base64
 import codecs
 import os
-import shlex
 import stat
 from functools import cached_property
 from typing import Any
@@ -114,6 +112,8 @@ class ReadTool:
             return ToolResult.of(
                 f"{note}\n[It has {render_size(size)}; images above {most} are not shown. Make it smaller]"
             )
+        import base64
+
         os.lseek(handle, 0, os.SEEK_SET)
         data = _read_up_to(handle, self._max_image_bytes)
         return ToolResult([TextContent(note), ImageContent(base64.b64encode(data).decode("ascii"), kind)])
@@ -197,6 +197,8 @@ def _render_window(path: str, window: Window, first: int, limit: int | None, siz
 
 
 def _render_long_line(path: str, window: Window, first: int, size: int) -> ToolResult:
+    import shlex
+
     shown, _ = decode_text(window.data[:_LONG_LINE_SHOWN], complete=False)
     length = render_size(window.first_line_bytes)
     command = f"sed -n '{first}p' {shlex.quote(path)} | head -c {MAX_BYTES}"

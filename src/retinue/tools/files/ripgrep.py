@@ -2,14 +2,12 @@
 
 import os
 import sys
-import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
 from msgspec import Struct
 
 from retinue.core.errors import ToolFailed
-from retinue.tools.process import Command, run_process
 from retinue.tools.trees import SYSTEM_DIRS, TreeProbe, find_program
 
 # Every record is looked at in Python: a small piece at a time, so that the loop can do other things in between.
@@ -53,6 +51,8 @@ class Ripgrep:
         program = find_ripgrep(workspace) if self._program is None else self._program
         if not program:
             raise ToolFailed(_MISSING)
+        from retinue.tools.process import Command, run_process
+
         records = _Records(ending, on_record)
         errors = bytearray()
 
@@ -109,6 +109,8 @@ def _sort_errors(text: str) -> tuple[int, str]:
 
 def find_ripgrep(workspace: Path) -> str:
     """The program: of our own wheel, else the system's, else one on PATH that the workspace did not bring."""
+    import sysconfig
+
     own = (os.path.dirname(sys.executable or ""), sysconfig.get_path("scripts"))
     inside = os.path.realpath(workspace)
     path = os.environ.get("PATH", "").split(os.pathsep)

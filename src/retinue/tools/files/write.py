@@ -3,16 +3,18 @@
 import asyncio
 import os
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path, take_text
-from retinue.tools.atomic import Replaced, replace_file
 from retinue.tools.descriptions import load_description
 from retinue.tools.locks import PathLocks
 from retinue.tools.paths import explain, resolve_path
+
+if TYPE_CHECKING:
+    from retinue.tools.atomic import Replaced
 
 # More than this is written in a thread, so that a slow disk does not hold up the other runs.
 _INLINE_BYTES = 256 * 1024
@@ -54,7 +56,9 @@ class WriteTool:
                 raise explain_write(error, path, resolved) from None
         return ToolResult.of(f"Successfully wrote to {path}{note_links(done)}")
 
-    def _write(self, resolved: str, data: bytes) -> Replaced:
+    def _write(self, resolved: str, data: bytes) -> "Replaced":
+        from retinue.tools.atomic import replace_file
+
         os.makedirs(os.path.dirname(resolved), exist_ok=True)
         return replace_file(resolved, data, sync=self._sync)
 
@@ -85,7 +89,7 @@ def explain_write(error: OSError, path: str, resolved: str) -> ToolRetry:
     return ToolRetry(f"{explain(error, path, resolved)} Nothing was written.")
 
 
-def note_links(done: Replaced) -> str:
+def note_links(done: "Replaced") -> str:
     """What a person should know about a file that had more than one name."""
     if not done.other_names:
         return ""

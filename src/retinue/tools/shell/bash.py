@@ -2,12 +2,11 @@
 
 import asyncio
 import os
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
@@ -16,11 +15,12 @@ from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult, ignore_progress
 from retinue.tools.arguments import take_seconds, take_text
 from retinue.tools.descriptions import load_description
-from retinue.tools.process import Command, Exit, run_process
-from retinue.tools.shell.environment import add_gate, build_environment
-from retinue.tools.shell.output import SPILL_CAP, Output, Spill
 from retinue.tools.trees import TreeProbe, find_program
-from retinue.tools.truncate import MAX_BYTES, render_size
+from retinue.tools.truncate import MAX_BYTES, SPILL_CAP, render_size
+
+if TYPE_CHECKING:  # what only a call needs is imported by the first one
+    from retinue.tools.process import Exit
+    from retinue.tools.shell.output import Output, Spill
 
 MAX_TIMEOUT_S = 2_147_483
 _SHELL_DIRS = ("/bin", "/usr/bin", "/usr/local/bin")
@@ -63,6 +63,10 @@ class BashTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run the command to its end, or to the end of its time."""
+        from retinue.tools.process import Command, run_process
+        from retinue.tools.shell.environment import add_gate, build_environment
+        from retinue.tools.shell.output import Output, Spill
+
         command = take_text(arguments, "command", blank=False)
         timeout_s = take_seconds(arguments, "timeout", most=MAX_TIMEOUT_S)
         script = _to_script(command)
@@ -123,13 +127,15 @@ def _open_script(script: bytes) -> Iterator[tuple[list[str], tuple[int, ...]]]:
     if len(script) <= _LONG_COMMAND:
         yield ["-c", script.decode()], ()
         return
+    import tempfile
+
     with tempfile.TemporaryFile(buffering=0) as file:
         file.write(script)
         file.seek(0)
         yield [f"/dev/fd/{file.fileno()}"], (file.fileno(),)
 
 
-async def _finish_spill(spill: Spill) -> None:
+async def _finish_spill(spill: "Spill") -> None:
     if spill.path:
         await asyncio.to_thread(spill.finish)
 
@@ -137,7 +143,7 @@ async def _finish_spill(spill: Spill) -> None:
 class _Progress:
     """Tells a watcher what there is, at most ten times a second."""
 
-    def __init__(self, output: Output, context: ToolContext) -> None:
+    def __init__(self, output: "Output", context: ToolContext) -> None:
         self._output = output
         self._tell = context.progress
         self._watched = context.progress is not ignore_progress
@@ -177,14 +183,14 @@ class _Progress:
         self._tell(ToolResult.of(view.content, {} if details is UNSET else details))
 
 
-def _to_details(output: Output) -> Any:
+def _to_details(output: "Output") -> Any:
     view = output.view()
     if not view.truncated:
         return UNSET
     return {"truncation": view.to_details(), "fullOutputPath": output.spill.path or None}
 
 
-def _render(output: Output, ended: Exit, timeout_s: float | None, shell: str) -> ToolResult:
+def _render(output: "Output", ended: "Exit", timeout_s: float | None, shell: str) -> ToolResult:
     """The result: the end of the output, what was cut from it, and how the command ended."""
     parts = [output.view().content or ("" if ended.timed_out else "(no output)"), *_render_notes(output, shell)]
     if ended.timed_out:
@@ -198,7 +204,7 @@ def _render(output: Output, ended: Exit, timeout_s: float | None, shell: str) ->
     return ToolResult.of(text, _to_details(output), is_error=ended.timed_out or ended.code != 0)
 
 
-def _render_notes(output: Output, shell: str) -> list[str]:
+def _render_notes(output: "Output", shell: str) -> list[str]:
     notes = []
     view = output.view()
     if view.truncated:

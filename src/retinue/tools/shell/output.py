@@ -7,9 +7,8 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
-from retinue.tools.truncate import MAX_BYTES, MAX_LINES, Truncation, truncate_tail
+from retinue.tools.truncate import MAX_BYTES, MAX_LINES, SPILL_CAP, Truncation, truncate_tail
 
-SPILL_CAP = 64 * 1024 * 1024
 _TAIL_KEPT = 2 * MAX_BYTES
 _CHECKED_BYTES = 8 * 1024 * 1024
 _COPY_SIZE = 1024 * 1024
