@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
-from retinue.core.errors import ModelError, quote
+from retinue.core.errors import ModelError, RetinueError, quote
 from retinue.core.events import Warned
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import Model, ModelInfo
@@ -121,6 +121,9 @@ class Outfitter:
         self._root = root
         self._clock = clock
         self._rights: dict[str, Rights] = {}
+        """Of every run so far: what one had bounds its children, and itself when it is resumed."""
+        self._unsaved: dict[str, Session] = {}
+        """Sessions without a file, which a resumed run goes on with."""
 
     async def outfit(
         self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
@@ -139,9 +142,9 @@ class Outfitter:
                 live.journal.write(lambda: session.append_session_info(f"{definition.name}#{run.id[:8]}"))
             return await work(live)
         finally:
-            del self._rights[run.id]
             live.journal.flush()
-            session.close()
+            if session.path is not None:
+                session.close()
 
     def decide_rights(self, run: Run, request: RunRequest, definition: Definition) -> tuple[Rights, Terms]:
         """The rights of a run, never more than its parent's, and what decided them."""
@@ -149,7 +152,7 @@ class Outfitter:
         is_subagent = request.surface == "subagent"
         terms = Terms(
             available={name: self._kit.offers.get(name) or Offer(tool.effect) for name, tool in self._tools.items()},
-            parent=self._rights.get(run.parent_id, self._root),
+            parent=self._find_bound(run),
             allow_write=request.allow_write,
             readonly_set=SUBAGENT_READONLY if is_subagent else None,
             readonly_bash=policy.readonly_bash,
@@ -162,6 +165,15 @@ class Outfitter:
             always_exposed=policy.always_exposed,
         )
         return decide_tools(definition, terms), terms
+
+    def _find_bound(self, run: Run) -> Rights:
+        """The rights that a run's cannot exceed. A file that has changed since does not widen a resumed run."""
+        if (own := self._rights.get(run.id)) is not None:
+            return own
+        bound = self._root if run.depth <= 1 else self._rights.get(run.parent_id)
+        if bound is None:
+            raise RetinueError(f"run {run.id!r} cannot start: what its parent {run.parent_id!r} may use is not known")
+        return bound
 
     @property
     def _tools(self) -> Mapping[str, Tool]:
@@ -217,10 +229,12 @@ class Outfitter:
             path = tree.child_path(run.id)
         elif self._kit.orphan_dir is not None:
             path = self._kit.orphan_dir / run.id / "session.jsonl"
+        if path is None and run.id in self._unsaved:
+            return self._unsaved[run.id]
         if path is not None and path.exists():
             return Session.open(path, clock=self._clock, new_id=make_uuid, tree=tree, cwd=str(cwd))
         above = parent.session.path
-        return Session.create(
+        session = Session.create(
             cwd=cwd,
             directory=None,
             path=path,
@@ -229,6 +243,9 @@ class Outfitter:
             new_id=make_uuid,
             tree=tree,
         )
+        if path is None:
+            self._unsaved[run.id] = session
+        return session
 
     def _warn(self, run: Run, rights: Rights, parent: LiveRun) -> None:
         """Tell what the file asks for and nobody knows: it is a slip of the pen, or an extension is missing."""

@@ -46,10 +46,13 @@ def build_kit(
     tools: Mapping[str, Tool],
     files: PromptFiles,
     retry: RetryPolicy,
+    keeps_orphans: bool = True,
 ) -> Kit:
-    """All that runs of one main agent are made from."""
+    """All that runs of one main agent are made from; one that keeps no session may still keep those of its runs."""
     paths, crew = roster.paths, roster.crew
     grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted)
+
+    sessions = find_session_dir(paths, environment, setting=settings.session_dir)
 
     async def survey(cwd: Path) -> Place:
         return await survey_place(cwd, environment)
@@ -70,7 +73,7 @@ def build_kit(
         retry=retry,
         policy=build_policy(crew, environment),
         context_files=[(file.path, file.text) for file in files.context],
-        orphan_dir=find_session_dir(paths, environment, setting=settings.session_dir) / "runs",
+        orphan_dir=sessions / "runs" if keeps_orphans else None,
     )
 
 

@@ -1,0 +1,225 @@
+import json
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from retinue.core.definition import DeclaredTools, Definition
+from retinue.core.errors import ModelError, UnknownAgent
+from retinue.core.events import Warned
+from retinue.core.model import ModelInfo
+from retinue.core.run import Status
+from retinue.engine.backend import LocalBackend
+from retinue.engine.childprompt import Place
+from retinue.engine.clock import SystemClock
+from retinue.engine.manager import Bounds, Manager
+from retinue.engine.outfit import Kit, Outfitter, Policy, choose_limits
+from retinue.engine.prompt import build_sections, render_prompt
+from retinue.engine.request import RunRequest
+from retinue.engine.runner import LiveRun
+from retinue.engine.setup import RunSetup
+from retinue.models.resolve import Choice
+from retinue.models.scripted import ScriptedModel, parse_script
+from retinue.sessions.log import Session
+from retinue.testing.collector import EventCollector
+from retinue.tools.policy import Rights
+from retinue.tools.registry import ToolOptions, build_tools
+
+DONE = {"text": "done"}
+
+
+def define(name="a", **fields):
+    values = {"dialect": "pi", "source": "user", "path": f"/{name}.md", "prompt": "Do it.", **fields}
+    return Definition(name=name, **values)
+
+
+class Models:
+    """Two models, one of them only for those who ask for it."""
+
+    def resolve(self, query):
+        if query != "other":
+            raise ModelError(f"unknown model {query!r}")
+        return Choice(ModelInfo(provider="scripted", id="other", api="scripted", reasoning=True), "high")
+
+    def open(self, info):
+        return ScriptedModel(parse_script([{"text": "from the other"}]), info)
+
+
+class World:
+    def __init__(self, tmp_path, definitions, replies=(DONE,), *, rights=None, directory=None, policy=None):
+        self.cwd, clock = tmp_path, SystemClock()
+        self.definitions = {item.name: item for item in definitions}
+        self.tools = build_tools(ToolOptions())
+        session = Session.create(cwd=tmp_path, directory=directory, clock=clock, new_id=lambda: str(uuid4()))
+        session.append_session_info("main")
+        model = ScriptedModel(parse_script(list(replies)))
+        sections = build_sections(cwd=str(tmp_path), tools=[])
+        self.root = LiveRun(RunSetup("main", tmp_path, model, sections=sections), session, clock=clock)
+        self.events = EventCollector()
+        self.root.bus.listen(self.events, pieces=False)
+        kit = Kit(self.find, Models(), self.tools, self.survey, policy=policy or Policy())
+        rights = rights or Rights(allowed=tuple(self.tools))
+        self.outfitter = Outfitter(kit, root=rights, clock=clock)
+        self.setups = []
+        self.on_look = lambda: None
+
+    def find(self, name, surface):
+        if name not in self.definitions:
+            raise UnknownAgent(f"Unknown agent: {name}")
+        return self.definitions[name]
+
+    async def survey(self, cwd):
+        return Place(str(cwd), "trunk", "linux")
+
+    async def run(self, *agents, again=False, **fields):
+        """Let each agent start the next; the setups they had."""
+        async with LocalBackend() as backend:
+            manager = Manager(
+                self.root,
+                self,
+                backend,
+                clock=SystemClock(),
+                new_id=lambda: uuid4().hex[:17],
+                bounds=Bounds(max_depth=9),
+            )
+            parent, runs = None, []
+            for agent in agents:
+                request = RunRequest(agent=agent, task="t", description="d", **{"surface": "fleet", **fields})
+                run = manager.spawn(request, parent)
+                await manager.wait(run.id, 5)
+                parent = run.id
+                runs.append(run)
+            if again:
+                runs = [manager.resume(runs[0].id, "again")]
+                await manager.wait(runs[0].id, 5)
+        return runs
+
+    async def outfit(self, run, request, parent, work):
+        async def look(live):
+            self.setups.append(live.setup)
+            self.on_look()
+            return await work(live)
+
+        return await self.outfitter.outfit(run, request, parent, look)
+
+
+@pytest.mark.spec("codingcode:13")
+async def test_run_gets_what_its_file_lists(tmp_path):
+    world = World(tmp_path, [define(tools=DeclaredTools(("ls", "read")), thinking="high", max_turns=3)])
+    (run,) = await world.run("a")
+    assert (run.status, run.text, list(world.setups[0].tools)) == (Status.COMPLETED, "done", ["ls", "read"])
+    assert world.setups[0].limits.max_turns == 3
+
+
+async def test_rights_shrink_from_run_to_run(tmp_path):
+    wide, narrow = define("wide"), define("narrow", readonly=True)
+    world = World(tmp_path, [wide, narrow])
+    await world.run("wide", "narrow", "wide")
+    assert [sorted(setup.tools) for setup in world.setups] == [
+        ["bash", "edit", "find", "grep", "ls", "read", "write"],
+        ["find", "grep", "ls", "read"],
+        ["find", "grep", "ls", "read"],
+    ]
+
+
+async def test_changed_file_widens_no_resumed_run(tmp_path):
+    world = World(tmp_path, [define(tools=DeclaredTools(("read",)))], [DONE, DONE])
+    world.on_look = lambda: world.definitions.update(a=define())
+    await world.run("a", again=True)
+    assert [list(setup.tools) for setup in world.setups] == [["read"], ["read"]]
+
+
+async def test_resumed_run_keeps_its_session(tmp_path):
+    world = World(tmp_path, [define()], [DONE, {"text": "done again"}])
+    (run,) = await world.run("a", again=True)
+    assert (run.attempt, run.text) == (2, "done again")
+
+
+async def test_session_lies_beside_the_parents(tmp_path):
+    world = World(tmp_path, [define()], directory=tmp_path / "sessions")
+    (run,) = await world.run("a")
+    main = world.root.session.path
+    path = Path(run.outcome.session_file)
+    assert path == main.with_suffix("") / run.id / "session.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert (lines[0]["parentSession"], lines[1]["name"]) == (str(main), f"a#{run.id[:8]}")
+
+
+@pytest.mark.spec("fleet:B37")
+async def test_appended_prompt_begins_with_the_parents(tmp_path):
+    world = World(tmp_path, [define(prompt_mode="append")])
+    await world.run("a")
+    assert render_prompt(world.setups[0].sections).startswith(render_prompt(world.root.setup.sections) + "\n\n")
+
+
+@pytest.mark.spec("fleet:B38", "fleet:B39", "fleet:B42")
+async def test_replaced_prompt_has_nothing_of_the_parent(tmp_path):
+    (tmp_path / "AGENTS.md").write_text("Speak French.")
+    world = World(tmp_path, [define()])
+    runs = await world.run("a", "a")
+    text = render_prompt(world.setups[1].sections)
+    assert text.startswith(f'<active_agent name="a" agent_id="{runs[1].id}" parent_agent_id="{runs[0].id}" depth="2"')
+    assert "through retinue" not in text
+    assert "French" not in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "request_fields", "model", "thinking"),
+    [
+        ({}, {}, "script", "off"),
+        ({"model": "other"}, {}, "other", "high"),
+        ({"model": "other"}, {"thinking": "low"}, "other", "low"),
+        ({"model": "none such", "is_model_wish": True}, {"surface": "subagent"}, "script", "off"),
+        ({"model": "none such"}, {}, "script", "off"),
+        ({}, {"model": "other"}, "other", "high"),
+    ],
+)
+async def test_model_is_pinned_wished_or_inherited(tmp_path, fields, request_fields, model, thinking):
+    world = World(tmp_path, [define(**fields)])
+    await world.run("a", **request_fields)
+    setup = world.setups[0]
+    found = setup.model.info.id if setup.model.info.id == "other" else "script"
+    assert (found, setup.thinking) == (model, thinking)
+
+
+@pytest.mark.spec("fleet:B10")
+@pytest.mark.parametrize(("fields", "asked"), [({"model": "none such"}, {"surface": "subagent"}), ({}, {"model": "x"})])
+async def test_unknown_model_fails_the_run(tmp_path, fields, asked):
+    world = World(tmp_path, [define(**fields)])
+    (run,) = await world.run("a", **asked)
+    assert (run.status, world.setups) == (Status.FAILED, [])
+    assert run.outcome.error.startswith("agent 'a': unknown model")
+
+
+async def test_unknown_agent_fails_alone(tmp_path):
+    world = World(tmp_path, [])
+    (run,) = await world.run("nobody")
+    assert (run.status, run.outcome.error) == (Status.FAILED, "Unknown agent: nobody")
+
+
+@pytest.mark.spec("fleet:B25")
+async def test_unknown_tool_is_told(tmp_path):
+    world = World(tmp_path, [define(tools=DeclaredTools(("read", "raed", "lsp")))])
+    await world.run("a")
+    told = [event.text for event in world.events.of(Warned)]
+    assert told == ["agent 'a': there is no tool 'raed' here (did you mean 'read'?)"]
+
+
+async def test_model_sees_the_files_names(tmp_path):
+    (tmp_path / "x.txt").write_text("content")
+    tools = DeclaredTools(("read_file",), aliases={"read_file": "read"})
+    replies = [{"calls": [{"name": "read_file", "arguments": {"path": "x.txt"}}]}, DONE]
+    world = World(tmp_path, [define(dialect="codingcode", tools=tools)], replies)
+    (run,) = await world.run("a")
+    assert (list(world.setups[0].tools), run.tool_uses) == (["read_file"], 1)
+    assert world.setups[0].tools["read_file"].spec.name == "read_file"
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "default", "turns"),
+    [(None, None, None, None), (None, None, 7, 7), (5, None, 7, 5), (0, None, 7, None), (5, 3, 7, 3)],
+)
+def test_limits_have_an_order(own, asked, default, turns):
+    request = RunRequest(agent="a", task="t", description="d", surface="fleet", max_turns=asked)
+    limits = choose_limits(define(max_turns=own), request, Policy(default_max_turns=default))
+    assert limits.max_turns == turns
