@@ -1,4 +1,8 @@
 import json
+import os
+import pty
+import subprocess
+import sys
 
 import pytest
 
@@ -222,3 +226,34 @@ def test_delete_asks_without_yes(place):
     assert (done.status, done.stderr, path.exists()) == (2, f"retinue: this deletes {path}; say --yes\n", True)
     assert place.run("agents", "delete", "Finder", "--yes").stdout == f"{path}\n"
     assert not path.exists()
+
+
+def ask_on_terminal(place, arguments, answers):
+    """Run the command with a terminal for its input; its status."""
+    leader, follower = pty.openpty()
+    environment = {"HOME": str(place.home), "PI_CODING_AGENT_DIR": str(place.agent_dir), "PATH": os.environ["PATH"]}
+    command = [sys.executable, "-m", "retinue", *arguments]
+    try:
+        with subprocess.Popen(
+            command, stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=place.work, env=environment
+        ) as process:
+            os.write(leader, answers.encode())
+            process.communicate(timeout=20)
+            return process.returncode
+    finally:
+        os.close(leader)
+        os.close(follower)
+
+
+def test_new_asks_on_a_terminal(place, agents):
+    answers = "Finds things\nread, ls\n\nFind it.\n.\n"
+    assert ask_on_terminal(place, ["agents", "new", "finder"], answers) == 0
+    row = next(item for item in agents()["agents"] if item["name"] == "finder")
+    assert (row["description"], row["tools"], row["model"]) == ("Finds things", ["read", "ls"], None)
+
+
+@pytest.mark.parametrize(("answer", "is_left"), [("n\n", True), ("\n", True), ("y\n", False)])
+def test_delete_asks_on_a_terminal(place, answer, is_left):
+    path = write(place.agent_dir / "agents", "finder.md")
+    assert ask_on_terminal(place, ["agents", "delete", "finder"], answer) == 0
+    assert path.exists() is is_left
