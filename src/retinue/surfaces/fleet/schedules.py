@@ -1,0 +1,94 @@
+"""Between the tool `Agent` and the scheduler: a call becomes a job, and a job that is due becomes a run."""
+
+from collections.abc import Callable
+from datetime import tzinfo
+from functools import partial
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from retinue.core.definition import Definition
+from retinue.core.errors import UsageError
+from retinue.core.run import Status
+from retinue.features.schedule.job import Job, create_job
+from retinue.features.schedule.parse import parse_schedule
+from retinue.features.schedule.scheduler import Change, Ports, Scheduler
+from retinue.features.schedule.zone import LocalZone, to_local
+from retinue.surfaces.fleet.agents import find_agent, list_names, pick_available
+from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleWish
+from retinue.surfaces.fleet.request import AgentCall, BadModel, ModelPick, pick_model, to_request
+
+
+def open_desk(
+    scheduler: Scheduler, now_ms: Callable[[], int], zone: tzinfo | None = None
+) -> Callable[[ScheduleWish], ScheduledCall]:
+    """What takes wishes for later; raises RetinueError for one that cannot be kept."""
+    zone = zone or LocalZone()
+
+    def take(wish: ScheduleWish) -> ScheduledCall:
+        now = now_ms()
+        schedule = parse_schedule(wish.schedule, to_local(now, zone))
+        job = create_job(
+            schedule,
+            name=wish.name,
+            subagent_type=wish.subagent_type,
+            prompt=wish.prompt,
+            now_ms=now,
+            model=wish.model,
+            thinking=wish.thinking,
+            max_turns=wish.max_turns,
+            isolated=wish.isolated,
+            isolation=wish.isolation,
+        )
+        scheduler.add(job)
+        next_run = job.next_run if isinstance(job.next_run, str) else ""
+        return ScheduledCall(job.id, job.name, job.schedule_type, next_run, schedule.note)
+
+    return take
+
+
+def open_scheduler_ports(ports: FleetPorts, announce: Callable[[Change], None]) -> Ports:
+    """What a scheduler needs to start the agents of jobs; `ports` are the main agent's."""
+    seat = ports.seat
+
+    async def spawn(job: Job) -> str:
+        definitions = pick_available(seat.definitions(), seat.allowed_agents)
+        definition = find_agent(job.subagent_type, definitions)
+        if definition is None:
+            raise UsageError(f'Unknown agent type "{job.subagent_type}". Available types: {list_names(definitions)}.')
+        call = to_call(job)
+        request = to_request(call, definition, pick(call, definition), ports.settings, parent=seat.model)
+        if request.isolation == "worktree" and ports.check_worktree is not None:
+            live = seat.manager.live(seat.run_id) or seat.manager.root
+            await ports.check_worktree(live.setup.cwd)
+        return seat.manager.spawn(replace(request, skips_queue=True), seat.run_id).id
+
+    def pick(call: AgentCall, definition: Definition) -> ModelPick:
+        choose = partial(pick_model, parent=seat.model, resolve=seat.resolve_model, models=seat.list_models())
+        try:
+            return choose(call, definition)
+        except BadModel:
+            # It was there when the job was made; a job runs with the parent's rather than not at all.
+            return choose(replace(call, model=""), definition)
+
+    async def settled(run_id: str) -> Status:
+        await seat.manager.wait(run_id)
+        run = seat.manager.find(run_id)
+        return Status.INTERRUPTED if run is None else run.status
+
+    return Ports(spawn, settled, announce)
+
+
+def to_call(job: Job) -> AgentCall:
+    """The call that a job stands for."""
+    given = {
+        "prompt": job.prompt,
+        "description": job.name,
+        "subagent_type": job.subagent_type,
+        "model": job.model,
+        "thinking": job.thinking,
+        "max_turns": job.max_turns,
+        "isolated": job.isolated,
+        "isolation": job.isolation,
+    }
+    return AgentCall.of({name: value for name, value in given.items() if value is not UNSET})
