@@ -231,7 +231,7 @@ def test_delete_asks_without_yes(place):
 def ask_on_terminal(place, arguments, answers):
     """Run the command with a terminal for its input; its status."""
     leader, follower = pty.openpty()
-    environment = {"HOME": str(place.home), "PI_CODING_AGENT_DIR": str(place.agent_dir), "PATH": os.environ["PATH"]}
+    environment = {**os.environ, "HOME": str(place.home), "PI_CODING_AGENT_DIR": str(place.agent_dir)}
     command = [sys.executable, "-m", "retinue", *arguments]
     try:
         with subprocess.Popen(
