@@ -23,7 +23,7 @@ Key = Callable[[], str | None] | str | None
 
 _CONTEXT_MARGIN_TOKENS = 4096
 _LEAST_OUTPUT_TOKENS = 1024
-_SECRET_NAME = re.compile(r"auth|key|token|secret|cookie", re.IGNORECASE)
+_SECRET_NAME = r"(?i)auth|key|token|secret|cookie"
 
 
 class Adapter:
@@ -165,5 +165,5 @@ class Adapter:
         return min(wanted, max(room, _LEAST_OUTPUT_TOKENS))
 
     def _secrets(self, key: str | None) -> tuple[str, ...]:
-        named = [value for name, value in self.info.headers.items() if _SECRET_NAME.search(name)]
+        named = [value for name, value in self.info.headers.items() if re.search(_SECRET_NAME, name)]
         return tuple(secret for secret in (key, *named, *(value.removeprefix("Bearer ") for value in named)) if secret)

@@ -26,8 +26,8 @@ _ADVICE: dict[FailureKind, str] = {
 }
 
 # What the providers say when the input is too long; each line is somebody's wording.
-_OVERFLOW = re.compile(
-    r"prompt is too long|prompt too long|request_too_large|input is too long"
+_OVERFLOW = (
+    r"(?i)prompt is too long|prompt too long|request_too_large|input is too long"
     r"|exceeds? the context window|exceeds? (?:the )?(?:model'?s )?maximum context length"
     r"|input token count.{0,60}exceeds|maximum prompt length is|reduce the length of the messages"
     r"|maximum context length is|exceeds? (?:the )?maximum allowed input length"
@@ -35,14 +35,12 @@ _OVERFLOW = re.compile(
     r"|exceeds? the available context size|greater than the context length|context window exceeds"
     r"|exceeded model token limit|too large for model with|but the configured context size is"
     r"|context_window_exceeded|context[_ ]length[_ ]exceeded|range of input length should be"
-    r"|exceed_context_size|too many (?:input )?tokens|token limit exceeded",
-    re.IGNORECASE,
+    r"|exceed_context_size|too many (?:input )?tokens|token limit exceeded"
 )
-_NOT_OVERFLOW = re.compile(r"rate.?limit|too many requests|throttl|per minute", re.IGNORECASE)
-_NO_MONEY = re.compile(
-    r"insufficient_quota|out of budget|exceeded your current quota|quota exceeded|billing|credit balance|payment"
-    r"|usage limit reached",
-    re.IGNORECASE,
+_NOT_OVERFLOW = r"(?i)rate.?limit|too many requests|throttl|per minute"
+_NO_MONEY = (
+    r"(?i)insufficient_quota|out of budget|exceeded your current quota|quota exceeded|billing|credit balance|payment"
+    r"|usage limit reached"
 )
 
 # Error types and codes as the APIs name them, in error bodies and in error events inside a stream.
@@ -182,7 +180,7 @@ def redact_failure(failure: Failure, secrets: tuple[str, ...]) -> Failure:
 def _fail_by_kind(
     info: ModelInfo, kind: FailureKind, text: str, status: int | None, retry_after_s: float | None
 ) -> Failure:
-    if kind in ("rate", "overloaded") and _NO_MONEY.search(text):
+    if kind in ("rate", "overloaded") and re.search(_NO_MONEY, text):
         advice = "the account has no credit or quota left for this"
         return fail(info, "rate", text, status=status, retryable=False, advice=advice)
     return fail(info, kind, text, status=status, retry_after_s=retry_after_s)
@@ -206,7 +204,7 @@ def _kind_of_status(status: int, detail: str) -> FailureKind:
 
 
 def _is_overflow(detail: str) -> bool:
-    return bool(_OVERFLOW.search(detail)) and not _NOT_OVERFLOW.search(detail)
+    return bool(re.search(_OVERFLOW, detail)) and not re.search(_NOT_OVERFLOW, detail)
 
 
 def _parse_error(body: bytes) -> dict[str, Any] | None:
