@@ -53,7 +53,7 @@ class World:
         session = Session.create(cwd=tmp_path, directory=directory, clock=clock, new_id=lambda: str(uuid4()))
         session.append_session_info("main")
         model = ScriptedModel(parse_script(list(replies)))
-        sections = build_sections(cwd=str(tmp_path), tools=[])
+        sections = build_sections(cwd=str(tmp_path), tools={})
         self.root = LiveRun(RunSetup("main", tmp_path, model, sections=sections), session, clock=clock)
         self.events = EventCollector()
         self.root.bus.listen(self.events, pieces=False)

@@ -79,7 +79,7 @@ class Headless:
         if self._options.mode == "json":
             from retinue.serve.jsonl import JsonFace
 
-            face = JsonFace(self._outlet.write)
+            face = JsonFace(self._outlet.write, crew.describe_life(), crew.run_id)
             face.open(crew.header)
             crew.listen(face)
         crew.listen(_show_warning, pieces=False)
@@ -92,7 +92,7 @@ class Headless:
         columns = os.get_terminal_size(2).columns or 80
         color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         progress = Progress(_write_stderr, columns=columns, model=crew.model.ref, color=color)
-        crew.listen(progress)
+        crew.listen(lambda event: progress(event) if event.run_id == crew.run_id else progress.tell_crew(event))
         loop = asyncio.get_running_loop()
 
         def tick() -> None:
@@ -136,7 +136,7 @@ class _Prompts(Headless):
         for blocks in self._prompts:
             if self.ended_by or self._outlet.is_closed:
                 break
-            outcome = await crew.prompt(blocks)
+            outcome = await crew.prompt(blocks, settle=True)
             if outcome.status is not Status.COMPLETED:
                 break
         status = self._report(outcome) if outcome is not None else 0

@@ -65,6 +65,10 @@ class Lease:
             lease.spent += used
             lease = lease._parent
 
+    def renew(self) -> None:
+        """A new prompt: nothing is spent yet; what is held by calls still under way stays held."""
+        self.spent = Usage()
+
     def render_rest(self) -> str:
         """What is left, for the model to read; empty without a limit."""
         tokens, usd = self.left()
@@ -77,19 +81,19 @@ class BudgetedModel:
     """A model that is only asked when its lease covers the answer."""
 
     def __init__(self, model: Model, lease: Lease) -> None:
-        self._model = model
+        self.model = model
         self._lease = lease
 
     @property
     def info(self) -> ModelInfo:
         """The model's own."""
-        return self._model.info
+        return self.model.info
 
     async def reply(self, request: Request, draft: Draft) -> Reply:
         """Hold the most the reply can cost, shorten it to what is left, ask, settle."""
-        lease, info = self._lease, self._model.info
+        lease, info = self._lease, self.model.info
         if not lease.is_limited:
-            return await self._model.reply(request, draft)
+            return await self.model.reply(request, draft)
         size = bound_input(request)
         output = self._fit_output(size, request.max_tokens or info.max_tokens)
         tokens, usd = size + output, _price(info, size, output)
@@ -98,7 +102,7 @@ class BudgetedModel:
             return Reply(draft.finish("error", error=failure.message), failure)
         used = Usage()
         try:
-            reply = await self._model.reply(structs.replace(request, max_tokens=output), draft)
+            reply = await self.model.reply(structs.replace(request, max_tokens=output), draft)
             used = reply.message.usage
             if reply.failure is not None and draft.has_content and not used.total_tokens:
                 used = Usage(total_tokens=tokens, cost=Cost(total=usd))

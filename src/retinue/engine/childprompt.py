@@ -138,7 +138,7 @@ def build_sticky(
 ) -> dict[str, str]:
     """The body instead of the main agent's prompt; the project's instructions and the directory stay."""
     return build_sections(
-        cwd=place.cwd, tools=(), custom=choose_role(definition), context_files=context_files, extra=extra
+        cwd=place.cwd, tools={}, custom=choose_role(definition), context_files=context_files, extra=extra
     )
 
 

@@ -335,8 +335,8 @@ class Manager:
             self._tell(RunStarted(run_id=run.id, at_ms=self._clock.now_ms()))
             for text in self._said.pop(run.id, ()):
                 live.steer(text)
-            outcome = await live.prompt(f"{request.preface}{request.task}")
-            return await self.stay(run.id, live, outcome)
+            task = f"{request.preface}{request.task}"
+            return await live.prompt(task, stay=lambda outcome: self.stay(run.id, live, outcome))
         finally:
             stop_listening()
 

@@ -18,6 +18,7 @@ from retinue.core.model import Model, ModelInfo
 from retinue.core.run import Outcome, Run
 from retinue.core.tool import Tool
 from retinue.definitions.toolnames import KNOWN_TOOLS
+from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.childprompt import (
     Identity,
     Place,
@@ -110,6 +111,8 @@ class Kit:
     """Where sessions of runs are kept whose main agent has none."""
     offers: Mapping[str, Offer] = field(default_factory=dict)
     """Where tools come from that are not our own."""
+    lease: Lease = field(default_factory=Lease)
+    """What one main prompt may spend with all it starts."""
 
 
 class Outfitter:
@@ -121,6 +124,7 @@ class Outfitter:
         self._root = root
         self._clock = clock
         self._rights: dict[str, Rights] = {}
+        self._leases: dict[str, Lease] = {}
         """Of every run so far: what one had bounds its children, and itself when it is resumed."""
         self._unsaved: dict[str, Session] = {}
         """Sessions without a file, which a resumed run goes on with."""
@@ -185,14 +189,17 @@ class Outfitter:
         level = _find_level(request.thinking, definition.thinking, wanted) or parent.setup.thinking
         depth, max_depth = run.depth + kit.policy.base_depth, kit.policy.find_depth(request.surface)
         depths = {"PI_SUBAGENT_DEPTH": depth, "PI_SUBAGENT_MAX_DEPTH": max_depth}
+        limits = choose_limits(definition, request, kit.policy)
+        lease = Lease(limits.tokens, limits.cost_usd, self._leases.get(run.parent_id, kit.lease))
+        self._leases[run.id] = lease
         return RunSetup(
             run_id=run.id,
             cwd=fitting.cwd,
-            model=model,
+            model=BudgetedModel(model, lease) if lease.is_limited else model,
             thinking=clamp_level(model.info, level),
             tools=rename_tools(self._tools, {name: rights.targets.get(name, name) for name in rights.allowed}),
             sections=await self._build_sections(run, parent, fitting),
-            limits=choose_limits(definition, request, kit.policy),
+            limits=limits,
             retry=kit.retry,
             compaction=kit.compaction(model.info.ref),
             environment={"PI_SUBAGENT_CHILD": "1", **{name: str(value) for name, value in depths.items()}},
@@ -260,17 +267,22 @@ def choose_model(
     """What the request settles, else what the file pins or wishes, else the parent's; and the level in that name."""
     name = request.model or definition.model
     if not name:
-        return inherited, None
+        return unwrap(inherited), None
     try:
         choice = models.resolve(name)
     except ModelError as error:
         is_lenient = definition.is_model_wish or request.surface == "fleet"
         if request.model is None and is_lenient:
-            return inherited, None
+            return unwrap(inherited), None
         raise ModelError(f"agent {quote(definition.name)}: {error}") from error
     if choice.info.ref == inherited.info.ref:
-        return inherited, choice.thinking
+        return unwrap(inherited), choice.thinking
     return models.open(choice.info), choice.thinking
+
+
+def unwrap(model: Model) -> Model:
+    """The model itself: a child spends on its own lease, not on its parent's."""
+    return model.model if isinstance(model, BudgetedModel) else model
 
 
 def choose_limits(definition: Definition, request: RunRequest, policy: Policy) -> Limits:

@@ -25,7 +25,7 @@ MAX_SECTION_CHARS = 120_000
 def build_sections(
     *,
     cwd: str,
-    tools: Sequence[Tool],
+    tools: Mapping[str, Tool],
     custom: str = "",
     addendum: str = "",
     context_files: Sequence[tuple[str, str]] = (),
@@ -34,10 +34,10 @@ def build_sections(
     """The sections of a prompt, in order. A custom text replaces the preamble, the tool list and the rules."""
     sections = {"preamble": custom or PREAMBLE}
     if not custom:
-        listed = [f"- {tool.spec.name}: {tool.hint}" for tool in tools if tool.hint]
+        listed = [f"- {name}: {tool.hint}" for name, tool in tools.items() if tool.hint]
         if listed:
             sections["tools"] = _wrap("tools", "\n".join(listed))
-        sections["rules"] = _wrap("rules", "\n".join(f"- {rule}" for rule in _rules(tools)))
+        sections["rules"] = _wrap("rules", "\n".join(f"- {rule}" for rule in _rules(list(tools.values()))))
     if addendum:
         sections["addendum"] = _wrap("addendum", addendum)
     if context_files:

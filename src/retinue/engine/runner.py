@@ -4,7 +4,7 @@ Ends in exactly one final state, whatever happens. Knows no surface, no settings
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 import msgspec
@@ -42,6 +42,7 @@ from retinue.engine.setup import Feature, RunSetup
 from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions.log import Session
 
+Stay = Callable[[Outcome], Awaitable[Outcome]]
 _COMPLETED = (Reason.DONE, Reason.LENGTH, Reason.TURN_LIMIT_WRAPPED)
 
 
@@ -65,19 +66,26 @@ class LiveRun:
         self._retries = 0
         self._in_attempt = False
         self._last_text = ""
-        self._is_busy = False
+        self._is_open = False
+        self._outcome = Outcome(Status.FAILED, Reason.CRASH)
         self._base = setup
         self._entered: list[Feature] = []
         self._load()
 
-    async def prompt(self, content: str | Sequence[UserContent]) -> Outcome:
-        """Say something and work until it is done. One prompt at a time; while busy, use `steer`."""
+    async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
+        """Say something and work until it is done. One prompt at a time; while busy, use `steer`.
+
+        `stay` keeps the run open after its answer, with everything around it, and has the last word on the outcome.
+        """
         blocks: list[UserContent] = [TextContent(content)] if isinstance(content, str) else list(content)
-        return await self._prompt(blocks)
+        return await self._open(blocks, stay)
 
     async def wake(self) -> Outcome | None:
         """Work off what waits in the inbox; None when nothing does."""
-        return await self._prompt([]) if self.inbox else None
+        if not self.inbox:
+            return None
+        # A run that stays is still the same run: it neither starts nor ends again.
+        return await self._converse([]) if self._is_open else await self._open([], None)
 
     def steer(self, content: str) -> None:
         """Say something before the next model reply."""
@@ -97,18 +105,40 @@ class LiveRun:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it is working."""
-        return self._is_busy
+        """Whether it is working, or staying for what it has started."""
+        return self._is_open
 
-    async def _prompt(self, blocks: list[UserContent]) -> Outcome:
-        if self._is_busy:
+    async def _open(self, blocks: list[UserContent], stay: Stay | None) -> Outcome:
+        """From its start to its one final state, whatever happens."""
+        if self._is_open:
             raise RetinueError(f"run {self.setup.run_id!r} is working; steer it or wait for it")
+        self._is_open = True
+        self._outcome = Outcome(Status.FAILED, Reason.CRASH)
+        try:
+            self._publish(RunStarted(run_id=self.setup.run_id, at_ms=self._clock.now_ms()))
+            error = await self._enter()
+            if isinstance(error, Ending):
+                self._outcome = self._settle(error)
+            else:
+                self._outcome = await self._converse(blocks)
+                if stay is not None:
+                    self._outcome = await stay(self._outcome)
+        finally:
+            try:
+                if self._entered:
+                    await self._leave()
+            finally:
+                self._is_open = False
+                end = RunFinished(run_id=self.setup.run_id, outcome=self._outcome, at_ms=self._clock.now_ms())
+                self._publish(end)
+        return self._outcome
+
+    async def _converse(self, blocks: list[UserContent]) -> Outcome:
+        """One conversation under the run's limits; what it came to is kept also when it is cut off."""
         limits = self.setup.limits
         ending = Ending(Reason.CRASH)
-        self._is_busy = True
         try:
-            work = self._work_inside(blocks) if self._base.features else self._work(blocks)
-            ended = await self._scope.run(work, wall_s=limits.wall_s, idle_s=limits.idle_s)
+            ended = await self._scope.run(self._work(blocks), wall_s=limits.wall_s, idle_s=limits.idle_s)
             ending = ended if isinstance(ended, Ending) else Ending(ended)
         except asyncio.CancelledError:
             ending = Ending(Reason.PARENT, error="cancelled from outside")
@@ -117,17 +147,19 @@ class LiveRun:
             ending = Ending(Reason.CRASH, error=f"{type(error).__name__}: {error}")
             raise
         finally:
-            if self._entered:
-                outcome = await self._leave(ending)
-            else:
-                self._is_busy = False
-                outcome = self._end(ending)
-        return outcome
+            self._outcome = self._settle(ending)
+        return self._outcome
 
-    async def _work_inside(self, blocks: list[UserContent]) -> Ending:
-        """The same inside the run's features; one that cannot be entered fails it."""
-        setup = self._base
+    async def _enter(self) -> Ending | None:
+        """Go into the run's features; one that cannot be entered fails it, a stop meanwhile ends it."""
+        if not self._base.features:
+            return None
         self._begin()
+        ended = await self._scope.run(self._enter_all(), wall_s=self._base.limits.wall_s)
+        return Ending(ended) if isinstance(ended, Reason) else ended
+
+    async def _enter_all(self) -> Ending | None:
+        setup = self._base
         for feature in setup.features:
             try:
                 setup = await feature.enter(setup)
@@ -136,11 +168,11 @@ class LiveRun:
             self._entered.append(feature)
         self.setup = setup
         self._compactor = Compactor(setup, self.session, self.journal, self._publish, self._clock)
-        return await self._work(blocks)
+        return None
 
-    async def _leave(self, ending: Ending) -> Outcome:
+    async def _leave(self) -> None:
         """Undo the features in reverse, whatever comes in between; what fails is part of the outcome."""
-        outcome, limit_s = self._settle(ending), self._base.limits.cleanup_s
+        outcome, limit_s = self._outcome, self._base.limits.cleanup_s
         entered, self._entered = self._entered, []
 
         async def leave_all() -> None:
@@ -157,15 +189,13 @@ class LiveRun:
         finally:
             for feature in reversed(entered):
                 outcome = _add_failure(outcome, f"{feature.name}: not undone within {limit_s:g} s")
-            self.setup, self._is_busy = self._base, False
-            self._publish(RunFinished(run_id=self.setup.run_id, outcome=outcome))
-        return outcome
+            self.setup = self._base
+            self._outcome = outcome
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
         """Attempt after attempt until one succeeds or no further one makes sense."""
         run_id, talk, recovered = self.setup.run_id, self._talk, False
         self._begin()
-        self._publish(RunStarted(run_id=run_id))
         await self._compactor.check(talk)
         opening: list[Message] = self._opening(blocks)
         ports = self._ports()
@@ -185,6 +215,9 @@ class LiveRun:
                 if await self._compactor.run(talk, "overflow", will_retry=True):
                     continue
                 return ending
+            if failure.kind == "budget":
+                self._publish(AttemptEnded(run_id=run_id))
+                return replace(ending, reason=Reason.BUDGET)
             plan = plan_retry(failure, self._retries + 1, self.setup.retry, self.setup.random)
             if isinstance(plan, GiveUp):
                 self._publish(AttemptEnded(run_id=run_id))
@@ -285,13 +318,8 @@ class LiveRun:
             known["PI_SESSION_FILE"] = str(self.session.path)
         return {**known, **self.setup.environment}
 
-    def _end(self, ending: Ending) -> Outcome:
-        """Close what is open and publish the one final state."""
-        outcome = self._settle(ending)
-        self._publish(RunFinished(run_id=self.setup.run_id, outcome=outcome))
-        return outcome
-
     def _settle(self, ending: Ending) -> Outcome:
+        """Close what is open, and judge."""
         run_id = self.setup.run_id
         if ending.reply is None:
             if self._in_attempt:

@@ -20,9 +20,11 @@ Life = Callable[[ev.Event], dict[str, Any] | None]
 class JsonFace:
     """Turns events into records. One face follows one run; of the runs below it, it tells the life."""
 
-    def __init__(self, write: Callable[[bytes], None], life: Life | None = None) -> None:
+    def __init__(self, write: Callable[[bytes], None], life: Life | None = None, run_id: str = "") -> None:
+        """`run_id` is the run it follows; without it, whatever was not queued is that run."""
         self._write = write
         self._life = life
+        self._run_id = run_id
         self._crew: set[str] = set()
         self._is_open = False
         self._messages: list[Message] = []
@@ -35,7 +37,7 @@ class JsonFace:
         """Print the records of one event."""
         if isinstance(event, ev.RunQueued):
             self._crew.add(event.run_id)
-        if event.run_id in self._crew:
+        if event.run_id in self._crew or (self._run_id and event.run_id != self._run_id):
             self._tell_life(event)
             return
         render = _RENDERERS.get(type(event))

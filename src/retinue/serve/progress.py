@@ -9,6 +9,7 @@ from typing import Any
 
 from retinue.core import events as ev
 from retinue.core.messages import AssistantMessage, Usage
+from retinue.core.run import Status
 from retinue.core.terminal import escape_line
 
 _SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -31,6 +32,7 @@ class Progress:
         self._frame = 0
         self._has_status = False
         self._is_resting = False
+        self._crew: dict[str, tuple[str, str]] = {}
 
     def __call__(self, event: ev.Event) -> None:
         """Show one event."""
@@ -61,6 +63,21 @@ class Progress:
                 self.close()
                 return
         self._status()
+
+    def tell_crew(self, event: ev.Event) -> None:
+        """Show what becomes of the runs that the main one started: a line at their start and one at their end."""
+        if isinstance(event, ev.RunQueued):
+            self._crew[event.run_id] = event.run.agent, event.run.description
+        agent, description = self._crew.get(event.run_id, ("", ""))
+        if not agent:
+            return
+        what = f"{self._paint(escape_line(agent, 40), 35)} {escape_line(description, 80)}"
+        if isinstance(event, ev.RunStarted):
+            self._line(f"  {what}")
+        elif isinstance(event, ev.RunFinished):
+            outcome = event.outcome
+            mark = self._paint("✓", 32) if outcome.status is Status.COMPLETED else self._paint("✗", 31)
+            self._line(f"  {mark} {what}{escape_line(f': {outcome.error}', 120) if outcome.error else ''}")
 
     def tick(self) -> None:
         """Move the status line although nothing happened."""

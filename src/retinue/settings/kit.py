@@ -12,6 +12,7 @@ from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.tool import Tool
+from retinue.engine.budget import Lease
 from retinue.engine.childprompt import Place
 from retinue.engine.childprompt import choose_role as choose_text
 from retinue.engine.limits import Limits
@@ -47,6 +48,8 @@ def build_kit(
     files: PromptFiles,
     retry: RetryPolicy,
     keeps_orphans: bool = True,
+    surround: Callable[[Fitting], Sequence[Feature]] = lambda fitting: (),
+    lease: Lease | None = None,
 ) -> Kit:
     """All that runs of one main agent are made from; one that keeps no session may still keep those of its runs."""
     paths, crew = roster.paths, roster.crew
@@ -58,7 +61,7 @@ def build_kit(
         return await survey_place(cwd, environment)
 
     def list_features(fitting: Fitting) -> list[Feature]:
-        return build_features(fitting, grounds)
+        return [*build_features(fitting, grounds), *surround(fitting)]
 
     def find_compaction(ref: str) -> CompactionConfig:
         return CompactionConfig(settings.compaction.enabled, *settings.compaction.for_model(ref))
@@ -74,6 +77,7 @@ def build_kit(
         policy=build_policy(crew, environment),
         context_files=[(file.path, file.text) for file in files.context],
         orphan_dir=sessions / "runs" if keeps_orphans else None,
+        lease=lease or Lease(),
     )
 
 

@@ -1,0 +1,58 @@
+"""The composition root: reads what the user has configured, builds the parts and hands them to each other.
+
+It decides nothing: what a file means is in `settings`, which model a name means is in `models`, how a run goes is in
+`engine`. Everything a face does goes through `Retinue`. Names are loaded when first used: a list of models needs no
+engine.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from retinue.app.handle import Handle
+    from retinue.app.reports import (
+        Portrait,
+        Roster,
+        list_models,
+        list_sessions,
+        open_folder,
+        open_roster,
+        run_checkup,
+    )
+    from retinue.app.request import Request, SessionWish
+    from retinue.app.retinue import Retinue, run_subagent
+
+__all__ = [
+    "Handle",
+    "Portrait",
+    "Request",
+    "Retinue",
+    "Roster",
+    "SessionWish",
+    "list_models",
+    "list_sessions",
+    "open_folder",
+    "open_roster",
+    "run_checkup",
+    "run_subagent",
+]
+
+_HOMES = {
+    "Handle": "handle",
+    "Request": "request",
+    "Retinue": "retinue",
+    "SessionWish": "request",
+    "list_models": "reports",
+    "list_sessions": "reports",
+    "open_folder": "reports",
+    "open_roster": "reports",
+    "run_checkup": "reports",
+    "run_subagent": "retinue",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'retinue.app' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"retinue.app.{_HOMES[name]}"), name)

@@ -1,0 +1,178 @@
+"""The crew of one main agent, put together: Manager, backend, outfitter, notifications, delegation tools.
+
+Made when the main agent may delegate or somebody asks for a run; a Retinue that does neither pays for none of it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from retinue.app.modelling import Models, to_retry
+from retinue.app.world import World
+from retinue.core.clock import Clock
+from retinue.core.events import Warned
+from retinue.core.messages import CustomMessage
+from retinue.core.run import Run
+from retinue.core.tool import Tool
+from retinue.engine.backend import LocalBackend
+from retinue.engine.budget import Lease
+from retinue.engine.ids import make_run_id, make_uuid
+from retinue.engine.journal import CREW
+from retinue.engine.manager import Bounds, Manager
+from retinue.engine.notify import Notifier
+from retinue.engine.outfit import Kit, Outfitter
+from retinue.engine.recovery import read_remains
+from retinue.engine.runner import LiveRun
+from retinue.features.transcript import Transcribing
+from retinue.sessions.log import Session
+from retinue.settings.kit import build_kit
+from retinue.surfaces.base import Seat
+from retinue.surfaces.fleet.notification import render_notification
+from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
+from retinue.surfaces.fleet.post import connect_notifier
+from retinue.surfaces.fleet.retries import RetryBook
+from retinue.surfaces.fleet.seating import Seating
+from retinue.surfaces.fleet.surface import map_fleet_tools
+from retinue.tools.policy import Rights
+
+
+class Crew:
+    """Everything around the runs that a main agent starts."""
+
+    def __init__(
+        self,
+        world: World,
+        models: Models,
+        environment: Mapping[str, str],
+        clock: Clock,
+        *,
+        run_id: str,
+        tools: Mapping[str, Tool],
+        lease: Lease,
+    ) -> None:
+        """`run_id` is the main agent's; `tools` are all there are for children, delegation tools left out."""
+        self._world = world
+        self._models = models
+        self._environment = environment
+        self._clock = clock
+        self._own_tools = tools
+        self._lease = lease
+        self._retries = RetryBook(clock)
+        self._backend = LocalBackend()
+        self._manager: Manager | None = None
+        self._notifier: Notifier | None = None
+        self.main_tools = map_fleet_tools(self._open_ports(run_id))
+        """The delegation tools of the main agent."""
+
+    @property
+    def manager(self) -> Manager:
+        """Of the crew; there once it is open."""
+        assert self._manager is not None, "the crew is not open"
+        return self._manager
+
+    async def open(self, main: LiveRun, rights: Rights) -> None:
+        """Begin to work for a main agent, and take over what an earlier process left in its session."""
+        settings = self._world.crew.settings
+        await self._backend.__aenter__()
+        self._manager = Manager(
+            main,
+            Transcribing(
+                Outfitter(self._build_kit(), root=rights, clock=self._clock),
+                clock=self._clock,
+                warn=lambda text: main.bus.publish(Warned(run_id=main.setup.run_id, text=text)),
+            ),
+            self._backend,
+            clock=self._clock,
+            new_id=make_run_id,
+            bounds=Bounds(settings.max_concurrent, max_depth=4, max_spawns=settings.max_spawns_per_tree),
+            read_partial=lambda run: _read_partial(run, main.session, self._clock),
+        )
+        self._notifier = connect_notifier(self._manager, self._backend, self._render, self._clock)
+        remains = read_remains(main.session.customs(CREW))
+        for run in self._manager.recover(remains):
+            self._notifier.finished(run)
+
+    async def close(self) -> None:
+        """Stop everything; what has not finished can be resumed."""
+        if self._manager is None:
+            return
+        self._manager.stop_all()
+        if self._notifier is not None:
+            self._notifier.close()
+        await self._backend.__aexit__(None, None, None)
+
+    def _build_kit(self) -> Kit:
+        return build_kit(
+            self._world.roster,
+            self._world.loaded.settings,
+            self._environment,
+            models=self._models,
+            tools={**self._own_tools, **self.main_tools},
+            files=self._world.files,
+            retry=to_retry(self._world.loaded.settings),
+            surround=lambda fitting: [Seating(lambda setup: self._open_ports(setup.run_id))],
+            lease=self._lease,
+        )
+
+    def _open_ports(self, run_id: str) -> FleetPorts:
+        """What the delegation tools of one run work with."""
+        seat = Seat(
+            crew=lambda: self.manager,
+            run_id=run_id,
+            definitions=lambda: self._world.roster.read().list(),
+            resolve_model=self._models.resolve,
+            list_models=self._models.list,
+            clock=self._clock,
+            lease=self._lease,
+        )
+        return FleetPorts(seat, to_fleet(self._world), self._retries)
+
+    def _render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
+        ports = self._open_ports(self.manager.root.setup.run_id)
+        now_ms = self._clock.now_ms()
+        return render_notification(runs, ports.measure, now_ms=now_ms, is_group=is_group, is_partial=is_partial)
+
+
+def to_fleet(world: World) -> FleetSettings:
+    """The settings of the delegation tools."""
+    crew, paths = world.crew.settings, world.paths
+    scope = world.loaded.settings.enabled_models if crew.scope_models else ()
+    return FleetSettings(
+        default_max_turns=crew.default_max_turns or None,
+        default_join=crew.default_join_mode,
+        scheduling=False,
+        model_scope=tuple(scope),
+        wait_timeout_s=crew.wait_timeout_seconds,
+        wall_s=crew.limits.wall_seconds,
+        idle_s=crew.limits.idle_seconds,
+        tool_s=crew.limits.tool_seconds,
+        description_mode=crew.tool_description_mode,
+        fallback_agent=crew.fallback_subagent,
+        output_transcript=crew.output_transcript,
+        transcript_dir=str(paths.project / ".pi" / "output"),
+        rollup_usage=crew.rollup_child_usage,
+        agent_dir=str(paths.agent_dir),
+        template_files=_find_templates(world),
+    )
+
+
+def _find_templates(world: World) -> tuple[Path, ...]:
+    name, paths = "agent-tool-description.md", world.paths
+    own = (paths.agent_dir / name,)
+    return ((paths.project / ".pi" / name, *own)) if world.is_trusted else own
+
+
+def _read_partial(run: Run, main: Session, clock: Clock) -> str:
+    """What a run had said when its process died."""
+    from retinue.core.errors import SessionError
+    from retinue.core.messages import AssistantMessage
+
+    path = main.tree.child_path(run.id) if main.tree is not None else None
+    if path is None:
+        return ""
+    try:
+        session = Session.open(path, clock=clock, new_id=make_uuid, tree=main.tree)
+    except SessionError:
+        return ""
+    said = [m.text for m in session.context().messages if isinstance(m, AssistantMessage) and m.text.strip()]
+    session.close()
+    return said[-1] if said else ""

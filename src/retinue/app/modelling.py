@@ -1,0 +1,61 @@
+"""From a model's name to a model that can be asked: one registry, one connection pool and one back-off for all runs."""
+
+from collections.abc import Sequence
+
+from retinue.core.clock import Clock
+from retinue.core.model import Model, ModelInfo
+from retinue.models.governor import Governor
+from retinue.models.registry import Registry
+from retinue.models.resolve import Choice
+from retinue.models.retry import RetryPolicy
+from retinue.models.transport import Timing, Transport
+from retinue.settings.schema import Settings
+
+
+class Models:
+    """Opens models."""
+
+    def __init__(self, registry: Registry, settings: Settings, clock: Clock) -> None:
+        self.registry = registry
+        self._timing = Timing(idle_s=settings.http_idle_timeout_ms / 1000)
+        self._transport = Transport()
+        self._governor = Governor(clock, to_retry(settings))
+        self._opened: dict[str, Model] = {}
+
+    def resolve(self, query: str) -> Choice:
+        """The model a name means, at any provider. Raises ModelError."""
+        return self.registry.resolve(query, anywhere=True)
+
+    def list(self) -> Sequence[ModelInfo]:
+        """The models that can be asked."""
+        return self.registry.candidates
+
+    def open(self, info: ModelInfo) -> Model:
+        """A model ready to be asked, the same object for the same model. Raises ModelError or ConfigError."""
+        if info.ref not in self._opened:
+            self._opened[info.ref] = self._make(info)
+        return self._opened[info.ref]
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        await self._transport.close()
+
+    def _make(self, info: ModelInfo) -> Model:
+        if info.api == "offline":
+            from retinue.models.offline import OfflineModel
+
+            return OfflineModel()
+        if info.api == "scripted":
+            from retinue.models.scripted import ScriptedModel, load_script
+
+            return ScriptedModel(load_script(info.id), info)
+        from retinue.models.wire import build_model
+
+        unlocked, key = self.registry.unlock(info)
+        return build_model(unlocked, transport=self._transport, key=key, governor=self._governor, timing=self._timing)
+
+
+def to_retry(settings: Settings) -> RetryPolicy:
+    """The retry settings as the engine takes them."""
+    given = settings.retry
+    return RetryPolicy(given.enabled, given.max_retries, given.base_delay_ms, given.max_agent_delay_ms)

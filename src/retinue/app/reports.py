@@ -1,0 +1,105 @@
+"""What can be known without starting an agent: models, sessions, agents, trust, and what is wrong with all that."""
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from retinue.app.request import Request
+from retinue.models.registry import Registry
+from retinue.models.resolve import Wishes
+from retinue.sessions.entry import Stamp
+from retinue.sessions.listing import list_directories
+from retinue.sessions.listing import list_sessions as find_sessions
+from retinue.sessions.log import Session
+from retinue.settings.layers import load_settings
+from retinue.settings.paths import find_paths, find_session_dir
+from retinue.settings.providers import load_registry
+from retinue.settings.schema import Settings
+from retinue.settings.subagents import load_crew
+
+if TYPE_CHECKING:  # only the commands that have to do with these pay for them
+    from retinue.settings.checkup import Report
+    from retinue.settings.decisions import Folder
+    from retinue.settings.roster import Portrait as Portrait
+    from retinue.settings.roster import Roster as Roster
+
+
+def open_roster(request: Request, say: Callable[[str], None]) -> "Roster":
+    """The agents of this folder, and what can be done to their files."""
+    from retinue.settings.roster import Roster
+
+    paths = find_paths(".", os.environ)
+    loaded = load_settings(paths, os.environ, approve=request.approve)
+    crew = load_crew(paths, os.environ, trusted=loaded.trust.trusted)
+    for text in (*(item.message for item in (*loaded.diagnostics, *crew.diagnostics)), loaded.trust.notice):
+        if text:
+            say(text)
+    return Roster(paths, loaded, crew.settings)
+
+
+def open_folder(name: str | None) -> "Folder":
+    """A folder whose trust is shown or decided; None: the project of the working directory."""
+    from retinue.settings.decisions import Folder
+
+    return Folder(name, os.environ)
+
+
+def run_checkup(request: Request) -> "Report":
+    """Look at everything that is configured here and say what is wrong with it. Starts no agent and asks no model."""
+    from retinue.settings.checkup import examine
+
+    return examine(os.environ, approve=request.approve, offline=request.offline)
+
+
+def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:
+    """All models, usable ones first, and the default one: what `retinue models --json` prints."""
+    paths = find_paths(".", os.environ)
+    loaded = load_settings(paths, os.environ, approve=request.approve)
+    registry, problems = load_registry(paths, os.environ, offline=request.offline)
+    for problem in (*loaded.diagnostics, *problems):
+        say(problem.message)
+    choice = registry.choose(to_wishes(request, loaded.settings, None, registry))
+    return registry.list_models(choice.info.ref)
+
+
+def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]:
+    """The sessions of this folder, newest first; with `everything` those of all folders and of subagents too."""
+    paths = find_paths(".", os.environ)
+    settings = load_settings(paths, os.environ, approve=request.approve).settings
+    flag = request.session.directory or None
+    directory = find_session_dir(paths, os.environ, flag=flag, setting=settings.session_dir)
+    folders = [directory, *(list_directories(paths.agent_dir) if everything and flag is None else ())]
+    found = find_sessions(
+        dict.fromkeys(folders),
+        children=everything,
+        cache=paths.own_dir / "sessions.json",
+        cwd=None if everything else str(paths.cwd),
+    )
+    stamp = Stamp()
+    return [
+        {
+            "id": info.id,
+            "path": info.path,
+            "cwd": info.cwd,
+            "created": info.created,
+            "modified": stamp.render(info.modified_ms),
+            "messages": info.messages,
+            "name": info.name or None,
+            "parentSession": info.parent_session,
+            "firstMessage": info.first_message,
+        }
+        for info in found
+    ]
+
+
+def to_wishes(request: Request, settings: Settings, session: Session | None, registry: Registry) -> Wishes:
+    """A continued session goes on with its own model, when that can still be reached and nobody asks for another."""
+    wishes = Wishes(
+        request.model, request.provider, settings.default_model, settings.default_provider, settings.enabled_models
+    )
+    used = session.context().model if session else None
+    if request.model is None and request.provider is None and used is not None:
+        ref = "/".join(used)
+        if any(info.ref == ref for info in registry.candidates):
+            return Wishes(model=ref)
+    return wishes

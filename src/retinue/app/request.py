@@ -1,0 +1,41 @@
+"""What a caller may ask for; everything else comes from the user's files."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from retinue.core.messages import ThinkingLevel
+from retinue.engine.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWish:
+    """Which session to work in."""
+
+    kind: Literal["new", "none", "newest", "named", "exact"] = "new"
+    """`named`: a path, an id or the start of one; `exact`: this id, made if there is none."""
+    reference: str = ""
+    directory: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How a Retinue is opened."""
+
+    model: str | None = None
+    provider: str | None = None
+    api_key: str | None = field(default=None, repr=False)
+    thinking: ThinkingLevel | None = None
+    session: SessionWish = field(default_factory=SessionWish)
+    agent: str | None = None
+    """The definition the main agent runs as."""
+    tools: Sequence[str] | None = None
+    """Exactly these, delegation included; None for the settings' choice."""
+    exclude_tools: Sequence[str] = ()
+    system_prompt: str | None = None
+    append_system_prompt: Sequence[str] = ()
+    context_files: bool = True
+    approve: bool | None = None
+    offline: bool = False
+    limits: Limits = field(default_factory=Limits)

@@ -1,0 +1,440 @@
+"""Retinue: a main agent and its crew. Everything a face does goes through this object."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from retinue.app.modelling import Models, to_retry
+from retinue.app.opening import find_folder, open_session
+from retinue.app.reports import to_wishes
+from retinue.app.request import Request
+from retinue.app.world import World
+from retinue.core.clock import Clock
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.messages import ThinkingLevel, UserContent
+from retinue.core.model import Model, ModelInfo
+from retinue.core.run import Outcome, Reason, Run
+from retinue.core.tool import Tool
+from retinue.engine.budget import BudgetedModel, Lease
+from retinue.engine.bus import Listener, Subscription
+from retinue.engine.clock import SystemClock
+from retinue.engine.ids import make_run_id
+from retinue.engine.prompt import build_sections
+from retinue.engine.runner import LiveRun
+from retinue.engine.setup import RunSetup
+from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
+from retinue.models.thinking import clamp_level
+from retinue.sessions.compaction import CompactionConfig
+from retinue.sessions.log import Session
+from retinue.settings.context import load_prompt_files
+from retinue.settings.layers import load_settings
+from retinue.settings.paths import Paths, find_paths
+from retinue.settings.providers import load_registry
+from retinue.settings.schema import Settings
+from retinue.settings.subagents import load_crew
+from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_tools
+
+if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for these
+    from retinue.app.crew import Crew
+    from retinue.app.handle import Handle
+    from retinue.core.events import Event
+    from retinue.engine.request import RunRequest
+    from retinue.settings.kit import Role
+
+DELEGATION = (
+    "Agent",
+    "get_subagent_result",
+    "steer_subagent",
+    "list_subagents",
+    "clear_subagents",
+    "list_models",
+)
+"""Tools of the `fleet` surface; known here so that asking for none of them costs nothing."""
+
+
+def ignore_message(text: str) -> None:
+    """For callers that do not want to be told."""
+
+
+class Retinue:
+    """A main agent and its crew. Use it as an async context manager."""
+
+    def __init__(
+        self,
+        cwd: str | Path = ".",
+        *,
+        model: str | Model | None = None,
+        request: Request | None = None,
+        tools: Sequence[Tool] = (),
+        environment: Mapping[str, str] | None = None,
+        clock: Clock | None = None,
+        say: Callable[[str], None] = ignore_message,
+    ) -> None:
+        """`model` is a name or your own; `tools` are added to the built-in ones; `say` gets one-line notes."""
+        asked = request or Request()
+        self._own_model = None if model is None or isinstance(model, str) else model
+        self._request = replace(asked, model=model) if isinstance(model, str) else asked
+        self._cwd = cwd
+        self._tools = {tool.spec.name: tool for tool in tools}
+        self._tool_options = ToolOptions()
+        self._environment = os.environ if environment is None else environment
+        self._clock = clock or SystemClock()
+        self._say = say
+        self._lease = Lease()
+        self._run: LiveRun | None = None
+        self._world: World | None = None
+        self._models: Models | None = None
+        self._crew: Crew | None = None
+
+    async def __aenter__(self) -> Self:
+        paths = find_paths(self._cwd, self._environment)
+        loaded = load_settings(paths, self._environment, approve=self._request.approve)
+        session = open_session(self._request.session, paths, loaded.settings, self._environment, self._clock, self._say)
+        try:
+            if session.cwd and session.cwd != str(paths.cwd):
+                # A session goes on where it was begun, with what is configured there.
+                paths = find_folder(session, self._environment)
+                loaded = load_settings(paths, self._environment, approve=self._request.approve)
+            self._tell(loaded.diagnostics, loaded.trust.notice)
+            self._world = self._read_world(paths, loaded)
+            self._run = LiveRun(self._set_up(self._world, session), session, clock=self._clock)
+            if self._crew is not None:
+                await self._open_crew(self._crew)
+        except BaseException:
+            session.close()
+            raise
+        if session.damage:
+            self._say(str(session.damage))
+        if self._request.session.name:
+            session.append_session_info(self._request.session.name)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End everything; what was said is on disk, and what had not finished can be resumed."""
+        run, self._run = self._run, None
+        crew, self._crew = self._crew, None
+        if run is not None:
+            run.abort(Reason.USER)
+            if crew is not None:
+                await crew.close()
+            run.journal.flush()
+            run.session.close()
+        if self._models is not None:
+            await self._models.close()
+
+    async def prompt(self, content: str | Sequence[UserContent], *, settle: bool = False) -> Outcome:
+        """Say something to the main agent and wait until it is done.
+
+        With `settle` it also waits for the runs it started and lets the agent react to their reports.
+        """
+        main, crew = self._main, self._crew
+        self._lease.renew()
+        if crew is None:
+            return await main.prompt(content)
+        crew.manager.begin_prompt()
+        if not settle:
+            return await main.prompt(content)
+        return await main.prompt(content, stay=lambda outcome: crew.manager.stay(main.setup.run_id, main, outcome))
+
+    async def spawn(
+        self, agent: str, task: str, *, description: str = "", model: str | None = None, **options: Any
+    ) -> "Handle":
+        """Start a run in the background and return at once. Further options are those of `RunRequest`.
+
+        Raises RetinueError when the agent is unknown or disabled, or no further run may be started.
+        """
+        from retinue.app.handle import Handle
+        from retinue.engine.request import RunRequest
+
+        crew = await self._need_crew()
+        definition = self._need_world().roster.find_runnable(agent, "fleet")
+        request = RunRequest(
+            agent=definition.name,
+            task=task,
+            description=description or " ".join(task.split())[:60],
+            surface=options.pop("surface", "fleet"),
+            model=model,
+            **options,
+        )
+        return Handle(crew.manager, crew.manager.spawn(request))
+
+    async def resume(self, run_id: str, task: str) -> "Handle":
+        """Let a finished run go on with a new task, with all it knows. Raises RetinueError."""
+        from retinue.app.handle import Handle
+
+        crew = await self._need_crew()
+        return Handle(crew.manager, crew.manager.resume(run_id, task))
+
+    async def runs(self) -> "list[Handle]":
+        """All runs of the crew, newest first, those of earlier processes included."""
+        from retinue.app.handle import Handle
+
+        crew = await self._need_crew()
+        return [Handle(crew.manager, run) for run in crew.manager.list_runs()]
+
+    def steer(self, content: str) -> None:
+        """Say something to the main agent before its next reply."""
+        self._main.steer(content)
+        if self._crew is not None:
+            self._crew.manager.wake(self._main.setup.run_id)
+
+    def follow_up(self, content: str) -> None:
+        """Say something to the main agent when it would stop."""
+        self._main.follow_up(content)
+
+    def abort(self) -> bool:
+        """Stop the main agent and all it started at once; False when they are at rest."""
+        stopped = self._crew.manager.stop_all() if self._crew is not None else 0
+        return self._main.abort() or stopped > 0
+
+    async def compact(self, instructions: str = "") -> bool:
+        """Summarise the main agent's context now."""
+        return await self._main.compact(instructions)
+
+    def listen(self, listener: Listener, *, pieces: bool = True) -> Callable[[], None]:
+        """Call the listener with each event, at once; it must not block. Returns what ends it."""
+        return self._main.bus.listen(listener, pieces=pieces)
+
+    def events(self) -> Subscription:
+        """The events from now on, for `async for`."""
+        return self._main.bus.subscribe()
+
+    @property
+    def run_id(self) -> str:
+        """The main agent's run."""
+        return self._main.setup.run_id
+
+    @property
+    def model(self) -> ModelInfo:
+        """The main agent's model."""
+        return self._main.setup.model.info
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The header of the main session."""
+        return self._main.session.header
+
+    @property
+    def session_file(self) -> Path | None:
+        """Where the main session is kept."""
+        return self._main.session.path
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether all that was said is on disk."""
+        return self._main.journal.is_saved
+
+    def describe_life(self) -> "Callable[[Event], dict[str, Any] | None] | None":
+        """What makes records of the crew's life for other programs; None when there is no crew."""
+        if self._crew is None:
+            return None
+        from retinue.surfaces.fleet.records import LifeRecords
+
+        return LifeRecords()
+
+    def describe_subagents(self) -> dict[str, Any]:
+        """What the `subagent` surface checks before a call."""
+        from retinue.settings.kit import find_own_depth
+
+        own = self._need_world().crew.settings
+        depth, is_enabled = find_own_depth(self._environment), own.enabled and own.subagents.enabled
+        return {"depth": depth, "max_depth": own.subagents.max_depth, "is_enabled": is_enabled}
+
+    async def run_agent(self, agent: str, task: str, *, write: bool = False, session_id: str = "") -> "AgentResult":
+        """One run of an agent in the foreground; the main agent says nothing. Raises UnknownAgent or DisabledAgent."""
+        from retinue.engine.ids import make_uuid
+        from retinue.settings.kit import prepare_run
+
+        request, session_id = prepare_run(
+            self._need_world().roster,
+            agent,
+            task,
+            write=write,
+            model=self._request.model,
+            session_id=session_id,
+            new_id=make_uuid,
+        )
+        return AgentResult(await self._run_here(request), session_id)
+
+    async def _run_here(self, request: "RunRequest") -> Run:
+        manager = (await self._need_crew()).manager
+        run = manager.spawn(request)
+        await manager.wait(run.id)
+        manager.read(run.id)
+        return run
+
+    @property
+    def _main(self) -> LiveRun:
+        if self._run is None:
+            raise RetinueError("this Retinue is not open; use `async with Retinue(…) as crew`")
+        return self._run
+
+    def _need_world(self) -> World:
+        if self._world is None:
+            raise RetinueError("this Retinue is not open; use `async with Retinue(…) as crew`")
+        return self._world
+
+    async def _need_crew(self) -> "Crew":
+        """The crew, made now if the main agent has no use for one of its own."""
+        if self._crew is None:
+            self._crew = self._make_crew(self._need_world(), self._main.setup.run_id)
+            await self._open_crew(self._crew)
+        return self._crew
+
+    async def _open_crew(self, crew: "Crew") -> None:
+        from retinue.tools.policy import Rights
+
+        await crew.open(self._main, Rights(allowed=tuple({**self._main.setup.tools, **crew.main_tools})))
+
+    def _make_crew(self, world: World, run_id: str) -> "Crew":
+        from retinue.app.crew import Crew
+
+        return Crew(
+            world,
+            self._need_models(world),
+            self._environment,
+            self._clock,
+            run_id=run_id,
+            tools={**build_tools(self._tool_options), **self._tools},
+            lease=self._lease,
+        )
+
+    def _need_models(self, world: World) -> Models:
+        if self._models is None:
+            request = self._request
+            registry, problems = load_registry(
+                world.paths, self._environment, api_key=request.api_key, offline=request.offline
+            )
+            self._tell(problems)
+            self._models = Models(registry, world.loaded.settings, self._clock)
+        return self._models
+
+    def _tell(self, problems: Iterable[Diagnostic], *notes: str) -> None:
+        for text in (*(problem.message for problem in problems), *filter(None, notes)):
+            self._say(text)
+
+    def _read_world(self, paths: Paths, loaded: Any) -> World:
+        request = self._request
+        crew = load_crew(paths, self._environment, trusted=loaded.trust.trusted)
+        files = load_prompt_files(
+            paths,
+            trusted=loaded.trust.trusted,
+            system=request.system_prompt,
+            append=request.append_system_prompt,
+            use_context=request.context_files,
+        )
+        self._tell((*crew.diagnostics, *files.diagnostics))
+        return World(paths, loaded, crew, files)
+
+    def _set_up(self, world: World, session: Session) -> RunSetup:
+        request, settings, paths, files = self._request, world.loaded.settings, world.paths, world.files
+        budget = world.crew.settings.budget
+        self._lease = Lease(budget.tokens, budget.cost_usd)
+        run_id = make_run_id()
+        role = self._choose_role(world)
+        model, thinking = self._choose_model(world, session, role)
+        tools = self._choose_tools(world, role, run_id)
+        reserve, keep = settings.compaction.for_model(model.info.ref)
+        system, addendum = files.system or "", "\n\n".join(files.append)
+        if role is not None:
+            system = role.choose_system(system, is_asked=request.system_prompt is not None)
+            addendum = role.extend(addendum)
+        return RunSetup(
+            run_id=run_id,
+            cwd=paths.cwd,
+            model=BudgetedModel(model, self._lease) if self._lease.is_limited else model,
+            thinking=thinking,
+            tools=tools,
+            sections=build_sections(
+                cwd=str(paths.cwd),
+                tools=tools,
+                custom=system,
+                addendum=addendum,
+                context_files=[(file.path, file.text) for file in files.context],
+                extra=self._list_skills(world, tools) if role is None else None,
+            ),
+            limits=request.limits if role is None else role.limit(request.limits),
+            retry=to_retry(settings),
+            compaction=CompactionConfig(settings.compaction.enabled, reserve, keep),
+            steering_mode=settings.steering_mode,
+            follow_up_mode=settings.follow_up_mode,
+            features=() if role is None else role.features,
+        )
+
+    def _choose_role(self, world: World) -> "Role | None":
+        """The definition the main agent runs as, with its rights."""
+        if self._request.agent is None:
+            return None
+        from retinue.settings.kit import build_role
+
+        return build_role(world.roster, self._request.agent, {**build_tools(self._tool_options), **self._tools})
+
+    def _list_skills(self, world: World, tools: Mapping[str, Tool]) -> dict[str, str]:
+        if "read" not in tools and "bash" not in tools:
+            return {}
+        paths = world.paths
+        roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, trusted=world.is_trusted)
+        skills, problems = list_skills(roots)
+        self._tell(problems)
+        return {"skills": render_catalogue(skills)} if skills else {}
+
+    def _choose_model(self, world: World, session: Session, role: "Role | None") -> tuple[Model, ThinkingLevel]:
+        request, settings = self._request, world.loaded.settings
+        named: ThinkingLevel | None = request.thinking or (role.thinking if role is not None else None)
+        if self._own_model is not None:
+            return self._own_model, clamp_level(self._own_model.info, named or settings.default_thinking_level)
+        models = self._need_models(world)
+        is_free = not (request.model or request.provider)
+        choice = role.choose_model(models.registry) if role is not None and is_free else None
+        choice = choice or models.registry.choose(to_wishes(request, settings, session, models.registry))
+        self._tell((), choice.reason)
+        level = named or choice.thinking or settings.default_thinking_level
+        return models.open(choice.info), clamp_level(choice.info, level)
+
+    def _choose_tools(self, world: World, role: "Role | None", run_id: str) -> dict[str, Tool]:
+        request = self._request
+        if role is not None:
+            return role.choose_tools(request.tools, request.exclude_tools)
+        names = self._name_tools(world) if request.tools is None else list(request.tools)
+        left = [name for name in names if name not in request.exclude_tools]
+        known = [*BUILTIN_TOOLS, *self._tools, *DELEGATION]
+        for name in [*left, *request.exclude_tools]:
+            if name not in known:
+                raise UsageError(f"there is no tool {quote(name)}; available: {', '.join(known)}")
+        made = build_tools(self._tool_options, [name for name in left if name in BUILTIN_TOOLS])
+        given = {**made, **self._tools}
+        if any(name in DELEGATION for name in left):
+            self._crew = self._make_crew(world, run_id)
+            given.update(self._crew.main_tools)
+        return {name: given[name] for name in dict.fromkeys(left)}
+
+    def _name_tools(self, world: World) -> list[str]:
+        settings: Settings = world.loaded.settings
+        fleet = DELEGATION if "fleet" in world.crew.settings.surfaces else ()
+        return [*settings.default_tools, *self._tools, *fleet]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentResult:
+    """A run of `run_agent`."""
+
+    run: Run
+    session_id: str
+    """By which it can be continued; empty when it cannot."""
+
+
+async def run_subagent(crew: Retinue, agent: str, task: str, *, write: bool, session_id: str) -> dict[str, Any]:
+    """One call of the `subagent` surface: its result as the tool gives it, whatever goes wrong."""
+    from retinue.surfaces.subagent.call import check_call, make_call
+
+    async def start() -> tuple[Run, str]:
+        result = await crew.run_agent(agent, task, write=write, session_id=session_id)
+        return result.run, result.session_id
+
+    return check_call(agent, task, **crew.describe_subagents()) or await make_call(task, start)

@@ -1,0 +1,37 @@
+"""What was read for one Retinue: settings, trust, prompt files, and the agents of the folder when somebody asks."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from retinue.settings.context import PromptFiles
+from retinue.settings.layers import Loaded
+from retinue.settings.paths import Paths
+from retinue.settings.subagents import LoadedCrew
+
+if TYPE_CHECKING:
+    from retinue.settings.roster import Roster
+
+
+@dataclass(slots=True)
+class World:
+    """Everything the user has configured that matters here."""
+
+    paths: Paths
+    loaded: Loaded
+    crew: LoadedCrew
+    files: PromptFiles
+    _roster: "Roster | None" = None
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the project's own configuration counts."""
+        return self.loaded.trust.trusted
+
+    @property
+    def roster(self) -> "Roster":
+        """The agents of this folder, read when first asked for."""
+        if self._roster is None:
+            from retinue.settings.roster import Roster
+
+            self._roster = Roster(self.paths, self.loaded, self.crew.settings)
+        return self._roster
