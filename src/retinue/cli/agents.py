@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from retinue.app import open_roster
-from retinue.cli.headless import say, to_request
 from retinue.cli.options import Options
 from retinue.cli.prompts import read_stdin
+from retinue.cli.requests import to_request
+from retinue.cli.voice import say
 from retinue.core.errors import UsageError, quote
 from retinue.core.terminal import escape_line, escape_text
 

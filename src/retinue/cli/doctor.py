@@ -4,8 +4,8 @@ import json
 import sys
 
 from retinue.app import run_checkup
-from retinue.cli.headless import to_request
 from retinue.cli.options import Options
+from retinue.cli.requests import to_request
 from retinue.core.terminal import escape_line
 
 

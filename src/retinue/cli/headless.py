@@ -8,14 +8,15 @@ import os
 import signal
 import sys
 
-from retinue.app import Request, Retinue, SessionWish
+from retinue.app import Request, Retinue
 from retinue.cli.options import Options
 from retinue.cli.prompts import collect_prompts
+from retinue.cli.requests import to_request
+from retinue.cli.voice import say, write_stderr
 from retinue.core.errors import UsageError
 from retinue.core.events import Event, Warned
 from retinue.core.messages import UserContent
 from retinue.core.run import Outcome, Reason, Status
-from retinue.core.terminal import escape_text
 from retinue.serve.outlet import Outlet
 
 DRAIN_S = 0.5
@@ -91,7 +92,7 @@ class Headless:
 
         columns = os.get_terminal_size(2).columns or 80
         color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-        progress = Progress(_write_stderr, columns=columns, model=crew.model.ref, color=color)
+        progress = Progress(write_stderr, columns=columns, model=crew.model.ref, color=color)
         crew.listen(lambda event: progress(event) if event.run_id == crew.run_id else progress.tell_crew(event))
         loop = asyncio.get_running_loop()
 
@@ -161,56 +162,6 @@ class _Prompts(Headless):
         return 1
 
 
-def to_request(options: Options) -> Request:
-    """What the flags ask for."""
-    tools = () if options.no_tools else None if options.tools is None else _split(options.tools)
-    return Request(
-        model=options.model or None,
-        provider=options.provider or None,
-        api_key=options.api_key or None,
-        thinking=options.thinking or None,  # type: ignore[arg-type]
-        session=_to_wish(options),
-        agent=options.agent or None,
-        tools=tools,
-        exclude_tools=_split(options.exclude_tools),
-        system_prompt=options.system_prompt,
-        append_system_prompt=options.append_system_prompt,
-        context_files=not options.no_context_files,
-        approve=True if options.approve else False if options.no_approve else None,
-        offline=options.offline,
-    )
-
-
-def _to_wish(options: Options) -> SessionWish:
-    where, name = options.session_dir, options.name
-    if options.no_session:
-        return SessionWish("none", name=name)
-    if options.continue_:
-        return SessionWish("newest", "", where, name)
-    if options.session:
-        return SessionWish("named", options.session, where, name)
-    if options.session_id:
-        return SessionWish("exact", options.session_id, where, name)
-    return SessionWish("new", "", where, name)
-
-
-def _split(names: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name.strip() for name in names.split(",") if name.strip()))
-
-
-def say(text: str) -> None:
-    """One message for the person, on standard error."""
-    _write_stderr(f"retinue: {escape_text(text)}\n")
-
-
 def _show_warning(event: Event) -> None:
     if isinstance(event, Warned):
         say(event.text)
-
-
-def _write_stderr(text: str) -> None:
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except OSError:
-        pass

@@ -4,8 +4,9 @@ import json
 import sys
 
 from retinue.app import list_models as find_models
-from retinue.cli.headless import say, to_request
 from retinue.cli.options import Options
+from retinue.cli.requests import to_request
+from retinue.cli.voice import say
 
 
 def list_models(options: Options) -> int:

@@ -5,9 +5,10 @@ from dataclasses import replace
 from typing import Any
 
 from retinue.app import Request, Retinue, SessionWish, run_subagent
-from retinue.cli.headless import Headless, run_until_done, say
+from retinue.cli.headless import Headless, run_until_done
 from retinue.cli.options import Options
 from retinue.cli.prompts import STDIN_WAIT_S, read_stdin
+from retinue.cli.voice import say
 from retinue.core.errors import UsageError
 
 

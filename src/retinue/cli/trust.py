@@ -4,8 +4,8 @@ import shlex
 import sys
 
 from retinue.app import open_folder
-from retinue.cli.headless import say
 from retinue.cli.options import Options
+from retinue.cli.voice import say
 from retinue.core.terminal import escape_line
 
 
