@@ -38,7 +38,7 @@ from retinue.tools.selectors import Offer
 HASH_CHARS = 16
 
 
-def build_kit(
+def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, each by its name
     roster: Roster,
     settings: Settings,
     environment: Mapping[str, str],
