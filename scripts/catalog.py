@@ -18,6 +18,7 @@ TARGET = Path(__file__).parents[1] / "src" / "retinue" / "models" / "catalog.jso
 PRICES_ON = datetime(2026, 11, 1, tzinfo=UTC)
 LARGEST_FILE = 200_000
 
+
 class Source:
     """A provider we speak to: how, and where its facts come from."""
 
