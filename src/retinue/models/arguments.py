@@ -21,7 +21,9 @@ def parse_arguments(raw: str | bytes) -> tuple[dict[str, Any], str]:
         return {}, f"The arguments must be a JSON object, not {_name_type(value)}; the tool was not run."
     if len(raw) > _DEPTH_CHECK_CHARS and (fault := check_arguments(value)):
         return {}, fault
-    if twice := _find_duplicate(raw):
+    # Every member has a colon of its own: no more of them than keys means that none is there twice.
+    colons = raw.count(":") if isinstance(raw, str) else raw.count(b":")
+    if colons > len(value) and (twice := _find_duplicate(raw)):
         return value, f"The arguments have the key {twice!r} twice; the tool was not run. Send each key once."
     return value, ""
 

@@ -9,8 +9,11 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from retinue.core.collector import paused_collector
 from retinue.core.messages import ImageContent, Message, TextContent, ToolResultMessage
 from retinue.models.convert import NO_RESULT
+
+_MANY_MESSAGES = 1000
 
 
 class Piece(Struct, frozen=True):
@@ -67,8 +70,11 @@ class Conversation:
         if known > len(messages) or (messages[:known] if type(messages) is list else [*messages[:known]]) != self._seen:
             self._reset()
             known = 0
-        for message in messages[known:]:
-            self._add(message)
+        if len(messages) - known > _MANY_MESSAGES:
+            with paused_collector():
+                self._add_all(messages[known:])
+        else:
+            self._add_all(messages[known:])
         tail = self._write_group(mark=mark)
         if self._open and self._open[0][1].role == "assistant" and self._open[0][1].calls:
             tail = _join(tail, self._form.join_results(self._invent(self._open[0][1].calls)))
@@ -87,17 +93,21 @@ class Conversation:
         self._after_results = False
         self._image_chars = 0
 
-    def _add(self, message: Message) -> None:
-        self._seen.append(message)
-        piece = self._form.to_piece(message)
-        if piece.role == "skip":
-            return
-        content = getattr(message, "content", None)
-        if isinstance(content, list):
-            self._image_chars += sum(len(block.data) for block in content if isinstance(block, ImageContent))
-        if not (piece.role == "result" and self._open and self._open[0][1].role == "result"):
-            self._settle()
-        self._open.append((message, piece))
+    def _add_all(self, messages: Sequence[Message]) -> None:
+        to_piece = self._form.to_piece
+        for message in messages:
+            self._seen.append(message)
+            piece = to_piece(message)
+            if piece.role == "skip":
+                continue
+            content = getattr(message, "content", None)
+            if type(content) is list:
+                for block in content:
+                    if type(block) is ImageContent:
+                        self._image_chars += len(block.data)
+            if not (piece.role == "result" and self._open and self._open[0][1].role == "result"):
+                self._settle()
+            self._open.append((message, piece))
 
     def _settle(self) -> None:
         """Close the open group: nothing can join it any more, and it is not the last."""

@@ -118,10 +118,11 @@ class OpenAIChatModel(Adapter):
 
     def _to_piece(self, message: Message, *, cache: bool) -> Piece:
         if isinstance(message, AssistantMessage):
-            wire = self._assistant(message) if is_replayable(message) else None
+            calls = message.calls
+            wire = self._assistant(message, calls) if is_replayable(message) else None
             if wire is None:
                 return SKIP
-            return Piece("assistant", to_json(wire), calls=tuple((call.id, call.name) for call in message.calls))
+            return Piece("assistant", to_json(wire), calls=tuple([(call.id, call.name) for call in calls]))
         if isinstance(message, ToolResultMessage):
             return self._result(message, cache=cache)
         content = user_content(message)
@@ -141,14 +142,18 @@ class OpenAIChatModel(Adapter):
             function["strict"] = False
         return {"type": "function", "function": function}
 
-    def _assistant(self, message: AssistantMessage) -> dict[str, Any] | None:
-        own = is_own(message, self.info)
-        texts = [block.text for block in message.content if isinstance(block, TextContent) and block.text.strip()]
-        thoughts = [block for block in message.content if isinstance(block, ThinkingContent) and not block.redacted]
-        calls = message.calls
+    def _assistant(self, message: AssistantMessage, calls: list[ToolCall]) -> dict[str, Any] | None:
+        texts: list[str] = []
+        thoughts: list[ThinkingContent] = []
+        for block in message.content:
+            if isinstance(block, TextContent):
+                if block.text and not block.text.isspace():
+                    texts.append(block.text)
+            elif isinstance(block, ThinkingContent) and not block.redacted:
+                thoughts.append(block)
         wire: dict[str, Any] = {"role": "assistant", "content": "" if self.bridge else None}
         said = [thought.thinking for thought in thoughts if thought.thinking.strip()]
-        if said and (not own or self.compat.get("requiresThinkingAsText")):
+        if said and (not is_own(message, self.info) or self.compat.get("requiresThinkingAsText")):
             texts = [*said, *texts]
         elif thoughts:
             wire |= _reasoning_fields(thoughts)

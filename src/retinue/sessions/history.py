@@ -3,11 +3,9 @@
 Must not know how entries are added or what a context is made of.
 """
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Final
 
+from retinue.core.collector import paused_collector
 from retinue.sessions.entry import VERSION, Entry, decode_entry
 from retinue.sessions.scan import Index
 from retinue.sessions.store import Store
@@ -99,15 +97,3 @@ class History:
                     found.append(entry)
         found.reverse()
         return found
-
-
-@contextmanager
-def paused_collector() -> Iterator[None]:
-    """No search for garbage while a hundred thousand objects are made that all stay: it would double the time."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

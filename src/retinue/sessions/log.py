@@ -9,6 +9,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from retinue.core.clock import Clock
+from retinue.core.collector import paused_collector
 from retinue.core.errors import SessionError, SessionUnsaved, quote
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, Message, SystemMessage, ToolResultMessage, Usage, UserContent
@@ -21,7 +22,7 @@ from retinue.sessions.entry import (
     encode_fields,
     make_header,
 )
-from retinue.sessions.history import History, paused_collector
+from retinue.sessions.history import History
 from retinue.sessions.opening import mend_tail, open_descriptor, scan_session
 from retinue.sessions.scan import Damage, Scan
 from retinue.sessions.store import FileStore, MemoryStore, Store

@@ -93,8 +93,10 @@ def build_context(path: Sequence[Entry], is_settled: Callable[[str], bool] = lam
             if place > 0:
                 continue
             context.compaction = entry
-        for message in to_messages(entry):
-            edited = edit_message(message, edits[entry.id]) if entry.id in edits else message
+        # Nearly every entry is one message that nobody edited.
+        shown = (entry.message,) if entry.type == "message" and entry.message is not UNSET else to_messages(entry)
+        for message in shown:
+            edited = edit_message(message, edits[entry.id]) if edits and entry.id in edits else message
             if edited is not None:
                 context.messages.append(edited)
                 context.entry_ids.append(entry.id)
