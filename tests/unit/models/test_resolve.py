@@ -44,6 +44,7 @@ def explain(query: str, *usable: Provider, **options: object) -> str:
     return str(caught.value)
 
 
+@pytest.mark.spec("fleet:B94")
 @pytest.mark.parametrize(
     ("query", "score"),
     [
@@ -68,6 +69,7 @@ def test_number_inside_a_date_is_no_version() -> None:
     assert score_model("brain 9", model("acme/brain-4-5-20251109")) == 0
 
 
+@pytest.mark.spec("fleet:B94")
 @pytest.mark.parametrize(
     ("query", "found"),
     [
