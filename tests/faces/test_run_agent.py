@@ -193,6 +193,7 @@ def test_time_limit_is_told(place):
     assert place.run("run", "explorer", "x", "--model", model).status == 124
 
 
+@pytest.mark.spec("sticky:13", "sticky:16")
 def test_sticky_session_goes_on(place, run):
     status, first = run("scout", "one", replies=[{"text": "1"}])
     session_id = first["details"]["sessionId"]
@@ -202,6 +203,25 @@ def test_sticky_session_goes_on(place, run):
     assert re.search(rf"/home/\.pi/subagent-sessions/[0-9a-f]{{16}}/scout_{session_id}\.jsonl$", path)
     said = [message["content"] for message in read_session(second) if message["role"] == "user"]
     assert json.dumps(said).count('"one"') == json.dumps(said).count('"two"') == 1
+
+
+@pytest.mark.spec("sticky:12", "sticky:14", "sticky:15")
+def test_sticky_sessions_are_apart(place, run):
+    agent(place, "---\nname: other\ndescription: d\n---\n\nGo.\n", "other.md", "subagents")
+    (place.work / "inner" / ".git").mkdir(parents=True)
+    first = run("scout", "one", replies=[{"text": "1"}])[1]["details"]
+    same_id = ["two", "--session-id", first["sessionId"]]
+    calls = [["scout", "two"], ["other", *same_id], ["scout", *same_id, "-C", "inner"]]
+    others = [run(*args, replies=[{"text": "2"}])[1]["details"] for args in calls]
+    assert others[0]["sessionId"] != first["sessionId"]
+    assert len({item["results"][0]["sessionFile"] for item in (first, *others)}) == 4
+
+
+@pytest.mark.spec("devkit:25")
+def test_agent_has_its_own_model(place):
+    agent(place, WRITER.replace("tools", f"model: {place.script({'text': 'mine'})}\ntools"))
+    done = place.run("run", "writer", "x")
+    assert (done.status, done.stdout) == (0, "mine\n")
 
 
 @pytest.mark.spec("sticky:17")
