@@ -117,6 +117,14 @@ async def test_working_run_can_be_stopped():
         assert (run.status, run.outcome.reason) == (Status.STOPPED, Reason.USER)
 
 
+async def test_run_can_be_stopped_before_it_begins():
+    async with Crew({"slow": [SLOW]}) as crew:
+        run = crew.spawn()
+        assert crew.manager.stop(run.id)
+        assert await crew.manager.wait(run.id, 1)
+        assert (run.status, crew.kinds(run)) == (Status.STOPPED, ["RunQueued", "RunFinished"])
+
+
 async def test_steering_before_start_is_delivered():
     async with Crew({"slow": [SLOW, {"text": "steered"}]}, max_concurrent=1) as crew:
         crew.spawn()

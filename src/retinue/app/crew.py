@@ -3,6 +3,7 @@
 Made when the main agent may delegate or somebody asks for a run; a Retinue that does neither pays for none of it.
 """
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -98,6 +99,7 @@ class Crew:
         self._manager.stop_all()
         if self._notifier is not None:
             self._notifier.close()
+        await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
         await self._backend.__aexit__(None, None, None)
 
     def _build_kit(self) -> Kit:

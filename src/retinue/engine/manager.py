@@ -87,6 +87,7 @@ class Manager:
         self._live: dict[str, LiveRun] = {}
         self._said: dict[str, list[str]] = {}
         """What was said to runs before they started."""
+        self._begun: set[str] = set()
         self._stopping: dict[str, Reason] = {}
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._spawned = 0
@@ -185,7 +186,8 @@ class Manager:
             return True
         self._stopping.setdefault(run_id, reason)
         live = self._live.get(run_id)
-        if live is None or not live.abort(reason):
+        # Work that has a slot but has not begun sees the wish itself: a cancel would keep it from ever running.
+        if run_id in self._begun and (live is None or not live.abort(reason)):
             self._backend.cancel(run_id)
         return True
 
@@ -314,7 +316,10 @@ class Manager:
         """One run from its slot to its final state. Never raises."""
         request, outcome = self._requests[run.id], Outcome(Status.FAILED, Reason.CRASH)
         parent = self.live(run.parent_id) or self.root
+        self._begun.add(run.id)
         try:
+            if run.id in self._stopping:
+                raise asyncio.CancelledError
             work = self._outfitter.outfit(run, request, parent, lambda live: self._converse(run, live))
             outcome = await contain(work)
         except asyncio.CancelledError:
@@ -322,6 +327,7 @@ class Manager:
             status = Status.INTERRUPTED if reason is None else Status.STOPPED
             outcome = Outcome(status, reason or Reason.PARENT, error="cancelled", text=run.text)
         finally:
+            self._begun.discard(run.id)
             self._live.pop(run.id, None)
             self._queue.release(run.parent_id, run.id)
             self._finish(run, outcome)
