@@ -157,6 +157,7 @@ def test_new_replaces_nothing(place):
         (["agents", "new", "x", "--prompt", "p"], "an agent needs a --description"),
         (["agents", "new", "x", "--description", "d"], "an agent needs instructions"),
         (["agents", "new"], "retinue agents new needs a name"),
+        (["agents", "new", "x", "--description", "d", "--prompt", "\udcff"], "--prompt is not UTF-8 text"),
         (["agents", "nwe", "x"], "retinue agents does not know 'nwe'"),
         (["agents", "show", "explorr"], "Unknown agent: explorr. Available agents:"),
         (["agents", "delete", "explorer", "--yes"], "is packaged with retinue"),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.app import open_roster
 from retinue.cli.options import Options
-from retinue.cli.prompts import read_stdin
+from retinue.cli.prompts import check_text, read_stdin
 from retinue.cli.requests import to_request
 from retinue.cli.voice import say
 from retinue.core.errors import UsageError, quote
@@ -82,6 +82,8 @@ def _create(roster: "Roster", name: str, options: Options) -> str:
         _interview(options)
     if not options.description:
         raise UsageError("an agent needs a --description: when to use it, in a sentence")
+    for flag in ("description", "tools", "model", "prompt"):
+        check_text(getattr(options, flag) or "", f"--{flag}")
     prompt = read_stdin(wait_s=None) if options.prompt == "-" else options.prompt or ""
     tools = None if options.tools is None else [word.strip() for word in options.tools.split(",") if word.strip()]
     fields: dict[str, str | bool | None] = {

@@ -39,7 +39,7 @@ def collect_prompts(options: Options) -> list[list[UserContent]]:
             images.append(image)
     words = list(options.prompts) or [""]
     for word in words:
-        _check_text(word, "the prompt")
+        check_text(word, "the prompt")
     first = f"{piped.strip()}{''.join(texts)}{words[0]}"
     if not first.strip() and not images:
         raise UsageError('the prompt is empty; say something, as in: retinue -p "What does this project do?"')
@@ -120,7 +120,8 @@ def _decode(data: bytes, where: str) -> str:
         raise UsageError(f"{where} is not UTF-8 text (byte {error.start} is 0x{data[error.start]:02x})") from error
 
 
-def _check_text(text: str, where: str) -> None:
+def check_text(text: str, where: str) -> None:
+    """Raise UsageError for an argument that was not UTF-8."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

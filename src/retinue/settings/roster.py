@@ -29,6 +29,8 @@ from retinue.tools.policy import BUILTIN_OFFERS, Rights, Terms, decide_tools
 
 MAIN_RIGHTS = Rights(allowed=tuple(BUILTIN_OFFERS))
 """What a main agent may use that nothing limits."""
+MOST_SHOWN = 60
+"""Names in a message; `retinue agents` has them all."""
 _STUB = "Switched off. `retinue agents enable {name}` removes this file."
 
 
@@ -216,8 +218,9 @@ def explain_unknown(name: str, found: Definitions, surface: str | None) -> str:
     """Why there is no such agent: the ones there are, the closest, or the mistake in its file."""
     names = [item.name for item in found.list(surface, enabled_only=True)]
     reasons = "".join(f"\n{item.message}" for item in found.find_reasons(name))
-    shown = quote(name)[1:-1]
-    return f"Unknown agent: {shown}. Available agents: {', '.join(names)}{suggest(name, names)}{reasons}"
+    shown, listed = quote(name)[1:-1], ", ".join(names[:MOST_SHOWN])
+    more = f" and {len(names) - MOST_SHOWN} more" if len(names) > MOST_SHOWN else ""
+    return f"Unknown agent: {shown}. Available agents: {listed}{more}{suggest(name, names)}{reasons}"
 
 
 def to_row(definition: Definition, rights: Rights) -> dict[str, Any]:
