@@ -150,11 +150,36 @@ EXPLAIN_FILE = re.compile(
 PRONOUN = re.compile(r"\b(?:it|its|that|this|them|they|those|these|he)\b", re.IGNORECASE)
 FILLER = re.compile(r"\b(?:of|in|by|for|from|to)\b")
 
+_BEGIN = r"(?:how|where|what|who|which|why)\b"
+_VERB = (
+    r"(?:how (?:does|do|is|are|can)|where (?:is|are|does|do)|what (?:is|are|does|do|happens)"
+    r"|who (?:calls|uses|writes|reads)|why (?:is|are|does|do))\b"
+)
 JOINT = re.compile(
-    r"[,;]?\s+and\s+(?=(?:how|where|what|who|which|why)\b)|(?<=[a-z`)\"'])\?\s+(?:and\s+)?(?=(?:how|where|what|who|which|why)\b)",
+    rf"[,;]?\s+and\s+(?={_BEGIN})|(?<=[a-z`)\"'])\?\s+(?:and\s+)?(?={_BEGIN})|[,;]\s+(?={_VERB})", re.IGNORECASE
+)
+"""Where one question ends and the next begins; behind a comma alone only with a verb, for "which" may go on there."""
+
+ASKING = re.compile(_BEGIN, re.IGNORECASE)
+"""Begins like a question."""
+
+ABOUT = re.compile(r"\s*\(This is about ([^\n]{1,300})\.\)\s*$")
+"""What a question is about, said behind it: how one agent tells another."""
+
+COMPARE = re.compile(
+    r"^\s*(?:please\s+)?compare\s+(?:the\s+)?(.{2,80}?)\s+(?:and|with|to|against)\s+(?:the\s+)?([^?.!\n]{2,80}?)[?.!\s]*$"
+    r"|\bdifferences?\s+between\s+(?:the\s+)?(.{2,80}?)\s+and\s+(?:the\s+)?([^?.!\n]{2,80}?)[?.!\s]*$",
     re.IGNORECASE,
 )
-"""Where one question ends and the next begins."""
+"""Two things side by side."""
+
+WHOLE = re.compile(
+    rf"\b(?:review|audit|analy[sz]e|study|inspect|explore|explain|walk me through|tour of|look at)\b.{{0,20}}"
+    rf"\b(?:whole|entire|complete|full)\b.{{0,20}}\b{PROJECT}\b"
+    rf"|\b(?:thorough|complete|full|detailed|deep)\s+(?:overview|tour|review|analysis|introduction)\b.{{0,20}}\b{PROJECT}\b",
+    re.IGNORECASE,
+)
+"""Wants to know all about a project."""
 
 MANNER = re.compile(r"\bhow (?:does|do|is|are|did)\b|\bwhat happens\b|\bexplain\b", re.IGNORECASE)
 """Asks for a course of events, not for a value."""

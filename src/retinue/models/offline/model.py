@@ -11,13 +11,16 @@ from retinue.core.messages import SystemMessage, ToolCall, Usage
 from retinue.core.model import Draft, ModelInfo, Reply, Request
 from retinue.models.catalog import OFFLINE_MODEL
 from retinue.models.offline.answer import NOTE, render_topic, render_uses
+from retinue.models.offline.errands import FETCH, read_desk
 from retinue.models.offline.evidence import collect_findings
 from retinue.models.offline.filing import render_file, render_files
 from retinue.models.offline.kit import Action, Kit, Read, Search
+from retinue.models.offline.merging import merge_round, render_strangers
 from retinue.models.offline.plan import plan_turn
 from retinue.models.offline.project import render_fact, render_overview, render_run
 from retinue.models.offline.question import Kind, Question, parse_question, parse_questions
 from retinue.models.offline.ranking import Ranking
+from retinue.models.offline.splitting import AGENT, Task, can_delegate, split_work
 from retinue.models.offline.summary import is_summary_request, render_summary
 from retinue.models.offline.transcript import Transcript, join_text, read_transcript
 
@@ -47,20 +50,69 @@ class OfflineModel:
 
     async def reply(self, request: Request, draft: Draft) -> Reply:
         """Answer with tool calls or with the final text; never fails."""
-        transcript = read_transcript(request.messages)
-        kit = Kit.of(request.tools)
-        findings = collect_findings(transcript.exchanges, request.memo)
-        rankings = [Ranking(question, findings, request.memo) for question in read_questions(transcript)]
-        is_over = transcript.wrap_up or is_summary_request(transcript.question)
-        actions = [] if is_over else plan_turn(rankings, kit, transcript.turns)
-        calls = [kit.to_call(action, f"rules_{transcript.next_call + index}") for index, action in enumerate(actions)]
-        if calls:
-            text = describe_step([ranking.question for ranking in rankings], actions, transcript.turns)
-        else:
-            text = render_answer(rankings, kit, transcript)
+        text, calls = Turn(request, self._info.ref).take()
         draft.usage = _estimate_usage(request, text, calls)
         _write(draft, text, calls)
         return Reply(draft.finish("toolUse" if calls else "stop"))
+
+
+class Turn:
+    """One reply in the making: to hand on, to look further, to fetch reports, or to answer."""
+
+    def __init__(self, request: Request, model: str) -> None:
+        self._request = request
+        self._model = model
+        """What agents that are started run on."""
+        self._transcript = read_transcript(request.messages)
+        self._desk = read_desk(request.messages)
+        self._kit = Kit.of(request.tools)
+        self._is_over = self._transcript.wrap_up or is_summary_request(self._transcript.question)
+
+    def take(self) -> tuple[str, list[ToolCall]]:
+        """The text and the calls."""
+        mine = None if self._transcript.is_news else self._desk.find(self._transcript.start)
+        if self._transcript.is_news or (mine is not None and mine.is_started):
+            return self._fetch() or self._report([])
+        questions = read_questions(self._transcript)
+        if mine is None and (tasks := self._split(questions)):
+            calls = [task.to_call(self._name(index), self._model) for index, task in enumerate(tasks)]
+            return f"Asking {len(tasks)} `{AGENT}` agents, a part of the question each.", calls
+        findings = collect_findings(self._transcript.exchanges, self._request.memo)
+        rankings = [Ranking(question, findings, self._request.memo) for question in questions]
+        turns = self._transcript.turns
+        actions = [] if self._is_over else plan_turn(rankings, self._kit, turns)
+        if actions:
+            calls = [self._kit.to_call(action, self._name(index)) for index, action in enumerate(actions)]
+            return describe_step(questions, actions, turns), calls
+        return self._fetch() or self._report([render_answer(rankings, self._kit, self._transcript)])
+
+    def _split(self, questions: list[Question]) -> list[Task]:
+        if self._is_over or self._transcript.turns or not can_delegate(self._request.tools, self._request.system):
+            return []
+        return split_work(self._transcript.question, questions)
+
+    def _fetch(self) -> tuple[str, list[ToolCall]] | None:
+        """Ask for the whole reports once all are in."""
+        unread = [run_id for each in self._desk.due for run_id in each.unread]
+        if not unread or self._transcript.wrap_up or all(tool.name != FETCH for tool in self._request.tools):
+            return None
+        calls = [ToolCall(self._name(index), FETCH, {"agent_id": run_id}) for index, run_id in enumerate(unread)]
+        return f"Reading {len(unread)} reports.", calls
+
+    def _report(self, answers: list[str]) -> tuple[str, list[ToolCall]]:
+        """The final text: the answer, what other agents have found, and what is still open."""
+        rounds = [*self._desk.due, *(self._desk.pending if self._transcript.wrap_up else [])]
+        answers = [*answers, *(merge_round(each) for each in rounds)]
+        if self._desk.strangers:
+            answers.append(render_strangers(self._desk.strangers))
+        waiting = [errand for each in self._desk.pending for errand in each.errands]
+        if waiting and not self._transcript.wrap_up:
+            done = sum(errand.is_settled for errand in waiting)
+            answers.append(f"{done} of {len(waiting)} reports are in.")
+        return "\n\n".join(answers) or "There is nothing new.", []
+
+    def _name(self, index: int) -> str:
+        return f"rules_{self._transcript.next_call + index}"
 
 
 def read_questions(transcript: Transcript) -> list[Question]:

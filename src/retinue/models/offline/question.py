@@ -10,6 +10,8 @@ from enum import StrEnum
 from retinue.models.offline import cues
 from retinue.models.offline.words import CALLS, LIGHT, STOP, find_synonyms, has_stem, split_pieces, stem
 
+MAX_PARTS = 5
+
 
 class Kind(StrEnum):
     """What would count as an answer."""
@@ -75,6 +77,10 @@ class Question:
 
 def parse_question(text: str, previous: "Question | None" = None) -> Question:
     """Take a question apart; words such as "it" reach back to the previous one."""
+    said = cues.ABOUT.search(text)
+    if said is not None:
+        topic = parse_question(said.group(1))
+        return _add_topic(parse_question(text[: said.start()], topic), topic)
     paths = [name for name in cues.FILE_BLOCK.findall(text)]
     text = _select_text(cues.FILE_BLOCK.sub(" ", text))
     phrases, symbols, rest = _take_quoted(text, paths)
@@ -103,10 +109,13 @@ def parse_question(text: str, previous: "Question | None" = None) -> Question:
 
 
 def parse_questions(text: str, previous: "Question | None" = None) -> list[Question]:
-    """The questions in a text, at most three; a later one is also about what the first is about."""
-    parts = [part.strip(" ,;\n") for part in cues.JOINT.split(_select_text(cues.FILE_BLOCK.sub(" ", text)))]
+    """The questions in a text, at most five; a later one is also about what the first is about."""
+    if cues.ABOUT.search(text):
+        return [parse_question(text, previous)]
+    whole = _select_text(cues.FILE_BLOCK.sub(" ", text))
+    parts = [part.strip(" ,;\n") for part in cues.JOINT.split(whole, maxsplit=MAX_PARTS - 1)]
     found: list[Question] = []
-    for part in parts[:3]:
+    for part in parts:
         found.append(parse_question(part, found[-1] if found else previous))
     if len(found) < 2 or any(each.kind is Kind.CHAT for each in found):
         return [parse_question(text, previous)]
@@ -120,6 +129,19 @@ def parse_questions(text: str, previous: "Question | None" = None) -> list[Quest
             context = []
         questions.append(replace(each, is_part=True, concepts=(*each.concepts, *context)))
     return questions
+
+
+def _add_topic(question: Question, topic: Question) -> Question:
+    """A question with what it was said to be about; that counts double, as the subject of a first question does."""
+    known = {concept.stems[0] for concept in question.concepts}
+    added = [replace(concept, weight=2.0) for concept in topic.concepts if concept.stems[0] not in known]
+    return replace(
+        question,
+        concepts=(*question.concepts, *added)[:6],
+        symbols=question.symbols or topic.symbols,
+        paths=question.paths or topic.paths,
+        phrases=question.phrases or topic.phrases,
+    )
 
 
 def _select_text(text: str) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from retinue.core.messages import (
     AssistantMessage,
+    CustomMessage,
     Message,
     TextContent,
     ToolCall,
@@ -23,6 +24,8 @@ _WRAP_UP = re.compile(
     r"|\b(?:no|without) (?:more|further|other) tool|\bfinal answer\b|\bout of (?:turns|steps|time)\b",
     re.IGNORECASE,
 )
+DELEGATING = ("Agent", "get_subagent_result")
+NOTIFICATION = "<task-notification>"
 _CALL_ID = re.compile(r"rules_(\d+)$")
 
 
@@ -39,22 +42,26 @@ class Exchange:
 class Transcript:
     """What the messages say about the work at hand."""
 
+    start: int
+    """Index of the message with the question."""
     question: str
     earlier: tuple[str, ...]
     """The questions before, oldest first."""
     exchanges: tuple[Exchange, ...]
     """Calls made for this question that have a result, in order."""
     turns: int
-    """Replies with calls given for this question."""
+    """Replies given for this question that looked at something."""
     wrap_up: bool
     """Whether an answer is wanted now, with what there is."""
+    is_news: bool
+    """Whether the question is answered, and a report of an agent came."""
     next_call: int
 
 
 def read_transcript(messages: Sequence[Message]) -> Transcript:
     """Find the question and everything done for it."""
     asked: list[tuple[int, str]] = []
-    wrap_up = working = False
+    wrap_up = working = is_news = is_idle = False
     for index, message in enumerate(messages):
         if isinstance(message, UserMessage):
             text = join_text(message.content)
@@ -63,12 +70,16 @@ def read_transcript(messages: Sequence[Message]) -> Transcript:
                 wrap_up = True
             else:
                 asked.append((index, text))
-                wrap_up = working = False
+                wrap_up = working = is_news = is_idle = False
         elif isinstance(message, AssistantMessage):
             working = bool(message.calls)
+            is_idle = not working
+        elif isinstance(message, CustomMessage) and is_idle and NOTIFICATION in join_text(message.content):
+            is_news = True
     start, question = asked[-1] if asked else (0, "")
     earlier = tuple(text for _, text in asked[-5:-1])
-    work = [each for each in messages[start:] if isinstance(each, AssistantMessage) and each.calls]
+    replies = [each for each in messages[start:] if isinstance(each, AssistantMessage)]
+    work = [each for each in replies if any(call.name not in DELEGATING for call in each.calls)]
     results = {each.tool_call_id: each for each in messages[start:] if isinstance(each, ToolResultMessage)}
     exchanges = tuple(
         Exchange(call, join_text(results[call.id].content), results[call.id].is_error)
@@ -76,7 +87,9 @@ def read_transcript(messages: Sequence[Message]) -> Transcript:
         for call in reply.calls
         if call.id in results
     )
-    return Transcript(question, earlier, exchanges, len(work), wrap_up, _count_calls(messages) + 1)
+    return Transcript(
+        start, question, earlier, exchanges, len(work), wrap_up, is_news, next_call=_count_calls(messages) + 1
+    )
 
 
 def join_text(content: str | Sequence[UserContent]) -> str:

@@ -1,0 +1,191 @@
+"""Errands: parts of a question that were handed to subagents, and what came back, read from the messages alone.
+
+This file must not know how a question is split or how reports are phrased.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import unescape
+
+from retinue.core.messages import AssistantMessage, CustomMessage, Message, ToolCall, ToolResultMessage
+from retinue.models.offline.transcript import DELEGATING, join_text
+
+START, FETCH = DELEGATING
+_BLOCK = re.compile(r"<task-notification>\n(.*?)\n</task-notification>", re.DOTALL)
+_ELEMENT = re.compile(r"<(task-id|status|summary|result)>(.*?)</\1>", re.DOTALL)
+_RUN_ID = re.compile(r"^Agent ID: (\S+)$", re.MULTILINE)
+_STATUS = re.compile(r"\bStatus: ([^|\n]+)")
+_SUCCESSES = ("completed", "steered", "Done", "Wrapped up")
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What a notification says about one run."""
+
+    run_id: str
+    status: str
+    summary: str
+    preview: str
+
+    @property
+    def is_success(self) -> bool:
+        """Whether the run came to its own end."""
+        return self.status.startswith(_SUCCESSES)
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """One part and the run it was given to."""
+
+    prompt: str
+    run_id: str
+    """Empty when it was not started."""
+    notice: Notice | None = None
+    result: str | None = None
+    """What was fetched, head included; for one that was not started, the reason."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing more will come of it by itself."""
+        return not self.run_id or self.notice is not None or self.result is not None
+
+    @property
+    def status(self) -> str:
+        """How it ended, in the words of the tools; empty while it works."""
+        if not self.run_id:
+            return "not started"
+        found = _STATUS.search(self.result.partition("\n\n")[0]) if self.result else None
+        return found.group(1).strip() if found else (self.notice.status if self.notice else "")
+
+    @property
+    def is_success(self) -> bool:
+        """Whether a report can be taken as one."""
+        return bool(self.run_id) and self.status.startswith(_SUCCESSES)
+
+    @property
+    def report(self) -> str:
+        """The whole text, else its beginning."""
+        if self.result is not None and (not self.run_id or not self.result.startswith("Agent: ")):
+            return self.result
+        if self.result is not None:
+            return self.result.partition("\n\n")[2]
+        return self.notice.preview if self.notice is not None else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """The errands of one question."""
+
+    start: int
+    """Index of the message with the calls."""
+    errands: tuple[Errand, ...]
+    is_answered: bool
+
+    @property
+    def is_started(self) -> bool:
+        """Whether any errand is on its way."""
+        return any(errand.run_id for errand in self.errands)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all reports are in."""
+        return all(errand.is_settled for errand in self.errands)
+
+    @property
+    def unread(self) -> list[str]:
+        """Runs whose whole result was not asked for yet."""
+        return [errand.run_id for errand in self.errands if errand.run_id and errand.result is None]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """All errands of a conversation."""
+
+    rounds: tuple[Round, ...]
+    strangers: tuple[Notice, ...]
+    """New notices about runs that are no errand of ours, or no longer."""
+
+    @property
+    def due(self) -> list[Round]:
+        """Rounds that can be answered and were not."""
+        return [each for each in self.rounds if each.is_started and each.is_settled and not each.is_answered]
+
+    @property
+    def pending(self) -> list[Round]:
+        """Rounds with runs at work."""
+        return [each for each in self.rounds if not each.is_settled]
+
+    def find(self, start: int) -> Round | None:
+        """The round of the question that is asked at this index."""
+        return next((each for each in self.rounds if each.start > start), None)
+
+
+def read_desk(messages: Sequence[Message]) -> Desk:
+    """Find the errands and what is known about them."""
+    results: dict[str, tuple[int, str, bool]] = {}
+    fetched: dict[str, tuple[int, str]] = {}
+    notices: list[tuple[int, Notice]] = []
+    replies: list[int] = []
+    starts: list[tuple[int, list[ToolCall]]] = []
+    fetches: dict[str, str] = {}
+    for index, message in enumerate(messages):
+        if isinstance(message, AssistantMessage):
+            calls = [call for call in message.calls if call.name == START]
+            starts += [(index, calls)] if calls else []
+            fetches |= {call.id: str(call.arguments.get("agent_id")) for call in message.calls if call.name == FETCH}
+            replies += [index] if not message.calls and message.stop_reason == "stop" else []
+        elif isinstance(message, ToolResultMessage):
+            results[message.tool_call_id] = (index, join_text(message.content), message.is_error)
+            if (run_id := fetches.get(message.tool_call_id)) is not None:
+                fetched[run_id] = (index, join_text(message.content))
+        elif isinstance(message, CustomMessage):
+            notices += [(index, notice) for notice in parse_notices(join_text(message.content))]
+    last_reply = replies[-1] if replies else -1
+    told = {notice.run_id: (index, notice) for index, notice in notices}
+    rounds: list[Round] = []
+    settled_at: dict[str, int] = {}
+    for start, calls in starts:
+        errands = [_to_errand(call, results, told, fetched) for call in calls if call.id in results]
+        ends = [_end_of(errand, notices, fetched) for errand in errands]
+        end = max((each for each in ends if each is not None), default=start)
+        is_answered = all(each is not None for each in ends) and end < last_reply
+        rounds.append(Round(start, tuple(errands), is_answered))
+        settled_at |= {errand.run_id: end if is_answered else len(messages) for errand in errands}
+    strangers = [notice for index, notice in notices if index > max(last_reply, settled_at.get(notice.run_id, -1))]
+    return Desk(tuple(rounds), tuple(strangers))
+
+
+def parse_notices(text: str) -> Iterator[Notice]:
+    """The runs that a message reports on."""
+    for block in _BLOCK.findall(text):
+        found = {name: unescape(value) for name, value in _ELEMENT.findall(block)}
+        if found.get("task-id"):
+            yield Notice(
+                found["task-id"], found.get("status", ""), found.get("summary", ""), found.get("result", "").strip()
+            )
+
+
+def _to_errand(
+    call: ToolCall,
+    results: dict[str, tuple[int, str, bool]],
+    told: dict[str, tuple[int, Notice]],
+    fetched: dict[str, tuple[int, str]],
+) -> Errand:
+    prompt = str(call.arguments.get("prompt", ""))
+    _, text, is_error = results[call.id]
+    found = None if is_error else _RUN_ID.search(text)
+    if found is None:
+        return Errand(prompt, "", None, text)
+    run_id = found.group(1)
+    notice = told[run_id][1] if run_id in told else None
+    return Errand(prompt, run_id, notice, fetched[run_id][1] if run_id in fetched else None)
+
+
+def _end_of(errand: Errand, notices: Iterable[tuple[int, Notice]], fetched: dict[str, tuple[int, str]]) -> int | None:
+    """Index of the first message that settles an errand; None while it is at work."""
+    if not errand.run_id:
+        return -1
+    ends = [index for index, notice in notices if notice.run_id == errand.run_id]
+    ends += [fetched[errand.run_id][0]] if errand.run_id in fetched else []
+    return min(ends, default=None)
