@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from html import unescape
 
 from retinue.core.messages import AssistantMessage, CustomMessage, Message, ToolCall, ToolResultMessage
+from retinue.models.offline import cues
 from retinue.models.offline.transcript import DELEGATING, join_text
 
 START, FETCH = DELEGATING
@@ -46,6 +47,11 @@ class Errand:
     """What was fetched, head included; for one that was not started, the reason."""
 
     @property
+    def question(self) -> str:
+        """What was asked, without what it is about."""
+        return cues.ABOUT.sub("", self.prompt).strip()
+
+    @property
     def is_settled(self) -> bool:
         """Whether nothing more will come of it by itself."""
         return not self.run_id or self.notice is not None or self.result is not None
@@ -66,11 +72,10 @@ class Errand:
     @property
     def report(self) -> str:
         """The whole text, else its beginning."""
-        if self.result is not None and (not self.run_id or not self.result.startswith("Agent: ")):
-            return self.result
-        if self.result is not None:
+        if self.run_id and self.result is not None and self.result.startswith("Agent: "):
             return self.result.partition("\n\n")[2]
-        return self.notice.preview if self.notice is not None else ""
+        # a result that cannot be had any more: what the notification said is left
+        return self.notice.preview if self.notice is not None else self.result or ""
 
 
 @dataclass(frozen=True, slots=True)

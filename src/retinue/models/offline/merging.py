@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from retinue.models.offline import cues
 from retinue.models.offline.answer import NOTE
 from retinue.models.offline.errands import Errand, Notice, Round
 from retinue.models.offline.quoting import shorten
@@ -37,10 +36,12 @@ class Report:
 
 def read_report(errand: Errand) -> Report:
     """Take a report apart; one that this model did not write is kept whole."""
-    asked = cues.ABOUT.sub("", errand.prompt).strip()
+    asked = errand.question
     body, _, footer = errand.report.strip().rpartition("\n---\n")
     if "`offline/rules`" not in footer:
         body, footer = errand.report.strip(), ""
+    footer, _, notes = footer.partition(NOTE)
+    body = f"{body}\n\n{notes.strip()}".strip()
     sure = re.match(r"Confidence: (\w+)\.?", footer)
     label = sure.group(1) if sure else ""
     if errand.is_success:

@@ -108,7 +108,9 @@ class Turn:
         waiting = [errand for each in self._desk.pending for errand in each.errands]
         if waiting and not self._transcript.wrap_up:
             done = sum(errand.is_settled for errand in waiting)
-            answers.append(f"{done} of {len(waiting)} reports are in.")
+            asked = " ".join(errand.question for errand in waiting)
+            news = f"{done} of {len(waiting)} reports are in."
+            answers.append(news if done else f"{len(waiting)} `{AGENT}` agents are at work: {asked}")
         return "\n\n".join(answers) or "There is nothing new.", []
 
     def _name(self, index: int) -> str:

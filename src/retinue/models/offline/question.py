@@ -135,10 +135,14 @@ def _add_topic(question: Question, topic: Question) -> Question:
     """A question with what it was said to be about; that counts double, as the subject of a first question does."""
     known = {concept.stems[0] for concept in question.concepts}
     added = [replace(concept, weight=2.0) for concept in topic.concepts if concept.stems[0] not in known]
+    concepts = (*question.concepts, *added)[:6]
+    symbols = question.symbols or topic.symbols
+    if question.kind in (Kind.WHERE, Kind.USES) and not symbols and len(concepts) == 1:
+        symbols = (concepts[0].word,)
     return replace(
         question,
-        concepts=(*question.concepts, *added)[:6],
-        symbols=question.symbols or topic.symbols,
+        concepts=concepts,
+        symbols=symbols,
         paths=question.paths or topic.paths,
         phrases=question.phrases or topic.phrases,
     )

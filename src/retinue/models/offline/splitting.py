@@ -18,13 +18,13 @@ AGENT = "Explore"
 MAX_ERRANDS = 5
 _SEARCHED = (Kind.WHERE, Kind.HOW, Kind.USES, Kind.FILE, Kind.FILES)
 """Kinds that cost searches of their own; the others look at the same few files."""
+_FIXED = {Kind.OVERVIEW: "Describe the project", Kind.RUN: "Find the commands"}
 _VERBS = {
     Kind.WHERE: "Find",
     Kind.HOW: "Trace",
     Kind.USES: "Find uses of",
     Kind.FILE: "Outline",
     Kind.FILES: "List files for",
-    Kind.RUN: "Find the commands for",
     Kind.FACT: "Look up",
 }
 _FACETS = (
@@ -77,19 +77,22 @@ def to_prompt(question: Question) -> str:
     """The question so that it can be understood alone."""
     text = question.text.strip().rstrip(" ?.!,;")
     text = text[:1].upper() + text[1:] + ("?" if cues.ASKING.match(text) else ".")
-    low = text.lower()
-    about = [f"`{name}`" for name in (*question.symbols, *question.phrases) if name.lower() not in low]
-    about += [path for path in question.paths if path.lower() not in low]
-    about += [concept.word for concept in question.concepts if concept.word.lower() not in low]
+    about: list[str] = []
+    marked = [(name, f"`{name}`") for name in (*question.symbols, *question.phrases)]
+    bare = [(name, name) for name in (*question.paths, *(concept.word for concept in question.concepts))]
+    for name, written in (*marked, *bare):
+        if name.lower() not in f"{text} {' '.join(about)}".lower():
+            about.append(written)
     return f"{text} (This is about {', '.join(about)}.)" if about else text
 
 
 def describe(question: Question) -> str:
     """Three to five words for a list."""
-    if question.kind is Kind.OVERVIEW:
-        return "Describe the project"
+    if question.kind in _FIXED:
+        return _FIXED[question.kind]
     names = [*question.symbols, *question.paths, *question.phrases]
-    words = dict.fromkeys([*names, *(concept.word for concept in question.concepts)])
-    verb = _VERBS[question.kind]
-    chosen = list(words)[: max(1, 4 - len(verb.split()))]
-    return " ".join([verb, *chosen])[:60]
+    known = {name.lower() for name in names}
+    names += [concept.word for concept in question.concepts if concept.word.lower() not in known]
+    verb = _VERBS[question.kind].split()
+    words = [*verb, *names[: max(1, 4 - len(verb))]]
+    return " ".join(words if len(words) > 2 else [*words, "in", "code"])[:60]
