@@ -4,6 +4,7 @@ Signals end the run cleanly with the session intact: SIGINT 130, SIGTERM 143, SI
 """
 
 import asyncio
+import gc
 import os
 import signal
 import sys
@@ -55,6 +56,9 @@ class Headless:
         self._catch_signals()
         async with Retinue(request=self._to_request(), say=say) as crew:
             self._crew = crew
+            # What was loaded until here stays until the end: the collector need not look at it again and again.
+            gc.freeze()
+            gc.set_threshold(20_000, 20, 50)
             self._open_face(crew)
             status = await self._work(crew)
             if not crew.is_saved:

@@ -3,7 +3,6 @@
 Pure and quick: it runs before every tool call. Unknown keywords are ignored.
 """
 
-import difflib
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -71,7 +70,9 @@ def _fit_object(value: dict[str, Any], schema: dict[str, Any], path: str, proble
                 continue
             fitted[name] = _fit(item, fields[name], where, problems)
         elif fields and schema.get("additionalProperties") is not True:
-            close = difflib.get_close_matches(name, fields, 1, 0.4)
+            from difflib import get_close_matches  # only mistakes pay for this import
+
+            close = get_close_matches(name, fields, 1, 0.4)
             hint = f"; did you mean {close[0]!r}?" if close else ""
             problems.append(f"{quote(where)} is not an argument; accepted: {', '.join(fields)}{hint}")
         else:

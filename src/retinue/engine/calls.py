@@ -4,7 +4,6 @@ Knows no particular tool, no session and no surface. Whatever a tool does, each 
 """
 
 import asyncio
-import difflib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -197,7 +196,9 @@ class _Running:
 def _name_unknown(name: str, known: list[str]) -> str:
     if not name.strip():
         return f"The call names no tool. Available: {', '.join(known) or 'none'}"
-    close = difflib.get_close_matches(name.lower(), [each.lower() for each in known], 1, 0.6)
+    from difflib import get_close_matches  # only mistakes pay for this import
+
+    close = get_close_matches(name.lower(), [each.lower() for each in known], 1, 0.6)
     hint = next((f" Did you mean {each!r}?" for each in known if close and each.lower() == close[0]), "")
     return f"Tool {quote(name)} not found.{hint} Available: {', '.join(known) or 'none'}"
 
