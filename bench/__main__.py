@@ -21,6 +21,7 @@ BENCHES = {
     "history": ("bench.history", "measure"),
     "long": ("bench.longsession", "measure"),
     "crash": ("bench.crash", "measure"),
+    "crew-crash": ("bench.crew_crash", "measure"),
 }
 
 

@@ -21,7 +21,8 @@ class Bus:
 
     def __init__(self, record: Callable[[Event], None] | None = None) -> None:
         self._record = record
-        self._listeners: list[Listener] = []
+        self._listeners: tuple[Listener, ...] = ()
+        # Replaced, never changed: whoever stops listening because of an event must not hide it from the next one.
         self._streaming = 0
 
     def publish(self, event: Event) -> None:
@@ -36,12 +37,14 @@ class Bus:
 
     def listen(self, listener: Listener, *, pieces: bool = True) -> Callable[[], None]:
         """Call the listener with each event; returns what ends it. `pieces`: it wants replies as they arrive."""
-        self._listeners.append(listener)
+        self._listeners = (*self._listeners, listener)
         self._streaming += pieces
 
         def stop() -> None:
             if listener in self._listeners:
-                self._listeners.remove(listener)
+                left = list(self._listeners)
+                left.remove(listener)
+                self._listeners = tuple(left)
                 self._streaming -= pieces
 
         return stop

@@ -4,7 +4,8 @@ An event is on disk before it is shown. When the disk refuses, the run goes on i
 event tries again to write all that is missing. Knows events and sessions, not what they mean to anyone.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -23,6 +24,7 @@ from retinue.core.events import (
     ToolFinished,
 )
 from retinue.core.messages import CustomMessage, Message, ToolResultMessage, UserContent, UserMessage
+from retinue.core.run import Outcome, Run
 
 TOOL_RESULT = "retinue.tool_result"
 """Custom entry: a result that finished before an earlier call of the same reply; used when its message never came."""
@@ -82,6 +84,14 @@ class Journal:
             data = {"status": outcome.status, "reason": outcome.reason, "error": outcome.error, "turns": outcome.turns}
             self.write(lambda: self._record.append_custom(RUN_FINISHED, data, sync=True))
 
+    def take_over(self, runs: Iterable[Run], ends: Mapping[str, int], records: Iterable[Any]) -> None:
+        """Know the runs of an earlier process, and write the record of an end that it had no time for."""
+        written = Counter(record.get("id") for record in records if isinstance(record, dict))
+        for run in runs:
+            self._names[run.id] = (run.agent, run.description)
+            if run.status.is_final and run.outcome is not None and ends.get(run.id, 0) > written[run.id]:
+                self._tell_end(run.id, run.outcome, run.finished_ms)
+
     def write(self, append: Callable[[], str]) -> str:
         """Append something, after all that is still missing; returns the entry id, empty when it is not written yet."""
         self._backlog.append(append)
@@ -140,15 +150,17 @@ class Journal:
         if isinstance(event, RunQueued):
             self._names[event.run_id] = (event.run.agent, event.run.description)
         elif isinstance(event, RunFinished):
-            agent, description = self._names.pop(event.run_id, ("", ""))
-            outcome = event.outcome
-            record = {
-                "id": event.run_id,
-                "type": agent,
-                "description": description,
-                "status": outcome.status,
-                "result": outcome.text,
-                "error": outcome.error or None,
-                "completedAt": event.at_ms,
-            }
-            self.write(lambda: self._record.append_custom(RECORD, record))
+            self._tell_end(event.run_id, event.outcome, event.at_ms)
+
+    def _tell_end(self, run_id: str, outcome: Outcome, at_ms: int) -> None:
+        agent, description = self._names.pop(run_id, ("", ""))
+        record = {
+            "id": run_id,
+            "type": agent,
+            "description": description,
+            "status": outcome.status,
+            "result": outcome.text,
+            "error": outcome.error or None,
+            "completedAt": at_ms,
+        }
+        self.write(lambda: self._record.append_custom(RECORD, record))

@@ -23,11 +23,13 @@ from retinue.core.events import (
     RunRead,
     RunStarted,
     RunSteered,
+    ToolFinished,
     Warned,
 )
 from retinue.core.fold import fold
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.backend import Backend
+from retinue.engine.journal import RECORD
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains
 from retinue.engine.request import RunRequest
@@ -143,10 +145,13 @@ class Manager:
 
         Returns the finished runs that nobody has been told about yet.
         """
+        root_id = self.root.setup.run_id
+        remains.adopt(root_id)
         for run_id, run in remains.runs.items():
             self._runs[run_id] = run
             self._requests[run_id] = remains.requests[run_id]
             self._children.setdefault(run.parent_id, {})[run_id] = None
+        self.root.journal.take_over(remains.runs.values(), remains.ends, self.root.session.customs(RECORD))
         for run in list(remains.runs.values()):
             if run.status is Status.RUNNING:
                 text = self._read_partial(run)
@@ -156,9 +161,14 @@ class Manager:
             elif run.status is Status.QUEUED:
                 self._said[run.id] = remains.said.get(run.id, [])
                 self._queue.add(run.parent_id, run.id)
+        for run in remains.runs.values():
+            if run.status is Status.QUEUED and not self._has_parent(run):
+                self._queue.remove(run.parent_id, run.id)
+                outcome = Outcome(Status.INTERRUPTED, Reason.PARENT, error="the run that started it ended")
+                self._tell(RunFinished(run_id=run.id, outcome=outcome, at_ms=self._clock.now_ms()))
         for parent_id in list(self._children):
             self._drain(parent_id)
-        return [run for run in remains.runs.values() if run.status.is_final and not run.is_read and run.is_background]
+        return remains.find_untold(self.root.session, root_id, self._clock)
 
     def steer(self, run_id: str, text: str) -> bool:
         """Say something to a run before its next reply, or before it starts; False when it is finished."""
@@ -217,11 +227,26 @@ class Manager:
                 waiters.remove(future)
         return True
 
-    def read(self, run_id: str) -> None:
-        """Note that a finished run's result has been read by whoever started it."""
+    def read(self, run_id: str, *, by_call: str = "") -> None:
+        """Note that a finished run's result has been read by whoever started it.
+
+        `by_call` reads it: that is on record only when the call's result is, so that a crash between loses nothing.
+        """
         run = self._runs.get(run_id)
-        if run is not None and run.status.is_final and not run.is_read:
+        if run is None or not run.status.is_final or run.is_read:
+            return
+        reader = self.live(run.parent_id) if by_call else None
+        if reader is None:
             self._tell(RunRead(run_id=run_id))
+            return
+
+        def hear(event: Event) -> None:
+            if isinstance(event, ToolFinished) and event.result.tool_call_id == by_call:
+                stop_listening()
+                self.root.bus.publish(RunRead(run_id=run_id))
+
+        fold(run, RunRead(run_id=run_id))  # from now on nobody tells of it
+        stop_listening = reader.bus.listen(hear, pieces=False)
 
     def forget(self, run_id: str) -> bool:
         """Drop a finished run from the list, unless something it started still works."""
@@ -292,6 +317,11 @@ class Manager:
     def wake(self, run_id: str) -> None:
         """Something was put into a run's inbox: if it is staying for its children, it goes on now."""
         self._wake(run_id)
+
+    def _has_parent(self, run: Run) -> bool:
+        """Whether whoever started it is there: the main agent always is."""
+        parent = self._runs.get(run.parent_id)
+        return run.parent_id == self.root.setup.run_id or (parent is not None and not parent.status.is_final)
 
     def _accept(self, run: Run, request: RunRequest) -> None:
         self._runs[run.id] = run

@@ -1,19 +1,24 @@
 """What became of a crew when its process died: read from the main session, nothing guessed.
 
 Every state was written before anyone saw it, so the entries tell for each run whether it had been accepted, had begun
-or had ended. Pure: deciding what to do about it is the Manager's.
+or had ended, and the messages to its parent whether that has been told. Deciding what to do is the Manager's.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from retinue.core.events import Event, RunForgotten, RunQueued, RunSteered
+from retinue.core.clock import Clock
+from retinue.core.errors import SessionError
+from retinue.core.events import Event, RunFinished, RunForgotten, RunQueued, RunStarted, RunSteered
 from retinue.core.fold import fold
 from retinue.core.run import Run
+from retinue.engine.ids import make_uuid
+from retinue.engine.notify import CUSTOM_TYPE
 from retinue.engine.request import RunRequest
+from retinue.sessions.log import Session
 
 
 @dataclass(slots=True)
@@ -24,8 +29,48 @@ class Remains:
     requests: dict[str, RunRequest] = field(default_factory=dict)
     said: dict[str, list[str]] = field(default_factory=dict)
     """What was said to runs that had not begun."""
+    ends: dict[str, int] = field(default_factory=dict)
+    """How often each run has ended, counting resumptions."""
     damaged: int = 0
     """Entries that could not be read."""
+
+    def adopt(self, root_id: str) -> None:
+        """Let the main agent's runs be this one's: it has another id in each process."""
+        for run_id, run in self.runs.items():
+            if run.depth <= 1:
+                self.runs[run_id] = msgspec.structs.replace(run, parent_id=root_id)
+
+    def find_untold(self, main: Session, root_id: str, clock: Clock) -> list[Run]:
+        """The finished runs whose parent has neither read of their end nor been told of it."""
+        ended = [run for run in self.runs.values() if run.status.is_final and run.is_background and not run.is_read]
+        told = {parent_id: _read_told(parent_id, main, root_id, clock) for parent_id in {r.parent_id for r in ended}}
+        return [run for run in ended if (run.id, run.attempt) not in told[run.parent_id]]
+
+
+def _read_told(parent_id: str, main: Session, root_id: str, clock: Clock) -> set[tuple[str, int]]:
+    """The ends of runs that a parent's session tells of, by run and attempt."""
+    if parent_id == root_id:
+        return set(_list_told(main))
+    path = main.tree.child_path(parent_id) if main.tree is not None else None
+    if path is None or not path.exists():
+        return set()
+    try:
+        session = Session.open(path, clock=clock, new_id=make_uuid, tree=main.tree)
+    except SessionError:
+        return set()
+    told = set(_list_told(session))
+    session.close()
+    return told
+
+
+def _list_told(session: Session) -> Iterator[tuple[str, int]]:
+    for details in session.custom_details(CUSTOM_TYPE):
+        if not isinstance(details, dict):
+            continue
+        others = details.get("others")
+        for item in (details, *(others if isinstance(others, list) else ())):
+            if isinstance(item, dict) and isinstance(item.get("id"), str):
+                yield item["id"], item.get("attempt", 1)
 
 
 def read_remains(entries: Iterable[Any]) -> Remains:
@@ -48,9 +93,14 @@ def _apply(remains: Remains, event: Event) -> None:
         else:
             fold(known, event)
         remains.requests[event.run_id] = msgspec.convert(event.request, type=RunRequest)
+        remains.said.pop(event.run_id, None)
     elif isinstance(event, RunForgotten):
         del remains.runs[event.run_id], remains.requests[event.run_id]
     else:
         if isinstance(event, RunSteered):
             remains.said.setdefault(event.run_id, []).append(event.text)
+        elif isinstance(event, RunStarted):
+            remains.said.pop(event.run_id, None)
+        elif isinstance(event, RunFinished):
+            remains.ends[event.run_id] = remains.ends.get(event.run_id, 0) + 1
         fold(remains.runs[event.run_id], event)

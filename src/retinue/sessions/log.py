@@ -330,6 +330,14 @@ class Session:
             if entry.custom_type == custom_type:
                 yield entry.data
 
+    def custom_details(self, custom_type: str) -> Iterator[Any]:
+        """The details of all custom messages of one type, on whatever branch, in the order they were written."""
+        index = self._history.index
+        places = [place for place, kind in enumerate(index.kinds) if kind == "custom_message"]
+        for entry in self._history.load(places):
+            if entry.custom_type == custom_type:
+                yield entry.details
+
     def read_entry(self, entry_id: str) -> dict[str, Any]:
         """One entry exactly as stored."""
         return decode_object(self._history.read(self._history.index.by_id[entry_id])) or {}

@@ -69,7 +69,7 @@ class ResultTool:
         text = self._render(run, ended, verbose=verbose)
         # A grandchild's result is for whoever started it, even when this run looks at it first.
         if run.status.is_final and run.parent_id == self._seat.run_id:
-            self._seat.manager.read(run.id)
+            self._seat.manager.read(run.id, by_call=context.call_id)
         return ToolResult.of(text, self._detail(run))
 
     def _render(self, run: Run, ended: WaitEnd, *, verbose: bool) -> str:

@@ -1,0 +1,153 @@
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from bench.crew_crash import find_bad_notices, find_lost_of_crew, find_repeated, find_unsettled, read_lives, sweep
+from retinue.core.events import Event, RunFinished, RunQueued, RunRead, RunStarted, ToolFinished
+from retinue.core.messages import TextContent, ToolResultMessage
+from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.engine.backend import LocalBackend
+from retinue.engine.clock import SystemClock
+from retinue.engine.ids import make_uuid
+from retinue.engine.journal import CREW, RECORD
+from retinue.engine.manager import Manager
+from retinue.engine.notify import CUSTOM_TYPE
+from retinue.engine.recovery import read_remains
+from retinue.engine.request import RunRequest
+from retinue.engine.runner import LiveRun
+from retinue.engine.setup import RunSetup
+from retinue.models.scripted import ScriptedModel, parse_script
+from retinue.sessions.log import Session
+
+SAMPLE, PER_TEST = 25, 1
+REQUEST = msgspec.to_builtins(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))
+DONE = Outcome(Status.COMPLETED, Reason.DONE, "done")
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("part", range(SAMPLE // PER_TEST))
+def test_killed_crew_is_brought_to_its_end(part: int) -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    assert sweep(PER_TEST, seed).all == [], f"seed {seed}"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_five_hundred_killed_crews_end_well() -> None:
+    seed = random.SystemRandom().randrange(2**32)
+    found = sweep(500, seed)
+    assert found.all == [], f"seed {seed}"
+    assert found.landed > 300 and found.interrupted > 300 and found.requeued > 300
+
+
+def queued(run_id: str, *, parent_id: str = "old", depth: int = 1) -> RunQueued:
+    run = Run(id=run_id, parent_id=parent_id, depth=depth, agent="a", description="d")
+    return RunQueued(run_id=run_id, run=run, request=REQUEST)
+
+
+def open_main(path: Path | None = None) -> LiveRun:
+    clock = SystemClock()
+    session = Session.create(cwd="/", directory=None, path=path, clock=clock, new_id=make_uuid)
+    return LiveRun(RunSetup("new", Path("/"), ScriptedModel(parse_script([{"text": "."}]))), session, clock=clock)
+
+
+class Waiting:
+    async def outfit(self, run: Any, request: Any, parent: Any, work: Any) -> Outcome:
+        return DONE
+
+
+async def recover(main: LiveRun, *events: Event) -> tuple[Manager, list[Run]]:
+    """A manager that has taken over these events, and what it wants told."""
+    for event in events:
+        main.session.append_custom(CREW, msgspec.to_builtins(event))
+    async with LocalBackend() as backend:
+        manager = Manager(main, Waiting(), backend, clock=SystemClock(), new_id=make_uuid)
+        untold = manager.recover(read_remains(main.session.customs(CREW)))
+        for run in manager.list_runs():
+            await manager.wait(run.id)
+    return manager, untold
+
+
+async def test_recovered_runs_belong_to_this_main_agent() -> None:
+    manager, untold = await recover(open_main(), queued("a"), RunStarted(run_id="a"))
+    assert [(run.parent_id, run.status) for run in manager.children("new")] == [("new", Status.INTERRUPTED)]
+    assert untold == manager.children("new")
+
+
+async def test_queued_run_of_dead_run_is_interrupted() -> None:
+    manager, _ = await recover(
+        open_main(), queued("a"), RunStarted(run_id="a"), queued("b", parent_id="a", depth=2), queued("c")
+    )
+    assert {run.id: run.status for run in manager.list_runs()} == {
+        "a": Status.INTERRUPTED,
+        "b": Status.INTERRUPTED,
+        "c": Status.COMPLETED,
+    }
+
+
+async def test_told_end_is_not_told_again() -> None:
+    main, ends = open_main(), [RunFinished(run_id=name, outcome=DONE) for name in "abc"]
+    main.session.append_custom_message(
+        CUSTOM_TYPE, "said", details={"id": "a", "attempt": 1, "others": [{"id": "b", "attempt": 1}]}
+    )
+    _, untold = await recover(main, queued("a"), queued("b"), queued("c"), *ends)
+    assert [run.id for run in untold] == ["c"]
+
+
+async def test_end_told_to_child_is_found(tmp_path: Path) -> None:
+    main = open_main(tmp_path / "main.jsonl")
+    assert main.session.tree is not None
+    path = main.session.tree.child_path("a")
+    child = Session.create(
+        cwd="/", directory=None, path=path, clock=SystemClock(), new_id=make_uuid, tree=main.session.tree
+    )
+    child.append_custom_message(CUSTOM_TYPE, "said", details={"id": "b", "attempt": 1})
+    child.close()
+    events = [queued("a"), RunStarted(run_id="a")]
+    for name in "bc":
+        events += [queued(name, parent_id="a", depth=2), RunFinished(run_id=name, outcome=DONE)]
+    _, untold = await recover(main, *events)
+    main.session.close()
+    assert [run.id for run in untold] == ["a", "c"]
+
+
+async def test_missing_record_is_written() -> None:
+    main = open_main()
+    await recover(main, queued("a"), RunFinished(run_id="a", outcome=DONE), queued("b"), RunStarted(run_id="b"))
+    records = [(record["id"], record["type"], record["status"]) for record in main.session.customs(RECORD)]
+    assert records == [("a", "a", "completed"), ("b", "a", "interrupted")]
+
+
+async def test_result_counts_as_read_when_recorded() -> None:
+    main = open_main()
+    manager, _ = await recover(main, queued("a"), RunFinished(run_id="a", outcome=DONE))
+    manager.read("a", by_call="call")
+    assert [run.is_read for run in manager.list_runs()] == [True]
+    assert not read_remains(main.session.customs(CREW)).runs["a"].is_read
+    result = ToolResultMessage("call", "get_subagent_result", [TextContent("done")], is_error=False, timestamp=1)
+    main.bus.publish(ToolFinished(run_id="new", result=result))
+    assert read_remains(main.session.customs(CREW)).runs["a"].is_read
+
+
+def write_crew(*events: Event) -> list[dict[str, Any]]:
+    return [{"type": "custom", "customType": CREW, "data": msgspec.to_builtins(event)} for event in events]
+
+
+def test_damage_is_noticed(tmp_path: Path) -> None:
+    effects = tmp_path / "effects.txt"
+    effects.write_text("00-1\n00-1\n")
+    end = RunFinished(run_id="a", outcome=DONE)
+    entries = write_crew(queued("a"), RunStarted(run_id="a"), end, end, queued("b"), queued("c"), RunRead(run_id="c"))
+    notice = {"type": "custom_message", "customType": CUSTOM_TYPE, "details": {"id": "a", "others": [{"id": "a"}]}}
+    lives = read_lives([*entries, notice])
+    records = [{"type": "subagents:created", "id": "a"}, {"type": "subagents:started", "id": "b"}]
+    assert Counter(
+        unsettled=len(list(find_unsettled(lives))),
+        notices=len(list(find_bad_notices(lives, [*entries, notice]))),
+        repeated=len(list(find_repeated(lives, effects))),
+        lost=len(find_lost_of_crew(records, entries, tmp_path / "none.jsonl")),
+    ) == Counter(unsettled=3, notices=2, repeated=1, lost=1)
