@@ -10,7 +10,7 @@ BIN = .venv/bin
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 12
 
-demo: setup-run  ## one agent answers a question about this repository, without a key and without a network
+demo: setup-run  ## agents answer a question about this repository side by side, without a key and without a network
 	@mkdir -p .cache/demo
 	@echo '$$ retinue -p --model offline/rules "$(QUESTION)"'
 	@$(DEMO) -p --model offline/rules "$(QUESTION)"

@@ -125,10 +125,19 @@ def parse_questions(text: str, previous: "Question | None" = None) -> list[Quest
         known = {concept.stems[0] for concept in each.concepts}
         # the subject of the first counts double, for it is common where it is the subject
         context = [replace(concept, weight=2.0) for concept in first.concepts[:1] if concept.stems[0] not in known]
-        if each.symbols or each.kind not in (Kind.WHERE, Kind.HOW, Kind.USES):
+        if each.symbols or each.kind not in (Kind.WHERE, Kind.HOW, Kind.USES) or _names_subject(each):
             context = []
         questions.append(replace(each, is_part=True, concepts=(*each.concepts, *context)))
     return questions
+
+
+def _names_subject(question: Question) -> bool:
+    """Whether it asks for a thing of its own, with two words: "the event bus"; "the timeout" may be the first's."""
+    if question.kind is Kind.HOW:
+        return False
+    known = {concept.word.lower() for concept in question.concepts}
+    pairs = re.findall(r"\bthe (\w+) (\w+)", question.text.lower())
+    return any(one in known and two in known and not two.endswith("ed") for one, two in pairs)
 
 
 def _add_topic(question: Question, topic: Question) -> Question:

@@ -34,6 +34,10 @@ def prompts(text):
             "Who calls parse and where is it defined?",
             ["Who calls parse?", "Where is it defined? (This is about `parse`.)"],
         ),
+        (
+            "Where are sessions written, and who calls the event bus?",
+            ["Where are sessions written?", "Who calls the event bus?"],
+        ),
         ("Compare FileStore with the MemoryStore.", ["How does FileStore work?", "How does MemoryStore work?"]),
         ("what's the difference between a Run and a Job?", ["How does a Run work?", "How does a Job work?"]),
     ],
