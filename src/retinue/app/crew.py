@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 
+from retinue.app.aftermath import Aftermath, has_left_copies
 from retinue.app.modelling import Models, to_retry
 from retinue.app.world import World
 from retinue.core.clock import Clock
@@ -16,7 +17,7 @@ from retinue.core.run import Run
 from retinue.core.tool import Tool
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
-from retinue.engine.ids import make_run_id, make_uuid
+from retinue.engine.ids import make_run_id
 from retinue.engine.journal import CREW
 from retinue.engine.manager import Bounds, Manager
 from retinue.engine.notify import Notifier
@@ -24,7 +25,7 @@ from retinue.engine.outfit import Kit, Outfitter
 from retinue.engine.recovery import read_remains
 from retinue.engine.runner import LiveRun
 from retinue.features.transcript import Transcribing
-from retinue.sessions.log import Session
+from retinue.features.worktree.workshop import Tidying, Workshop
 from retinue.settings.kit import build_kit
 from retinue.surfaces.base import Seat
 from retinue.surfaces.fleet.notification import render_notification
@@ -59,6 +60,8 @@ class Crew:
         self._lease = lease
         self._retries = RetryBook(clock)
         self._backend = LocalBackend()
+        self._workshop = Workshop(world.paths.own_dir / "worktrees", self._warn)
+        self._main: LiveRun | None = None
         self._manager: Manager | None = None
         self._notifier: Notifier | None = None
         self.main_tools = map_fleet_tools(self._open_ports(run_id))
@@ -73,22 +76,21 @@ class Crew:
     async def open(self, main: LiveRun, rights: Rights) -> None:
         """Begin to work for a main agent, and take over what an earlier process left in its session."""
         settings = self._world.crew.settings
+        self._main = main
+        remains = read_remains(main.session.customs(CREW))
+        copies = await self._workshop.tidy() if has_left_copies(remains) else {}
+        outfitter = Outfitter(self._build_kit(), root=rights, clock=self._clock)
         await self._backend.__aenter__()
         self._manager = Manager(
             main,
-            Transcribing(
-                Outfitter(self._build_kit(), root=rights, clock=self._clock),
-                clock=self._clock,
-                warn=lambda text: main.bus.publish(Warned(run_id=main.setup.run_id, text=text)),
-            ),
+            Transcribing(Tidying(outfitter, self._workshop), clock=self._clock, warn=self._warn),
             self._backend,
             clock=self._clock,
             new_id=make_run_id,
             bounds=Bounds(settings.max_concurrent, max_depth=4, max_spawns=settings.max_spawns_per_tree),
-            read_partial=lambda run: _read_partial(run, main.session, self._clock),
+            judge_dead=Aftermath(main.session, self._clock, copies).judge,
         )
         self._notifier = connect_notifier(self._manager, self._backend, self._render, self._clock)
-        remains = read_remains(main.session.customs(CREW))
         for run in self._manager.recover(remains):
             self._notifier.finished(run)
 
@@ -101,6 +103,7 @@ class Crew:
             self._notifier.close()
         await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
         await self._backend.__aexit__(None, None, None)
+        self._workshop.close()
 
     def _build_kit(self) -> Kit:
         return build_kit(
@@ -113,6 +116,7 @@ class Crew:
             retry=to_retry(self._world.loaded.settings),
             surround=lambda fitting: [Seating(lambda setup: self._open_ports(setup.run_id))],
             lease=self._lease,
+            workshop=self._workshop,
         )
 
     def _open_ports(self, run_id: str) -> FleetPorts:
@@ -126,7 +130,11 @@ class Crew:
             clock=self._clock,
             lease=self._lease,
         )
-        return FleetPorts(seat, to_fleet(self._world), self._retries)
+        return FleetPorts(seat, to_fleet(self._world), self._retries, check_worktree=self._workshop.check)
+
+    def _warn(self, text: str) -> None:
+        if self._main is not None:
+            self._main.bus.publish(Warned(run_id=self._main.setup.run_id, text=text))
 
     def _render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
         ports = self._open_ports(self.manager.root.setup.run_id)
@@ -161,20 +169,3 @@ def _find_templates(world: World) -> tuple[Path, ...]:
     name, paths = "agent-tool-description.md", world.paths
     own = (paths.agent_dir / name,)
     return ((paths.project / ".pi" / name, *own)) if world.is_trusted else own
-
-
-def _read_partial(run: Run, main: Session, clock: Clock) -> str:
-    """What a run had said when its process died."""
-    from retinue.core.errors import SessionError
-    from retinue.core.messages import AssistantMessage
-
-    path = main.tree.child_path(run.id) if main.tree is not None else None
-    if path is None:
-        return ""
-    try:
-        session = Session.open(path, clock=clock, new_id=make_uuid, tree=main.tree)
-    except SessionError:
-        return ""
-    said = [m.text for m in session.context().messages if isinstance(m, AssistantMessage) and m.text.strip()]
-    session.close()
-    return said[-1] if said else ""

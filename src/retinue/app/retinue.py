@@ -154,6 +154,7 @@ class Retinue:
 
         crew = await self._need_crew()
         definition = self._need_world().roster.find_runnable(agent, "fleet")
+        options.setdefault("isolation", "worktree" if definition.isolation == "worktree" else None)
         request = RunRequest(
             agent=definition.name,
             task=task,

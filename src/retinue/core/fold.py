@@ -15,6 +15,7 @@ def fold(run: Run, event: ev.Event) -> None:
         case ev.RunFinished():
             run.status = event.outcome.status
             run.outcome = event.outcome
+            run.branch = event.outcome.branch or run.branch
             run.finished_ms = event.at_ms
             run.activity = ""
         case ev.RunQueued():

@@ -109,6 +109,8 @@ class Run(Struct, kw_only=True):
     output_file: str = ""
     invocation: dict[str, Any] = {}
     """How it was asked for, for display."""
+    branch: str = ""
+    """Where the last of its attempts that left changes has put them."""
 
     @property
     def text(self) -> str:

@@ -61,6 +61,12 @@ class Outfitter(Protocol):
         ...
 
 
+def interrupt(run: Run, text: str = "") -> Outcome:
+    """The outcome of a run whose process died when it had said this."""
+    error = "the process that worked on it ended"
+    return Outcome(Status.INTERRUPTED, Reason.CRASH, text=text, error=error, usage=run.usage)
+
+
 class Manager:
     """The crew of one main agent."""
 
@@ -73,9 +79,9 @@ class Manager:
         clock: Clock,
         new_id: Callable[[], str],
         bounds: Bounds | None = None,
-        read_partial: Callable[[Run], str] = lambda run: "",
+        judge_dead: Callable[[Run], Outcome] = interrupt,
     ) -> None:
-        """`read_partial` finds what a run had said when its process died."""
+        """`judge_dead` finds what is left of a run whose process died."""
         self.root = root
         self.bounds = bounds or Bounds()
         self._outfitter = outfitter
@@ -93,7 +99,7 @@ class Manager:
         self._stopping: dict[str, Reason] = {}
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._spawned = 0
-        self._read_partial = read_partial
+        self._judge_dead = judge_dead
         self.on_finish: Callable[[Run], None] = lambda run: None
         """Called once per finished run, after it is on record."""
         self.expects_news: Callable[[str], bool] = lambda run_id: False
@@ -154,10 +160,7 @@ class Manager:
         self.root.journal.take_over(remains.runs.values(), remains.ends, self.root.session.customs(RECORD))
         for run in list(remains.runs.values()):
             if run.status is Status.RUNNING:
-                text = self._read_partial(run)
-                error = "the process that worked on it ended"
-                outcome = Outcome(Status.INTERRUPTED, Reason.CRASH, text=text, error=error, usage=run.usage)
-                self._tell(RunFinished(run_id=run.id, outcome=outcome, at_ms=self._clock.now_ms()))
+                self._tell(RunFinished(run_id=run.id, outcome=self._judge_dead(run), at_ms=self._clock.now_ms()))
             elif run.status is Status.QUEUED:
                 self._said[run.id] = remains.said.get(run.id, [])
                 self._queue.add(run.parent_id, run.id)
@@ -356,6 +359,8 @@ class Manager:
             reason = self._stopping.get(run.id)
             status = Status.INTERRUPTED if reason is None else Status.STOPPED
             outcome = Outcome(status, reason or Reason.PARENT, error="cancelled", text=run.text)
+            if (live := self._live.get(run.id)) is not None:
+                outcome = _keep_rest(outcome, live.outcome)
         finally:
             self._begun.discard(run.id)
             self._live.pop(run.id, None)
@@ -406,3 +411,9 @@ class Manager:
         for future in self._waiters.pop(f"news:{run_id}", ()):
             if not future.done():
                 future.set_result(None)
+
+
+def _keep_rest(outcome: Outcome, left: Outcome) -> Outcome:
+    """The outcome of a run that was cut off, with what it leaves all the same."""
+    error = left.error or outcome.error
+    return msgspec.structs.replace(left, status=outcome.status, reason=outcome.reason, error=error)

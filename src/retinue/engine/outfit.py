@@ -44,6 +44,8 @@ from retinue.tools.renamed import rename_tools
 from retinue.tools.selectors import Offer
 
 Number = TypeVar("Number", int, float)
+ISOLATED_CLEANUP_S = 120.0
+"""Saving the work of a whole repository takes longer than closing a file."""
 
 
 class Models(Protocol):
@@ -89,6 +91,8 @@ class Fitting:
     cwd: Path
     tools: Mapping[str, Tool]
     """Every tool there is, by its own name."""
+    branch: str = ""
+    """Where an earlier attempt has left its changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +141,8 @@ class Outfitter:
         cwd = Path(request.cwd) if request.cwd else parent.setup.cwd
         rights, terms = self.decide_rights(run, request, definition)
         self._warn(run, rights, parent)
-        setup = await self._set_up(run, request, parent, Fitting(definition, request, rights, terms, cwd, self._tools))
+        fitting = Fitting(definition, request, rights, terms, cwd, self._tools, run.branch)
+        setup = await self._set_up(run, request, parent, fitting)
         session = self._open_session(run, request, parent, cwd)
         live = LiveRun(setup, session, clock=self._clock)
         self._rights[run.id] = rights
@@ -297,6 +302,7 @@ def choose_limits(definition: Definition, request: RunRequest, policy: Policy) -
         tool_s=request.tool_s,
         tokens=_find_smaller(request.tokens, definition.max_tokens_total),
         cost_usd=_find_smaller(request.cost_usd, definition.max_cost),
+        cleanup_s=ISOLATED_CLEANUP_S if request.isolation else Limits().cleanup_s,
     )
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import msgspec
 
 from retinue.core.clock import Clock
-from retinue.core.errors import RetinueError, SessionError
+from retinue.core.errors import IsolationFailed, RetinueError, SessionError
 from retinue.core.events import (
     AttemptEnded,
     AttemptStarted,
@@ -102,6 +102,11 @@ class LiveRun:
     async def compact(self, instructions: str = "") -> bool:
         """Summarise the context now; False when there was nothing to gain or it failed."""
         return await self._compactor.run(self._talk, "manual", instructions=instructions)
+
+    @property
+    def outcome(self) -> Outcome:
+        """How its last prompt ended, also when that was cut off."""
+        return self._outcome
 
     @property
     def is_busy(self) -> bool:
@@ -404,6 +409,8 @@ class _PatientModel:
 
 
 def _tell_failure(feature: Feature, error: Exception) -> str:
+    if isinstance(error, IsolationFailed):
+        return str(error)  # callers know it by how it begins
     # A message of ours is whole; any other exception means little without its kind.
     kind = "" if isinstance(error, RetinueError) else f"{type(error).__name__}: "
     return f"{feature.name}: {kind}{error}"

@@ -7,6 +7,7 @@ from retinue.engine.outfit import Fitting
 from retinue.engine.setup import Feature
 from retinue.features.memory import Memory, plan_memory
 from retinue.features.skills import Skills, find_skill_roots
+from retinue.features.worktree.workshop import Workshop
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,11 +18,15 @@ class Grounds:
     agent_dir: Path
     home: Path | None
     trusted: bool
+    workshop: Workshop | None = None
+    """Where runs get copies of the repository from; None for a main agent, which works where it is."""
 
 
 def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
-    """What a run is surrounded with; memory stands before skills in its prompt."""
+    """What a run is surrounded with; its copy is there first, memory stands before skills in its prompt."""
     definition, features = fitting.definition, list[Feature]()
+    if fitting.request.isolation == "worktree" and grounds.workshop is not None:
+        features.append(grounds.workshop.isolate(fitting))
     if definition.memory is not None:
         plan = plan_memory(definition, fitting.rights, fitting.terms)
         features.append(

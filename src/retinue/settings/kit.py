@@ -21,6 +21,7 @@ from retinue.engine.request import RunRequest
 from retinue.engine.setup import Feature
 from retinue.features.place import survey_place
 from retinue.features.registry import Grounds, build_features
+from retinue.features.worktree.workshop import Workshop
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
 from retinue.models.retry import RetryPolicy
@@ -50,11 +51,11 @@ def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, ea
     keeps_orphans: bool = True,
     surround: Callable[[Fitting], Sequence[Feature]] = lambda fitting: (),
     lease: Lease | None = None,
+    workshop: Workshop | None = None,
 ) -> Kit:
     """All that runs of one main agent are made from; one that keeps no session may still keep those of its runs."""
     paths, crew = roster.paths, roster.crew
-    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted)
-
+    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted, workshop)
     sessions = find_session_dir(paths, environment, setting=settings.session_dir)
 
     async def survey(cwd: Path) -> Place:
@@ -110,6 +111,7 @@ def build_request(
         description=" ".join(task.split())[:60],
         surface="subagent",
         model=model,
+        isolation="worktree" if definition.isolation == "worktree" else None,
         allow_write=write or crew.subagents.allow_write,
         is_background=False,
         session_file=session_file,

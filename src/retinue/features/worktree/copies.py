@@ -109,6 +109,13 @@ async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
     return Copy(record, cwd)
 
 
+async def check_place(cwd: Path, *, tmp: Path | None = None) -> None:
+    """Find out, without making one, that a copy for a run in this directory can be made. Raises IsolationFailed."""
+    request, repository = CopyRequest("", cwd), await _find_repository(cwd)
+    await _find_base(request, repository)
+    _choose_root(request, repository, tmp)
+
+
 async def adopt_copy(record: Record, request: CopyRequest, records: Records) -> Copy:
     """Go on in a copy that is there already; from now on it is ours."""
     prefix = (await _find_repository(request.cwd)).prefix if request.keeps_place else ""

@@ -58,15 +58,20 @@ class Worktree:
 
 def render_notes(kept: Kept, record: Record) -> str:
     """What is put under a run's result; nothing when there is nothing to say."""
+    lines = render_kept(kept, record.top if record.names_repo else "")
+    return "\n\n---\n" + "\n".join(lines) if lines else ""
+
+
+def render_kept(kept: Kept, repository: str = "") -> list[str]:
+    """Where the work of a copy is, one thing a line; with the repository when it is not plain which one."""
     lines = []
     if kept.branch:
-        where = f" in `{record.top}`" if record.names_repo else ""
-        place = f"-C {shlex.quote(record.top)} " if record.names_repo else ""
+        where = f" in `{repository}`" if repository else ""
+        place = f"-C {shlex.quote(repository)} " if repository else ""
         lines = [f"Changes saved to branch `{kept.branch}`{where}", f"Merge: `git {place}merge {kept.branch}`"]
     if kept.path:
         lines.append(f"The copy stays at `{kept.path}`: {kept.problem}")
-    lines += kept.notes
-    return "\n\n---\n" + "\n".join(lines) if lines else ""
+    return [*lines, *kept.notes]
 
 
 def _tell_place(sections: Mapping[str, str], copy: Copy) -> dict[str, str]:

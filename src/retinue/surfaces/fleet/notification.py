@@ -6,7 +6,7 @@ from typing import Any
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Run
 from retinue.engine.notify import CUSTOM_TYPE
-from retinue.surfaces.fleet.result import NO_OUTPUT, render_result_text
+from retinue.surfaces.fleet.result import NO_OUTPUT
 from retinue.surfaces.fleet.stats import Figures
 from retinue.surfaces.fleet.status import explain_error, label_status, note_status, to_word
 
@@ -52,10 +52,14 @@ def render_block(run: Run, figures: Figures, limit: int) -> str:
 
 
 def preview(run: Run, limit: int) -> str:
-    """The beginning of a result."""
-    text = render_result_text(run)
-    if not text:
-        return NO_OUTPUT
+    """The beginning of a result; where its changes are is not cut off with its words."""
+    outcome = run.outcome
+    parts = () if outcome is None else (outcome.text.strip(), outcome.notes.strip())
+    return "\n\n".join(cut(part, limit) for part in parts if part) or NO_OUTPUT
+
+
+def cut(text: str, limit: int) -> str:
+    """The beginning of a text."""
     return text if len(text) <= limit else f"{text[:limit]}\n[cut here; {len(text) - limit} more characters]"
 
 
@@ -87,6 +91,7 @@ def _to_details(run: Run, figures: Figures, limit: int) -> dict[str, Any]:
         "totalTokens": figures.tokens,
         "durationMs": figures.duration_ms,
         "outputFile": run.output_file or None,
+        "branch": (run.outcome.branch if run.outcome is not None else "") or None,
         "error": explain_error(run) or None,
         "resultPreview": preview(run, limit),
     }

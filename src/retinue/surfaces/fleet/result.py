@@ -122,15 +122,16 @@ def render_result_text(run: Run) -> str:
 
 def render_body(run: Run, ended: WaitEnd = "finished", wait_s: float = 0.0) -> str:
     """The result, or why there is none yet. Every part is bounded."""
-    word, result = to_word(run), render_result_text(run)
-    if word in ACTIVE:
+    word, outcome = to_word(run), run.outcome
+    if word in ACTIVE or outcome is None:
         return _tell_active(word, ended, wait_s)
+    # Where its changes are is not cut off with its words.
+    bounded = (bound_text(part, run.output_file) for part in (outcome.text.strip(), outcome.notes.strip()) if part)
+    result = "\n\n".join(bounded)
     if word != "error":
-        return bound_text(result, run.output_file) if result else NO_OUTPUT
+        return result or NO_OUTPUT
     text = f"Error: {bound_text(explain_error(run), run.output_file)}"
-    if not result:
-        return text
-    return f"{text}\n\nPartial output before the failure:\n{bound_text(result, run.output_file)}"
+    return f"{text}\n\nPartial output before the failure:\n{result}" if result else text
 
 
 def _tell_active(word: str, ended: WaitEnd, wait_s: float) -> str:

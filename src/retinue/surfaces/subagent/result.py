@@ -18,7 +18,7 @@ def render_run(run: Run, task: str, session_id: str = "") -> dict[str, Any]:
     """The result of a call that started a run."""
     outcome = run.outcome or Outcome(Status.FAILED, Reason.CRASH)
     status = find_exit_code(outcome)
-    text = outcome.text if status == 0 else render_failure(outcome, status)
+    text = outcome.text + outcome.notes if status == 0 else render_failure(outcome, status)
     usage = outcome.usage
     result: dict[str, Any] = {
         "agent": run.agent,
@@ -63,6 +63,8 @@ def render_failure(outcome: Outcome, status: int) -> str:
     parts = [f"Subagent failed with exit code {status}.", f"Error:\n{error}"]
     if outcome.text and outcome.text != error:
         parts.append(f"Partial output:\n{outcome.text}")
+    if outcome.notes:
+        parts.append(outcome.notes.strip())
     if outcome.session_file:
         parts.append(f"Session file:\n{outcome.session_file}")
     return "\n\n".join(parts)

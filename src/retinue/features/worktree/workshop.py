@@ -1,0 +1,96 @@
+"""The copies of one process: its records, what earlier processes left behind, and the feature that gives a run one.
+
+Nothing is read, locked or imported before somebody wants a copy or somebody has left one. Must not know the crew.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.core.run import Outcome, Run
+from retinue.engine.manager import Outfitter
+from retinue.engine.outfit import Fitting
+from retinue.engine.request import RunRequest
+from retinue.engine.runner import LiveRun
+from retinue.engine.setup import Feature
+
+if TYPE_CHECKING:  # git and all around it is loaded when it is needed
+    from retinue.features.worktree.leftovers import Leftover
+    from retinue.features.worktree.records import Records
+
+
+class Workshop:
+    """Makes copies for the runs of one process. Close it when no run works any more."""
+
+    def __init__(self, directory: Path, warn: Callable[[str], None]) -> None:
+        """`directory` is where the records lie; `warn` is told of what an earlier process has left."""
+        self._directory = directory
+        self._warn = warn
+        self._records: Records | None = None
+        self._left: dict[str, Leftover] | None = None
+        self._lock = asyncio.Lock()
+
+    async def tidy(self) -> "Mapping[str, Leftover]":
+        """Save and remove the copies of processes that died, once; gives what became of them, by run."""
+        async with self._lock:
+            if self._left is None:
+                self._left = await self._recover()
+        return self._left
+
+    def isolate(self, fitting: Fitting) -> Feature:
+        """The feature that lets a run work in a copy."""
+        from retinue.features.worktree.feature import Worktree
+
+        request = fitting.request
+        return Worktree(
+            self._open_records(),
+            description=request.description,
+            keeps_place=request.cwd is not None,
+            branch=fitting.branch,
+        )
+
+    async def check(self, cwd: Path) -> None:
+        """Raises IsolationFailed when no copy can be made of the repository around a directory."""
+        from retinue.features.worktree.copies import check_place
+
+        await check_place(cwd)
+
+    def close(self) -> None:
+        """Give up what this process holds; what is still recorded is a leftover then."""
+        if self._records is not None:
+            self._records.close()
+
+    async def _recover(self) -> "dict[str, Leftover]":
+        if not self._directory.is_dir():
+            return {}
+        from retinue.features.worktree.feature import render_kept
+        from retinue.features.worktree.leftovers import recover_leftovers
+
+        found = await recover_leftovers(self._open_records())
+        for leftover in found:
+            if told := render_kept(leftover.kept, leftover.repository):
+                self._warn(f"run {leftover.run_id} ended with its process: {'; '.join(told)}")
+        return {leftover.run_id: leftover for leftover in found}
+
+    def _open_records(self) -> "Records":
+        if self._records is None:
+            from retinue.features.worktree.records import Records
+
+            self._records = Records(self._directory)
+        return self._records
+
+
+class Tidying:
+    """An outfitter that clears up after dead processes before it outfits its first run."""
+
+    def __init__(self, inner: Outfitter, workshop: Workshop) -> None:
+        self._inner = inner
+        self._workshop = workshop
+
+    async def outfit(
+        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
+    ) -> Outcome:
+        """As the one inside does, once everything is tidy."""
+        await self._workshop.tidy()
+        return await self._inner.outfit(run, request, parent, work)

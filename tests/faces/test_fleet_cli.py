@@ -1,0 +1,66 @@
+import json
+import subprocess
+
+import pytest
+
+from retinue.testing import make_repo
+
+COPIER = "---\nname: copier\ndescription: d\ntools: read, write\nisolation: worktree\n---\n\nWork.\n"
+
+
+def to(words, **reply):
+    return {"match": {"last_user": words}, **reply}
+
+
+def agent(**arguments):
+    asked = {"subagent_type": "general-purpose", "prompt": "make it", "description": "a file", **arguments}
+    return [{"name": "Agent", "arguments": asked}]
+
+
+def write(path):
+    return [{"name": "write", "arguments": {"path": path, "content": "new\n"}}]
+
+
+def git(place, *arguments):
+    done = subprocess.run(["git", *arguments], cwd=place.work, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def records(place):
+    """Runs `retinue -p --mode json` with a script for a model; gives back what it wrote."""
+
+    def run(*args, replies):
+        done = place.run("-p", "--mode", "json", *args, replies=replies)
+        assert (done.status, done.stderr) == (0, "")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    return run
+
+
+@pytest.mark.spec("B92")
+def test_branch_of_a_run_is_told(place, records):
+    make_repo(place.work, {"a.txt": "one\n"})
+    replies = [
+        to("^begin", calls=agent(isolation="worktree")),
+        to("^begin", text="started"),
+        to("^make", calls=write("new.txt")),
+        to("^make", text="Made it"),
+        to("Changes saved to branch", text="Thank you"),
+    ]
+    told = records("begin", replies=replies)
+    (done,) = [record for record in told if record["type"] == "subagents:completed"]
+    branch = f"pi-agent-{done['id']}"
+    assert done["result"] == f"Made it\n\n---\nChanges saved to branch `{branch}`\nMerge: `git merge {branch}`"
+    assert (git(place, "show", f"{branch}:new.txt"), git(place, "status", "--porcelain")) == ("new", "")
+
+
+def test_run_works_in_a_copy_too(place):
+    make_repo(place.work, {"a.txt": "one\n"})
+    (place.agent_dir / "agents").mkdir()
+    (place.agent_dir / "agents" / "copier.md").write_text(COPIER)
+    model = place.script({"calls": write("new.txt")}, {"text": "Made it"})
+    done = place.run("run", "copier", "make it", "--write", "--model", model)
+    assert (done.status, done.stderr) == (0, "")
+    assert done.stdout.startswith("Made it\n\n---\nChanges saved to branch `pi-agent-")
+    assert git(place, "status", "--porcelain") == ""
