@@ -14,6 +14,9 @@ from retinue.models.offline.quoting import shorten
 from retinue.models.offline.splitting import AGENT
 
 _PLACE = re.compile(r"`([^`\s:]+\.[^`\s:]+|[A-Za-z]\w*file):(\d+)`")
+_QUOTE = re.compile(r"^- `.*\n  ```.*\n(?:  .*\n)*?  ```\n", re.MULTILINE)
+"""A place and the code that stands there."""
+MAX_QUOTES = 2
 _LOOKED = re.compile(r"(\d+) (searches|reads|listings)\b")
 _READ = re.compile(r"\(read ((?:`[^`]+`(?:, )?)+)")
 
@@ -45,13 +48,21 @@ def read_report(errand: Errand) -> Report:
     sure = re.match(r"Confidence: (\w+)\.?", footer)
     label = sure.group(1) if sure else ""
     if errand.is_success:
-        # the other candidates are of no use where several answers are read at once
-        body = re.sub(r"\n\*\*Also look at\*\*\n(?:- .*(?:\n|$))+", "\n", body + "\n").strip()
+        body = _condense(body) if footer else body
         return Report(asked, label, body or "The agent said nothing.", footer)
     if not errand.status:
         return Report(asked, "no report yet", "The agent was still at work.")
     said = f"There is no complete report: {shorten(errand.status, 200)}."
     return Report(asked, "failed", f"{said}\n\n{body}".strip(), footer)
+
+
+def _condense(body: str) -> str:
+    """A report of these rules as it would be if it had been one part of several: less of what comes second."""
+    body = re.sub(r"\n\*\*Also look at\*\*\n(?:- .*(?:\n|$))+", "\n", body + "\n")
+    quotes = list(_QUOTE.finditer(body))
+    for found in reversed(quotes[MAX_QUOTES:]):
+        body = body[: found.start()] + body[found.end() :]
+    return body.strip()
 
 
 def merge_round(done: Round) -> str:

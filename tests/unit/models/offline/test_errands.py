@@ -1,3 +1,4 @@
+import re
 from html import escape
 
 import msgspec
@@ -144,6 +145,15 @@ async def test_what_stands_twice_is_shown_once():
     assert (text.count("8  class Shelf:"), text.count("(see above)"), text.count(NOTE)) == (1, 1, 1)
     assert "**In more than one part:** `shelf.py`" in text
     assert "x.py" not in text
+
+
+async def test_two_quotes_a_part_are_enough():
+    quotes = [SHELF.replace("8", str(line)) for line in range(10, 15)]
+    messages = [*await ask(), notify("run1", "run2")]
+
+    text = (await read(messages, ONE.replace(SHELF, "".join(quotes)), TWO)).text
+
+    assert re.findall(r"(\d+)  class", text) == ["10", "11", "8"]
 
 
 async def test_footers_are_added_up():

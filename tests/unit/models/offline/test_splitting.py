@@ -38,7 +38,7 @@ def prompts(text):
             "Where are sessions written, and who calls the event bus?",
             ["Where are sessions written?", "Who calls the event bus?"],
         ),
-        ("Compare FileStore with the MemoryStore.", ["How does FileStore work?", "How does MemoryStore work?"]),
+        ("Compare TinShelf with the WoodShelf.", ["How does TinShelf work?", "How does WoodShelf work?"]),
         ("what's the difference between a Run and a Job?", ["How does a Run work?", "How does a Job work?"]),
     ],
 )
