@@ -9,6 +9,7 @@ from pathlib import Path
 
 from retinue.app.aftermath import Aftermath, has_left_copies
 from retinue.app.modelling import Models, to_retry
+from retinue.app.reactions import Reactions
 from retinue.app.world import World
 from retinue.core.clock import Clock
 from retinue.core.events import Warned
@@ -64,6 +65,7 @@ class Crew:
         self._main: LiveRun | None = None
         self._manager: Manager | None = None
         self._notifier: Notifier | None = None
+        self._reactions: Reactions | None = None
         self.main_tools = map_fleet_tools(self._open_ports(run_id))
         """The delegation tools of the main agent."""
 
@@ -72,6 +74,12 @@ class Crew:
         """Of the crew; there once it is open."""
         assert self._manager is not None, "the crew is not open"
         return self._manager
+
+    @property
+    def reactions(self) -> Reactions:
+        """Of the main agent, when it is at rest."""
+        assert self._reactions is not None, "the crew is not open"
+        return self._reactions
 
     async def open(self, main: LiveRun, rights: Rights) -> None:
         """Begin to work for a main agent, and take over what an earlier process left in its session."""
@@ -90,7 +98,10 @@ class Crew:
             bounds=Bounds(settings.max_concurrent, max_depth=4, max_spawns=settings.max_spawns_per_tree),
             judge_dead=Aftermath(main.session, self._clock, copies).judge,
         )
-        self._notifier = connect_notifier(self._manager, self._backend, self._render, self._clock)
+        self._reactions = Reactions(main, self._backend)
+        self._notifier = connect_notifier(
+            self._manager, self._backend, self._render, self._clock, self._reactions.rouse
+        )
         for run in self._manager.recover(remains):
             self._notifier.finished(run)
 
@@ -98,6 +109,7 @@ class Crew:
         """Stop everything; what has not finished can be resumed."""
         if self._manager is None:
             return
+        self.reactions.close()
         self._manager.stop_all()
         if self._notifier is not None:
             self._notifier.close()

@@ -134,9 +134,11 @@ class Retinue:
         With `settle` it also waits for the runs it started and lets the agent react to their reports.
         """
         main, crew = self._main, self._crew
-        self._lease.renew()
         if crew is None:
+            self._lease.renew()
             return await main.prompt(content)
+        await crew.reactions.open()
+        self._lease.renew()
         crew.manager.begin_prompt()
         if not settle:
             return await main.prompt(content)
@@ -163,7 +165,9 @@ class Retinue:
             model=model,
             **options,
         )
-        return Handle(crew.manager, crew.manager.spawn(request))
+        run = crew.manager.spawn(request)
+        crew.reactions.spare(run.id)
+        return Handle(crew.manager, run)
 
     async def resume(self, run_id: str, task: str) -> "Handle":
         """Let a finished run go on with a new task, with all it knows. Raises RetinueError."""
@@ -191,7 +195,10 @@ class Retinue:
 
     def abort(self) -> bool:
         """Stop the main agent and all it started at once; False when they are at rest."""
-        stopped = self._crew.manager.stop_all() if self._crew is not None else 0
+        stopped = 0
+        if self._crew is not None:
+            self._crew.reactions.close()
+            stopped = self._crew.manager.stop_all()
         return self._main.abort() or stopped > 0
 
     async def compact(self, instructions: str = "") -> bool:

@@ -1,7 +1,7 @@
 """Carries reports of finished runs to whoever started them: into the inbox, and wakes it. Parents that are gone keep
 theirs until they are resumed."""
 
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from itertools import count
 from typing import Any, Protocol
 
@@ -23,10 +23,13 @@ class Render(Protocol):
 class FleetPost:
     """The post of one main agent's crew."""
 
-    def __init__(self, manager: Manager, backend: Backend, render: Render) -> None:
+    def __init__(
+        self, manager: Manager, backend: Backend, render: Render, rouse: Callable[[CustomMessage], None]
+    ) -> None:
         self._manager = manager
         self._backend = backend
         self._render = render
+        self._rouse = rouse
         self._numbers = count(1)
         self._kept: dict[str, list[CustomMessage]] = {}
         """Reports to runs that are not there, by run."""
@@ -48,6 +51,8 @@ class FleetPost:
             if message is not None:
                 live.inbox.steer(message)
             self._manager.wake(parent_id)
+            if message is not None and live is self._manager.root:
+                self._rouse(message)
 
     def deliver_kept(self, run_id: str) -> None:
         """A run goes on: it gets what came while it was away."""
@@ -55,9 +60,18 @@ class FleetPost:
             self.deliver(run_id, message)
 
 
-def connect_notifier(manager: Manager, backend: Backend, render: Render, clock: Clock) -> Notifier:
-    """Let a crew's runs be reported; the caller closes the notifier when the session ends."""
-    post = FleetPost(manager, backend, render)
+def connect_notifier(
+    manager: Manager,
+    backend: Backend,
+    render: Render,
+    clock: Clock,
+    rouse: Callable[[CustomMessage], None] = lambda message: None,
+) -> Notifier:
+    """Let a crew's runs be reported; the caller closes the notifier when the session ends.
+
+    `rouse` is called with each report to the main agent, which may be at rest.
+    """
+    post = FleetPost(manager, backend, render, rouse)
 
     def list_siblings(run: Run) -> list[Run]:
         active = (other for other in manager.children(run.parent_id) if not other.status.is_final)
