@@ -1,3 +1,4 @@
+import asyncio
 import json
 import re
 
@@ -120,3 +121,26 @@ def test_simple_question_starts_no_run(larder, tmp_path):
 
 def test_without_the_tools_nobody_is_asked(larder, tmp_path):
     assert started(larder, tmp_path, "--tools", "read,grep,find,ls", QUESTION) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("mode", ["async", "smart", "group"])
+async def test_every_join_mode_ends_in_one_answer(larder, agent_dir, mode):
+    (agent_dir / "subagents.json").write_text(json.dumps({"defaultJoinMode": mode}))
+
+    [outcome], events = await ask(larder, QUESTION)
+
+    fetched = [call for call in events.of(ToolStarted) if call.name == "get_subagent_result"]
+    assert ([each.run.join for each in events.of(RunQueued)], len(fetched)) == ([mode, mode], 2)
+    assert "2 `Explore` agents in parallel looked at" in outcome.text
+
+
+async def test_stopped_agent_is_named_in_the_answer(larder):
+    async with Retinue(larder, model="offline/rules") as crew, asyncio.TaskGroup() as group:
+        prompt = group.create_task(crew.prompt(QUESTION, settle=True))
+        while len(runs := await crew.runs()) < 2:
+            await asyncio.sleep(0)
+        await runs[-1].stop()
+        outcome = await prompt
+
+    assert "There is no complete report: stopped (STOPPED BY THE USER" in outcome.text
+    assert "Not answered: Where is the class Shelf defined?\n" in outcome.text
