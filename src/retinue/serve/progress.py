@@ -33,6 +33,7 @@ class Progress:
         self._has_status = False
         self._is_resting = False
         self._crew: dict[str, tuple[str, str]] = {}
+        self._active = 0
 
     def __call__(self, event: ev.Event) -> None:
         """Show one event."""
@@ -51,6 +52,8 @@ class Progress:
             case ev.ToolFinished() if event.result.is_error:
                 first = next((block.text for block in event.result.content if hasattr(block, "text")), "")
                 self._line(f"  {self._paint('!', 31)} {event.result.tool_name}: {escape_line(first, 200)}")
+            case ev.AttemptEnded() if self._active:
+                self._doing = f"waiting for {self._active} agent{'s' if self._active != 1 else ''}"
             case ev.RetryScheduled():
                 pause = f"attempt {event.attempt} of {event.max_attempts} in {event.delay_ms / 1000:.1f} s"
                 self._line(f"  {self._paint('!', 33)} {escape_line(event.error, 300)}; {pause}")
@@ -72,9 +75,12 @@ class Progress:
         if not agent:
             return
         what = f"{self._paint(escape_line(agent, 40), 35)} {escape_line(description, 80)}"
-        if isinstance(event, ev.RunStarted):
+        if isinstance(event, ev.RunQueued):
+            self._active += 1
+        elif isinstance(event, ev.RunStarted):
             self._line(f"  {what}")
         elif isinstance(event, ev.RunFinished):
+            self._active -= 1
             outcome = event.outcome
             mark = self._paint("✓", 32) if outcome.status is Status.COMPLETED else self._paint("✗", 31)
             self._line(f"  {mark} {what}{escape_line(f': {outcome.error}', 120) if outcome.error else ''}")

@@ -1,8 +1,16 @@
 import pytest
 
-from retinue.core.events import RunFinished, ToolFinished, ToolStarted, TurnStarted
+from retinue.core.events import (
+    AttemptEnded,
+    RunFinished,
+    RunQueued,
+    RunStarted,
+    ToolFinished,
+    ToolStarted,
+    TurnStarted,
+)
 from retinue.core.messages import TextContent, ToolResultMessage
-from retinue.core.run import Outcome, Reason, Status
+from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.serve.progress import Progress
 
 
@@ -40,3 +48,17 @@ def test_summary_is_left_at_the_end():
     outcome = Outcome(Status.COMPLETED, Reason.DONE)
     shown = show(TurnStarted(run_id="r", turn=1), RunFinished(run_id="r", outcome=outcome))
     assert shown.endswith("mock/one · 1 turn · 0 tokens · 0.0 s\n")
+
+
+def test_crew_is_shown_at_start_and_end():
+    run = Run(id="c", parent_id="r", depth=1, agent="Explore", description="a look")
+    shown = []
+    progress = Progress(shown.append, columns=80, model="mock/one", color=False)
+    progress.tell_crew(RunQueued(run_id="c", run=run, request={}))
+    progress.tell_crew(RunStarted(run_id="c"))
+    progress(AttemptEnded(run_id="r"))
+    progress.tick()
+    progress.tell_crew(RunFinished(run_id="c", outcome=Outcome(Status.FAILED, Reason.ERROR, error="no luck")))
+    text = "".join(shown)
+    assert "  Explore a look\n" in text and "waiting for 1 agent " in text
+    assert "  ✗ Explore a look: no luck\n" in text
