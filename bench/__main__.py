@@ -20,6 +20,7 @@ BENCHES = {
     "start": ("bench.start", "measure_first_request"),
     "history": ("bench.history", "measure"),
     "long": ("bench.longsession", "measure"),
+    "fleet": ("bench.fleet", "measure"),
     "crash": ("bench.crash", "measure"),
     "crew-crash": ("bench.crew_crash", "measure"),
 }

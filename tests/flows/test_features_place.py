@@ -63,6 +63,7 @@ async def test_inherited_git_directory_is_ignored(repo, tmp_path):
 
 
 async def test_git_is_asked_with_care(tmp_path):
+    (tmp_path / ".git").mkdir()
     put_program(tmp_path / "bin", "git", f'echo "$* | $GIT_DIR$GIT_CONFIG_NOSYSTEM" >> {tmp_path}/asked')
     await survey_place(tmp_path, {"PATH": f"{tmp_path}/bin", "GIT_DIR": "/elsewhere"})
     careful = "--no-pager -c core.fsmonitor= -c core.hooksPath=/dev/null -c safe.bareRepository=explicit"

@@ -34,6 +34,7 @@ from retinue.engine.prompt import render_prompt
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
+from retinue.engine.survey import Surveys
 from retinue.models.resolve import Choice
 from retinue.models.retry import RetryPolicy
 from retinue.models.thinking import clamp_level
@@ -127,6 +128,7 @@ class Outfitter:
         self._kit = kit
         self._root = root
         self._clock = clock
+        self._surveys = Surveys(kit.survey, clock)
         self._rights: dict[str, Rights] = {}
         self._leases: dict[str, Lease] = {}
         """Of every run so far: what one had bounds its children, and itself when it is resumed."""
@@ -222,7 +224,7 @@ class Outfitter:
         if request.surface == "subagent" and definition.dialect != "sticky":
             names, readonly = fitting.rights.allowed, fitting.rights.readonly
             return build_subagent(definition, identity, tools=names, task=request.task, readonly=readonly)
-        place = await kit.survey(fitting.cwd)
+        place = await self._surveys.find(fitting.cwd)
         if definition.dialect == "sticky":
             return build_sticky(definition, place, context_files=kit.context_files)
         if request.surface == "dispatch" or definition.dialect == "codingcode":

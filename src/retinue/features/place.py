@@ -27,7 +27,8 @@ _HARDENED = (
 async def survey_place(cwd: Path, environment: Mapping[str, str], *, timeout_s: float = GIT_TIMEOUT_S) -> Place:
     """The facts for a child's prompt. Never raises for what git does."""
     shell = environment.get("SHELL", "")
-    git = find_program("git", environment)
+    # Nothing of git's from here up: then there is no need to start it, and most of the time of a first request is saved.
+    git = find_program("git", environment) if _may_be_repository(cwd) else None
     if git is None:
         return Place(str(cwd), shell=shell)
     variables = harden_environment(environment)
@@ -38,6 +39,19 @@ async def survey_place(cwd: Path, environment: Mapping[str, str], *, timeout_s: 
     if inside != "true":
         return Place(str(cwd), shell=shell)
     return Place(str(cwd), "unknown" if branch is None else branch, shell=shell)
+
+
+def _may_be_repository(cwd: Path) -> bool:
+    try:
+        real = os.path.realpath(cwd)
+    except OSError:
+        return True
+    while not os.path.lexists(os.path.join(real, ".git")):
+        above = os.path.dirname(real)
+        if above == real:
+            return False
+        real = above
+    return True
 
 
 def find_program(name: str, environment: Mapping[str, str]) -> str | None:

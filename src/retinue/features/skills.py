@@ -64,7 +64,8 @@ class Skills:
         if self._selection is False:
             return setup
         if self._selection is True:
-            sections = await asyncio.to_thread(self._list) if _can_use(setup) else {}
+            has_any = _can_use(setup) and any(os.path.isdir(root) for root in self._roots)
+            sections = await asyncio.to_thread(self._list) if has_any else {}
         else:
             sections = await asyncio.to_thread(self._preload, self._selection)
         return replace(setup, sections={**setup.sections, **sections})

@@ -29,6 +29,8 @@ from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.sessions.entry import Stamp, decode_message
 
+PREPARED_S = 1.0
+"""So long a folder counts as made and without links."""
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _IGNORE = b"# Transcripts of agents, written by retinue.\n*\n"
 _TYPES: dict[type, str] = {
@@ -42,8 +44,19 @@ _TYPES: dict[type, str] = {
 class Transcript:
     """The file of one run, as a listener on its bus."""
 
-    def __init__(self, path: Path, *, run_id: str, cwd: str, clock: Clock, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        run_id: str,
+        cwd: str,
+        clock: Clock,
+        warn: Callable[[str], None],
+        prepare: Callable[[Path], None] | None = None,
+    ) -> None:
+        """`prepare` makes the folder, once for each run."""
         self._path = path
+        self._prepare = prepare or prepare_folder
         self._run_id = run_id
         self._cwd = cwd
         self._clock = clock
@@ -82,7 +95,7 @@ class Transcript:
         }
         try:
             if not self._is_ready:
-                prepare_folder(self._path.parent)
+                self._prepare(self._path.parent)
                 self._is_ready = True
             append_line(self._path, encode_json(record) + b"\n")
         except OSError as error:
@@ -98,6 +111,7 @@ class Transcribing:
         self._clock = clock
         self._warn = warn
         self._has_warned = False
+        self._prepared: dict[Path, float] = {}
 
     async def outfit(
         self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
@@ -113,6 +127,7 @@ class Transcribing:
                 cwd=str(parent.setup.cwd),
                 clock=self._clock,
                 warn=self._warn_once,
+                prepare=self._prepare,
             )
             transcript.begin(request.task, request.preface)
             stop = live.bus.listen(transcript, pieces=False)
@@ -122,6 +137,13 @@ class Transcribing:
                 stop()
 
         return await self._outfitter.outfit(run, request, parent, transcribe)
+
+    def _prepare(self, folder: Path) -> None:
+        """Once for all the runs that start in the same moment."""
+        now_s = self._clock.steady_s()
+        if now_s - self._prepared.get(folder, -PREPARED_S) >= PREPARED_S or not folder.is_dir():
+            prepare_folder(folder)
+            self._prepared[folder] = now_s
 
     def _warn_once(self, text: str) -> None:
         if not self._has_warned:
