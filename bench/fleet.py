@@ -11,11 +11,10 @@ from typing import Any
 from bench.figure import Figure
 from bench.mock import ANSWER, CHUNK_CHARS, CHUNK_MS, FIRST_TOKEN_MS, TOOL_TURNS, Mock, compute_ideal_s, serve
 from bench.mock import script_tool_turns as script_child
-from bench.workplace import ROOT, Workplace, open_workplace
+from bench.workplace import Workplace, open_workplace
 
 SIZES, ROUNDS = (1, 10, 100), 5
 LIVE, QUEUED = 1_000, 10_000
-BARE = str(ROOT / "bench" / "fleet_bare.py")
 SAMPLE = "".join(f"line {number}: some text that stands for code\n" for number in range(1, 4))
 Json = dict[str, Any]
 Costs = dict[tuple[str, int], list[Json]]
@@ -93,7 +92,8 @@ def ours(children: int) -> list[str]:
 
 def bare(mock: Mock, openings: tuple[Path, Path, int]) -> list[str]:
     """The command of the bare client."""
-    return [sys.executable, BARE, "--url", mock.chat_url, "--main", str(openings[0]), "--child", str(openings[1])]
+    paths = ["--main", str(openings[0]), "--child", str(openings[1])]
+    return [sys.executable, "-m", "bench.fleet_bare", "--url", mock.chat_url, *paths]
 
 
 def play_rounds(place: Workplace, openings: tuple[Path, Path, int]) -> Costs:

@@ -14,10 +14,7 @@ from typing import Any
 
 import aiohttp
 
-try:
-    from bench.bare import Client, Json, read_cpu_s
-except ImportError:
-    from bare import Client, Json, read_cpu_s
+from bench.bare import Client, Json, read_cpu_s
 
 
 def read_peak_mb() -> float:

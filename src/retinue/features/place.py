@@ -27,7 +27,7 @@ _HARDENED = (
 async def survey_place(cwd: Path, environment: Mapping[str, str], *, timeout_s: float = GIT_TIMEOUT_S) -> Place:
     """The facts for a child's prompt. Never raises for what git does."""
     shell = environment.get("SHELL", "")
-    # Nothing of git's from here up: then there is no need to start it, and most of the time of a first request is saved.
+    # Starting git takes longer than all the rest of a run's beginning: not where nothing of git's is from here up.
     git = find_program("git", environment) if _may_be_repository(cwd) else None
     if git is None:
         return Place(str(cwd), shell=shell)

@@ -64,7 +64,7 @@ class Skills:
         if self._selection is False:
             return setup
         if self._selection is True:
-            has_any = _can_use(setup) and any(os.path.isdir(root) for root in self._roots)
+            has_any = _can_use(setup) and _is_any_there(self._roots)
             sections = await asyncio.to_thread(self._list) if has_any else {}
         else:
             sections = await asyncio.to_thread(self._preload, self._selection)
@@ -136,6 +136,11 @@ def render_catalogue(skills: Iterable[Skill]) -> str:
             "  </skill>",
         ]
     return "\n".join((*lines, "</available_skills>"))
+
+
+def _is_any_there(roots: Iterable[Path]) -> bool:
+    """Whether there is anything to look through, which for most users there is not."""
+    return any(os.path.isdir(root) for root in roots)
 
 
 def _can_use(setup: RunSetup) -> bool:
