@@ -63,6 +63,8 @@ SAMPLES = [
     events.EntryAppended(run_id="r", entry={"type": "context_edit"}),
     events.EntryAppended(run_id="r", entry={"type": "custom", "id": "1"}),
     events.Warned(run_id="r", text="careful"),
+    events.SchedulerReady(run_id="scheduler", session_id="s", job_count=1),
+    events.ScheduleChanged(run_id="scheduler", change="fired", job_id="j", job={"id": "j"}, agent_id="r"),
 ]
 
 

@@ -64,3 +64,40 @@ def test_run_works_in_a_copy_too(place):
     assert (done.status, done.stderr) == (0, "")
     assert done.stdout.startswith("Made it\n\n---\nChanges saved to branch `pi-agent-")
     assert git(place, "status", "--porcelain") == ""
+
+
+LATER = [to("^later", calls=agent(schedule="1h", subagent_type="Explore")), to("^later", text="Noted")]
+
+
+def test_schedules_are_told_and_listed(place, records):
+    told = records("later", replies=LATER)
+    ready, added = [record for record in told if record["type"].startswith("subagents:schedule")]
+    assert (ready["type"], ready["jobCount"], added["change"]) == ("subagents:scheduler_ready", 0, "added")
+    done = place.run("schedules", "--json")
+    (job,) = json.loads(done.stdout)["jobs"]
+    assert (done.status, job) == (0, added["job"])
+    assert (job["name"], job["scheduleType"], job["intervalMs"]) == ("a file", "interval", 3_600_000)
+    assert place.run("schedules").stdout.split()[0] == job["id"]
+
+
+def test_schedule_is_cancelled(place, records):
+    records("later", replies=LATER)
+    (job,) = json.loads(place.run("schedules", "--json").stdout)["jobs"]
+    assert place.run("schedules", "cancel", job["id"]).status == 0
+    assert json.loads(place.run("schedules", "--json").stdout) == {"jobs": []}
+    again = place.run("schedules", "cancel", job["id"])
+    assert (again.status, again.stdout) == (2, "")
+    assert again.stderr.startswith(f"retinue: no job '{job['id']}' is scheduled")
+
+
+@pytest.mark.parametrize("words", [["cancel"], ["stop", "x"], ["cancel", "x", "y"]])
+def test_wrong_schedule_words_are_refused(place, words):
+    done = place.run("schedules", *words)
+    assert (done.status, done.stdout, done.stderr[:9]) == (2, "", "retinue: ")
+
+
+def test_switched_off_schedules_are_not_offered(place):
+    (place.agent_dir / "subagents.json").write_text('{"schedulingEnabled": false}')
+    done = place.run("-p", "later", replies=[*LATER])
+    assert (done.status, done.stdout) == (0, "Noted\n")
+    assert place.run("schedules", "--json").stdout == '{"jobs": []}\n'

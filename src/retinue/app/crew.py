@@ -10,8 +10,10 @@ from pathlib import Path
 from retinue.app.aftermath import Aftermath, has_left_copies
 from retinue.app.modelling import Models, to_retry
 from retinue.app.reactions import Reactions
+from retinue.app.scheduling import Scheduling
 from retinue.app.world import World
 from retinue.core.clock import Clock
+from retinue.core.errors import UsageError
 from retinue.core.events import Warned
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Run
@@ -30,7 +32,7 @@ from retinue.features.worktree.workshop import Tidying, Workshop
 from retinue.settings.kit import build_kit
 from retinue.surfaces.base import Seat
 from retinue.surfaces.fleet.notification import render_notification
-from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
+from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
 from retinue.surfaces.fleet.post import connect_notifier
 from retinue.surfaces.fleet.retries import RetryBook
 from retinue.surfaces.fleet.seating import Seating
@@ -66,6 +68,7 @@ class Crew:
         self._manager: Manager | None = None
         self._notifier: Notifier | None = None
         self._reactions: Reactions | None = None
+        self._scheduling: Scheduling | None = None
         self.main_tools = map_fleet_tools(self._open_ports(run_id))
         """The delegation tools of the main agent."""
 
@@ -104,6 +107,10 @@ class Crew:
         )
         for run in self._manager.recover(remains):
             self._notifier.finished(run)
+        if settings.scheduling_enabled:
+            ports = self._open_ports(main.setup.run_id)
+            self._scheduling = Scheduling(self._world, main.session.id, ports, self._clock, main.bus.publish)
+            self._backend.start("scheduler", self._scheduling.run())
 
     async def close(self) -> None:
         """Stop everything; what has not finished can be resumed."""
@@ -142,7 +149,18 @@ class Crew:
             clock=self._clock,
             lease=self._lease,
         )
-        return FleetPorts(seat, to_fleet(self._world), self._retries, check_worktree=self._workshop.check)
+        return FleetPorts(
+            seat,
+            to_fleet(self._world),
+            self._retries,
+            schedule=self._take_wish,
+            check_worktree=self._workshop.check,
+        )
+
+    def _take_wish(self, wish: ScheduleWish) -> ScheduledCall:
+        if self._scheduling is None:
+            raise UsageError("Scheduler is not active in this session yet. Try again after the session has started.")
+        return self._scheduling.take(wish)
 
     def _warn(self, text: str) -> None:
         if self._main is not None:
@@ -161,7 +179,7 @@ def to_fleet(world: World) -> FleetSettings:
     return FleetSettings(
         default_max_turns=crew.default_max_turns or None,
         default_join=crew.default_join_mode,
-        scheduling=False,
+        scheduling=crew.scheduling_enabled,
         model_scope=tuple(scope),
         wait_timeout_s=crew.wait_timeout_seconds,
         wall_s=crew.limits.wall_seconds,

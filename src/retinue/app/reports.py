@@ -18,6 +18,7 @@ from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
 
 if TYPE_CHECKING:  # only the commands that have to do with these pay for them
+    from retinue.features.schedule.store import ScheduleStore
     from retinue.settings.checkup import Report
     from retinue.settings.decisions import Folder
     from retinue.settings.roster import Portrait as Portrait
@@ -90,6 +91,28 @@ def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]
         }
         for info in found
     ]
+
+
+def list_schedules() -> tuple[list[dict[str, Any]], list[str]]:
+    """The scheduled agents of all sessions of this project, as stored, and what is wrong with their files."""
+    from retinue.features.schedule.job import to_entry
+
+    stores = _open_stores()
+    jobs = [to_entry(job) for store in stores for job in store.jobs]
+    return jobs, [problem.message for store in stores for problem in store.problems]
+
+
+def cancel_schedule(job_id: str) -> bool:
+    """Forget a scheduled agent, in whatever session of this project; False when there is none. Raises RetinueError."""
+    return any([store.remove(job_id) is not None for store in _open_stores() if store.find(job_id) is not None])
+
+
+def _open_stores() -> "list[ScheduleStore]":
+    from retinue.features.schedule.store import ScheduleStore
+    from retinue.features.schedule.store import list_sessions as list_scheduled
+
+    project = find_paths(".", os.environ).project
+    return [ScheduleStore(project, session_id) for session_id in list_scheduled(project)]
 
 
 def to_wishes(request: Request, settings: Settings, session: Session | None, registry: Registry) -> Wishes:

@@ -15,6 +15,7 @@ _COMMANDS = {
     "doctor": ("doctor", "run_doctor"),
     "models": ("models", "list_models"),
     "run": ("run", "run_agent"),
+    "schedules": ("schedules", "run_schedules"),
     "sessions": ("sessions", "list_sessions"),
     "trust": ("trust", "run_trust"),
 }

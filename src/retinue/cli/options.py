@@ -29,6 +29,7 @@ commands
   doctor               look for what is wrong with the configuration
   trust [DIR]          whether a folder's own configuration is used (--yes, --no, --forget)
   models               models that can be used here, and the default one
+  schedules            agents that start by themselves later (schedules cancel ID takes one back)
   sessions             sessions of this folder (--all: also those of other folders and of subagents)
 
 output
@@ -117,8 +118,8 @@ class Options:
         self.files: list[str] = []
 
 
-COMMANDS = ("models", "sessions", "agents", "run", "doctor", "trust")
-_MOST_WORDS = {"agents": 2, "run": None, "trust": 1}
+COMMANDS = ("models", "sessions", "agents", "run", "schedules", "doctor", "trust")
+_MOST_WORDS = {"agents": 2, "run": None, "schedules": 2, "trust": 1}
 """Arguments a command takes; None: any number. The others take none."""
 
 _EVERYWHERE: dict[str, tuple[str, Kind]] = {
@@ -167,6 +168,7 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
     "": _MAIN,
     "models": {**_LISTING, "--model": ("model", "value"), "--provider": ("provider", "value")},
     "doctor": _LISTING,
+    "schedules": _LISTING,
     "agents": {
         **_LISTING,
         "--description": ("description", "value"),

@@ -176,6 +176,26 @@ class Warned(_Fact, frozen=True, tag=True):
     text: str
 
 
+class SchedulerReady(_Fact, frozen=True, tag=True):
+    """Live. Schedules of the main session, of which there are some, fire from now on; it belongs to no run."""
+
+    session_id: str
+    job_count: int
+
+
+class ScheduleChanged(_Fact, frozen=True, tag=True):
+    """Live. Something happened to a scheduled job; it belongs to no run."""
+
+    change: Literal["added", "updated", "removed", "fired", "error"]
+    job_id: str
+    job: dict[str, Any] | None = None
+    """As stored, after the change."""
+    agent_id: str = ""
+    """The run that was started."""
+    error: str = ""
+    note: str = ""
+
+
 Event: TypeAlias = (
     RunQueued
     | RunStarted
@@ -200,4 +220,6 @@ Event: TypeAlias = (
     | Compacted
     | EntryAppended
     | Warned
+    | SchedulerReady
+    | ScheduleChanged
 )

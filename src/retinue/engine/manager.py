@@ -111,11 +111,12 @@ class Manager:
         depth = self.find_depth(parent_id) + 1
         if depth > self.bounds.max_depth:
             raise SpawnRefused(f"Cannot spawn agent: maximum recursive subagent depth is {self.bounds.max_depth}.")
-        if self._spawned >= self.bounds.max_spawns:
+        # What past the queue is started by the clock, not by the prompt.
+        if self._spawned >= self.bounds.max_spawns and not request.skips_queue:
             raise SpawnRefused(
                 f"Cannot spawn agent: this prompt has started {self._spawned} runs, the most it may (maxSpawnsPerTree)."
             )
-        self._spawned += 1
+        self._spawned += not request.skips_queue
         run_id = self._new_id()
         run = Run(
             id=run_id,

@@ -48,6 +48,8 @@ class Trust(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
     notice: str = ""
     """One line for stderr when something is skipped and nobody decided so; else empty."""
+    is_decided: bool = True
+    """False when it counts as trusted only because it has nothing that needs trust."""
 
 
 def decide_trust(paths: Paths, *, approve: bool | None, default: str = "ask") -> Trust:
@@ -68,7 +70,7 @@ def decide_trust(paths: Paths, *, approve: bool | None, default: str = "ask") ->
             return Trust(decision, f"saved for {folder}", protected, diagnostics)
     if not protected:
         # An unusable file may hide a refusal, so it must not read as consent.
-        return Trust(not diagnostics, "nothing to protect", protected, diagnostics)
+        return Trust(not diagnostics, "nothing to protect", protected, diagnostics, is_decided=False)
     if default == "always":
         return Trust(True, "defaultProjectTrust", protected, diagnostics)
     if default == "never":

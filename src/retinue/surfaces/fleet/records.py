@@ -26,6 +26,8 @@ class LifeRecords:
             # A resumed run was created before.
             is_new = event.run.attempt == 1
             return self._tell("created", event.run, isBackground=event.run.is_background) if is_new else None
+        if isinstance(event, ev.SchedulerReady | ev.ScheduleChanged):
+            return _tell_schedule(event)
         run = self._crew.get(event.run_id)
         if run is None:
             return None
@@ -83,3 +85,16 @@ class LifeRecords:
         if run.parent_id in self._crew:
             record["parentAgentId"] = run.parent_id
         return record
+
+
+def _tell_schedule(event: ev.SchedulerReady | ev.ScheduleChanged) -> dict[str, Any]:
+    if isinstance(event, ev.SchedulerReady):
+        facts = {"sessionId": event.session_id, "jobCount": event.job_count}
+        return {"type": "subagents:scheduler_ready", **facts}
+    record: dict[str, Any] = {"type": "subagents:scheduled", "change": event.change}
+    if event.change in ("added", "updated"):
+        return {**record, "job": event.job}
+    record["jobId"] = event.job_id
+    if event.change == "fired":
+        return {**record, "agentId": event.agent_id, "name": (event.job or {}).get("name", "")}
+    return {**record, "error": event.error} if event.change == "error" else record
