@@ -26,6 +26,7 @@ from retinue.engine.manager import Bounds, Manager
 from retinue.engine.notify import Notifier
 from retinue.engine.outfit import Kit, Outfitter
 from retinue.engine.recovery import read_remains
+from retinue.engine.retention import Retention
 from retinue.engine.runner import LiveRun
 from retinue.features.transcript import Transcribing
 from retinue.features.worktree.workshop import Tidying, Workshop
@@ -107,6 +108,7 @@ class Crew:
         )
         for run in self._manager.recover(remains):
             self._notifier.finished(run)
+        Retention(self._manager, self._backend, self._clock).open()
         if settings.scheduling_enabled:
             ports = self._open_ports(main.setup.run_id)
             self._scheduling = Scheduling(self._world, main.session.id, ports, self._clock, main.bus.publish)
