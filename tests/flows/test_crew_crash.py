@@ -22,6 +22,7 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
+from retinue.surfaces.fleet.records import LifeRecords
 
 SAMPLE, PER_TEST = 25, 1
 REQUEST = msgspec.to_builtins(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))
@@ -131,6 +132,14 @@ async def test_result_counts_as_read_when_recorded() -> None:
     result = ToolResultMessage("call", "get_subagent_result", [TextContent("done")], is_error=False, timestamp=1)
     main.bus.publish(ToolFinished(run_id="new", result=result))
     assert read_remains(main.session.customs(CREW)).runs["a"].is_read
+
+
+async def test_life_of_recovered_run_is_told() -> None:
+    manager, _ = await recover(open_main(), queued("a"))
+    life = LifeRecords(manager.find)
+    record = life(RunFinished(run_id="a", outcome=DONE))
+    assert record is not None and (record["type"], record["id"]) == ("subagents:completed", "a")
+    assert life(RunFinished(run_id="stranger", outcome=DONE)) is None
 
 
 def write_crew(*events: Event) -> list[dict[str, Any]]:

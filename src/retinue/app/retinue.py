@@ -244,7 +244,7 @@ class Retinue:
             return None
         from retinue.surfaces.fleet.records import LifeRecords
 
-        return LifeRecords()
+        return LifeRecords(self._crew.manager.find)
 
     def describe_subagents(self) -> dict[str, Any]:
         """What the `subagent` surface checks before a call."""

@@ -3,6 +3,7 @@
 Follows the main agent's bus. A payload's own `type` is called `agentType`, since the record has a type already.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from retinue.core import events as ev
@@ -15,7 +16,9 @@ from retinue.surfaces.fleet.status import SUCCESSES, explain_error, to_word
 class LifeRecords:
     """Turns events about a crew into records; None for all that is not about it or not told."""
 
-    def __init__(self) -> None:
+    def __init__(self, find: Callable[[str], Run | None] = lambda run_id: None) -> None:
+        """`find` knows the runs that were queued before anyone listened, as after a crash."""
+        self._find = find
         self._crew: dict[str, Run] = {}
         """The runs themselves, which their Manager keeps up to date before it tells of a change."""
 
@@ -28,9 +31,10 @@ class LifeRecords:
             return self._tell("created", event.run, isBackground=event.run.is_background) if is_new else None
         if isinstance(event, ev.SchedulerReady | ev.ScheduleChanged):
             return _tell_schedule(event)
-        run = self._crew.get(event.run_id)
+        run = self._crew.get(event.run_id) or self._find(event.run_id)
         if run is None:
             return None
+        self._crew[run.id] = run
         match event:
             case ev.RunStarted():
                 return self._tell("started", run)
