@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from retinue.app.aftermath import Aftermath, has_left_copies
+from retinue.app.extending import Extending
 from retinue.app.modelling import Models, to_retry
 from retinue.app.reactions import Reactions
 from retinue.app.scheduling import Scheduling
@@ -54,6 +55,7 @@ class Crew:
         run_id: str,
         tools: Mapping[str, Tool],
         lease: Lease,
+        extending: Extending,
     ) -> None:
         """`run_id` is the main agent's; `tools` are all there are for children, delegation tools left out."""
         self._world = world
@@ -62,6 +64,7 @@ class Crew:
         self._clock = clock
         self._own_tools = tools
         self._lease = lease
+        self._extending = extending
         self._retries = RetryBook(clock)
         self._backend = LocalBackend()
         self._workshop = Workshop(world.paths.own_dir / "worktrees", self._warn)
@@ -138,6 +141,7 @@ class Crew:
             surround=lambda fitting: [Seating(lambda setup: self._open_ports(setup.run_id))],
             lease=self._lease,
             workshop=self._workshop,
+            extend=self._extending.load_child,
         )
 
     def _open_ports(self, run_id: str) -> FleetPorts:

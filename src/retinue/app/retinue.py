@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from retinue.app.extending import Extending
 from retinue.app.modelling import Models, to_retry
 from retinue.app.opening import find_folder, open_session
 from retinue.app.reports import to_wishes
@@ -21,6 +22,7 @@ from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.bus import Listener, Subscription
 from retinue.engine.clock import SystemClock
+from retinue.engine.extras import Extras
 from retinue.engine.ids import make_run_id
 from retinue.engine.prompt import build_sections
 from retinue.engine.runner import LiveRun
@@ -69,11 +71,15 @@ class Retinue:
         model: str | Model | None = None,
         request: Request | None = None,
         tools: Sequence[Tool] = (),
+        extensions: Sequence[str | Path] = (),
         environment: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         say: Callable[[str], None] = ignore_message,
     ) -> None:
-        """`model` is a name or your own; `tools` are added to the built-in ones; `say` gets one-line notes."""
+        """`model` is a name or your own; `tools` are added to the built-in ones, `extensions` to those found.
+
+        `say` gets one-line notes.
+        """
         asked = request or Request()
         self._own_model = None if model is None or isinstance(model, str) else model
         self._request = replace(asked, model=model) if isinstance(model, str) else asked
@@ -88,6 +94,9 @@ class Retinue:
         self._world: World | None = None
         self._models: Models | None = None
         self._crew: Crew | None = None
+        self._extension_paths = extensions
+        self._extending: Extending | None = None
+        self._extras = Extras()
 
     async def __aenter__(self) -> Self:
         paths = find_paths(self._cwd, self._environment)
@@ -100,7 +109,9 @@ class Retinue:
                 loaded = load_settings(paths, self._environment, approve=self._request.approve)
             self._tell(loaded.diagnostics, loaded.trust.notice)
             self._world = self._read_world(paths, loaded)
+            self._extras = await self._extend(self._world)
             self._run = LiveRun(self._set_up(self._world, session), session, clock=self._clock)
+            await self._need_extending(self._world).listen(self._run)
             if self._crew is not None:
                 await self._open_crew(self._crew)
         except BaseException:
@@ -123,6 +134,8 @@ class Retinue:
             run.abort(Reason.USER)
             if crew is not None:
                 await crew.close()
+            if self._extending is not None:
+                await self._extending.close()
             run.journal.flush()
             run.session.close()
         if self._models is not None:
@@ -311,7 +324,19 @@ class Retinue:
             run_id=run_id,
             tools={**build_tools(self._tool_options), **self._tools},
             lease=self._lease,
+            extending=self._need_extending(world),
         )
+
+    async def _extend(self, world: World) -> Extras:
+        """What extensions bring for the main agent."""
+        name = self._request.agent
+        definition = None if name is None else world.roster.find_runnable(name)
+        return await self._need_extending(world).load_main(definition)
+
+    def _need_extending(self, world: World) -> Extending:
+        if self._extending is None:
+            self._extending = Extending(world, self._extension_paths, lambda problem: self._tell((problem,)))
+        return self._extending
 
     def _need_models(self, world: World) -> Models:
         if self._models is None:
@@ -372,7 +397,8 @@ class Retinue:
             compaction=CompactionConfig(settings.compaction.enabled, reserve, keep),
             steering_mode=settings.steering_mode,
             follow_up_mode=settings.follow_up_mode,
-            features=() if role is None else role.features,
+            hooks=self._extras.hooks,
+            features=(*(() if role is None else role.features), *self._extras.features),
         )
 
     def _choose_role(self, world: World) -> "Role | None":
@@ -381,7 +407,8 @@ class Retinue:
             return None
         from retinue.settings.kit import build_role
 
-        return build_role(world.roster, self._request.agent, {**build_tools(self._tool_options), **self._tools})
+        own = {**build_tools(self._tool_options), **self._tools}
+        return build_role(world.roster, self._request.agent, own, self._extras)
 
     def _list_skills(self, world: World, tools: Mapping[str, Tool]) -> dict[str, str]:
         if "read" not in tools and "bash" not in tools:
@@ -411,12 +438,12 @@ class Retinue:
             return role.choose_tools(request.tools, request.exclude_tools)
         names = self._name_tools(world) if request.tools is None else list(request.tools)
         left = [name for name in names if name not in request.exclude_tools]
-        known = [*BUILTIN_TOOLS, *self._tools, *DELEGATION]
+        known = [*BUILTIN_TOOLS, *self._tools, *self._extras.tools, *DELEGATION]
         for name in [*left, *request.exclude_tools]:
             if name not in known:
                 raise UsageError(f"there is no tool {quote(name)}; available: {', '.join(known)}")
         made = build_tools(self._tool_options, [name for name in left if name in BUILTIN_TOOLS])
-        given = {**made, **self._tools}
+        given = {**made, **self._extras.tools, **self._tools}
         if any(name in DELEGATION for name in left):
             self._crew = self._make_crew(world, run_id)
             given.update(self._crew.main_tools)
@@ -425,7 +452,7 @@ class Retinue:
     def _name_tools(self, world: World) -> list[str]:
         settings: Settings = world.loaded.settings
         fleet = DELEGATION if "fleet" in world.crew.settings.surfaces else ()
-        return [*settings.default_tools, *self._tools, *fleet]
+        return [*settings.default_tools, *self._tools, *self._extras.tools, *fleet]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ in as a Kit. Must not know settings, files of definitions or any surface's resul
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -28,6 +28,7 @@ from retinue.engine.childprompt import (
     build_sticky,
     build_subagent,
 )
+from retinue.engine.extras import Extras, add_nothing
 from retinue.engine.ids import make_uuid
 from retinue.engine.limits import Limits
 from retinue.engine.prompt import render_prompt
@@ -114,8 +115,7 @@ class Kit:
     rules: Sequence[str] = ()
     orphan_dir: Path | None = None
     """Where sessions of runs are kept whose main agent has none."""
-    offers: Mapping[str, Offer] = field(default_factory=dict)
-    """Where tools come from that are not our own."""
+    extend: Callable[[Definition, RunRequest], Awaitable[Extras]] = add_nothing
     lease: Lease = field(default_factory=Lease)
     """What one main prompt may spend with all it starts."""
 
@@ -141,10 +141,13 @@ class Outfitter:
         """Build the run with everything around it, let `work` do it, undo everything, return the outcome."""
         definition = self._kit.find(run.agent, request.surface)
         cwd = Path(request.cwd) if request.cwd else parent.setup.cwd
-        rights, terms = self.decide_rights(run, request, definition)
+        extras = await self._kit.extend(definition, request)
+        rights, terms = self.decide_rights(run, request, definition, extras)
         self._warn(run, rights, parent)
-        fitting = Fitting(definition, request, rights, terms, cwd, self._tools, run.branch)
+        tools = {**self._kit.tools, **extras.tools}
+        fitting = Fitting(definition, request, rights, terms, cwd, tools, run.branch)
         setup = await self._set_up(run, request, parent, fitting)
+        setup = replace(setup, hooks=extras.hooks, features=(*setup.features, *extras.features))
         session = self._open_session(run, request, parent, cwd)
         live = LiveRun(setup, session, clock=self._clock)
         self._rights[run.id] = rights
@@ -157,12 +160,15 @@ class Outfitter:
             if session.path is not None:
                 session.close()
 
-    def decide_rights(self, run: Run, request: RunRequest, definition: Definition) -> tuple[Rights, Terms]:
+    def decide_rights(
+        self, run: Run, request: RunRequest, definition: Definition, extras: Extras | None = None
+    ) -> tuple[Rights, Terms]:
         """The rights of a run, never more than its parent's, and what decided them."""
+        own = {name: Offer(tool.effect) for name, tool in self._kit.tools.items()}
         policy = self._kit.policy
         is_subagent = request.surface == "subagent"
         terms = Terms(
-            available={name: self._kit.offers.get(name) or Offer(tool.effect) for name, tool in self._tools.items()},
+            available=own if extras is None else {**own, **extras.offers},
             parent=self._find_bound(run),
             allow_write=request.allow_write,
             readonly_set=SUBAGENT_READONLY if is_subagent else None,
@@ -186,10 +192,6 @@ class Outfitter:
             raise RetinueError(f"run {run.id!r} cannot start: what its parent {run.parent_id!r} may use is not known")
         return bound
 
-    @property
-    def _tools(self) -> Mapping[str, Tool]:
-        return self._kit.tools
-
     async def _set_up(self, run: Run, request: RunRequest, parent: LiveRun, fitting: Fitting) -> RunSetup:
         definition, rights, kit = fitting.definition, fitting.rights, self._kit
         model, wanted = choose_model(definition, request, parent.setup.model, kit.models)
@@ -204,7 +206,7 @@ class Outfitter:
             cwd=fitting.cwd,
             model=BudgetedModel(model, lease) if lease.is_limited else model,
             thinking=clamp_level(model.info, level),
-            tools=rename_tools(self._tools, {name: rights.targets.get(name, name) for name in rights.allowed}),
+            tools=rename_tools(fitting.tools, {name: rights.targets.get(name, name) for name in rights.allowed}),
             sections=await self._build_sections(run, parent, fitting),
             limits=limits,
             retry=kit.retry,

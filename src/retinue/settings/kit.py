@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from retinue.core.tool import Tool
 from retinue.engine.budget import Lease
 from retinue.engine.childprompt import Place
 from retinue.engine.childprompt import choose_role as choose_text
+from retinue.engine.extras import Extras, add_nothing
 from retinue.engine.limits import Limits
 from retinue.engine.outfit import Fitting, Kit, Models, Policy, choose_limits
 from retinue.engine.request import RunRequest
@@ -52,6 +53,7 @@ def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, ea
     surround: Callable[[Fitting], Sequence[Feature]] = lambda fitting: (),
     lease: Lease | None = None,
     workshop: Workshop | None = None,
+    extend: Callable[[Definition, RunRequest], Awaitable[Extras]] = add_nothing,
 ) -> Kit:
     """All that runs of one main agent are made from; one that keeps no session may still keep those of its runs."""
     paths, crew = roster.paths, roster.crew
@@ -79,6 +81,7 @@ def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, ea
         context_files=[(file.path, file.text) for file in files.context],
         orphan_dir=sessions / "runs" if keeps_orphans else None,
         lease=lease or Lease(),
+        extend=extend,
     )
 
 
@@ -183,12 +186,13 @@ class Role(Struct, frozen=True):
         )
 
 
-def build_role(roster: Roster, name: str, tools: Mapping[str, Tool]) -> Role:
+def build_role(roster: Roster, name: str, tools: Mapping[str, Tool], extras: Extras) -> Role:
     """The definition as a main agent: no parent limits it. Raises UnknownAgent or DisabledAgent."""
     definition = roster.find_runnable(name)
     crew, paths = roster.crew, roster.paths
+    tools = {**tools, **extras.tools}
     terms = Terms(
-        available={name: Offer(tool.effect) for name, tool in tools.items()},
+        available={name: extras.offers.get(name) or Offer(tool.effect) for name, tool in tools.items()},
         has_lsp=crew.has_child_lsp,
         always_exposed=crew.always_exposed_extensions,
     )

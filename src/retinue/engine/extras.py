@@ -1,0 +1,28 @@
+"""What one run gets beside what all runs of a crew have, such as what its extensions bring along."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from retinue.core.definition import Definition
+from retinue.core.tool import Tool
+from retinue.engine.calls import CallHook
+from retinue.engine.request import RunRequest
+from retinue.engine.setup import Feature
+from retinue.tools.selectors import Offer
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """What one run gets beside what all have."""
+
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    offers: Mapping[str, Offer] = field(default_factory=dict)
+    """Where its tools come from."""
+    hooks: Sequence[CallHook] = ()
+    features: Sequence[Feature] = ()
+    """New ones, entered after all others."""
+
+
+async def add_nothing(definition: Definition, request: RunRequest) -> Extras:
+    """For a crew without extensions."""
+    return Extras()
