@@ -67,7 +67,7 @@ def capture_openings(place: Workplace) -> tuple[Path, Path, int]:
     with serve_fleet(place, 1, log=True) as mock:
         place.measure(*ours(1))
         bodies = [entry["body"] for entry in mock.read_log() if entry["method"] == "POST"]
-    found = []
+    found: list[Path] = []
     for task in ("begin", "task 0"):
         body = next(body for body in bodies if find_task(body) == task)
         system = [message for message in body["messages"] if message["role"] in ("system", "developer")]
@@ -169,7 +169,7 @@ def find_start_ms(log: list[Json], size: int) -> float:
     ]
     if len(firsts) != size:
         raise RuntimeError(f"{len(firsts)} first requests instead of {size}")
-    return (max(firsts) - begun_ns) / 1e6 - FIRST_TOKEN_MS
+    return float(max(firsts) - begun_ns) / 1e6 - FIRST_TOKEN_MS
 
 
 def measure_request(openings: tuple[Path, Path, int]) -> Figure:
