@@ -38,7 +38,7 @@ def records(place):
     return run
 
 
-@pytest.mark.spec("B92")
+@pytest.mark.spec("fleet:B92")
 def test_branch_of_a_run_is_told(place, records):
     make_repo(place.work, {"a.txt": "one\n"})
     replies = [

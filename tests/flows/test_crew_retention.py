@@ -19,7 +19,7 @@ async def statuses(crew):
     return [run.status for run in await crew.runs()]
 
 
-@pytest.mark.spec("B54")
+@pytest.mark.spec("fleet:B54")
 async def test_read_run_is_forgotten_after_ten_minutes(tmp_path):
     clock = Turned()
     async with Retinue(tmp_path, model=script(tmp_path, to("look", text="Seen")), clock=clock) as crew:
@@ -43,7 +43,7 @@ async def test_unread_run_stays(tmp_path):
         assert await statuses(crew) == [Status.COMPLETED]
 
 
-@pytest.mark.spec("B54")
+@pytest.mark.spec("fleet:B54")
 async def test_working_run_is_never_forgotten(tmp_path):
     clock = Turned()
     model = script(tmp_path, to("look", text="Seen", delay_ms=60_000))

@@ -16,7 +16,7 @@ def repo(tmp_path):
     return repository(tmp_path)
 
 
-@pytest.mark.spec("B92")
+@pytest.mark.spec("fleet:B92")
 async def test_isolated_run_leaves_a_branch(tmp_path, repo):
     model = script(tmp_path, to("make", calls=write("new.txt")), to("make", text="Made it"))
     async with Retinue(repo, model=model) as crew:
