@@ -101,3 +101,15 @@ def test_switched_off_schedules_are_not_offered(place):
     done = place.run("-p", "later", replies=[*LATER])
     assert (done.status, done.stdout) == (0, "Noted\n")
     assert place.run("schedules", "--json").stdout == '{"jobs": []}\n'
+
+
+def test_no_session_leaves_no_run_behind(place):
+    call = {"name": "Agent", "arguments": {"subagent_type": "Explore", "prompt": "look", "description": "a look"}}
+    replies = [
+        {"match": {"last_user": "^begin"}, "calls": [call]},
+        {"match": {"last_user": "^begin"}, "text": "started"},
+        {"match": {"last_user": "^look"}, "text": "the report"},
+        *({"match": {"last_user": "task-notification"}, "text": "thanks"} for _ in range(2)),
+    ]
+    result = place.run("--no-session", "-p", "begin", replies=replies)
+    assert (result.stdout, sorted(place.agent_dir.glob("sessions/**/*.jsonl"))) == ("thanks\n", [])

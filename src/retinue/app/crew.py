@@ -138,6 +138,7 @@ class Crew:
             tools={**self._own_tools, **self.main_tools},
             files=self._world.files,
             retry=to_retry(self._world.loaded.settings),
+            keeps_orphans=self._world.keeps_children,
             surround=lambda fitting: [Seating(lambda setup: self._open_ports(setup.run_id))],
             lease=self._lease,
             workshop=self._workshop,

@@ -39,7 +39,7 @@ def open_session(
         return Session.open(found, clock=clock, new_id=make_uuid, cwd=str(paths.cwd))
     return Session.create(
         cwd=paths.cwd,
-        directory=None if wish.kind == "none" else directory,
+        directory=None if wish.kind in ("none", "children") else directory,
         path=found,
         session_id=wish.reference if wish.kind == "exact" else None,
         clock=clock,

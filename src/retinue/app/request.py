@@ -12,8 +12,9 @@ from retinue.engine.limits import Limits
 class SessionWish:
     """Which session to work in."""
 
-    kind: Literal["new", "none", "newest", "named", "exact"] = "new"
-    """`named`: a path, an id or the start of one; `exact`: this id, made if there is none."""
+    kind: Literal["new", "none", "children", "newest", "named", "exact"] = "new"
+    """`none` keeps nothing, `children` only the sessions of runs; `named`: a path, an id or the start of one; `exact`:
+    this id, made if there is none."""
     reference: str = ""
     directory: str = ""
     name: str = ""

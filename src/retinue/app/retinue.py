@@ -445,6 +445,7 @@ class Retinue:
         made = build_tools(self._tool_options, [name for name in left if name in BUILTIN_TOOLS])
         given = {**made, **self._extras.tools, **self._tools}
         if any(name in DELEGATION for name in left):
+            world.keeps_children = request.session.kind != "none"
             self._crew = self._make_crew(world, run_id)
             given.update(self._crew.main_tools)
         return {name: given[name] for name in dict.fromkeys(left)}

@@ -20,6 +20,8 @@ class World:
     loaded: Loaded
     crew: LoadedCrew
     files: PromptFiles
+    keeps_children: bool = True
+    """Whether runs leave a session although the main agent leaves none."""
     _roster: "Roster | None" = None
 
     @property

@@ -29,7 +29,7 @@ class _AgentRun(Headless):
 
     def _to_request(self) -> Request:
         # The session is the agent's own; there is no main agent that could have one.
-        return replace(super()._to_request(), session=SessionWish("none"))
+        return replace(super()._to_request(), session=SessionWish("children"))
 
     async def _work(self, crew: Retinue) -> int:
         options = self._options
