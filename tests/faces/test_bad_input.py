@@ -27,6 +27,8 @@ TEXT = {"text": "Hello"}
         (["--model", "anthropic/claude-sonnet-4-5", "-p", "x"], "ANTHROPIC_API_KEY"),
         (["--model", "nobody/gpt", "-p", "x"], "nobody"),
         (["--model", "scripted/none.json", "-p", "x"], "none.json"),
+        (["--model", "bridge/x", "-p", "x"], "expected bridge/PROVIDER:ID"),
+        (["--model", "bridge/nope:x", "-p", "x"], "Unknown provider: nope"),
     ],
 )
 def test_mistakes_end_with_status_two(place, arguments, said):

@@ -49,6 +49,30 @@ def test_collection_is_reported(listing: Listing) -> None:
     }
 
 
+# Agents, disabled ones among them, and files that are none, in the versions that .ci/run fetches.
+PINNED = {
+    "pi-subagents": (13, 6, 0),
+    "get-shit-done-cc": (21, 0, 0),
+    "oh-my-claude-sisyphus": (19, 0, 1),
+    "claude-flow": (108, 0, 5),
+}
+
+
+def find_folders(package: str) -> list[Path]:
+    top = Path(FETCHED) / package
+    return sorted({path.parent for path in top.rglob("*.md") if "agents" in path.relative_to(top).parts[:-1]})
+
+
+@pytest.mark.interop
+@pytest.mark.skipif(not FETCHED, reason="RETINUE_AGENTS_DIR names no folder of fetched packages")
+@pytest.mark.parametrize("package", PINNED)
+def test_fetched_package_is_honoured(package: str) -> None:
+    found = [item for folder in find_folders(package) for item in load(folder).files]
+    loaded = [item.definition for item in found if item.definition is not None]
+    disabled = [item for item in loaded if not item.enabled]
+    assert (len(loaded), len(disabled), len(found) - len(loaded)) == PINNED[package]
+
+
 @pytest.mark.interop
 @pytest.mark.skipif(not FETCHED, reason="RETINUE_AGENTS_DIR names no folder of fetched packages")
 def test_fetched_packages_are_read() -> None:

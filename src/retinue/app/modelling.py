@@ -1,6 +1,7 @@
 """From a model's name to a model that can be asked: one registry, one connection pool and one back-off for all runs."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from retinue.core.clock import Clock
 from retinue.core.model import Model, ModelInfo
@@ -10,6 +11,9 @@ from retinue.models.resolve import Choice
 from retinue.models.retry import RetryPolicy
 from retinue.models.transport import Timing, Transport
 from retinue.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from retinue.models.bridge import BridgedModel
 
 
 class Models:
@@ -21,6 +25,7 @@ class Models:
         self._transport = Transport()
         self._governor = Governor(clock, to_retry(settings))
         self._opened: dict[str, Model] = {}
+        self._bridged: list[BridgedModel] = []
 
     def resolve(self, query: str) -> Choice:
         """The model a name means, at any provider. Raises ModelError."""
@@ -39,6 +44,8 @@ class Models:
     async def close(self) -> None:
         """Give the connections back."""
         await self._transport.close()
+        for model in self._bridged:
+            await model.close()
 
     def _make(self, info: ModelInfo) -> Model:
         if info.api == "offline":
@@ -49,6 +56,12 @@ class Models:
             from retinue.models.scripted import ScriptedModel, load_script
 
             return ScriptedModel(load_script(info.id), info)
+        if info.api == "bridge":
+            from retinue.models.bridge import build_bridge
+
+            bridged = build_bridge(info, governor=self._governor, timing=self._timing)
+            self._bridged.append(bridged)
+            return bridged
         from retinue.models.wire import build_model
 
         unlocked, key = self.registry.unlock(info)

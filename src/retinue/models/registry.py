@@ -13,7 +13,8 @@ from retinue.models.auth import Keys
 from retinue.models.catalog import OFFLINE_MODEL, Provider
 from retinue.models.resolve import Choice, Names, Wishes, choose_model, resolve_model
 
-_KEYLESS_APIS = ("offline", "scripted")
+# A bridged model finds its key where pydantic-ai looks for it.
+_KEYLESS_APIS = ("offline", "scripted", "bridge")
 
 
 class Registry:

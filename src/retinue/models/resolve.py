@@ -70,6 +70,8 @@ def resolve_model(query: str, names: Names, *, provider: str | None = None, anyw
     if (file := _find_script(text, provider)) is not None:
         base, thinking = split_thinking(file) or (file, None)
         return Choice(ModelInfo(provider="scripted", id=base, api="scripted", name=base), thinking)
+    if provider is None and text.lower().startswith("bridge/"):
+        return Choice(_to_bridged(text[len("bridge/") :]))
     if (info := _match(text, names, provider, anywhere=anywhere)) is not None:
         return Choice(info)
     if (split := split_thinking(text)) is not None:
@@ -128,6 +130,14 @@ def _check_provider(name: str, names: Names) -> str:
     if not names.of_provider(id):
         raise ModelError(names.explain(names.known[id]))
     return id
+
+
+def _to_bridged(name: str) -> ModelInfo:
+    """A model that pydantic-ai speaks to: `bridge/provider:id`."""
+    provider, colon, id = name.partition(":")
+    if not (provider.strip() and colon and id.strip()):
+        raise ModelError(f"model {quote('bridge/' + name)} names no provider and id; expected bridge/PROVIDER:ID")
+    return ModelInfo(provider=provider.strip(), id=id.strip(), api="bridge", name=f"{id.strip()} (pydantic-ai)")
 
 
 def _explain_silence(provider: str) -> str:
