@@ -5,20 +5,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from retinue.app.request import Request
-from retinue.models.registry import Registry
-from retinue.models.resolve import Wishes
-from retinue.sessions.entry import Stamp
-from retinue.sessions.listing import list_directories
-from retinue.sessions.listing import list_sessions as find_sessions
-from retinue.sessions.log import Session
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths, find_session_dir
-from retinue.settings.providers import load_registry
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
 
 if TYPE_CHECKING:  # only the commands that have to do with these pay for them
     from retinue.features.schedule.store import ScheduleStore
+    from retinue.models.registry import Registry
+    from retinue.models.resolve import Wishes
+    from retinue.sessions.log import Session
     from retinue.settings.checkup import Report
     from retinue.settings.decisions import Folder
     from retinue.settings.roster import Portrait as Portrait
@@ -54,6 +50,8 @@ def run_checkup(request: Request) -> "Report":
 
 def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:
     """All models, usable ones first, and the default one: what `retinue models --json` prints."""
+    from retinue.settings.providers import load_registry
+
     paths = find_paths(".", os.environ)
     loaded = load_settings(paths, os.environ, approve=request.approve)
     registry, problems = load_registry(paths, os.environ, offline=request.offline)
@@ -65,6 +63,10 @@ def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:
 
 def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]:
     """The sessions of this folder, newest first; with `everything` those of all folders and of subagents too."""
+    from retinue.sessions.entry import Stamp
+    from retinue.sessions.listing import list_directories
+    from retinue.sessions.listing import list_sessions as find_sessions
+
     paths = find_paths(".", os.environ)
     settings = load_settings(paths, os.environ, approve=request.approve).settings
     flag = request.session.directory or None
@@ -115,8 +117,10 @@ def _open_stores() -> "list[ScheduleStore]":
     return [ScheduleStore(project, session_id) for session_id in list_scheduled(project)]
 
 
-def to_wishes(request: Request, settings: Settings, session: Session | None, registry: Registry) -> Wishes:
+def to_wishes(request: Request, settings: Settings, session: "Session | None", registry: "Registry") -> "Wishes":
     """A continued session goes on with its own model, when that can still be reached and nobody asks for another."""
+    from retinue.models.resolve import Wishes
+
     wishes = Wishes(
         request.model, request.provider, settings.default_model, settings.default_provider, settings.enabled_models
     )
