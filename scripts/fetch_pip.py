@@ -17,6 +17,15 @@ from urllib.request import Request, urlopen
 ACCEPT = "application/vnd.pypi.simple.v1+json, text/html;q=0.5"
 
 
+def read_locked_index() -> str:
+    """The index that uv.lock was made from."""
+    lock = Path(__file__).resolve().parent.parent / "uv.lock"
+    found = re.search(r'registry = "([^"]+)"', lock.read_text(encoding="utf-8"))
+    if found is None:
+        raise SystemExit("uv.lock names no package index; set PIP_INDEX_URL")
+    return found[1]
+
+
 def find_wheel(index: str) -> str:
     """Address of the newest pip wheel, with its hash as fragment."""
     page = index.rstrip("/") + "/pip/"
@@ -38,7 +47,7 @@ def parse_version(link: str) -> list[int]:
 
 def install_pip(venv: Path) -> None:
     """Fetch the wheel, check it, and let it install itself."""
-    index = os.environ.get("PIP_INDEX_URL") or os.environ.get("UV_DEFAULT_INDEX") or "https://pypi.org/simple"
+    index = os.environ.get("PIP_INDEX_URL") or os.environ.get("UV_DEFAULT_INDEX") or read_locked_index()
     address, fragment = urldefrag(find_wheel(index))
     with urlopen(address, timeout=60) as answer:
         wheel = answer.read()
