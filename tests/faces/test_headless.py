@@ -95,14 +95,13 @@ def test_no_session_leaves_nothing(place):
 
 def test_session_goes_on_in_its_own_folder(place):
     place.run("-p", "one", replies=[{"text": "first"}, {"text": "second"}])
-    identity = place.entries()[0]["id"]
     other = place.root / "other"
     other.mkdir()
     calls = {"calls": [{"name": "bash", "arguments": {"command": "pwd"}}]}
     replies = [{"text": "first"}, calls, {"text": "second"}]
     place.run("-C", str(other), "--session", str(place.sessions()[0]), "-p", "two", replies=replies)
     results = [e["message"] for e in place.entries() if e.get("message", {}).get("role") == "toolResult"]
-    assert (identity, results[0]["content"][0]["text"].strip()) == (identity, str(place.work))
+    assert results[0]["content"][0]["text"].strip() == str(place.work)
 
 
 def test_tools_flag_is_exact(place):
