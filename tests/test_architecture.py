@@ -15,6 +15,7 @@ import retinue
 from retinue.core import events
 from retinue.core.messages import AssistantMessage, TextContent, ToolCall, ToolResultMessage, Usage, UserMessage
 from retinue.core.model import Delta
+from retinue.core.question import Question
 from retinue.core.run import Outcome, Reason, Run, Status
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,6 +64,8 @@ SAMPLES = [
     events.EntryAppended(run_id="r", entry={"type": "context_edit"}),
     events.EntryAppended(run_id="r", entry={"type": "custom", "id": "1"}),
     events.Warned(run_id="r", text="careful"),
+    events.Asked(run_id="r", question=Question(id="q", run_id="r", title="Run bash?", text="rm x")),
+    events.Answered(run_id="r", question_id="q", answer="deny", by="policy"),
     events.SchedulerReady(run_id="scheduler", session_id="s", job_count=1),
     events.ScheduleChanged(run_id="scheduler", change="fired", job_id="j", job={"id": "j"}, agent_id="r"),
 ]

@@ -25,6 +25,7 @@ from retinue.engine.clock import SystemClock
 from retinue.engine.extras import Extras
 from retinue.engine.ids import make_run_id
 from retinue.engine.prompt import build_sections
+from retinue.engine.questions import Desk
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
@@ -40,9 +41,12 @@ from retinue.settings.subagents import load_crew
 from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_tools
 
 if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for these
+    from contextlib import AbstractContextManager
+
     from retinue.app.crew import Crew
     from retinue.app.handle import Handle
     from retinue.core.events import Event
+    from retinue.core.question import Question
     from retinue.engine.request import RunRequest
     from retinue.settings.kit import Role
 
@@ -90,6 +94,7 @@ class Retinue:
         self._clock = clock or SystemClock()
         self._say = say
         self._lease = Lease()
+        self._desk = Desk(lambda event: self._main.bus.publish(event))
         self._run: LiveRun | None = None
         self._world: World | None = None
         self._models: Models | None = None
@@ -213,6 +218,19 @@ class Retinue:
             self._crew.reactions.close()
             stopped = self._crew.manager.stop_all()
         return self._main.abort() or stopped > 0
+
+    @property
+    def questions(self) -> "list[Question]":
+        """What runs want a person to decide, oldest first."""
+        return self._desk.waiting
+
+    def answer(self, question_id: str, answer: str) -> bool:
+        """Decide a question; False when it waits no longer. Raises UsageError for an answer it does not have."""
+        return self._desk.answer(question_id, answer)
+
+    def attend(self) -> "AbstractContextManager[None]":
+        """Say that somebody is there to answer; without, the default of each question counts at once."""
+        return self._desk.attend()
 
     async def compact(self, instructions: str = "") -> bool:
         """Summarise the main agent's context now."""

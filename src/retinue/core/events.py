@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct
 
 from retinue.core.messages import AssistantMessage, Message, ToolResultMessage, Usage
 from retinue.core.model import Delta
+from retinue.core.question import Question
 from retinue.core.run import Outcome, Run
 
 
@@ -176,6 +177,20 @@ class Warned(_Fact, frozen=True, tag=True):
     text: str
 
 
+class Asked(_Fact, frozen=True, tag=True):
+    """A run waits for a person's decision."""
+
+    question: Question
+
+
+class Answered(_Fact, frozen=True, tag=True):
+    """A question is settled; an empty answer takes it back unanswered."""
+
+    question_id: str
+    answer: str
+    by: Literal["face", "policy", "nobody"] = "face"
+
+
 class SchedulerReady(_Fact, frozen=True, tag=True):
     """Live. Schedules of the main session, of which there are some, fire from now on; it belongs to no run."""
 
@@ -220,6 +235,8 @@ Event: TypeAlias = (
     | Compacted
     | EntryAppended
     | Warned
+    | Asked
+    | Answered
     | SchedulerReady
     | ScheduleChanged
 )

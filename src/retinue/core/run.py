@@ -50,6 +50,14 @@ Join: TypeAlias = Literal["async", "smart", "group"]
 """How the end of a run is told: alone, together with its siblings when there are some, or together in any case."""
 
 
+class Finalized(Struct, frozen=True, omit_defaults=True):
+    """The answer of a run that has to give one by a call of its own, whatever else it has said."""
+
+    status: Literal["SUCCESS", "ERROR"]
+    result: str = ""
+    error: str = ""
+
+
 class Outcome(Struct, frozen=True):
     """How a run ended and what it leaves."""
 
@@ -66,6 +74,7 @@ class Outcome(Struct, frozen=True):
     """Where its changes are kept, when it worked in a copy of the repository."""
     notes: str = ""
     """What whatever was around the run has to say about its end."""
+    finalized: Finalized | None = None
 
     @property
     def cost(self) -> float:

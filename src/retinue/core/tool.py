@@ -32,11 +32,13 @@ class ToolResult:
     content: list[UserContent]
     details: Any = UNSET
     is_error: bool = False
+    ends_run: bool = False
+    """Nothing is left to say: the run is done with the calls of this reply."""
 
     @classmethod
-    def of(cls, text: str, details: Any = UNSET, *, is_error: bool = False) -> "ToolResult":
+    def of(cls, text: str, details: Any = UNSET, *, is_error: bool = False, ends_run: bool = False) -> "ToolResult":
         """A result of one text."""
-        return cls([TextContent(text)], details, is_error)
+        return cls([TextContent(text)], details, is_error, ends_run)
 
 
 def ignore_progress(partial: ToolResult) -> None:

@@ -55,6 +55,8 @@ class Batch:
     results: list[ToolResultMessage]
     malformed: bool
     """No call of the batch could even be tried."""
+    ends_run: bool = False
+    """One of the calls was the last thing the run had to do."""
 
 
 class _Refused(Exception):
@@ -78,7 +80,7 @@ async def run_calls(calls: Sequence[ToolCall], faults: Mapping[str, str], ports:
         raise
     finally:
         batch.tell_messages()
-    return Batch(batch.in_order(), bool(calls) and batch.refused == len(calls))
+    return Batch(batch.in_order(), bool(calls) and batch.refused == len(calls), batch.ends_run)
 
 
 class _Running:
@@ -89,6 +91,7 @@ class _Running:
         self._ports = ports
         self._results: list[ToolResultMessage | None] = [None] * len(calls)
         self.refused = 0
+        self.ends_run = False
 
     async def answer(self, index: int, call: ToolCall, fault: str | None) -> None:
         """Give one call its result. Raises nothing but the cancel."""
@@ -101,6 +104,7 @@ class _Running:
             return
         begun_s = clock.steady_s()
         result = await self._run(call, tool, arguments)
+        self.ends_run = self.ends_run or result.ends_run
         self._settle(index, result, round((clock.steady_s() - begun_s) * 1000))
 
     def abandon(self) -> None:
@@ -219,4 +223,4 @@ def _bound(result: ToolResult, name: str) -> ToolResult:
         else:
             content.append(block)
     note = f"\n[{name} returned {total} characters; cut at {MAX_RESULT_CHARS}]"
-    return ToolResult([*content, TextContent(note)], result.details, result.is_error)
+    return ToolResult([*content, TextContent(note)], result.details, result.is_error, result.ends_run)

@@ -13,6 +13,8 @@ from msgspec import UNSET
 
 from retinue.core.errors import SessionError
 from retinue.core.events import (
+    Answered,
+    Asked,
     Event,
     MessageFinished,
     RunFinished,
@@ -34,6 +36,8 @@ CREW = "retinue.crew"
 """Custom entry of a main session: an event in the life of a run that it, or something below it, started."""
 RECORD = "subagents:record"
 """Custom entry of a main session: how such a run ended, in the form other programs know."""
+QUESTION = "retinue.question"
+"""Custom entry of a main session: what was asked and how it was answered, for whoever looks back."""
 
 _CREW_EVENTS = (RunQueued, RunStarted, RunFinished, RunRead, RunForgotten, RunSteered)
 
@@ -76,6 +80,8 @@ class Journal:
             self._message(event.message)  # type: ignore[union-attr]
         elif kind is ToolFinished:
             self._result(event)  # type: ignore[arg-type]
+        elif kind is Asked or kind is Answered:
+            self.write(lambda: self._record.append_custom(QUESTION, msgspec.to_builtins(event)))
         elif event.run_id != self._run_id:
             if isinstance(event, _CREW_EVENTS):
                 self._crew(event)

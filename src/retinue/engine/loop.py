@@ -93,7 +93,8 @@ class LoopPorts:
     run_id: str
     model: Model
     system: str
-    tool_specs: Sequence[ToolSpec]
+    tool_specs: Callable[[], Sequence[ToolSpec]]
+    """Asked before each reply: a run may be given tools while it works."""
     thinking: ThinkingLevel
     session_id: str
     publish: Callable[[Event], None]
@@ -131,6 +132,7 @@ class _Loop:
         self._first = True
         self._malformed = 0
         self._nudged = False
+        self._is_over = False
 
     async def turn(self, pending: list[Message]) -> tuple[Ending | None, list[Message]]:
         """One reply and its tool calls; returns how it ended, or what to say next."""
@@ -156,6 +158,8 @@ class _Loop:
                 ports.publish(TurnFinished(run_id=ports.run_id, turn=talk.turns, message=answer, tool_results=results))
         if reply.failure is not None:
             return Ending(Reason.ERROR, reply.message, reply.failure, reply.failure.message), []
+        if self._is_over:
+            return Ending(self._natural_reason(reply.message), reply.message), []
         return self._continue(reply.message, bool(results))
 
     def _continue(self, message: AssistantMessage, has_results: bool) -> tuple[Ending | None, list[Message]]:
@@ -201,7 +205,7 @@ class _Loop:
         request = Request(
             system=ports.system,
             messages=talk.messages,
-            tools=ports.tool_specs,
+            tools=ports.tool_specs(),
             thinking=ports.thinking,
             session_id=ports.session_id,
             memo=talk.memo,
@@ -233,6 +237,7 @@ class _Loop:
             raise
         self._talk.tool_calls += len(calls)
         self._malformed = self._malformed + 1 if batch.malformed else 0
+        self._is_over = batch.ends_run
         self._talk.messages.extend(batch.results)
         return batch.results
 

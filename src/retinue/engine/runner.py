@@ -4,8 +4,9 @@ Ends in exactly one final state, whatever happens. Knows no surface, no settings
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import msgspec
 
@@ -24,10 +25,10 @@ from retinue.core.events import (
     Steered,
     Warned,
 )
-from retinue.core.messages import AssistantMessage, Message, TextContent, UserContent, UserMessage
-from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
+from retinue.core.messages import AssistantMessage, Message, TextContent, Usage, UserContent, UserMessage
+from retinue.core.model import Draft, Model, ModelInfo, Reply, Request, ToolSpec
 from retinue.core.run import Outcome, Reason, Status
-from retinue.core.tool import ToolContext
+from retinue.core.tool import Tool, ToolContext
 from retinue.core.transcript import repair_transcript
 from retinue.engine.bus import Bus
 from retinue.engine.calls import CallPorts, run_calls
@@ -68,6 +69,7 @@ class LiveRun:
         self._last_text = ""
         self._is_open = False
         self._outcome = Outcome(Status.FAILED, Reason.CRASH)
+        self._past = _Past()
         self._base = setup
         self._entered: list[Feature] = []
         self._load()
@@ -118,7 +120,7 @@ class LiveRun:
         if self._is_open:
             raise RetinueError(f"run {self.setup.run_id!r} is working; steer it or wait for it")
         self._is_open = True
-        self._outcome = Outcome(Status.FAILED, Reason.CRASH)
+        self._outcome, self._past = Outcome(Status.FAILED, Reason.CRASH), _Past()
         try:
             self._publish(RunStarted(run_id=self.setup.run_id, at_ms=self._clock.now_ms()))
             error = await self._enter()
@@ -128,6 +130,7 @@ class LiveRun:
                 self._outcome = await self._converse(blocks)
                 if stay is not None:
                     self._outcome = await stay(self._outcome)
+                await self._review(stay)
         finally:
             try:
                 if self._entered:
@@ -137,6 +140,29 @@ class LiveRun:
                 end = RunFinished(run_id=self.setup.run_id, outcome=self._outcome, at_ms=self._clock.now_ms())
                 self._publish(end)
         return self._outcome
+
+    async def _review(self, stay: Stay | None) -> None:
+        """Let the run go on for as long as somebody sends it back; who does decides how often."""
+        while self.setup.reviewers:
+            words = await self._scope.run(self._ask_reviewers())
+            if isinstance(words, Reason):
+                self._outcome = msgspec.structs.replace(self._outcome, status=Status.STOPPED, reason=words)
+                return
+            if not words:
+                return
+            self._outcome = await self._converse([TextContent(words)])
+            if stay is not None:
+                self._outcome = await stay(self._outcome)
+
+    async def _ask_reviewers(self) -> str:
+        for reviewer in self.setup.reviewers:
+            if self._outcome.status is not Status.COMPLETED:
+                break
+            verdict = await reviewer.review(self._outcome)
+            if isinstance(verdict, str):
+                return verdict
+            self._outcome = verdict or self._outcome
+        return ""
 
     async def _converse(self, blocks: list[UserContent]) -> Outcome:
         """One conversation under the run's limits; what it came to is kept also when it is cut off."""
@@ -153,6 +179,7 @@ class LiveRun:
             raise
         finally:
             self._outcome = self._settle(ending)
+            self._past = _Past(self._outcome.usage, self._outcome.turns, self._outcome.tool_calls)
         return self._outcome
 
     async def _enter(self) -> Ending | None:
@@ -298,7 +325,7 @@ class LiveRun:
             run_id=setup.run_id,
             model=setup.model if setup.limits.idle_s is None else _PatientModel(setup.model, self._scope),
             system=render_prompt(setup.sections),
-            tool_specs=[tool.spec for tool in setup.tools.values()],
+            tool_specs=_Specs(setup.tools),
             thinking=setup.thinking,
             session_id=self.session.id,
             publish=self._publish,
@@ -352,9 +379,9 @@ class LiveRun:
             reason=reason,
             text=self._last_text,
             error=error,
-            usage=talk.usage,
-            turns=talk.turns,
-            tool_calls=talk.tool_calls,
+            usage=self._past.usage + talk.usage,
+            turns=self._past.turns + talk.turns,
+            tool_calls=self._past.tool_calls + talk.tool_calls,
             session_file=str(self.session.path or ""),
         )
 
@@ -388,6 +415,27 @@ class LiveRun:
 
     def _tell_queue(self, steering: list[str], follow_up: list[str]) -> None:
         self.bus.publish(Steered(run_id=self.setup.run_id, steering=steering, follow_up=follow_up))
+
+
+class _Past(NamedTuple):
+    """What a run had used before its present conversation: each counts from zero, the outcome counts them all."""
+
+    usage: Usage = Usage()
+    turns: int = 0
+    tool_calls: int = 0
+
+
+class _Specs:
+    """The specs of tools to which more may be added; the same list as long as none is, since adapters know it by it."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._tools = tools
+        self._specs: list[ToolSpec] = []
+
+    def __call__(self) -> list[ToolSpec]:
+        if len(self._specs) != len(self._tools):
+            self._specs = [tool.spec for tool in self._tools.values()]
+        return self._specs
 
 
 class _PatientModel:

@@ -39,6 +39,16 @@ class RunSetup:
     follow_up_mode: Delivery = "one-at-a-time"
     features: Sequence["Feature"] = ()
     """Entered in this order before the first turn, left in reverse after the last."""
+    reviewers: Sequence["Reviewer"] = ()
+    """Asked when the run has come to its end by itself."""
+
+
+class Reviewer(Protocol):
+    """Looks at the outcome of a run before it counts. Counts itself how often it sends the run back."""
+
+    async def review(self, outcome: Outcome) -> str | Outcome | None:
+        """None lets it pass; words are said to the run, which goes on; an outcome replaces it. MUST NOT raise."""
+        ...
 
 
 class Feature(Protocol):
