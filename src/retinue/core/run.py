@@ -39,6 +39,8 @@ class Reason(StrEnum):
     WALL_TIMEOUT = "wall_timeout"
     IDLE_TIMEOUT = "idle_timeout"
     BUDGET = "budget"
+    OUTPUT_LIMIT = "output_limit"
+    """Its process said more than is read of it."""
     USER = "user"
     PARENT = "parent"
     DEPTH = "depth"
@@ -75,6 +77,8 @@ class Outcome(Struct, frozen=True):
     notes: str = ""
     """What whatever was around the run has to say about its end."""
     finalized: Finalized | None = None
+    exit_code: int | None = None
+    """Of the process it was, when it was one of its own and came to an end by itself."""
 
     @property
     def cost(self) -> float:

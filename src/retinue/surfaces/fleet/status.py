@@ -25,6 +25,7 @@ _LIMITS = {
     Reason.WALL_TIMEOUT: "the time limit of the run was reached",
     Reason.IDLE_TIMEOUT: "nothing happened for too long (idle limit)",
     Reason.BUDGET: "the budget is spent",
+    Reason.OUTPUT_LIMIT: "its process said too much",
     Reason.DEPTH: "subagents are nested too deeply",
     Reason.CRASH: "the run broke off",
     Reason.PARENT: "the run was interrupted",
