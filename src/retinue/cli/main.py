@@ -18,6 +18,7 @@ _COMMANDS = {
     "schedules": ("schedules", "run_schedules"),
     "sessions": ("sessions", "list_sessions"),
     "trust": ("trust", "run_trust"),
+    "why": ("why", "explain_right"),
 }
 
 

@@ -28,6 +28,7 @@ commands
   agents new|eject|enable|disable|delete NAME   change them (--user, --project; see docs/guides/agents-cli.md)
   doctor               look for what is wrong with the configuration
   trust [DIR]          whether a folder's own configuration is used (--yes, --no, --forget)
+  why AGENT TOOL       the chain that grants or refuses a tool
   models               models that can be used here, and the default one
   schedules            agents that start by themselves later (schedules cancel ID takes one back)
   sessions             sessions of this folder (--all: also those of other folders and of subagents)
@@ -118,8 +119,8 @@ class Options:
         self.files: list[str] = []
 
 
-COMMANDS = ("models", "sessions", "agents", "run", "schedules", "doctor", "trust")
-_MOST_WORDS = {"agents": 2, "run": None, "schedules": 2, "trust": 1}
+COMMANDS = ("models", "sessions", "agents", "run", "schedules", "doctor", "trust", "why")
+_MOST_WORDS = {"agents": 2, "run": None, "schedules": 2, "trust": 1, "why": 2}
 """Arguments a command takes; None: any number. The others take none."""
 
 _EVERYWHERE: dict[str, tuple[str, Kind]] = {
@@ -168,6 +169,7 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
     "": _MAIN,
     "models": {**_LISTING, "--model": ("model", "value"), "--provider": ("provider", "value")},
     "doctor": _LISTING,
+    "why": _LISTING,
     "schedules": _LISTING,
     "agents": {
         **_LISTING,

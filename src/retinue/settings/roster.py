@@ -26,6 +26,7 @@ from retinue.settings.layers import Loaded
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
 from retinue.tools.policy import BUILTIN_OFFERS, Rights, Terms, decide_tools
+from retinue.tools.reasons import Chain, explain_tool
 
 MAIN_RIGHTS = Rights(allowed=tuple(BUILTIN_OFFERS))
 """What a main agent may use that nothing limits."""
@@ -85,14 +86,20 @@ class Roster:
 
     def decide(self, definition: Definition) -> Rights:
         """What it may use as a child of the main agent."""
+        return decide_tools(definition, self._find_terms())
+
+    def explain(self, name: str, tool: str) -> Chain:
+        """Why an agent has a tool as a child of the main agent, or has it not. Raises UnknownAgent."""
+        return explain_tool(self.find(name), self._find_terms(), tool)
+
+    def _find_terms(self) -> Terms:
         own = self.crew
-        terms = Terms(
+        return Terms(
             available=BUILTIN_OFFERS,
             parent=MAIN_RIGHTS,
             has_lsp=own.has_child_lsp,
             always_exposed=own.always_exposed_extensions,
         )
-        return decide_tools(definition, terms)
 
     def list_rows(self) -> dict[str, Any]:
         """What `retinue agents --json` prints."""

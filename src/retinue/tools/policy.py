@@ -5,7 +5,7 @@ read-only passes on to children. Must not know tools beyond their names and effe
 is told.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 from msgspec import Struct
@@ -110,18 +110,20 @@ class Terms(Struct, frozen=True, kw_only=True):
 
 def decide_tools(definition: Definition, terms: Terms) -> Rights:
     """The rights of a run of this definition."""
-    return _Decision(definition, terms).decide()
+    return Decision(definition, terms).decide()
 
 
 def decide_extra(names: Iterable[str], definition: Definition, terms: Terms) -> Rights:
     """Which of some tools a feature may add to such a run: everything holds but the file's own list."""
-    decision = _Decision(definition, terms)
+    decision = Decision(definition, terms)
     for name in names:
         decision.want(name, name)
     return decision.conclude()
 
 
-class _Decision:
+class Decision:
+    """One definition under some terms, judged tool by tool."""
+
     def __init__(self, definition: Definition, terms: Terms) -> None:
         self._definition = definition
         self._terms = terms
@@ -229,8 +231,15 @@ class _Decision:
         offer = self._available.get(tool)
         if offer is None:
             return "unknown", f"there is no tool {quote(tool)} here"
-        steps = (self._judge_denial, self._judge_origin, self._judge_kind, self._judge_readonly, self._judge_parent)
-        return next((verdict for step in steps if (verdict := step(tool, offer)) is not None), None)
+        return next((verdict for _, verdict in self.judge_steps(tool, offer) if verdict is not None), None)
+
+    def judge_steps(self, tool: str, offer: Offer) -> Iterator[tuple[str, Verdict | None]]:
+        """Each thing that may stand against a tool, and whether it does; the strongest first."""
+        yield "denials", self._judge_denial(tool, offer)
+        yield "extensions", self._judge_origin(tool, offer)
+        yield "kind", self._judge_kind(tool, offer)
+        yield "read-only", self._judge_readonly(tool, offer)
+        yield "parent", self._judge_parent(tool, offer)
 
     def _judge_denial(self, tool: str, offer: Offer) -> Verdict | None:
         if tool in self._denied:

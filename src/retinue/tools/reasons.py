@@ -1,0 +1,113 @@
+"""Why an agent has a tool, or has it not: every link of the chain that grants or refuses it, in order. Pure.
+
+Says in words what `tools.policy` decides; decides nothing itself.
+"""
+
+from msgspec import Struct
+
+from retinue.core.definition import Definition
+from retinue.core.tool import Effect
+from retinue.tools.policy import Decision, Terms, decide_tools
+from retinue.tools.selectors import Offer, match_tools
+
+_EFFECTS = {
+    Effect.READ: "only reads",
+    Effect.WRITE: "changes files",
+    Effect.EXECUTE: "runs commands",
+    Effect.NETWORK: "reaches the network",
+    Effect.DELEGATE: "starts agents",
+}
+
+
+class Link(Struct, frozen=True):
+    """One thing that had to hold."""
+
+    step: str
+    holds: bool
+    sentence: str
+
+
+class Chain(Struct, frozen=True):
+    """All of them, for one agent and one tool."""
+
+    agent: str
+    tool: str
+    """As it was asked for."""
+    is_granted: bool
+    links: tuple[Link, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The whole in one sentence: the first link that does not hold decides."""
+        broken = next((link for link in self.links if not link.holds), None)
+        if self.is_granted or broken is None:
+            return f"{self.agent} has {self.tool}"
+        return f"{self.agent} does not have {self.tool}: {broken.sentence}"
+
+
+def explain_tool(definition: Definition, terms: Terms, word: str) -> Chain:
+    """The chain for a tool by any name under which a file may ask for it."""
+    rights = decide_tools(definition, terms)
+    aliases = definition.tools.aliases
+    target = rights.targets.get(word, word)
+    found = [target] if target in terms.available else list(match_tools(word, terms.available, aliases))
+    if not found:
+        refusal = next(
+            (item.sentence for item in rights.refused if item.name == word), f"there is no tool {word!r} here"
+        )
+        return Chain(definition.name, word, False, (Link("exists", False, refusal),))
+    tool = found[0]
+    offer = terms.available[tool]
+    is_granted = tool in rights.tools
+    links = [
+        Link("exists", True, _describe(tool, offer)),
+        _explain_wish(definition, word, tool, offer, is_wanted=is_granted or _is_refused(rights.refused, word, tool)),
+    ]
+    decision = Decision(definition, terms)
+    decision.decide()
+    for step, verdict in decision.judge_steps(tool, offer):
+        links.append(Link(step, verdict is None, verdict[1] if verdict else _tell_pass(step, definition, terms, tool)))
+    return Chain(definition.name, word, is_granted, tuple(links))
+
+
+def _describe(tool: str, offer: Offer) -> str:
+    origin = "a builtin tool" if offer.extension is None else f"a tool of the extension {offer.extension!r}"
+    return f"{tool} is {origin} that {_EFFECTS[offer.effect]}"
+
+
+def _is_refused(refused: tuple[object, ...], *names: str) -> bool:
+    return any(getattr(item, "name", "") in names for item in refused)
+
+
+def _explain_wish(definition: Definition, word: str, tool: str, offer: Offer, *, is_wanted: bool) -> Link:
+    declared = definition.tools
+    line = definition.lines.get("tools")
+    place = definition.path if line is None else f"{definition.path}:{line}"
+    if not is_wanted:
+        return Link("asked for", False, f"{place} does not ask for it")
+    if declared.inherits:
+        return Link("asked for", True, f"{place} takes what the agent has that starts it")
+    if word in (declared.names or ()) or tool in (declared.names or ()):
+        return Link("asked for", True, f"{place} lists it")
+    if offer.extension is not None:
+        return Link("asked for", True, f"{place} lets tools of extensions in")
+    return Link("asked for", True, f"{place} lists no tools, which means all builtin ones")
+
+
+def _tell_pass(step: str, definition: Definition, terms: Terms, tool: str) -> str:
+    if step == "denials":
+        return "neither the file nor the user's settings deny it"
+    if step == "extensions":
+        return "its origin is let in"
+    if step == "kind":
+        return "nothing is special about it here"
+    if step == "parent":
+        return "no agent stands above" if terms.parent is None else "the agent that starts this one has it too"
+    is_readonly = definition.readonly or terms.readonly or (terms.parent is not None and terms.parent.readonly)
+    if not is_readonly:
+        return "the agent may write"
+    return (
+        "the agent is read-only, and its commands are confined"
+        if tool == "bash"
+        else "the agent is read-only, and so is the tool"
+    )

@@ -1,0 +1,64 @@
+import json
+
+import pytest
+
+WRITER = "---\nname: writer\ndescription: writes\ntools: read, edit, deploy\ndisallowed_tools: bash\n---\nWrite.\n"
+
+
+@pytest.fixture
+def writer(place):
+    folder = place.agent_dir / "agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "writer.md").write_text(WRITER)
+    return folder / "writer.md"
+
+
+def test_granted_tool_shows_its_chain(place, writer):
+    done = place.run("why", "writer", "edit")
+    first, *chain = done.stdout.splitlines()
+    assert (done.status, first, done.stderr) == (0, "writer has edit", "")
+    assert [line.split()[:2] for line in chain] == [
+        ["✓", "exists"],
+        ["✓", "asked"],
+        ["✓", "denials"],
+        ["✓", "extensions"],
+        ["✓", "kind"],
+        ["✓", "read-only"],
+        ["✓", "parent"],
+    ]
+    assert f"{writer}:4 lists it" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("agent", "tool", "reason"),
+    [
+        ("writer", "write", "does not ask for it"),
+        ("writer", "deploy", "there is no tool 'deploy' here"),
+        ("writer", "bash", "does not ask for it"),
+        ("Explore", "edit", "does not ask for it"),
+        ("reviewer", "write", "does not ask for it"),
+    ],
+)
+def test_refused_tool_names_first_reason(place, writer, agent, tool, reason):
+    done = place.run("why", agent, tool)
+    first = done.stdout.splitlines()[0]
+    assert done.status == 0
+    assert first.startswith(f"{agent} does not have {tool}: ")
+    assert first.endswith(reason)
+
+
+def test_json_has_every_link(place, writer):
+    (writer.parent / "strict.md").write_text("---\nname: strict\nreadonly: true\ntools: read, write\n---\nRead.\n")
+    answer = json.loads(place.run("why", "strict", "write", "--json").stdout)
+    broken = [link for link in answer["chain"] if not link["holds"]]
+    assert (answer["agent"], answer["tool"], answer["granted"]) == ("strict", "write", False)
+    assert broken == [
+        {"step": "read-only", "holds": False, "reason": "write can change things, and the agent is read-only"}
+    ]
+
+
+@pytest.mark.parametrize(("words", "said"), [((), "which agent"), (("nobody", "read"), "nobody")])
+def test_wrong_words_are_explained(place, words, said):
+    done = place.run("why", *words)
+    assert (done.status, done.stdout) == (2, "")
+    assert said in done.stderr
