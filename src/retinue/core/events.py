@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct
 
-from retinue.core.messages import AssistantMessage, Message, ToolResultMessage, Usage
+from retinue.core.messages import AssistantMessage, Message, ThinkingLevel, ToolResultMessage, Usage
 from retinue.core.model import Delta
 from retinue.core.question import Question
 from retinue.core.run import Outcome, Run
@@ -171,6 +171,25 @@ class EntryAppended(_Fact, frozen=True, tag=True):
     entry: dict[str, Any]
 
 
+class ModelChanged(_Fact, frozen=True, tag=True):
+    """Live. Another model was chosen; it is asked from the next turn on."""
+
+    provider: str
+    model_id: str
+
+
+class ThinkingChanged(_Fact, frozen=True, tag=True):
+    """Live. Another thinking level was chosen, or the model has no other."""
+
+    level: ThinkingLevel
+
+
+class SessionRenamed(_Fact, frozen=True, tag=True):
+    """Live. The session got another name; an empty one takes it away."""
+
+    name: str
+
+
 class Warned(_Fact, frozen=True, tag=True):
     """Live. Something a person should know and the model need not."""
 
@@ -234,6 +253,9 @@ Event: TypeAlias = (
     | CompactionStarted
     | Compacted
     | EntryAppended
+    | ModelChanged
+    | ThinkingChanged
+    | SessionRenamed
     | Warned
     | Asked
     | Answered

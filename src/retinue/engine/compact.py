@@ -37,6 +37,10 @@ class Compactor:
         self._failed_at = 0
         """Messages there were when a compaction last failed: no second try before there is something new."""
 
+    def use(self, setup: RunSetup) -> None:
+        """Go on with another model or other limits."""
+        self._setup = setup
+
     async def check(self, talk: Conversation) -> None:
         """Summarise when too few tokens are free. Does not raise."""
         setup = self._setup

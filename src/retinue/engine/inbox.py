@@ -32,8 +32,9 @@ class Inbox:
     ) -> None:
         self._steering: list[Queued] = []
         self._follow_up: list[Queued] = []
-        self._steering_mode = steering_mode
-        self._follow_up_mode = follow_up_mode
+        self.steering_mode = steering_mode
+        """How much of what waits is said at once."""
+        self.follow_up_mode = follow_up_mode
         self._on_change = on_change
 
     def steer(self, message: Queued) -> None:
@@ -48,11 +49,11 @@ class Inbox:
 
     def take_steering(self) -> list[Queued]:
         """What to say now."""
-        return self._take(self._steering, self._steering_mode)
+        return self._take(self._steering, self.steering_mode)
 
     def take_follow_up(self) -> list[Queued]:
         """What to say now that the run would stop."""
-        return self._take(self._follow_up, self._follow_up_mode)
+        return self._take(self._follow_up, self.follow_up_mode)
 
     def clear(self) -> list[Queued]:
         """Empty both queues and return what was in them, oldest first."""
@@ -62,6 +63,19 @@ class Inbox:
             self._follow_up.clear()
             self._tell()
         return left
+
+    def take_back(self) -> tuple[list[str], list[str]]:
+        """Take out what people have said and return it, steering and follow-ups; reports go on waiting."""
+        taken = self.words
+        for queue in (self._steering, self._follow_up):
+            queue[:] = [message for message in queue if not isinstance(message, UserMessage)]
+        self._tell()
+        return taken
+
+    @property
+    def words(self) -> tuple[list[str], list[str]]:
+        """What people have said that waits, steering and follow-ups."""
+        return _list_words(self._steering), _list_words(self._follow_up)
 
     @property
     def has_words(self) -> bool:
@@ -81,7 +95,7 @@ class Inbox:
 
     def _tell(self) -> None:
         if self._on_change is not None:
-            self._on_change(_list_words(self._steering), _list_words(self._follow_up))
+            self._on_change(*self.words)
 
 
 def _count_next(queue: list[Queued]) -> int:

@@ -6,7 +6,8 @@ Ends in exactly one final state, whatever happens. Knows no surface, no settings
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -25,7 +26,15 @@ from retinue.core.events import (
     Steered,
     Warned,
 )
-from retinue.core.messages import AssistantMessage, Message, TextContent, Usage, UserContent, UserMessage
+from retinue.core.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    Message,
+    TextContent,
+    Usage,
+    UserContent,
+    UserMessage,
+)
 from retinue.core.model import Draft, Model, ModelInfo, Reply, Request, ToolSpec
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolContext
@@ -33,6 +42,7 @@ from retinue.core.transcript import repair_transcript
 from retinue.engine.bus import Bus
 from retinue.engine.calls import CallPorts, run_calls
 from retinue.engine.compact import Compactor
+from retinue.engine.current import CurrentModel
 from retinue.engine.inbox import Inbox
 from retinue.engine.journal import Journal
 from retinue.engine.limits import judge_turn
@@ -72,6 +82,7 @@ class LiveRun:
         self._past = _Past()
         self._base = setup
         self._entered: list[Feature] = []
+        self._noted: list[BashExecutionMessage] = []
         self._load()
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
@@ -79,8 +90,7 @@ class LiveRun:
 
         `stay` keeps the run open after its answer, with everything around it, and has the last word on the outcome.
         """
-        blocks: list[UserContent] = [TextContent(content)] if isinstance(content, str) else list(content)
-        return await self._open(blocks, stay)
+        return await self._open(_to_blocks(content), stay)
 
     async def wake(self) -> Outcome | None:
         """Work off what waits in the inbox; None when nothing does."""
@@ -89,13 +99,24 @@ class LiveRun:
         # A run that stays is still the same run: it neither starts nor ends again.
         return await self._converse([]) if self._is_open else await self._open([], None)
 
-    def steer(self, content: str) -> None:
+    def steer(self, content: str | Sequence[UserContent]) -> None:
         """Say something before the next model reply."""
-        self.inbox.steer(UserMessage([TextContent(content)], self._clock.now_ms()))
+        self.inbox.steer(UserMessage(_to_blocks(content), self._clock.now_ms()))
 
-    def follow_up(self, content: str) -> None:
+    def follow_up(self, content: str | Sequence[UserContent]) -> None:
         """Say something when the run would stop."""
-        self.inbox.follow_up(UserMessage([TextContent(content)], self._clock.now_ms()))
+        self.inbox.follow_up(UserMessage(_to_blocks(content), self._clock.now_ms()))
+
+    def change(self, **parts: Any) -> None:
+        """Put other parts into the setup; a model and a thinking level count from the next reply on."""
+        self._base, self.setup = replace(self._base, **parts), replace(self.setup, **parts)
+        self._compactor.use(self.setup)
+
+    def note(self, message: BashExecutionMessage) -> None:
+        """Add what the user did beside the conversation; while the run works, that waits for its end."""
+        self._noted.append(message)
+        if not self._is_open:
+            self._write_notes()
 
     def abort(self, reason: Reason = Reason.USER) -> bool:
         """Stop at once, whatever it is doing; False when it is at rest."""
@@ -114,6 +135,17 @@ class LiveRun:
     def is_busy(self) -> bool:
         """Whether it is working, or staying for what it has started."""
         return self._is_open
+
+    @property
+    def is_retrying(self) -> bool:
+        """Whether it waits before another attempt."""
+        return self._is_open and self._retries > 0 and not self._in_attempt
+
+    def _write_notes(self) -> None:
+        noted, self._noted = self._noted, []
+        for message in noted:
+            self.journal.write(partial(self.session.append_message, message))
+            self._talk.messages.append(message)
 
     async def _open(self, blocks: list[UserContent], stay: Stay | None) -> Outcome:
         """From its start to its one final state, whatever happens."""
@@ -137,6 +169,7 @@ class LiveRun:
                     await self._leave()
             finally:
                 self._is_open = False
+                self._write_notes()
                 end = RunFinished(run_id=self.setup.run_id, outcome=self._outcome, at_ms=self._clock.now_ms())
                 self._publish(end)
         return self._outcome
@@ -321,9 +354,10 @@ class LiveRun:
             tool_s=setup.limits.tool_s,
             watched=lambda: self.bus.is_watched,
         )
+        current = CurrentModel(lambda: (self.setup.model, self.setup.thinking))
         return LoopPorts(
             run_id=setup.run_id,
-            model=setup.model if setup.limits.idle_s is None else _PatientModel(setup.model, self._scope),
+            model=current if setup.limits.idle_s is None else _PatientModel(current, self._scope),
             system=render_prompt(setup.sections),
             tool_specs=_Specs(setup.tools),
             thinking=setup.thinking,
@@ -454,6 +488,10 @@ class _PatientModel:
             return await self._model.reply(request, draft)
         with self._scope.patience():
             return await self._model.reply(request, draft)
+
+
+def _to_blocks(content: str | Sequence[UserContent]) -> list[UserContent]:
+    return [TextContent(content)] if isinstance(content, str) else list(content)
 
 
 def _tell_failure(feature: Feature, error: Exception) -> str:

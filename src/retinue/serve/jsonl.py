@@ -153,6 +153,13 @@ class JsonFace:
     def _entry_appended(self, event: ev.EntryAppended) -> None:
         self._print({"type": "entry_appended", "entry": event.entry})
 
+    def _thinking_changed(self, event: ev.ThinkingChanged) -> None:
+        self._print({"type": "thinking_level_changed", "level": event.level})
+
+    def _session_renamed(self, event: ev.SessionRenamed) -> None:
+        name = {"name": event.name} if event.name else {}
+        self._print({"type": "session_info_changed", **name})
+
 
 def _result(content: list[Any], details: Any) -> dict[str, Any]:
     return {"content": content} if details is UNSET else {"content": content, "details": details}
@@ -176,4 +183,6 @@ _RENDERERS: dict[type, Callable[[JsonFace, Any], None]] = {
     ev.CompactionStarted: JsonFace._compaction_started,
     ev.Compacted: JsonFace._compacted,
     ev.EntryAppended: JsonFace._entry_appended,
+    ev.ThinkingChanged: JsonFace._thinking_changed,
+    ev.SessionRenamed: JsonFace._session_renamed,
 }

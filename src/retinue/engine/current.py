@@ -1,0 +1,27 @@
+"""The model of a run as it is now: what a person chooses while the run works counts from its next reply on.
+
+Knows the Model port only; who may choose is decided elsewhere.
+"""
+
+from collections.abc import Callable
+
+from retinue.core.messages import ThinkingLevel
+from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
+
+
+class CurrentModel:
+    """Looks up the model and the thinking level at each reply."""
+
+    def __init__(self, read: Callable[[], tuple[Model, ThinkingLevel]]) -> None:
+        self._read = read
+
+    @property
+    def info(self) -> ModelInfo:
+        """Of the model that would be asked now."""
+        return self._read()[0].info
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Ask it. MUST NOT raise, as the model itself."""
+        model, thinking = self._read()
+        request.thinking = draft.thinking = thinking
+        return await model.reply(request, draft)
