@@ -3,7 +3,7 @@
 What an append returns is on disk (or the append raised and nothing changed). Must not know models, tools or the engine.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -322,6 +322,33 @@ class Session:
         """The current branch in full, from root to leaf."""
         return self._history.load(self._history.index.path(self._leaf))
 
+    def all_entries(self) -> list[Entry]:
+        """Everything in the file, on all branches, in the order it was written."""
+        return self._history.load(list(range(len(self))))
+
+    def stored_entries(self, since: str | None = None) -> list[dict[str, Any]]:
+        """Everything in the file as it is stored, or what was written after an entry. Raises SessionError."""
+        index = self._history.index
+        if since is not None and since not in index.by_id:
+            raise SessionError(f"session {self.id} has no entry {quote(since)}")
+        first = 0 if since is None else index.by_id[since] + 1
+        return [self._read_stored(place) for place in range(first, len(index))]
+
+    def copy_branch(self, other: "Session", leaf_id: str | None, *, leave_out: Collection[str] = ()) -> None:
+        """Append the branch of another session that ends in an entry, under the same ids.
+
+        Its labels stay behind, and so do custom entries of the types in `leave_out`.
+        """
+        index = other._history.index
+        for place in index.path(-1 if leaf_id is None else index.by_id[leaf_id]):
+            stored, kind = other._read_stored(place), index.kinds[place]
+            if kind == "label" or (kind == "custom" and stored.get("customType") in leave_out):
+                continue
+            if kind == "compaction" and other._history.version < 2:
+                stored["firstKeptEntryId"] = other._history.load_one(place).first_kept_entry_id
+            head = {"type": kind, "id": index.ids[place], "parentId": self.leaf_id}
+            self._write(index.ids[place], kind, encode_json({**head, **stored, **head}) + b"\n")
+
     def customs(self, custom_type: str) -> Iterator[Any]:
         """The data of all custom entries of one type, on whatever branch, in the order they were written."""
         index = self._history.index
@@ -340,7 +367,7 @@ class Session:
 
     def read_entry(self, entry_id: str) -> dict[str, Any]:
         """One entry exactly as stored."""
-        return decode_object(self._history.read(self._history.index.by_id[entry_id])) or {}
+        return self._read_stored(self._history.index.by_id[entry_id])
 
     def close(self) -> None:
         """Give descriptors back, and the lock when this is a main session."""
@@ -349,14 +376,24 @@ class Session:
         if self.tree is not None and self._owns_tree:
             self.tree.close()
 
+    def _read_stored(self, place: int) -> dict[str, Any]:
+        index = self._history.index
+        stored = decode_object(self._history.read(place)) or {}
+        # A file of version 1 has no ids, and a line may hang on one that is not there.
+        parent = index.parents[place]
+        return {**stored, "id": index.ids[place], "parentId": None if parent < 0 else index.ids[parent]}
+
     def _append(self, kind: str, fields: dict[str, Any], *, sync: bool = False, entry_id: str | None = None) -> str:
-        if self.read_only:
-            raise SessionUnsaved(f"cannot write session {self.path or self.id}: {self.read_only}")
         entry_id = entry_id or self._make_entry_id()
         parent = _quote_id(self.leaf_id)
         stamp = _stamp.render(self._clock.now_ms())
         head = f'{{"type":"{kind}","id":"{entry_id}","parentId":{parent},"timestamp":"{stamp}",'
         line = b"".join((head.encode(), encode_fields(fields), b"}\n"))
+        return self._write(entry_id, kind, line, sync=sync)
+
+    def _write(self, entry_id: str, kind: str, line: bytes, *, sync: bool = False) -> str:
+        if self.read_only:
+            raise SessionUnsaved(f"cannot write session {self.path or self.id}: {self.read_only}")
         first = b"" if self._is_header_saved else encode_json(self.header) + b"\n"
         # A child's task and report are in the main session too, which is synced: hundreds of children need not be.
         offset = self._history.store.append(first + line, sync=sync and self._is_main) + len(first)
