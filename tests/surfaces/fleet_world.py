@@ -22,8 +22,8 @@ from retinue.surfaces.base import Seat
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
 from retinue.surfaces.fleet.post import connect_notifier
 from retinue.surfaces.fleet.records import LifeRecords
-from retinue.surfaces.fleet.seating import Seating
 from retinue.surfaces.fleet.surface import FleetSurface, map_fleet_tools
+from retinue.surfaces.seating import Seating
 from retinue.testing.clock import FakeClock
 from retinue.testing.collector import EventCollector
 
@@ -96,7 +96,7 @@ class Fleet:
         else:
             session = Session.create(cwd=self.folder, directory=None, path=path, clock=self.clock, new_id=make_uuid)
         player = ScriptedModel(parse_script(script), model, sleep=self.clock.sleep)
-        features = [] if run_id == "main" else [Seating(self.seat)]
+        features = [] if run_id == "main" else [Seating(lambda setup: map_fleet_tools(self.seat(setup)))]
         setup = RunSetup(run_id, self.folder, player, tools=tools or {}, limits=limits or Limits(), features=features)
         return LiveRun(setup, session, clock=self.clock)
 

@@ -10,7 +10,8 @@ from retinue.core.run import Status
 from retinue.engine.request import RunRequest
 from retinue.features.transcript import read_messages
 from retinue.surfaces.fleet.ports import FleetSettings
-from retinue.surfaces.fleet.seating import Seating
+from retinue.surfaces.fleet.surface import map_fleet_tools
+from retinue.surfaces.seating import Seating
 from tests.surfaces.fleet_world import EXPLORE, GENERAL, Fleet
 
 SLOW = [{"text": "slow", "delay_ms": 5000}]
@@ -239,7 +240,7 @@ async def test_child_sees_only_what_it_started(tmp_path):
         child, other = await fleet.start(), await fleet.start()
         await fleet.settle()
         setup = replace_tools(fleet, child)
-        seated = await Seating(fleet.seat).enter(setup)
+        seated = await Seating(lambda setup: map_fleet_tools(fleet.seat(setup))).enter(setup)
         own = fleet.manager.spawn(ASK, child.id)
         tool = seated.tools["list_subagents"]
         text = (await tool.call({}, None)).content[0].text

@@ -4,10 +4,11 @@ Made when the main agent may delegate or somebody asks for a run; a Retinue that
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from retinue.app.aftermath import Aftermath, has_left_copies
+from retinue.app.delegating import make_tools
 from retinue.app.extending import Extending
 from retinue.app.modelling import Models, to_retry
 from retinue.app.reactions import Reactions
@@ -37,8 +38,7 @@ from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
 from retinue.surfaces.fleet.post import connect_notifier
 from retinue.surfaces.fleet.retries import RetryBook
-from retinue.surfaces.fleet.seating import Seating
-from retinue.surfaces.fleet.surface import map_fleet_tools
+from retinue.surfaces.seating import Seating
 from retinue.tools.policy import Rights
 
 
@@ -54,13 +54,14 @@ class Crew:
         *,
         run_id: str,
         tools: Mapping[str, Tool],
+        surfaces: Sequence[str],
         lease: Lease,
         extending: Extending,
     ) -> None:
-        """`run_id` is the main agent's; `tools` are all there are for children, delegation tools left out."""
-        self._world = world
+        """`run_id` is the main agent's; `tools` are all there are for children, those of the surfaces left out."""
+        self.world = world
         self._models = models
-        self._environment = environment
+        self.environment = environment
         self._clock = clock
         self._own_tools = tools
         self._lease = lease
@@ -73,7 +74,8 @@ class Crew:
         self._notifier: Notifier | None = None
         self._reactions: Reactions | None = None
         self._scheduling: Scheduling | None = None
-        self.main_tools = map_fleet_tools(self._open_ports(run_id))
+        self._surfaces = surfaces
+        self.main_tools = make_tools(self, surfaces, run_id)
         """The delegation tools of the main agent."""
 
     @property
@@ -83,6 +85,15 @@ class Crew:
         return self._manager
 
     @property
+    def ports(self) -> FleetPorts:
+        """What the main agent's delegation tools work with."""
+        return self.open_fleet(self.manager.root.setup.run_id)
+
+    def find(self, run_id: str) -> Run | None:
+        """A run of the crew; None while it is not open."""
+        return None if self._manager is None else self._manager.find(run_id)
+
+    @property
     def reactions(self) -> Reactions:
         """Of the main agent, when it is at rest."""
         assert self._reactions is not None, "the crew is not open"
@@ -90,7 +101,7 @@ class Crew:
 
     async def open(self, main: LiveRun, rights: Rights) -> None:
         """Begin to work for a main agent, and take over what an earlier process left in its session."""
-        settings = self._world.crew.settings
+        settings = self.world.crew.settings
         self._main = main
         remains = read_remains(main.session.customs(CREW))
         copies = await self._workshop.tidy() if has_left_copies(remains) else {}
@@ -113,8 +124,8 @@ class Crew:
             self._notifier.finished(run)
         Retention(self._manager, self._backend, self._clock).open()
         if settings.scheduling_enabled:
-            ports = self._open_ports(main.setup.run_id)
-            self._scheduling = Scheduling(self._world, main.session.id, ports, self._clock, main.bus.publish)
+            ports = self.open_fleet(main.setup.run_id)
+            self._scheduling = Scheduling(self.world, main.session.id, ports, self._clock, main.bus.publish)
             self._backend.start("scheduler", self._scheduling.run())
 
     async def close(self) -> None:
@@ -131,34 +142,37 @@ class Crew:
 
     def _build_kit(self) -> Kit:
         return build_kit(
-            self._world.roster,
-            self._world.loaded.settings,
-            self._environment,
+            self.world.roster,
+            self.world.loaded.settings,
+            self.environment,
             models=self._models,
             tools={**self._own_tools, **self.main_tools},
-            files=self._world.files,
-            retry=to_retry(self._world.loaded.settings),
-            keeps_orphans=self._world.keeps_children,
-            surround=lambda fitting: [Seating(lambda setup: self._open_ports(setup.run_id))],
+            files=self.world.files,
+            retry=to_retry(self.world.loaded.settings),
+            keeps_orphans=self.world.keeps_children,
+            surround=lambda fitting: [Seating(lambda setup: make_tools(self, self._surfaces, setup.run_id))],
             lease=self._lease,
             workshop=self._workshop,
             extend=self._extending.load_child,
         )
 
-    def _open_ports(self, run_id: str) -> FleetPorts:
-        """What the delegation tools of one run work with."""
-        seat = Seat(
+    def open_seat(self, run_id: str) -> Seat:
+        """The place of one run in the crew."""
+        return Seat(
             crew=lambda: self.manager,
             run_id=run_id,
-            definitions=lambda: self._world.roster.read().list(),
+            definitions=lambda: self.world.roster.read().list(),
             resolve_model=self._models.resolve,
             list_models=self._models.list,
             clock=self._clock,
             lease=self._lease,
         )
+
+    def open_fleet(self, run_id: str) -> FleetPorts:
+        """What the fleet's tools of one run work with."""
         return FleetPorts(
-            seat,
-            to_fleet(self._world),
+            self.open_seat(run_id),
+            to_fleet(self.world),
             self._retries,
             schedule=self._take_wish,
             check_worktree=self._workshop.check,
@@ -174,7 +188,7 @@ class Crew:
             self._main.bus.publish(Warned(run_id=self._main.setup.run_id, text=text))
 
     def _render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
-        ports = self._open_ports(self.manager.root.setup.run_id)
+        ports = self.open_fleet(self.manager.root.setup.run_id)
         now_ms = self._clock.now_ms()
         return render_notification(runs, ports.measure, now_ms=now_ms, is_group=is_group, is_partial=is_partial)
 

@@ -38,6 +38,7 @@ from retinue.settings.paths import Paths, find_paths
 from retinue.settings.providers import load_registry
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
+from retinue.surfaces.names import SURFACE_TOOLS, find_surfaces, list_tools
 from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_tools
 
 if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for these
@@ -48,18 +49,9 @@ if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for th
     from retinue.core.events import Event
     from retinue.core.question import Question
     from retinue.engine.request import RunRequest
+    from retinue.features.extensions.channels import Channels
     from retinue.settings.kit import Role
-
-DELEGATION = (
-    "Agent",
-    "get_subagent_result",
-    "steer_subagent",
-    "list_subagents",
-    "clear_subagents",
-    "list_models",
-)
-"""Tools of the `fleet` surface; known here so that asking for none of them costs nothing."""
-
+    from retinue.surfaces.fleet.ports import FleetPorts
 
 def ignore_message(text: str) -> None:
     """For callers that do not want to be told."""
@@ -116,10 +108,13 @@ class Retinue:
             self._world = self._read_world(paths, loaded)
             self._extras = await self._extend(self._world)
             self._run = LiveRun(self._set_up(self._world, session), session, clock=self._clock)
-            await self._need_extending(self._world).listen(self._run)
+            self._need_extending(self._world).listen(self._run)
+            self._need_extending(self._world).connect(self._connect)
             if self._crew is not None:
                 await self._open_crew(self._crew)
         except BaseException:
+            if self._extending is not None:
+                await self._extending.close()
             session.close()
             raise
         if session.damage:
@@ -322,7 +317,8 @@ class Retinue:
     async def _need_crew(self) -> "Crew":
         """The crew, made now if the main agent has no use for one of its own."""
         if self._crew is None:
-            self._crew = self._make_crew(self._need_world(), self._main.setup.run_id)
+            world = self._need_world()
+            self._crew = self._make_crew(world, self._main.setup.run_id, self._list_surfaces(world))
             await self._open_crew(self._crew)
         return self._crew
 
@@ -331,7 +327,7 @@ class Retinue:
 
         await crew.open(self._main, Rights(allowed=tuple({**self._main.setup.tools, **crew.main_tools})))
 
-    def _make_crew(self, world: World, run_id: str) -> "Crew":
+    def _make_crew(self, world: World, run_id: str, surfaces: Sequence[str]) -> "Crew":
         from retinue.app.crew import Crew
 
         return Crew(
@@ -341,6 +337,7 @@ class Retinue:
             self._clock,
             run_id=run_id,
             tools={**build_tools(self._tool_options), **self._tools},
+            surfaces=surfaces,
             lease=self._lease,
             extending=self._need_extending(world),
         )
@@ -350,6 +347,21 @@ class Retinue:
         name = self._request.agent
         definition = None if name is None else world.roster.find_runnable(name)
         return await self._need_extending(world).load_main(definition)
+
+    def _connect(self, channels: "Channels") -> None:
+        """Let extensions hear of the crew, and ask it for runs."""
+        from retinue.app.exchange import Exchange
+
+        exchange = Exchange(channels, open_ports=self._open_ports, find=self._find_run)
+        exchange.open(self._main.bus, self._need_world().crew.settings)
+
+    async def _open_ports(self) -> "FleetPorts":
+        if self._run is None:
+            raise UsageError("No active session")
+        return (await self._need_crew()).ports
+
+    def _find_run(self, run_id: str) -> Run | None:
+        return None if self._crew is None else self._crew.find(run_id)
 
     def _need_extending(self, world: World) -> Extending:
         if self._extending is None:
@@ -456,22 +468,35 @@ class Retinue:
             return role.choose_tools(request.tools, request.exclude_tools)
         names = self._name_tools(world) if request.tools is None else list(request.tools)
         left = [name for name in names if name not in request.exclude_tools]
-        known = [*BUILTIN_TOOLS, *self._tools, *self._extras.tools, *DELEGATION]
+        possible = [name for name in SURFACE_TOOLS if self._may_offer(world, name)]
+        known = [*BUILTIN_TOOLS, *self._tools, *self._extras.tools, *list_tools(possible)]
         for name in [*left, *request.exclude_tools]:
             if name not in known:
                 raise UsageError(f"there is no tool {quote(name)}; available: {', '.join(known)}")
         made = build_tools(self._tool_options, [name for name in left if name in BUILTIN_TOOLS])
         given = {**made, **self._extras.tools, **self._tools}
-        if any(name in DELEGATION for name in left):
+        if surfaces := find_surfaces(left):
             world.keeps_children = request.session.kind != "none"
-            self._crew = self._make_crew(world, run_id)
+            self._crew = self._make_crew(world, run_id, surfaces)
             given.update(self._crew.main_tools)
         return {name: given[name] for name in dict.fromkeys(left)}
 
     def _name_tools(self, world: World) -> list[str]:
         settings: Settings = world.loaded.settings
-        fleet = DELEGATION if "fleet" in world.crew.settings.surfaces else ()
-        return [*settings.default_tools, *self._tools, *self._extras.tools, *fleet]
+        delegation = list_tools(self._list_surfaces(world))
+        return [*settings.default_tools, *self._tools, *self._extras.tools, *delegation]
+
+    def _list_surfaces(self, world: World) -> list[str]:
+        """What the settings offer the main agent; inside another program's agent it does not delegate by itself."""
+        wanted = () if self._is_child else world.crew.settings.surfaces
+        return [name for name in SURFACE_TOOLS if name in wanted and self._may_offer(world, name)]
+
+    def _may_offer(self, world: World, surface: str) -> bool:
+        return world.crew.settings.allows_surface(surface, is_child=self._is_child)
+
+    @property
+    def _is_child(self) -> bool:
+        return self._environment.get("PI_SUBAGENT_CHILD", "") == "1"
 
 
 @dataclass(frozen=True, slots=True)

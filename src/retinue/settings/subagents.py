@@ -142,6 +142,17 @@ class CrewSettings(Struct, frozen=True):
         own, lsp = self.subagents, self.lsp
         return own.allow_lsp_tools and bool(own.allowed_lsp_actions) and lsp.enabled and lsp.tool.enabled
 
+    @property
+    def has_subagent(self) -> bool:
+        """Whether the `subagent` tool is switched on."""
+        return self.enabled and self.subagents.enabled
+
+    def allows_surface(self, surface: str, *, is_child: bool) -> bool:
+        """Whether a main agent may have the tools of a surface; inside another agent the foreground ones are not."""
+        if surface == "fleet":
+            return True
+        return not is_child and (surface != "subagent" or self.has_subagent)
+
 
 class LoadedCrew(Struct, frozen=True):
     """The settings in force, and what was wrong on the way."""

@@ -20,15 +20,9 @@ from retinue.surfaces.fleet.result import ResultTool, render_body
 from retinue.surfaces.fleet.retries import RetryBook
 from retinue.surfaces.fleet.status import to_word
 from retinue.surfaces.fleet.steer import SteerTool
+from retinue.surfaces.names import SURFACE_TOOLS
 
-TOOL_NAMES = (
-    "Agent",
-    "get_subagent_result",
-    "steer_subagent",
-    "list_subagents",
-    "clear_subagents",
-    "list_models",
-)
+TOOL_NAMES = SURFACE_TOOLS["fleet"]
 
 
 def build_fleet_tools(ports: FleetPorts) -> list[Tool]:

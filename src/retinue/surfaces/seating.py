@@ -1,30 +1,30 @@
 """A feature that gives a child its own delegation tools in place of those it shares with its parent.
 
-Which of them it gets is decided before; here they are only bound to the run that uses them.
+Which of them it gets is decided before; here they are only bound to the run that uses them. Knows no surface.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from retinue.core.run import Outcome
+from retinue.core.tool import Tool
 from retinue.engine.setup import RunSetup
-from retinue.surfaces.fleet.ports import FleetPorts
-from retinue.surfaces.fleet.surface import TOOL_NAMES, map_fleet_tools
+from retinue.surfaces.names import SURFACE_TOOLS
 
 
 class Seating:
     """Seats one run in its crew."""
 
-    name = "fleet"
+    name = "delegation"
 
-    def __init__(self, open_ports: Callable[[RunSetup], FleetPorts]) -> None:
-        self._open_ports = open_ports
+    def __init__(self, make_tools: Callable[[RunSetup], Mapping[str, Tool]]) -> None:
+        self._make_tools = make_tools
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """The setup with tools that know whose they are; unchanged when it has none of them."""
-        if not any(name in setup.tools for name in TOOL_NAMES):
+        if not any(name in setup.tools for names in SURFACE_TOOLS.values() for name in names):
             return setup
-        own = map_fleet_tools(self._open_ports(setup))
+        own = self._make_tools(setup)
         return replace(setup, tools={name: own.get(name, tool) for name, tool in setup.tools.items()})
 
     async def leave(self, outcome: Outcome) -> Outcome:
