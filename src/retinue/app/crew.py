@@ -4,7 +4,7 @@ Made when the main agent may delegate or somebody asks for a run; a Retinue that
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from retinue.app.aftermath import Aftermath, has_left_copies
@@ -54,7 +54,6 @@ class Crew:
         *,
         run_id: str,
         tools: Mapping[str, Tool],
-        surfaces: Sequence[str],
         lease: Lease,
         extending: Extending,
     ) -> None:
@@ -74,8 +73,7 @@ class Crew:
         self._notifier: Notifier | None = None
         self._reactions: Reactions | None = None
         self._scheduling: Scheduling | None = None
-        self._surfaces = surfaces
-        self.main_tools = make_tools(self, surfaces, run_id)
+        self.main_tools = make_tools(self, run_id)
         """The delegation tools of the main agent."""
 
     @property
@@ -150,7 +148,7 @@ class Crew:
             files=self.world.files,
             retry=to_retry(self.world.loaded.settings),
             keeps_orphans=self.world.keeps_children,
-            surround=lambda fitting: [Seating(lambda setup: make_tools(self, self._surfaces, setup.run_id))],
+            surround=lambda fitting: [Seating(lambda setup: make_tools(self, setup.run_id))],
             lease=self._lease,
             workshop=self._workshop,
             extend=self._extending.load_child,

@@ -1,6 +1,6 @@
 """Who makes the delegation tools of each surface: one line a surface."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from retinue.core.tool import Tool
@@ -12,9 +12,9 @@ Maker: TypeAlias = "Callable[[Crew, str], Mapping[str, Tool]]"
 """The tools of one run of a crew by name. Called before the crew is open, so their descriptions are asked for later."""
 
 
-def make_tools(crew: "Crew", surfaces: Iterable[str], run_id: str) -> dict[str, Tool]:
-    """The delegation tools of one run."""
-    return {name: tool for surface in surfaces for name, tool in MAKERS[surface](crew, run_id).items()}
+def make_tools(crew: "Crew", run_id: str) -> dict[str, Tool]:
+    """The delegation tools of one run, of all surfaces that its main agent has."""
+    return {name: tool for surface in crew.world.surfaces for name, tool in MAKERS[surface](crew, run_id).items()}
 
 
 def make_fleet(crew: "Crew", run_id: str) -> Mapping[str, Tool]:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for th
     from retinue.settings.kit import Role
     from retinue.surfaces.fleet.ports import FleetPorts
 
+
 def ignore_message(text: str) -> None:
     """For callers that do not want to be told."""
 
@@ -318,7 +319,8 @@ class Retinue:
         """The crew, made now if the main agent has no use for one of its own."""
         if self._crew is None:
             world = self._need_world()
-            self._crew = self._make_crew(world, self._main.setup.run_id, self._list_surfaces(world))
+            world.surfaces = self._list_surfaces(world)
+            self._crew = self._make_crew(world, self._main.setup.run_id)
             await self._open_crew(self._crew)
         return self._crew
 
@@ -327,7 +329,7 @@ class Retinue:
 
         await crew.open(self._main, Rights(allowed=tuple({**self._main.setup.tools, **crew.main_tools})))
 
-    def _make_crew(self, world: World, run_id: str, surfaces: Sequence[str]) -> "Crew":
+    def _make_crew(self, world: World, run_id: str) -> "Crew":
         from retinue.app.crew import Crew
 
         return Crew(
@@ -337,7 +339,6 @@ class Retinue:
             self._clock,
             run_id=run_id,
             tools={**build_tools(self._tool_options), **self._tools},
-            surfaces=surfaces,
             lease=self._lease,
             extending=self._need_extending(world),
         )
@@ -477,7 +478,8 @@ class Retinue:
         given = {**made, **self._extras.tools, **self._tools}
         if surfaces := find_surfaces(left):
             world.keeps_children = request.session.kind != "none"
-            self._crew = self._make_crew(world, run_id, surfaces)
+            world.surfaces = surfaces
+            self._crew = self._make_crew(world, run_id)
             given.update(self._crew.main_tools)
         return {name: given[name] for name in dict.fromkeys(left)}
 

@@ -1,5 +1,6 @@
 """What was read for one Retinue: settings, trust, prompt files, and the agents of the folder when somebody asks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,8 @@ class World:
     files: PromptFiles
     keeps_children: bool = True
     """Whether runs leave a session although the main agent leaves none."""
+    surfaces: Sequence[str] = ()
+    """Those whose tools the main agent and its crew may have."""
     _roster: "Roster | None" = None
 
     @property
