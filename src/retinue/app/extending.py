@@ -3,13 +3,16 @@
 Where there are none, nothing but their names is looked for.
 """
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from retinue.app.world import World
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
+from retinue.core.events import Compacted, RunFinished, RunStarted, Warned
+from retinue.engine.bus import Listener
 from retinue.engine.extras import Extras
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
@@ -17,8 +20,13 @@ from retinue.features.extensions.candidates import Places, find_extensions
 from retinue.features.extensions.scope import Wanted, to_wanted
 
 if TYPE_CHECKING:
-    from retinue.features.extensions.handlers import Handlers
+    from retinue.features.extensions.audience import Audience
+    from retinue.features.extensions.channels import Channels
+    from retinue.features.extensions.contained import Command, Handler, Renderer
     from retinue.features.extensions.loader import Library, Loaded
+
+_TOLD_ABOVE = (RunStarted, RunFinished, Compacted, Warned)
+"""What the main agent's bus tells of its runs, too."""
 
 
 class Extending:
@@ -34,46 +42,99 @@ class Extending:
         self._told: set[str] = set()
         self._places = Places(own.cwd, own.agent_dir, own.project, trusted=world.is_trusted, home=own.home)
         self._found = find_extensions(self._places)
+        self._group = asyncio.TaskGroup()
+        self._audience: Audience | None = None
         self._library: Library | None = None
-        self._handlers: Handlers | None = None
         self._main: Loaded | None = None
+        self._listeners: dict[tuple[Handler, ...], tuple[tuple[Listener, bool], ...]] = {}
+        self._channels: Channels | None = None
+        self._on_channels: Callable[[Channels], None] | None = None
         self._report(self._found.diagnostics)
 
     async def load_main(self, definition: Definition | None) -> Extras:
         """What the main agent gets; `definition` is what it runs as."""
+        # Entered here, by whoever closes it later: a run that is the first to want an extension ends before.
+        await self._group.__aenter__()
         wanted = Wanted(("*", *self._paths)) if definition is None else to_wanted(definition, always=self._always)
         self._main = await self._load(wanted)
         return _to_extras(self._main)
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
         """What a run of a definition gets."""
-        return _to_extras(await self._load(to_wanted(definition, isolated=request.isolated, always=self._always)))
+        loaded = await self._load(to_wanted(definition, isolated=request.isolated, always=self._always))
+        return _to_extras(loaded, self._find_listeners(loaded))
 
-    async def listen(self, main: LiveRun) -> None:
+    def listen(self, main: LiveRun) -> None:
         """Tell the main agent's extensions what happens from now on."""
         if self._main is None or not (handlers := self._main.collect("handlers")):
             return
         from retinue.features.extensions.handlers import Handlers
 
-        self._handlers = await Handlers(handlers).__aenter__()
-        main.bus.listen(self._handlers, pieces=self._handlers.wants_pieces)
+        listener = Handlers(handlers, self._audience)
+        main.bus.listen(listener, pieces=listener.wants_pieces)
 
     async def close(self) -> None:
         """Let handlers end what they have begun."""
-        handlers, self._handlers = self._handlers, None
-        if handlers is not None:
-            await handlers.__aexit__(None)
+        audience, self._audience = self._audience, None
+        if audience is not None:
+            await audience.close()
+            await self._group.__aexit__(None, None, None)
+
+    def collect(self, verb: str) -> tuple[Any, ...]:
+        """What the main agent's extensions have registered with a verb."""
+        return () if self._main is None else self._main.collect(verb)
+
+    @property
+    def commands(self) -> "Mapping[str, Command]":
+        """By name; of one name the strongest extension's."""
+        return {command.name: command for command in reversed(self.collect("commands"))}
+
+    @property
+    def renderers(self) -> "Mapping[str, Renderer]":
+        """By the kind of data they show; of one kind the strongest extension's."""
+        return {renderer.kind: renderer for renderer in reversed(self.collect("renderers"))}
+
+    def connect(self, use: "Callable[[Channels], None]") -> None:
+        """Call `use` with the channels, now or when the first extension is loaded."""
+        self._on_channels = use
+        if self._channels is not None:
+            use(self._channels)
 
     async def _load(self, wanted: Wanted) -> "Loaded | None":
         if wanted.is_none or not (self._found.candidates or wanted.paths):
             return None
         if self._library is None:
-            from retinue.features.extensions.loader import Library
-
-            self._library = Library(self._places, self._found)
+            self._open_library()
+        assert self._library is not None
         loaded = await self._library.load(wanted)
         self._report(loaded.diagnostics)
         return loaded
+
+    def _open_library(self) -> None:
+        from retinue.features.extensions.audience import Audience
+        from retinue.features.extensions.channels import Channels
+        from retinue.features.extensions.loader import Library
+
+        self._audience = Audience()
+        self._audience.open(self._group)
+        self._channels = Channels(self._audience)
+        self._library = Library(self._places, self._found, channels=self._channels)
+        if self._on_channels is not None:
+            self._on_channels(self._channels)
+
+    def _find_listeners(self, loaded: "Loaded | None") -> tuple[tuple[Listener, bool], ...]:
+        """Who hears what happens inside a run that has these extensions, and whether pieces are wanted."""
+        handlers: tuple[Handler, ...] = () if loaded is None else loaded.collect("handlers")
+        if not handlers:
+            return ()
+        if handlers not in self._listeners:
+            from retinue.features.extensions.handlers import Handlers
+
+            known = set(self.collect("handlers"))
+            shared = Handlers(filter(known.__contains__, handlers), self._audience, leaving_out=_TOLD_ABOVE)
+            own = Handlers((each for each in handlers if each not in known), self._audience)
+            self._listeners[handlers] = tuple((each, each.wants_pieces) for each in (shared, own) if each)
+        return self._listeners[handlers]
 
     def _report(self, diagnostics: Sequence[Diagnostic]) -> None:
         for problem in diagnostics:
@@ -82,7 +143,7 @@ class Extending:
                 self._tell(problem)
 
 
-def _to_extras(loaded: "Loaded | None") -> Extras:
+def _to_extras(loaded: "Loaded | None", listeners: Sequence[tuple[Listener, bool]] = ()) -> Extras:
     if loaded is None:
         return Extras()
-    return Extras(loaded.tools, loaded.offers, loaded.collect("hooks"), loaded.make_features())
+    return Extras(loaded.tools, loaded.offers, loaded.collect("hooks"), loaded.make_features(), listeners)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from retinue.core.definition import Definition
 from retinue.core.tool import Tool
+from retinue.engine.bus import Listener
 from retinue.engine.calls import CallHook
 from retinue.engine.request import RunRequest
 from retinue.engine.setup import Feature
@@ -21,6 +22,8 @@ class Extras:
     hooks: Sequence[CallHook] = ()
     features: Sequence[Feature] = ()
     """New ones, entered after all others."""
+    listeners: Sequence[tuple[Listener, bool]] = ()
+    """Who hears what happens in it, and whether they want replies as they arrive."""
 
 
 async def add_nothing(definition: Definition, request: RunRequest) -> Extras:

@@ -141,6 +141,8 @@ class Outfitter:
         """Build the run with everything around it, let `work` do it, undo everything, return the outcome."""
         definition = self._kit.find(run.agent, request.surface)
         cwd = Path(request.cwd) if request.cwd else parent.setup.cwd
+        if request.cwd and not cwd.is_dir():
+            raise RetinueError(f"working directory {quote(request.cwd, 200)}: no such directory")
         extras = await self._kit.extend(definition, request)
         rights, terms = self.decide_rights(run, request, definition, extras)
         self._warn(run, rights, parent)
@@ -150,6 +152,8 @@ class Outfitter:
         setup = replace(setup, hooks=extras.hooks, features=(*setup.features, *extras.features))
         session = self._open_session(run, request, parent, cwd)
         live = LiveRun(setup, session, clock=self._clock)
+        for listener, pieces in extras.listeners:
+            live.bus.listen(listener, pieces=pieces)
         self._rights[run.id] = rights
         try:
             if not session.name:

@@ -29,6 +29,7 @@ from retinue.features.extensions.candidates import (
     find_path,
     read_source,
 )
+from retinue.features.extensions.channels import Channels
 from retinue.features.extensions.contained import ExtensionTool
 from retinue.features.extensions.foreign import ForeignFailed, await_limited, call_in_thread, find_place
 from retinue.features.extensions.registrar import Api, Registrations, close_api
@@ -81,9 +82,11 @@ class Library:
         *,
         reserved: Collection[str] = KNOWN_TOOLS,
         limit_s: float = LOAD_LIMIT_S,
+        channels: Channels | None = None,
     ) -> None:
         """`found` when somebody has looked already; `reserved` are the names of tools that no extension may take."""
         self._places = places
+        self._channels = channels
         self.found = find_extensions(places) if found is None else found
         """What there is; nothing of it has run."""
         self._reserved = reserved
@@ -130,7 +133,9 @@ class Library:
             return self._loaded[candidate]
 
     async def _load(self, candidate: Candidate) -> tuple[Extension | None, tuple[Diagnostic, ...]]:
-        api = Api(candidate.name, self._places.cwd, path=candidate.path, reserved=self._reserved)
+        api = Api(
+            candidate.name, self._places.cwd, path=candidate.path, reserved=self._reserved, channels=self._channels
+        )
         try:
             source = b"" if candidate.entry else read_source(candidate, self._places)
             if len(source) > MAX_SOURCE_BYTES:
@@ -142,6 +147,7 @@ class Library:
             return None, (_tell_failure(candidate, (error.strerror or str(error)).lower(), None),)
         except RetinueError as error:
             close_api(api)
+            api.events.close()
             return None, (_tell_failure(candidate, str(error), error),)
         registrations, problems = close_api(api)
         return Extension(candidate.name, candidate.source, candidate.place, registrations), problems

@@ -1,6 +1,7 @@
-"""What an extension is given to register with: eight verbs that collect, and nothing that acts.
+"""What an extension is given to register with: eight verbs that collect, and the channels it shares with others.
 
-Knows the shape of what is registered, not what becomes of it. Every verb belongs to the time of `register`.
+Knows the shape of what is registered, not what becomes of it. Every verb belongs to the time of `register`; `events`
+is there for as long as the program.
 """
 
 import inspect
@@ -20,6 +21,7 @@ from retinue.core.model import ModelInfo, ToolSpec
 from retinue.core.tool import Effect, Tool
 from retinue.engine.calls import CallHook
 from retinue.engine.setup import Feature
+from retinue.features.extensions.channels import Channels, ExtensionEvents
 from retinue.features.extensions.contained import (
     Command,
     ExtensionFeature,
@@ -61,10 +63,19 @@ class Registrations(Struct, frozen=True):
 class Api:
     """What `register(api)` gets."""
 
-    def __init__(self, name: str, cwd: Path, *, path: str = "", reserved: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        name: str,
+        cwd: Path,
+        *,
+        path: str = "",
+        reserved: Collection[str] = (),
+        channels: Channels | None = None,
+    ) -> None:
         """`reserved` are names of tools that are taken, whatever their case."""
         self.name = name
         self.cwd = cwd
+        self.events = ExtensionEvents(name, path, channels)
         self.log = get_log(name)
         self._path = path
         self._taken = {taken.lower() for taken in reserved}
@@ -151,12 +162,19 @@ class Api:
         self._kept["renderers"].append(Renderer(self.name, self._path, kind, function))
 
     def on(self, event: str | type, handler: Function | None = None) -> Any:
-        """Call the handler after an event (its class, its name, `*` for all); async handlers work in the background."""
+        """Call the handler after an event (its class, its name, `*` for all); async handlers work in the background.
+
+        A name with a colon, such as `subagents:completed`, is a channel.
+        """
         self._check_open("on")
-        kinds = _to_kinds(event)
+        is_channel = isinstance(event, str) and ":" in event
+        kinds = frozenset[type]() if is_channel else _to_kinds(event)
         if handler is None:
             return lambda function: self.on(event, function) or function
         _check_callable("on", handler)
+        if is_channel:
+            self.events.on(str(event), handler)
+            return None
         self._kept["handlers"].append(make_handler(self.name, self._path, kinds, handler))
         return None
 

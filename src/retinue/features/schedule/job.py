@@ -40,6 +40,8 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_turns: int | UnsetType = UNSET
     isolated: bool | UnsetType = UNSET
     isolation: str | UnsetType = UNSET
+    max_tokens_total: int | UnsetType = UNSET
+    max_cost: float | UnsetType = UNSET
     enabled: bool | UnsetType = UNSET
     created_at: str | UnsetType = field(name="createdAt", default=UNSET)
     last_run: str | UnsetType = field(name="lastRun", default=UNSET)

@@ -157,6 +157,8 @@ class AgentTool:
             max_turns=call.max_turns,
             isolated=call.isolated,
             isolation=call.isolation if call.isolation == "worktree" else None,
+            max_tokens_total=call.max_tokens_total,
+            max_cost=call.max_cost,
         )
         try:
             job = self._ports.schedule(wish)
@@ -267,6 +269,8 @@ def _list_parameters(scheduling: bool) -> dict[str, Any]:
         "model": {**text, "description": "provider/id or a part of a model's name; default: the agent's, else yours"},
         "thinking": {**text, "enum": list(THINKING_LEVELS), "description": "How much it thinks"},
         "max_turns": {"type": "integer", "minimum": 1, "description": "Turns until it is asked to wrap up"},
+        "max_tokens_total": {"type": "integer", "minimum": 1, "description": "Tokens it may use, its own agents' too"},
+        "max_cost": {"type": "number", "minimum": 0, "description": "US dollars it may cost, likewise"},
         "retry": {**text, "description": "Handle of a refused call; other arguments replace the saved ones"},
         "resume": {**text, "description": "ID of a finished agent that goes on with this prompt"},
         "isolated": {"type": "boolean", "description": "No extensions, MCP tools or skills"},

@@ -55,6 +55,8 @@ class ScheduleWish:
     max_turns: int | None = None
     isolated: bool | None = None
     isolation: str | None = None
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

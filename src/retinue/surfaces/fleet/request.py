@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,6 +20,7 @@ from retinue.surfaces.fleet.ports import FleetSettings
 DEFAULT_AGENT = "general-purpose"
 MAX_DESCRIPTION = 200
 _INHERIT = "inherit"
+Number = TypeVar("Number", int, float)
 
 
 class BadModel(RetinueError):
@@ -35,6 +36,8 @@ class AgentCall(Struct, frozen=True, kw_only=True):
     model: str = ""
     thinking: str = ""
     max_turns: int | None = None
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
     resume: str = ""
     isolated: bool | None = None
     inherit_context: bool | None = None
@@ -139,8 +142,8 @@ def to_request(
         wall_s=settings.wall_s,
         idle_s=settings.idle_s,
         tool_s=settings.tool_s,
-        tokens=definition.max_tokens_total,
-        cost_usd=definition.max_cost,
+        tokens=_smaller(definition.max_tokens_total, call.max_tokens_total),
+        cost_usd=_smaller(definition.max_cost, call.max_cost),
     )
     name = definition.display_name or definition.name
     return _with_invocation(request, pick, parent=parent, inherits=inherits, display_name=name)
@@ -187,6 +190,11 @@ def _with_invocation(
         "isolation": request.isolation,
     }
     return replace(request, invocation={name: value for name, value in facts.items() if value is not None})
+
+
+def _smaller(one: Number | None, other: Number | None) -> Number | None:
+    """Of two budgets, what both allow."""
+    return min((value for value in (one, other) if value is not None), default=None)
 
 
 def _first(*values: bool | None, default: bool) -> bool:

@@ -39,6 +39,8 @@ def open_desk(
             max_turns=wish.max_turns,
             isolated=wish.isolated,
             isolation=wish.isolation,
+            max_tokens_total=wish.max_tokens_total,
+            max_cost=wish.max_cost,
         )
         scheduler.add(job)
         next_run = job.next_run if isinstance(job.next_run, str) else ""
@@ -90,5 +92,7 @@ def to_call(job: Job) -> AgentCall:
         "max_turns": job.max_turns,
         "isolated": job.isolated,
         "isolation": job.isolation,
+        "max_tokens_total": job.max_tokens_total,
+        "max_cost": job.max_cost,
     }
     return AgentCall.of({name: value for name, value in given.items() if value is not UNSET})

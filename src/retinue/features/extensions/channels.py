@@ -1,0 +1,148 @@
+"""The event bus that extensions share: anyone may say something on a channel, anyone may listen, at any time.
+
+What is said is plain data and may come from any thread; listeners hear it on the event loop. Must not know what the
+channels mean.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.features.extensions.audience import Audience
+from retinue.features.extensions.contained import Function, Handler, get_log, make_handler
+
+MAX_NESTED = 50
+"""How often a listener may be heard by others who say something in turn, before nobody listens any more."""
+MAX_CHANNEL_CHARS = 200
+REQUEST_S = 30.0
+
+
+class Channels:
+    """The channels of one program. Made on its event loop."""
+
+    def __init__(self, audience: Audience) -> None:
+        self._audience = audience
+        self._loop = asyncio.get_running_loop()
+        self._lock = threading.Lock()
+        self._listeners: dict[str, tuple[Handler, ...]] = {}
+        self._nested = 0
+
+    def has_listeners(self, prefix: str) -> bool:
+        """Whether anyone listens to a channel that begins like this, so that what nobody hears need not be said."""
+        return any(channel.startswith(prefix) for channel in list(self._listeners))
+
+    def listen(self, channel: str, handler: Handler) -> Callable[[], None]:
+        """Let a handler hear a channel; returns what ends that. From any thread."""
+        with self._lock:
+            self._listeners[channel] = (*self._listeners.get(channel, ()), handler)
+
+        def stop() -> None:
+            with self._lock:
+                left = tuple(each for each in self._listeners.get(channel, ()) if each is not handler)
+                self._listeners[channel] = left
+                if not left:
+                    del self._listeners[channel]
+            self._on_loop(partial(self._audience.dismiss, handler))
+
+        return stop
+
+    def emit(self, channel: str, data: Any = None) -> None:
+        """Say something; all who listen get the same copy. From any thread. Raises UsageError for what is no data."""
+        try:
+            payload = msgspec.to_builtins(data)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise UsageError(f"{quote(channel)}: what is said must be plain data: {error}") from error
+        self._on_loop(partial(self._deliver, channel, payload))
+
+    def _on_loop(self, call: Callable[[], None]) -> None:
+        try:
+            is_here = asyncio.get_running_loop() is self._loop
+        except RuntimeError:
+            is_here = False
+        if is_here:
+            call()
+            return
+        with suppress(RuntimeError):  # the loop was closed in the meantime
+            self._loop.call_soon_threadsafe(call)
+
+    def _deliver(self, channel: str, payload: Any) -> None:
+        listeners = self._listeners.get(channel, ())
+        if self._nested >= MAX_NESTED and listeners:
+            get_log(listeners[0].extension).error("%s: listeners call each other without end; not heard", channel)
+            return
+        self._nested += 1
+        try:
+            for handler in listeners:
+                self._audience.tell(handler, payload)
+        finally:
+            self._nested -= 1
+
+
+class ExtensionEvents:
+    """What an extension has as `api.events`: its own view of the channels, during `register` and afterwards."""
+
+    def __init__(self, extension: str, path: str, channels: Channels | None = None) -> None:
+        self._extension = extension
+        self._path = path
+        self._channels = channels
+        self._stops: list[Callable[[], None]] = []
+
+    def on(self, channel: str, handler: Function) -> Callable[[], None]:
+        """Call the handler with what is said on a channel; returns what ends that."""
+        if not callable(handler):
+            raise UsageError(f"api.events.on: expected a function, not {quote(type(handler).__name__)}")
+        own = make_handler(self._extension, self._path, frozenset(), handler)
+        stop = self._need("on", channel).listen(channel, own)
+        self._stops.append(stop)
+
+        def end() -> None:
+            if stop in self._stops:
+                self._stops.remove(stop)
+                stop()
+
+        return end
+
+    def emit(self, channel: str, data: Any = None) -> None:
+        """Say something that can be written as JSON on a channel."""
+        self._need("emit", channel).emit(channel, data)
+
+    async def request(self, channel: str, data: dict[str, Any] | None = None, *, timeout_s: float = REQUEST_S) -> Any:
+        """Ask on a channel and wait for the answer's data. Raises RetinueError for a refusal, TimeoutError for none."""
+        channels, request_id = self._need("request", channel), uuid4().hex
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def settle(reply: Any) -> None:
+            if not answer.done():
+                answer.set_result(reply)
+
+        own = make_handler(self._extension, self._path, frozenset(), settle)
+        stop = channels.listen(f"{channel}:reply:{request_id}", own)
+        try:
+            channels.emit(channel, {**(data or {}), "requestId": request_id})
+            async with asyncio.timeout(timeout_s):
+                reply = await answer
+        finally:
+            stop()
+        if isinstance(reply, dict) and reply.get("success") is True:
+            return reply.get("data")
+        error = reply.get("error") if isinstance(reply, dict) else None
+        raise RetinueError(str(error or f"{channel}: there was no usable answer"))
+
+    def close(self) -> None:
+        """Hear nothing any more."""
+        while self._stops:
+            self._stops.pop()()
+
+    def _need(self, verb: str, channel: str) -> Channels:
+        if not isinstance(channel, str) or not 0 < len(channel) <= MAX_CHANNEL_CHARS:
+            raise UsageError(f"api.events.{verb}: {quote(channel)}: expected the name of a channel")
+        if self._channels is None:
+            raise UsageError(f"api.events.{verb}: there is nobody to talk to here")
+        return self._channels

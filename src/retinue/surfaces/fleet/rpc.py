@@ -1,0 +1,157 @@
+"""Requests of other programs' code to the crew: ping, spawn and stop, answered in envelopes by request id.
+
+Knows neither who asks nor how messages travel. What a file fixes, and rights, hold for these runs as for any other.
+"""
+
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.definition import Definition
+from retinue.core.errors import RetinueError, UsageError
+from retinue.core.terminal import escape_line
+from retinue.engine.request import RunRequest
+from retinue.surfaces.fleet.agents import find_agent, list_names, pick_available
+from retinue.surfaces.fleet.ports import FleetPorts
+from retinue.surfaces.fleet.request import AgentCall, inherits_context, pick_model, to_request
+
+PROTOCOL_VERSION = 2
+PREFIX = "subagents:rpc:"
+METHODS = ("ping", "spawn", "stop")
+MAX_ID_CHARS = 128
+_SHOWN_CHARS = 200
+_DESCRIPTION_CHARS = 60
+
+
+class SpawnOptions(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a request to spawn may ask for; null is as good as absent, what is not known is ignored."""
+
+    description: str | None = None
+    model: str | dict[str, Any] | None = None
+    """A name, or an object with `provider` and `id`."""
+    max_turns: int | None = None
+    max_tokens_total: int | None = None
+    max_cost: float | None = None
+    isolated: bool | None = None
+    inherit_context: bool | None = None
+    thinking_level: str | None = None
+    is_background: bool | None = None
+    """Queue it and tell the main agent of its end; without it, it starts at once and nobody is told."""
+    isolation: Literal["off", "worktree"] | None = None
+    cwd: str | None = None
+    """Where its tools work; its configuration stays the project's."""
+    parent_agent_id: str | None = None
+
+
+class FleetRpc:
+    """Answers requests for one main agent."""
+
+    def __init__(self, open_ports: Callable[[], Awaitable[FleetPorts]], emit: Callable[[str, Any], None]) -> None:
+        """`open_ports` gives the main agent's, or raises RetinueError when there is none."""
+        self._open_ports = open_ports
+        self._emit = emit
+
+    async def answer(self, method: str, request: Any) -> None:
+        """Answer one request; one without a usable id cannot be answered and is dropped."""
+        request_id = request.get("requestId") if isinstance(request, dict) else None
+        if not isinstance(request_id, str) or not 0 < len(request_id) <= MAX_ID_CHARS:
+            return
+        try:
+            data = await self._work(method, request)
+            reply = {"success": True} if data is None else {"success": True, "data": data}
+        except RetinueError as error:
+            reply = {"success": False, "error": str(error)}
+        self._emit(f"{PREFIX}{method}:reply:{request_id}", reply)
+
+    async def _work(self, method: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
+        if method == "ping":
+            return {"version": PROTOCOL_VERSION}
+        ports = await self._open_ports()
+        if method == "spawn":
+            return {"id": await self._spawn(request, ports)}
+        run_id = request.get("agentId")
+        if not isinstance(run_id, str) or not ports.seat.manager.stop(run_id):
+            raise UsageError("Agent not found")
+        return None
+
+    async def _spawn(self, request: Mapping[str, Any], ports: FleetPorts) -> str:
+        seat, options = ports.seat, _read_options(request)
+        definition = _find_definition(_read_text(request, "type"), ports)
+        call = _to_call(_read_text(request, "prompt"), definition, options)
+        parent_id = seat.run_id
+        if options.parent_agent_id is not None:
+            parent_id = options.parent_agent_id
+            if seat.find_run(parent_id) is None or seat.manager.live(parent_id) is None:
+                raise UsageError(f'Parent agent "{escape_line(parent_id, _SHOWN_CHARS)}" is not running')
+        live = seat.manager.live(parent_id) or seat.manager.root
+        cwd = None if options.cwd is None else check_cwd(options.cwd)
+        pick = pick_model(call, definition, parent=seat.model, resolve=seat.resolve_model, models=seat.list_models())
+        messages = live.session.context().messages if inherits_context(call, definition) else ()
+        asked = to_request(call, definition, pick, ports.settings, parent=seat.model, messages=messages)
+        wanted: RunRequest = replace(asked, cwd=cwd, is_background=bool(options.is_background))
+        if wanted.isolation == "worktree" and ports.check_worktree is not None:
+            await ports.check_worktree(Path(cwd) if cwd else live.setup.cwd)
+        return seat.manager.spawn(wanted, parent_id).id
+
+
+def check_cwd(path: str) -> str:
+    """The directory a run is to work in. Raises UsageError when it cannot."""
+    shown = escape_line(path, _SHOWN_CHARS)
+    if not os.path.isabs(path) or "\0" in path:
+        raise UsageError(f'SpawnOptions.cwd must be an absolute path: "{shown}"')
+    if not os.path.exists(path):
+        raise UsageError(f'SpawnOptions.cwd does not exist: "{shown}"')
+    if not os.path.isdir(path):
+        raise UsageError(f'SpawnOptions.cwd is not a directory: "{shown}"')
+    return path
+
+
+def _read_options(request: Mapping[str, Any]) -> SpawnOptions:
+    given = request.get("options")
+    try:
+        return SpawnOptions() if given is None else msgspec.convert(given, SpawnOptions)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"SpawnOptions: {error}") from error
+
+
+def _read_text(request: Mapping[str, Any], name: str) -> str:
+    text = request.get(name)
+    if not isinstance(text, str) or not text.strip():
+        raise UsageError(f"Missing required argument: {name}.")
+    return text
+
+
+def _find_definition(name: str, ports: FleetPorts) -> Definition:
+    definitions = ports.seat.definitions()
+    available = pick_available(definitions, ports.seat.allowed_agents)
+    found = find_agent(name, definitions)
+    if found is not None and found in available:
+        return found
+    shown = escape_line(name, _SHOWN_CHARS)
+    why = f'Unknown agent type "{shown}".' if found is None else f'Agent type "{shown}" is disabled.'
+    raise UsageError(f"{why} Available types: {list_names(available)}.")
+
+
+def _to_call(prompt: str, definition: Definition, options: SpawnOptions) -> AgentCall:
+    model = options.model
+    if isinstance(model, dict):
+        model = f"{model.get('provider', '')}/{model.get('id', '')}"
+    given = {
+        "prompt": prompt,
+        "description": options.description or " ".join(prompt.split())[:_DESCRIPTION_CHARS],
+        "subagent_type": definition.name,
+        "model": model,
+        "thinking": options.thinking_level,
+        "max_turns": options.max_turns,
+        "max_tokens_total": options.max_tokens_total,
+        "max_cost": options.max_cost,
+        "isolated": options.isolated,
+        "inherit_context": options.inherit_context,
+        "isolation": options.isolation,
+    }
+    return AgentCall.of(given)
