@@ -51,6 +51,8 @@ class ToolContext:
 
     cwd: Path
     run_id: str = ""
+    run_name: str = ""
+    """What people call the run."""
     call_id: str = ""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that describe the session, for processes the tool starts."""

@@ -208,6 +208,7 @@ class Outfitter:
         return RunSetup(
             run_id=run.id,
             cwd=fitting.cwd,
+            name=f"{definition.name}#{run.id[:8]}",
             model=BudgetedModel(model, lease) if lease.is_limited else model,
             thinking=clamp_level(model.info, level),
             tools=rename_tools(fitting.tools, {name: rights.targets.get(name, name) for name in rights.allowed}),

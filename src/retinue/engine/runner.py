@@ -346,7 +346,11 @@ class LiveRun:
             run_id=setup.run_id,
             tools=setup.tools,
             context=ToolContext(
-                cwd=setup.cwd, run_id=setup.run_id, environment=self._environment(), spill_dir=setup.spill_dir
+                cwd=setup.cwd,
+                run_id=setup.run_id,
+                run_name=setup.name,
+                environment=self._environment(),
+                spill_dir=setup.spill_dir,
             ),
             publish=self._publish,
             clock=self._clock,

@@ -24,6 +24,8 @@ class RunSetup:
     run_id: str
     cwd: Path
     model: Model
+    name: str = ""
+    """What people call the run."""
     thinking: ThinkingLevel = "off"
     tools: Mapping[str, Tool] = field(default_factory=dict)
     sections: Mapping[str, str] = field(default_factory=dict)

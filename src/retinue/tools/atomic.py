@@ -13,22 +13,9 @@ from msgspec import Struct
 
 from retinue.core.errors import ToolRetry, quote
 from retinue.tools.paths import name_kind
+from retinue.tools.revision import Revision
 
 _KEPT_ATTRIBUTES = ("user.", "system.posix_acl_access")
-
-
-class Revision(Struct, frozen=True):
-    """Which content a file had when it was looked at."""
-
-    device: int
-    inode: int
-    size: int
-    mtime_ns: int
-    ctime_ns: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> "Revision":
-        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
 
 class Replaced(Struct, frozen=True):
@@ -39,6 +26,8 @@ class Replaced(Struct, frozen=True):
     """The file itself, links followed."""
     other_names: int = 0
     """Hard links that still have the old content."""
+    revision: Revision | None = None
+    """Of the new content; None when it was replaced again at once."""
 
 
 def replace_file(path: str, data: bytes, *, expected: Revision | None = None, sync: bool = False) -> Replaced:
@@ -73,7 +62,11 @@ def replace_file(path: str, data: bytes, *, expected: Revision | None = None, sy
         with suppress(OSError):
             os.unlink(temporary)
         raise
-    return Replaced(old is None, target, 0 if old is None else old.st_nlink - 1)
+    try:
+        revision = Revision.of(os.stat(target))
+    except OSError:
+        revision = None
+    return Replaced(old is None, target, 0 if old is None else old.st_nlink - 1, revision)
 
 
 def _check_writable(path: str, old: os.stat_result) -> None:

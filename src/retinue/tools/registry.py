@@ -13,6 +13,7 @@ from retinue.tools.files.ls import LsTool
 from retinue.tools.files.read import ReadTool
 from retinue.tools.files.ripgrep import Ripgrep
 from retinue.tools.files.write import WriteTool
+from retinue.tools.ledger import Ledger
 from retinue.tools.locks import PathLocks
 from retinue.tools.shell.bash import BashTool
 from retinue.tools.trees import TreeProbe
@@ -21,9 +22,11 @@ BUILTIN_TOOLS = ("read", "bash", "edit", "write", "grep", "find", "ls")
 
 
 class ToolOptions(Struct, frozen=True):
-    """What the builtin tools share. One object for all runs of a process: it owns the locks and what was probed."""
+    """What the builtin tools share. One object for all runs of a process: it owns the locks, who did what to which
+    file, and what was probed."""
 
     locks: PathLocks = field(default_factory=PathLocks)
+    ledger: Ledger = field(default_factory=Ledger)
     trees: TreeProbe = field(default_factory=TreeProbe)
     environment: Mapping[str, str] | None = None
     """What commands inherit; the process's own environment when absent."""
@@ -40,10 +43,10 @@ def build_tools(options: ToolOptions, names: Iterable[str] = BUILTIN_TOOLS) -> d
         raise UsageError(f"unknown tool {quote(min(unknown))}: expected some of {', '.join(BUILTIN_TOOLS)}")
     ripgrep = Ripgrep(options.trees, timeout_s=options.search_timeout_s)
     tools: dict[str, Tool] = {
-        "read": ReadTool(max_image_bytes=options.max_image_bytes),
+        "read": ReadTool(options.ledger, max_image_bytes=options.max_image_bytes),
         "bash": BashTool(options.trees, environment=options.environment),
-        "edit": EditTool(options.locks, sync=options.sync_writes),
-        "write": WriteTool(options.locks, sync=options.sync_writes),
+        "edit": EditTool(options.locks, options.ledger, sync=options.sync_writes),
+        "write": WriteTool(options.locks, options.ledger, sync=options.sync_writes),
         "grep": GrepTool(ripgrep),
         "find": FindTool(ripgrep),
         "ls": LsTool(),

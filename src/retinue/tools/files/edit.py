@@ -13,12 +13,14 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.write import encode_text, explain_write, finish_thread, note_links
+from retinue.tools.ledger import Change, Ledger
 from retinue.tools.locks import PathLocks
 from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.revision import Revision
 from retinue.tools.truncate import render_size
 
 if TYPE_CHECKING:  # what only a call needs is imported by the first one
-    from retinue.tools.atomic import Replaced, Revision
+    from retinue.tools.atomic import Replaced
     from retinue.tools.files.difference import Difference
     from retinue.tools.files.replacing import Edit, Edited
 
@@ -37,8 +39,9 @@ class EditTool:
         "Use edit for changes to a file; put all changes of one file in one call, each oldText short but unique.",
     )
 
-    def __init__(self, locks: PathLocks, *, sync: bool = False) -> None:
+    def __init__(self, locks: PathLocks, ledger: Ledger | None = None, *, sync: bool = False) -> None:
         self._locks = locks
+        self._ledger = ledger or Ledger()
         self._sync = sync
 
     @cached_property
@@ -60,9 +63,9 @@ class EditTool:
             try:
                 size = os.stat(resolved).st_size + sum(len(edit.new) for edit in edits)
                 if size <= _INLINE_BYTES:
-                    edited, difference, done = self._edit(path, resolved, edits)
+                    edited, difference, done = self._edit(path, resolved, edits, context)
                 else:
-                    edited, difference, done = await finish_thread(self._edit, path, resolved, edits)
+                    edited, difference, done = await finish_thread(self._edit, path, resolved, edits, context)
             except FileNotFoundError as error:
                 raise explain(error, path, resolved) from None
             except OSError as error:
@@ -75,12 +78,16 @@ class EditTool:
         text = f"Successfully replaced {len(edits)} block(s) in {path}.{note_links(done)}{_note_forgiven(edited)}"
         return ToolResult.of(text, details)
 
-    def _edit(self, path: str, resolved: str, edits: "list[Edit]") -> "tuple[Edited, Difference, Replaced]":
+    def _edit(
+        self, path: str, resolved: str, edits: "list[Edit]", context: ToolContext
+    ) -> "tuple[Edited, Difference, Replaced]":
         from retinue.tools.atomic import replace_file
         from retinue.tools.files.difference import render_difference
         from retinue.tools.files.replacing import apply_edits
 
         data, revision = _read_whole(resolved, path)
+        target = os.path.realpath(resolved)
+        self._ledger.check(context.run_id, target, path, revision, is_blind=False)
         bom = _BOM if data.startswith(_BOM) else b""
         # Bytes that are no UTF-8 survive the way into text and back.
         original = data[len(bom) :].decode("utf-8", "surrogateescape")
@@ -89,7 +96,11 @@ class EditTool:
         done = replace_file(
             resolved, bom + edited.text.encode("utf-8", "surrogateescape"), expected=revision, sync=self._sync
         )
-        return edited, _without_escapes(difference), done
+        difference = _without_escapes(difference)
+        if done.revision is not None:
+            change = Change(context.run_id, context.run_name, done.revision, difference.patch)
+            self._ledger.note_change(target, change)
+        return edited, difference, done
 
 
 def parse_edits(arguments: dict[str, Any]) -> "list[Edit]":
@@ -129,8 +140,6 @@ def _parse_edit(entry: Any, index: int) -> "Edit":
 
 
 def _read_whole(resolved: str, path: str) -> "tuple[bytes, Revision]":
-    from retinue.tools.atomic import Revision
-
     handle = os.open(resolved, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     with open(handle, "rb", buffering=0) as file:
         status = os.fstat(handle)

@@ -17,7 +17,9 @@ from retinue.tools.arguments import take_count, take_path
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.images import SNIFFED_BYTES, sniff_image
 from retinue.tools.files.window import Window, decode_text, decode_wide, read_window
+from retinue.tools.ledger import Ledger
 from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.revision import Revision, find_real_path
 from retinue.tools.truncate import MAX_BYTES, render_size, split_lines, truncate_head
 
 # Larger than this is read in a thread; below, the hop to one would cost more than the reading.
@@ -32,7 +34,8 @@ class ReadTool:
     hint = "Read files and images"
     guidelines = ("Read files with read, not with cat or sed.",)
 
-    def __init__(self, *, max_image_bytes: int = 3_750_000) -> None:
+    def __init__(self, ledger: Ledger | None = None, *, max_image_bytes: int = 3_750_000) -> None:
+        self._ledger = ledger or Ledger()
         self._max_image_bytes = max_image_bytes
 
     @cached_property
@@ -66,6 +69,7 @@ class ReadTool:
                 raise ToolRetry(
                     f"{quote(path, 200)} is {name_kind(status.st_mode)}, not a file that can be read.{hint}"
                 )
+            self._ledger.note_read(context.run_id, find_real_path(handle, resolved), Revision.of(status))
             if status.st_size <= _INLINE_BYTES:
                 return self._read(handle, path, status.st_size, first, limit)
             # The thread has a descriptor of its own: a cancelled call closes ours while it may still read.

@@ -10,14 +10,18 @@ from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path, take_text
 from retinue.tools.descriptions import load_description
+from retinue.tools.ledger import Change, Ledger
 from retinue.tools.locks import PathLocks
 from retinue.tools.paths import explain, resolve_path
+from retinue.tools.revision import Revision
 
 if TYPE_CHECKING:
     from retinue.tools.atomic import Replaced
 
 # More than this is written in a thread, so that a slow disk does not hold up the other runs.
 _INLINE_BYTES = 256 * 1024
+# Larger files are not compared with what is written over them: nobody would read that.
+_MAX_COMPARED = 64 * 1024
 
 
 class WriteTool:
@@ -27,8 +31,9 @@ class WriteTool:
     hint = "Create or overwrite files"
     guidelines = ("Use write for new files and complete rewrites only.",)
 
-    def __init__(self, locks: PathLocks, *, sync: bool = False) -> None:
+    def __init__(self, locks: PathLocks, ledger: Ledger | None = None, *, sync: bool = False) -> None:
         self._locks = locks
+        self._ledger = ledger or Ledger()
         self._sync = sync
 
     @cached_property
@@ -48,19 +53,45 @@ class WriteTool:
         async with self._locks.hold(resolved):
             try:
                 if len(data) <= _INLINE_BYTES:
-                    done = self._write(resolved, data)
+                    done = self._write(path, resolved, data, context)
                 else:
                     # Shielded: the lock must not be given up while the thread still writes.
-                    done = await finish_thread(self._write, resolved, data)
+                    done = await finish_thread(self._write, path, resolved, data, context)
             except OSError as error:
                 raise explain_write(error, path, resolved) from None
         return ToolResult.of(f"Successfully wrote to {path}{note_links(done)}")
 
-    def _write(self, resolved: str, data: bytes) -> "Replaced":
+    def _write(self, path: str, resolved: str, data: bytes, context: ToolContext) -> "Replaced":
         from retinue.tools.atomic import replace_file
 
         os.makedirs(os.path.dirname(resolved), exist_ok=True)
-        return replace_file(resolved, data, sync=self._sync)
+        target = os.path.realpath(resolved)
+        try:
+            old: Revision | None = Revision.of(os.stat(target))
+        except OSError:
+            old = None
+        self._ledger.check(context.run_id, target, path, old, is_blind=True)
+        patch = _render_patch(path, target, data) if old is not None and old.size <= _MAX_COMPARED else ""
+        done = replace_file(resolved, data, sync=self._sync)
+        if done.revision is not None:
+            self._ledger.note_change(target, Change(context.run_id, context.run_name, done.revision, patch))
+        return done
+
+
+def _render_patch(path: str, target: str, data: bytes) -> str:
+    """What changes by writing, for another run that has the old content in mind."""
+    from retinue.tools.files.difference import render_difference
+    from retinue.tools.files.matching import Span
+    from retinue.tools.files.replacing import Change as Replacement
+
+    try:
+        handle = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        with open(handle, "rb", buffering=0) as file:
+            old = (file.read(_MAX_COMPARED) or b"").decode("utf-8", "replace")
+    except OSError:
+        return ""
+    new = data.decode("utf-8", "replace")
+    return "" if new == old or not old else render_difference(path, old, [Replacement(Span(0, len(old)), new)]).patch
 
 
 async def finish_thread(function: Any, *arguments: Any) -> Any:

@@ -1,0 +1,80 @@
+"""Who has seen and changed which file, so that no run of this process writes over what another one has just written.
+
+Knows files by their real path and runs by their id. Changes made by commands, or outside, are not in it: an exact edit
+notices those by itself.
+"""
+
+from collections import OrderedDict
+
+from msgspec import Struct
+
+from retinue.core.errors import ToolRetry, quote
+from retinue.tools.revision import Revision
+
+_MAX_SEEN = 20_000
+_MAX_FILES = 5_000
+_MAX_CHANGES = 8
+_MAX_SHOWN = 6_000
+
+
+class Change(Struct, frozen=True):
+    """One run has changed a file."""
+
+    run_id: str
+    name: str
+    """What people call the run."""
+    after: Revision
+    patch: str
+
+
+class Ledger:
+    """What the runs of one process have seen and done. The oldest is forgotten first."""
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[tuple[str, str], Revision] = OrderedDict()
+        self._changes: OrderedDict[str, list[Change]] = OrderedDict()
+
+    def note_read(self, run_id: str, path: str, revision: Revision) -> None:
+        """A run has seen this content."""
+        self._seen[run_id, path] = revision
+        self._seen.move_to_end((run_id, path))
+        if len(self._seen) > _MAX_SEEN:
+            self._seen.popitem(last=False)
+
+    def note_change(self, path: str, change: Change) -> None:
+        """A run has changed a file, and has so seen what is in it."""
+        self.note_read(change.run_id, path, change.after)
+        changes = self._changes.setdefault(path, [])
+        changes.append(change)
+        del changes[:-_MAX_CHANGES]
+        self._changes.move_to_end(path)
+        if len(self._changes) > _MAX_FILES:
+            self._changes.popitem(last=False)
+
+    def check(self, run_id: str, path: str, shown: str, now: Revision | None, *, is_blind: bool) -> None:
+        """Raise ToolRetry when another run has changed the file since this one saw it.
+
+        `is_blind`: what is about to be written does not depend on what is there, so never having looked counts too.
+        """
+        missed = self._find_missed(run_id, path, now, is_blind=is_blind)
+        if not missed:
+            return
+        names = " and ".join(dict.fromkeys(change.name for change in missed))
+        patch = "\n".join(change.patch.strip("\n") for change in missed if change.patch)
+        head = f"{quote(shown, 200)} was changed by {names} since you looked at it; nothing was written."
+        if patch and len(patch) <= _MAX_SHOWN and now is not None:
+            self.note_read(run_id, path, now)
+            raise ToolRetry(f"{head} What changed:\n{patch}\nRepeat the call if it still fits.")
+        raise ToolRetry(f"{head} Read it again and repeat the call.")
+
+    def _find_missed(self, run_id: str, path: str, now: Revision | None, *, is_blind: bool) -> list[Change]:
+        changes = self._changes.get(path)
+        if not changes or changes[-1].run_id == run_id or changes[-1].after != now:
+            return []  # nobody, oneself, or somebody outside was the last
+        seen = self._seen.get((run_id, path))
+        if seen is None:
+            return changes[-1:] if is_blind else []
+        if seen == now:
+            return []
+        known = [index for index, change in enumerate(changes) if change.after == seen or change.run_id == run_id]
+        return changes[known[-1] + 1 if known else 0 :]
