@@ -28,6 +28,7 @@ MAY_CATCH_ALL = {
     "engine/runner.py",
     "engine/bus.py",
     "features/extensions/foreign.py",
+    "features/mcp/session.py",
     "cli/main.py",
 }
 # Files that start a task without a group, each with its reason beside the call.

@@ -25,10 +25,12 @@ class Offer(Struct, frozen=True):
     """Where it comes from; None for retinue's own tools. Tools of MCP servers come from `mcp`."""
     server: str | None = None
     """The MCP server behind it."""
+    tool: str = ""
+    """What the server calls it, when that is known."""
 
     def find_short_name(self, name: str) -> str:
         """What the server calls its tool that the model knows as `name`."""
-        return name.removeprefix(f"mcp__{self.server}__") if self.server is not None else name
+        return self.tool or name.removeprefix(f"mcp__{self.server}__") if self.server is not None else name
 
 
 def match_tools(word: str, available: Mapping[str, Offer], aliases: Mapping[str, str]) -> list[str]:

@@ -1,0 +1,227 @@
+"""The one connection to a server that all runs share: made when needed, made again patiently, given up for a reason.
+
+A call that was on its way when the connection ended is never made again. Knows no library: how a session is opened is
+handed in.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from retinue.core.clock import Clock
+from retinue.core.errors import quote
+from retinue.features.mcp.listing import Listed, read_listing
+from retinue.features.mcp.server import McpServer
+from retinue.features.mcp.trouble import McpFailed, Trouble
+
+RECONNECTS = 3
+BACK_OFF_S = 1.0
+LONGEST_S = 10.0
+REST_S = 60.0
+"""After this a server that was given up may be tried once more."""
+LIST_S = 10.0
+
+Progress = Callable[[float, float | None, str | None], Any]
+
+
+class LiveSession(Protocol):
+    """What a connection offers."""
+
+    is_stale: bool
+
+    @property
+    def is_over(self) -> bool: ...
+
+    async def list_tools(self) -> list[dict[str, Any]]: ...
+
+    async def call(self, tool: str, arguments: dict[str, Any], on_progress: Any) -> dict[str, Any]: ...
+
+
+OpenSession = Callable[[McpServer, Trouble], AbstractAsyncContextManager[LiveSession]]
+
+
+class _Line:
+    """One attempt to connect and, if it succeeds, the connection."""
+
+    def __init__(self) -> None:
+        self.trouble = Trouble()
+        self.ready: asyncio.Future[LiveSession] = asyncio.get_running_loop().create_future()
+        self.stop = asyncio.Event()
+        self.over = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+
+class Link:
+    """A server and what is known of it."""
+
+    def __init__(self, server: McpServer, open_session: OpenSession, clock: Clock, group: asyncio.TaskGroup) -> None:
+        self.server = server
+        self._open = open_session
+        self._clock = clock
+        self._group = group
+        self._gate = asyncio.Semaphore(server.concurrency)
+        self._line: _Line | None = None
+        self._failures = 0
+        self._failed_s = 0.0
+        self._reason = ""
+        self._known: dict[str, str] | None = None
+        """The tools as they were listed first."""
+        self._changed: set[str] = set()
+        self._leases: set[object] = set()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether it can be asked now."""
+        line = self._line
+        return line is not None and line.ready.done() and not line.over.is_set()
+
+    def hold(self, lease: object) -> None:
+        """Somebody may use it."""
+        self._leases.add(lease)
+
+    def let_go(self, lease: object) -> None:
+        """Somebody is done with it; the last one closes the connection."""
+        self._leases.discard(lease)
+        if not self._leases:
+            self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close the connection, soon."""
+        if self._line is not None:
+            self._line.stop.set()
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        if self._line is not None and self._line.task is not None:
+            self._line.task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Return when nothing of it runs."""
+        if self._line is not None:
+            await self._line.over.wait()
+
+    async def list_tools(self) -> tuple[list[Listed], list[str]]:
+        """Its tools now, and what is wrong with them. Raises McpFailed; does not try twice."""
+        session = await self._reach(patient=False)
+        async with asyncio.timeout(LIST_S):
+            return await self._list(session)
+
+    async def _list(self, session: LiveSession) -> tuple[list[Listed], list[str]]:
+        found, problems = read_listing(await session.list_tools())
+        tools = [tool for tool in found if not self.server.is_hidden(tool.name)]
+        if self._known is None:
+            self._known = {tool.name: tool.fingerprint for tool in tools}
+        # Whoever saw the first list agreed to that one: a tool that is another now, or new, waits for a new session.
+        for tool in tools:
+            known = self._known.setdefault(tool.name, "")
+            if known != tool.fingerprint and tool.name not in self._changed:
+                self._changed.add(tool.name)
+                what = "has changed" if known else "is new"
+                problems.append(
+                    f"its tool {quote(tool.name)} {what} since the session began: not usable before a new one"
+                )
+        return [tool for tool in tools if tool.name not in self._changed], problems
+
+    async def call(self, tool: str, arguments: dict[str, Any], on_progress: Progress) -> dict[str, Any]:
+        """Call a tool once. Raises McpFailed."""
+        limit_s = self.server.timeout_s
+        async with self._gate:
+            try:
+                async with asyncio.timeout(limit_s) as deadline:
+
+                    async def hear(progress: float, total: float | None, message: str | None) -> None:
+                        deadline.reschedule(asyncio.get_running_loop().time() + limit_s)
+                        on_progress(progress, total, message)
+
+                    session = await self._reach(patient=True)
+                    if session.is_stale:
+                        await self._list(session)
+                    if tool in self._changed:
+                        raise McpFailed("the server has changed this tool since the session began; it is not called")
+                    result = await session.call(tool, arguments, hear)
+            except TimeoutError:
+                raise McpFailed(f"no answer within {limit_s:g} s; its effect is unknown") from None
+        self._failures = 0
+        return result
+
+    async def _reach(self, *, patient: bool) -> LiveSession:
+        """A live session; a patient caller waits through all attempts. Raises McpFailed."""
+        while True:
+            line = self._line
+            if line is None or line.stop.is_set() or line.over.is_set():
+                if line is not None and not line.over.is_set():
+                    await line.over.wait()
+                    continue
+                await self._pause(patient=patient)
+                if self._line is line:
+                    self._line = line = self._begin()
+                else:
+                    continue
+            try:
+                session = await asyncio.shield(line.ready)
+            except McpFailed:
+                if not patient:
+                    raise
+                continue
+            if not session.is_over:
+                return session
+            await line.over.wait()
+
+    async def _pause(self, *, patient: bool) -> None:
+        """Wait as long as the failures so far ask for. Raises McpFailed when it is no use."""
+        if not self._failures:
+            return
+        waited_s = self._clock.steady_s() - self._failed_s
+        if self._failures > RECONNECTS:
+            if waited_s < REST_S:
+                raise McpFailed(f"given up after {RECONNECTS} attempts to reconnect: {self._reason}")
+            self._failures = RECONNECTS
+        if not self.server.auto_reconnect:
+            raise McpFailed(f"not connected, and autoReconnect is off: {self._reason}")
+        rest_s = min(LONGEST_S, BACK_OFF_S * 2 ** (self._failures - 1)) - waited_s
+        if rest_s > 0:
+            if not patient:
+                raise McpFailed(self._reason)
+            await self._clock.sleep(rest_s)
+
+    def _begin(self) -> _Line:
+        line = _Line()
+        line.task = self._group.create_task(self._serve(line))
+        return line
+
+    async def _serve(self, line: _Line) -> None:
+        """Connect, stay until told to go or the server is gone. Never raises: the group is everybody's."""
+        try:
+            async with self._open(self.server, line.trouble) as session:
+                session.is_stale = self._known is not None
+                line.ready.set_result(session)
+                await _wait_either(line.stop, line.trouble.ended)
+            if not line.stop.is_set():
+                self._note_failure(line.trouble.reason)
+        except McpFailed as failure:
+            if not line.stop.is_set():
+                self._note_failure(str(failure))
+            _fail(line, failure)
+        finally:
+            _fail(line, McpFailed("the connection is closed"))
+            line.over.set()
+
+    def _note_failure(self, reason: str) -> None:
+        self._failures += 1
+        self._failed_s = self._clock.steady_s()
+        self._reason = reason
+
+
+def _fail(line: _Line, failure: McpFailed) -> None:
+    if not line.ready.done():
+        line.ready.set_exception(failure)
+        line.ready.exception()  # nobody may be waiting any more, which is no mistake
+
+
+async def _wait_either(first: asyncio.Event, second: asyncio.Event) -> None:
+    async with asyncio.TaskGroup() as group:
+        waits = [group.create_task(event.wait()) for event in (first, second)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for each in waits:
+            each.cancel()

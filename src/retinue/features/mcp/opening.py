@@ -1,0 +1,107 @@
+"""How a configured server becomes a session: the right wire, its environment, the library loaded at the first need."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.core.errors import ConfigError
+from retinue.features.mcp.program import Program, choose_environment, find_command
+from retinue.features.mcp.server import McpServer
+from retinue.features.mcp.trouble import McpFailed, Trouble
+from retinue.models.values import is_command
+from retinue.tools.trees import TreeProbe
+
+if TYPE_CHECKING:
+    from retinue.features.mcp.link import LiveSession
+
+INITIALISE_S = 20.0
+MISSING = "the package mcp is not installed: pip install 'retinue[mcp]'"
+
+
+def has_library() -> bool:
+    """Whether servers can be used at all; does not load it."""
+    return find_spec("mcp") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where servers are started and what they may see."""
+
+    cwd: Path
+    environment: Mapping[str, str]
+    trees: TreeProbe
+    version: str = ""
+    tell: Callable[[str], None] = lambda text: None
+    initialise_s: float = INITIALISE_S
+
+
+class Opener:
+    """Opens sessions. Calling it gives an async context manager."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._asked: set[tuple[str, str]] = set()
+
+    @asynccontextmanager
+    async def __call__(self, server: McpServer, trouble: Trouble) -> "AsyncIterator[LiveSession]":
+        """Connect, initialise, and end everything afterwards. Raises McpFailed."""
+        if not has_library():
+            raise McpFailed(MISSING)
+        # In a thread: loading it takes longer than a prompt may be unusable.
+        await asyncio.to_thread(_load_library)
+        from retinue.features.mcp.session import open_session
+        from retinue.features.mcp.stdio import open_stdio
+
+        around = self._around
+        if server.url:
+            from retinue.features.mcp.http import open_http
+
+            wire = open_http(server.url, await self._resolve(server, server.headers), trouble)
+        else:
+            wire = open_stdio(lambda: self._start(server), trouble, lambda method: self._note_asked(server, method))
+        async with open_session(wire, trouble, around.initialise_s, around.version) as session:
+            yield session
+
+    async def _start(self, server: McpServer) -> Program:
+        around = self._around
+        cwd = around.cwd / server.cwd if server.cwd else around.cwd
+        if not cwd.is_dir():
+            raise McpFailed(f"its folder {str(cwd)!r} does not exist")
+        env = choose_environment(around.environment, await self._resolve(server, server.env))
+        path, home = env.get("PATH", os.defpath), around.environment.get("HOME", "")
+        argv = [find_command(server, around.cwd, path, home), *server.args]
+        return await Program.start(argv, str(cwd), env, around.trees)
+
+    async def _resolve(self, server: McpServer, values: Mapping[str, str]) -> dict[str, str]:
+        """Values with what commands print in their places. Raises McpFailed."""
+        if not any(is_command(value) for value in values.values()):
+            return dict(values)
+        from retinue.models.values import Vault
+
+        vault = Vault(self._around.environment)
+        try:
+            return {
+                name: await asyncio.to_thread(vault.resolve, value, name) if is_command(value) else value
+                for name, value in values.items()
+            }
+        except ConfigError as error:
+            raise McpFailed(str(error)) from error
+
+    def _note_asked(self, server: McpServer, method: str) -> None:
+        """A server wants something of us. It gets a no from the library; the user hears of it once."""
+        if method != "ping" and (server.name, method) not in self._asked and len(self._asked) < 100:
+            self._asked.add((server.name, method))
+            self._around.tell(f"MCP server {server.name!r} asked for {method[:60]!r}, which is refused")
+
+
+def _load_library() -> None:
+    from importlib import import_module
+
+    for name in ("http", "stdio", "session"):
+        import_module(f"retinue.features.mcp.{name}")
+    import_module("retinue.features.mcp.session").silence_library()

@@ -1,0 +1,127 @@
+"""All servers of one crew: connected side by side when somebody needs them, each closed when nobody does any more."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from retinue.core.clock import Clock
+from retinue.features.mcp.link import Link, OpenSession
+from retinue.features.mcp.names import name_tools
+from retinue.features.mcp.server import McpServer
+from retinue.features.mcp.tool import McpTool
+from retinue.features.mcp.trouble import McpFailed
+
+WAIT_S = 10.0
+"""How long a run waits for the tools of its servers; who is later is there for the next one."""
+CLOSE_S = 1.6
+
+
+class Lease:
+    """Somebody's use of some servers."""
+
+    def __init__(self, links: Sequence[Link]) -> None:
+        self._links = links
+        for link in links:
+            link.hold(self)
+
+    def release(self) -> None:
+        """Done with them; may be said more than once."""
+        links, self._links = self._links, ()
+        for link in links:
+            link.let_go(self)
+
+
+class Pool:
+    """The servers that may be used. Use it as an async context manager."""
+
+    def __init__(
+        self, servers: Iterable[McpServer], open_session: OpenSession, clock: Clock, tell: Callable[[str], None]
+    ) -> None:
+        """`tell` gets one sentence for each problem, once."""
+        self._group = asyncio.TaskGroup()
+        self._links = {server.name: Link(server, open_session, clock, self._group) for server in servers}
+        self._tell = tell
+        self._told: set[str] = set()
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    @property
+    def servers(self) -> Mapping[str, McpServer]:
+        """By name."""
+        return {name: link.server for name, link in self._links.items()}
+
+    @property
+    def connected(self) -> list[str]:
+        """The servers that can be asked now."""
+        return [name for name, link in self._links.items() if link.is_connected]
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Disconnect all, side by side; returns soon, whatever the servers do."""
+        for link in self._links.values():
+            link.disconnect()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                for link in self._links.values():
+                    await link.wait_closed()
+        except TimeoutError:
+            for link in self._links.values():
+                link.abort()
+        for task in self._tasks:
+            task.cancel()
+        await self._group.__aexit__(None, None, None)
+
+    def lease(self, names: Iterable[str]) -> Lease:
+        """Take a share in some servers; they stay connected until it is given back."""
+        return Lease([self._links[name] for name in names])
+
+    def warm(self, names: Iterable[str]) -> None:
+        """Begin to connect, without waiting."""
+        self._tasks += [self._group.create_task(self._list(self._links[name])) for name in names]
+
+    async def list_tools(self, names: Iterable[str], limit_s: float = WAIT_S) -> dict[str, McpTool]:
+        """The tools of some servers by the names the model sees; a server that fails or is late has none."""
+        links = [self._links[name] for name in names]
+        if not links:
+            return {}
+        tasks = {link: self._group.create_task(self._list(link)) for link in links}
+        # Only ours is cancelled: the connection a late one is making serves the next run.
+        try:
+            await asyncio.wait(tasks.values(), timeout=limit_s)
+        finally:
+            for task in tasks.values():
+                task.cancel()
+        found: dict[str, McpTool] = {}
+        for link, task in tasks.items():
+            if not task.done() or task.cancelled():
+                self._report(link, f"not connected within {limit_s:g} s; its tools are missing")
+                continue
+            for tool in task.result():
+                found.setdefault(tool.spec.name, tool)
+        return found
+
+    async def _list(self, link: Link) -> list[McpTool]:
+        """Its tools; none when it fails. Never raises: the group is everybody's."""
+        try:
+            listed, problems = await link.list_tools()
+        except McpFailed as failure:
+            self._report(link, str(failure))
+            return []
+        except TimeoutError:
+            self._report(link, "it does not list its tools")
+            return []
+        for problem in problems:
+            self._report(link, problem)
+        names = name_tools(link.server.name, [tool.name for tool in listed])
+        return [McpTool(link, tool, names[tool.name]) for tool in listed]
+
+    def _report(self, link: Link, problem: str) -> None:
+        text = f"MCP server {link.server.name!r}: {problem}"
+        if text not in self._told:
+            self._told.add(text)
+            self._tell(text)

@@ -1,0 +1,141 @@
+"""A conversation with one server through the library: initialise, list, call. Every failure is a McpFailed.
+
+The library may fail in any way the server chooses, so here, and nowhere else around MCP, any exception is caught.
+Imports the library, so nothing imports this file before a server is used.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any, TypeVar
+
+from mcp import Client
+from mcp.shared.dispatcher import ProgressFnT
+from mcp.shared.exceptions import MCPError
+from mcp.types import (
+    CallToolRequest,
+    CallToolRequestParams,
+    CallToolResult,
+    Implementation,
+    PaginatedRequestParams,
+    ToolListChangedNotification,
+)
+from pydantic import ValidationError
+
+from retinue.features.mcp.listing import clean_text
+from retinue.features.mcp.trouble import McpFailed, Trouble
+
+MAX_PAGES = 20
+_CLOSED = -32000
+T = TypeVar("T")
+
+
+class Session:
+    """An initialised connection."""
+
+    def __init__(self, client: Client, trouble: Trouble) -> None:
+        self._client = client
+        self._trouble = trouble
+        self.is_stale = False
+        """The server says that its tools have changed."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be asked any more."""
+        return self._trouble.ended.is_set()
+
+    async def list_tools(self) -> list[dict[str, Any]]:
+        """All its tools, as it says them. Raises McpFailed."""
+        self.is_stale = False
+        return await self._guard(self._list_tools())
+
+    async def _list_tools(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        for _ in range(MAX_PAGES):
+            params = PaginatedRequestParams(cursor=cursor) if cursor else None
+            page = await self._client.session.list_tools(params=params)
+            found += [tool.model_dump(by_alias=True, mode="json", exclude_none=True) for tool in page.tools]
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        return found
+
+    async def call(self, tool: str, arguments: dict[str, Any], on_progress: ProgressFnT) -> dict[str, Any]:
+        """Call a tool once, whatever happens. Raises McpFailed."""
+        # Not the library's own call: that checks the result against a schema of the server, whose patterns could
+        # keep us busy for ever.
+        request = CallToolRequest(params=CallToolRequestParams(name=tool, arguments=arguments))
+        asked = self._client.session.send_request(request, CallToolResult, progress_callback=on_progress)
+        result = await self._guard(asked)
+        return result.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    async def _guard(self, work: Awaitable[T]) -> T:
+        try:
+            return await work
+        except MCPError as error:
+            if self.is_over:
+                raise McpFailed(self._trouble.reason) from error
+            text = clean_text(str(error), 2_000)
+            if error.code == _CLOSED:
+                self._trouble.note(text)
+            raise McpFailed(text) from error
+        except ValidationError as error:
+            raise McpFailed("its answer does not fit the protocol") from error
+        except Exception as error:
+            reason = self._trouble.reason if self.is_over else describe_failure(error)
+            self._trouble.note(reason)
+            raise McpFailed(reason) from error
+
+
+@asynccontextmanager
+async def open_session(wire: Any, trouble: Trouble, limit_s: float, version: str) -> AsyncIterator[Session]:
+    """A session over a wire, which is an async context manager of two streams. Raises McpFailed."""
+    session: Session | None = None
+
+    async def hear(message: Any) -> None:
+        if session is not None and isinstance(message, ToolListChangedNotification):
+            session.is_stale = True
+
+    client = Client(
+        wire,
+        cache=None,
+        message_handler=hear,
+        client_info=Implementation(name="retinue", version=version),
+    )
+    try:
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(limit_s):
+                    await stack.enter_async_context(client)
+            except TimeoutError:
+                trouble.note(f"it did not answer within {limit_s:g} s")
+                raise
+            session = Session(client, trouble)
+            yield session
+    except McpFailed:
+        raise
+    except Exception as error:
+        reason = trouble.reason if trouble.ended.is_set() else describe_failure(error)
+        trouble.note(reason)
+        raise McpFailed(reason) from error
+    finally:
+        trouble.note("the connection is closed")
+
+
+def describe_failure(error: BaseException) -> str:
+    """The innermost reason of a failure, in one line."""
+    while isinstance(error, BaseExceptionGroup) and error.exceptions:
+        error = error.exceptions[0]
+    text = clean_text(" ".join(str(error).split()), 400)
+    return text or type(error).__name__
+
+
+def silence_library() -> None:
+    """Keep the library's own log off the terminal: what a server sends would be in it, unescaped."""
+    for name in ("mcp", "client", "httpx2"):
+        logger = logging.getLogger(name)
+        if not logger.handlers:
+            logger.addHandler(logging.NullHandler())
+            logger.propagate = False
