@@ -142,15 +142,21 @@ class _Running:
                 answer = await hook.before(call, tool)
                 if answer is not None:
                     return answer
-            result = await self._limited(tool.call(arguments, context), call.name)
+            result = await self._contain(tool.call(arguments, context), call.name)
             for hook in ports.hooks:
                 result = await hook.after(call, tool, result)
+        except Exception as error:
+            return _tell_unexpected(call.name, error)
+        return _bound(result, call.name)
+
+    async def _contain(self, work: Awaitable[ToolResult], name: str) -> ToolResult:
+        """The result of a tool, also when it fails: hooks hear of that, too."""
+        try:
+            return await self._limited(work, name)
         except ToolFailed as error:
             return ToolResult.of(str(error), {}, is_error=True)
         except Exception as error:
-            text = f"{call.name} failed unexpectedly: {type(error).__name__}: {quote(str(error), 500)}"
-            return ToolResult.of(text, {}, is_error=True)
-        return _bound(result, call.name)
+            return _tell_unexpected(name, error)
 
     async def _limited(self, work: Awaitable[ToolResult], name: str) -> ToolResult:
         limit_s = self._ports.tool_s
@@ -205,6 +211,11 @@ def _name_unknown(name: str, known: list[str]) -> str:
     close = get_close_matches(name.lower(), [each.lower() for each in known], 1, 0.6)
     hint = next((f" Did you mean {each!r}?" for each in known if close and each.lower() == close[0]), "")
     return f"Tool {quote(name)} not found.{hint} Available: {', '.join(known) or 'none'}"
+
+
+def _tell_unexpected(name: str, error: Exception) -> ToolResult:
+    text = f"{name} failed unexpectedly: {type(error).__name__}: {quote(str(error), 500)}"
+    return ToolResult.of(text, {}, is_error=True)
 
 
 def _bound(result: ToolResult, name: str) -> ToolResult:

@@ -295,8 +295,12 @@ def choose_model(
 
 
 def unwrap(model: Model) -> Model:
-    """The model itself: a child spends on its own lease, not on its parent's."""
-    return model.model if isinstance(model, BudgetedModel) else model
+    """The model itself: a child spends on its own lease and has its own hooks, not its parent's."""
+    while True:
+        inner: Model | None = model.model if isinstance(model, BudgetedModel) else getattr(model, "inner_model", None)
+        if inner is None:
+            return model
+        model = inner
 
 
 def choose_limits(definition: Definition, request: RunRequest, policy: Policy) -> Limits:

@@ -43,6 +43,8 @@ class RunSetup:
     """Entered in this order before the first turn, left in reverse after the last."""
     reviewers: Sequence["Reviewer"] = ()
     """Asked when the run has come to its end by itself."""
+    session_id: str = ""
+    """Of the session it is recorded in; the run fills it in."""
 
 
 class Reviewer(Protocol):

@@ -1,0 +1,122 @@
+"""Runs the command of a hook: no shell, the payload as JSON on standard input, a deadline, bounded output.
+
+Whatever the program does, it and all it started are gone when the call returns. Must not know points or decisions.
+"""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from retinue.core.errors import quote
+from retinue.core.jsonline import encode_json
+from retinue.features.hooks.points import HookFailed, HookLate
+from retinue.features.hooks.spec import HookSpec
+from retinue.tools.process import Command, run_process
+from retinue.tools.trees import TreeProbe, find_program
+
+LIMIT_S = 30.0
+MAX_OUTPUT_BYTES = 256 * 1024
+_SHOWN_ERROR_BYTES = 2_000
+_KEPT = frozenset(
+    (
+        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "PWD"),
+        *("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
+        *("SYSTEMROOT", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA"),
+    )
+)
+"""What a program needs to run at all. No keys: what else a hook wants its entry says."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """Where hooks are run."""
+
+    cwd: Path
+    project: Path
+    environment: Mapping[str, str]
+    trees: TreeProbe = field(default_factory=TreeProbe)
+    limit_s: float = LIMIT_S
+
+
+async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: Workplace) -> Any:
+    """What the hook answered, read as JSON; None when it said nothing. Raises HookFailed."""
+    if spec.fault:
+        raise HookFailed(f"cannot be run: {spec.fault}")
+    program = find_command(spec, place)
+    output, errors = bytearray(), bytearray()
+
+    def take(data: bytes) -> bool:
+        output.extend(data)
+        return len(output) > MAX_OUTPUT_BYTES
+
+    def take_error(data: bytes) -> None:
+        errors.extend(data[: _SHOWN_ERROR_BYTES - len(errors)])
+
+    with tempfile.TemporaryFile(buffering=0) as paper:
+        paper.write(encode_json(payload) + b"\n")
+        paper.seek(0)
+        env = build_environment(place.environment, spec.env)
+        command = Command([program, *spec.args], str(place.cwd), env, stdin=paper.fileno())
+        try:
+            exit = await run_process(
+                command, on_output=take, on_error=take_error, timeout_s=place.limit_s, tree=await place.trees.find()
+            )
+        except (OSError, ValueError) as error:
+            raise HookFailed(f"cannot be started: {getattr(error, 'strerror', None) or error}") from None
+    if exit.timed_out:
+        raise HookLate(f"did not finish within {place.limit_s:g} s")
+    if exit.stopped:
+        raise HookFailed(f"printed more than {MAX_OUTPUT_BYTES} bytes")
+    if exit.code:
+        said = errors.decode(errors="replace").strip()
+        raise HookFailed(f"ended with status {exit.code}" + (f": {quote(said, 300)}" if said else ""))
+    return None if spec.kind == "observer" else _read(bytes(output))
+
+
+def find_command(spec: HookSpec, place: Workplace) -> str:
+    """The program an entry names. Raises HookFailed.
+
+    A name is looked for where the user's programs are, never in the project: a clone must not bring its own.
+    """
+    name = os.path.expanduser(spec.command)
+    if os.sep in name:
+        path = os.path.normpath(os.path.join(spec.folder or place.project, name))
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+        raise HookFailed(f"there is no program {quote(path, 300)}")
+    found = find_program(name, list_folders(place))
+    if not found:
+        raise HookFailed(f"there is no program {quote(name)} on the PATH")
+    return found
+
+
+def list_folders(place: Workplace) -> list[str]:
+    """Where programs are looked for: the PATH without what is relative or lies in the project."""
+    project = os.path.realpath(place.project)
+    folders = []
+    for folder in place.environment.get("PATH", os.defpath).split(os.pathsep):
+        real = os.path.realpath(folder)
+        if os.path.isabs(folder) and real != project and not real.startswith(project + os.sep):
+            folders.append(folder)
+    return folders
+
+
+def build_environment(inherited: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
+    """What a hook sees: what a program needs, and what its entry sets."""
+    kept = {name: value for name, value in inherited.items() if name.upper() in _KEPT or name.startswith("LC_")}
+    return {**kept, **configured}
+
+
+def _read(output: bytes) -> Any:
+    if not output.strip():
+        return None
+    try:
+        return msgspec.json.decode(output)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        text = output.decode(errors="replace")
+        raise HookFailed(f"printed {quote(text)} instead of a JSON object") from None

@@ -1,0 +1,159 @@
+"""Puts the hooks of a run around it: its prompt, its steps, the requests to its model, its tool calls, its end.
+
+What a hook wants is decided on the Board; here is only where it is asked and what follows. Must not know approvals.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from retinue.core.clock import Clock
+from retinue.core.messages import TextContent, ToolCall
+from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
+from retinue.core.run import Outcome, Reason, Status
+from retinue.core.tool import Tool, ToolResult
+from retinue.engine.setup import RunSetup
+from retinue.features.hooks.board import Board
+from retinue.features.hooks.points import STEP, STOP
+
+MAX_CONTINUATIONS = 2
+"""How often hooks may send a run back that would stop."""
+CONTINUE_TEXT = "(continue)"
+LOOP_TEXT = "[AGENT_LOOP_DETECTED] Stop hooks sent the run back more than {} times"
+_MODEL_POINTS = (STEP, "llm.request.before", "llm.response.after", "llm.response.error")
+_TOOL_POINTS = ("tool.execute.before", "tool.execute.after", "tool.execute.error")
+_ENDS = {Reason.TURN_LIMIT: "maxSteps", Reason.TURN_LIMIT_WRAPPED: "maxSteps"}
+
+
+class Hooking:
+    """The hooks of one run, as a feature."""
+
+    name = "hooks"
+
+    def __init__(self, board: Board, clock: Clock, *, max_continuations: int = MAX_CONTINUATIONS) -> None:
+        self._board = board
+        self._clock = clock
+        self._max_continuations = max_continuations
+        self._turns = 0
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Stand at every point somebody listens to, and tell that the run begins."""
+        board = self._board
+        self._turns += 1
+        turn_id = f"{setup.run_id}:{self._turns}"
+        board.facts.update(sessionId=setup.session_id, runId=setup.run_id, cwd=str(setup.cwd), turnId=turn_id)
+        if board.has(*_MODEL_POINTS):
+            setup = replace(setup, model=HookedModel(setup.model, board))
+        if board.has(*_TOOL_POINTS):
+            setup = replace(setup, hooks=(*setup.hooks, CallWatch(board, self._clock)))
+        if board.has(STOP):
+            setup = replace(setup, reviewers=(*setup.reviewers, StopReview(board, self._max_continuations)))
+        await board.tell("agent.turn.start", {})
+        return setup
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Tell that the run is over; all it said is on disk by now."""
+        if outcome.session_file:
+            await self._board.tell("session.save.after", {"path": outcome.session_file})
+        facts = {"status": describe_end(outcome), **({"error": outcome.error} if outcome.error else {})}
+        await self._board.tell("agent.turn.end", facts)
+        return outcome
+
+
+def describe_end(outcome: Outcome) -> str:
+    """done, error, maxSteps or aborted."""
+    if (word := _ENDS.get(outcome.reason)) is not None:
+        return word
+    if outcome.status is Status.COMPLETED:
+        return "done"
+    return "error" if outcome.status is Status.FAILED else "aborted"
+
+
+class StopReview:
+    """Lets hooks send a run back when it would stop, a bounded number of times."""
+
+    def __init__(self, board: Board, most: int) -> None:
+        self._board = board
+        self._most = most
+        self._count = 0
+
+    async def review(self, outcome: Outcome) -> str | Outcome | None:
+        """The words to go on with; a failure when they come too often."""
+        decision = await self._board.decide(STOP, {"content": outcome.text})
+        if decision is None or decision.word != "continue":
+            return None
+        self._count += 1
+        if self._count > self._most:
+            error = LOOP_TEXT.format(self._most)
+            return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.ERROR, error=error)
+        return decision.injection or CONTINUE_TEXT
+
+
+class HookedModel:
+    """A model around whose requests hooks are told, and before which they may stop the run."""
+
+    def __init__(self, model: Model, board: Board) -> None:
+        self.inner_model = model
+        """For whoever needs the model without this run's hooks."""
+        self._board = board
+        self._steps = 0
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model's own."""
+        return self.inner_model.info
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Ask the hooks, then the model."""
+        board, ref = self._board, self.inner_model.info.ref
+        self._steps += 1
+        decision = await board.decide(STEP, {"step": self._steps})
+        if decision is not None and decision.word == "deny":
+            text = f"[TOOL_NOT_ALLOWED] Step {self._steps} denied: {decision.reason or 'no reason provided'}"
+            return Reply(draft.finish("error", error=text), Failure("refused", text))
+        facts = {"model": ref, "step": self._steps}
+        sent = {"messages": len(request.messages), "tools": [tool.name for tool in request.tools]}
+        await board.tell("llm.request.before", {**facts, **sent})
+        reply = await self.inner_model.reply(request, draft)
+        if reply.failure is not None:
+            failed = {"error": reply.failure.message, "kind": reply.failure.kind}
+            await board.tell("llm.response.error", {**facts, **failed})
+        else:
+            message = reply.message
+            calls = [{"name": call.name, "arguments": call.arguments} for call in message.calls]
+            said = {"content": message.text, "toolCalls": calls, "stopReason": message.stop_reason}
+            await board.tell("llm.response.after", {**facts, **said, "usage": message.usage})
+        return reply
+
+
+class CallWatch:
+    """Tells of the tool calls that are really made. Stands behind whatever may still refuse one."""
+
+    def __init__(self, board: Board, clock: Clock) -> None:
+        self._board = board
+        self._clock = clock
+        self._begun_s: dict[str, float] = {}
+
+    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
+        """Tell that a call begins."""
+        await self._board.tell("tool.execute.before", describe_call(call))
+        self._begun_s[call.id] = self._clock.steady_s()
+        return None
+
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
+        """Tell how it ended."""
+        begun_s = self._begun_s.pop(call.id, self._clock.steady_s())
+        text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
+        facts = {**describe_call(call), "durationMs": round((self._clock.steady_s() - begun_s) * 1000)}
+        if result.is_error:
+            await self._board.tell("tool.execute.error", {**facts, "error": text})
+        else:
+            await self._board.tell("tool.execute.after", {**facts, "result": text})
+        return result
+
+
+def describe_call(call: ToolCall) -> Mapping[str, Any]:
+    """A tool call in a payload."""
+    return {"toolName": call.name, "args": call.arguments, "callId": call.id}

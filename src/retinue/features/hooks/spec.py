@@ -1,0 +1,171 @@
+"""One hook as a file describes it: which point, which command, how important. Pure.
+
+Files of the user, of a project and of an agent have the same entries; where one comes from is said by whoever reads it.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from retinue.core.diagnostics import show_value, suggest
+from retinue.core.errors import quote
+from retinue.features.hooks.points import DECIDED, GUARDS, POINTS, SILENT
+
+Kind: TypeAlias = Literal["observer", "decision"]
+Scope: TypeAlias = Literal["session", "project", "global"]
+FIELDS = ("name", "description", "point", "type", "command", "args", "env", "priority", "enabled")
+MAX_PRIORITY = 1_000_000
+Report: TypeAlias = Callable[[str, str], None]
+"""Takes a field and what is wrong with it."""
+
+
+class HookSpec(Struct, frozen=True, kw_only=True):
+    """A command that is run at a point."""
+
+    name: str
+    point: str
+    kind: Kind = "observer"
+    command: str = ""
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    priority: int = 0
+    enabled: bool = True
+    scope: Scope = "global"
+    is_own: bool = True
+    """The user's own file says so, not a project's."""
+    path: str = ""
+    folder: str = ""
+    """What a relative command is relative to."""
+    fault: str = ""
+    """Why it cannot be run as it is written. At a point where it would stand guard, it then lets nothing through."""
+
+    @property
+    def is_guard(self) -> bool:
+        return self.kind == "decision" and self.point in GUARDS
+
+    @property
+    def digest(self) -> str:
+        """What an approval is bound to: all that decides what is run, and when."""
+        facts = [self.name, self.point, self.kind, self.command, list(self.args), sorted(self.env.items())]
+        return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
+
+    def describe(self) -> str:
+        """The hook in one line for a person who decides about it."""
+        words = " ".join(quote(word, 200) for word in (self.command, *self.args))
+        names = f" with {', '.join(sorted(self.env))} set" if self.env else ""
+        return f"{quote(self.name)} at {self.point}: {words}{names}"
+
+
+def parse_hook(raw: Any, report: Report) -> HookSpec | None:
+    """The hook that an entry describes; None when it cannot even be said where it belongs.
+
+    A mistake in a guard does not remove it: it stands with its fault, and refuses.
+    """
+    if not isinstance(raw, Mapping):
+        report("", f"found {show_value(raw)}; expected an object with name, point, type and command")
+        return None
+    entry = _Entry(raw, report)
+    name, point = entry.read_text("name"), entry.read_text("point")
+    if not name or point is None:
+        return None
+    if point not in POINTS:
+        entry.reject("point", f"a point such as {DECIDED[0]}{suggest(point, POINTS)}")
+        return None
+    for field in raw:
+        if field not in FIELDS:
+            entry.warn(str(field), f"is no field of a hook{suggest(str(field), FIELDS)}; ignored")
+    kind = entry.read_kind(point)
+    command = entry.read_text("command") or ""
+    args, env = entry.read_args(), entry.read_env()
+    priority, enabled = entry.read_priority(), entry.read_enabled()
+    spec = HookSpec(
+        name=name,
+        point=point,
+        kind=kind,
+        command=command,
+        args=args,
+        env=env,
+        priority=priority,
+        enabled=enabled,
+        fault="; ".join(entry.faults),
+    )
+    if spec.fault and not spec.is_guard:
+        return None
+    if point in SILENT and enabled:
+        entry.warn("point", f"nothing is told at {point}: {SILENT[point]}")
+    return spec
+
+
+class _Entry:
+    """One entry while it is read."""
+
+    def __init__(self, raw: Mapping[str, Any], report: Report) -> None:
+        self._raw = raw
+        self._report = report
+        self.faults: list[str] = []
+
+    def warn(self, field: str, text: str) -> None:
+        self._report(field, text)
+
+    def reject(self, field: str, expected: str) -> None:
+        found = show_value(self._raw[field]) if field in self._raw else "nothing"
+        text = f"found {found}; expected {expected}"
+        self.faults.append(f"{field}: {text}")
+        self._report(field, text)
+
+    def read_text(self, field: str) -> str | None:
+        value = self._raw.get(field)
+        if isinstance(value, str) and value.strip() and "\0" not in value:
+            return value.strip()
+        self.reject(field, "text")
+        return None
+
+    def read_kind(self, point: str) -> Kind:
+        value = self._raw.get("type")
+        if value not in ("observer", "decision"):
+            self.reject("type", "observer or decision")
+            # In doubt it decides: an observer would let pass what it was meant to stop.
+            return "decision" if point in DECIDED else "observer"
+        if value == "decision" and point not in DECIDED:
+            self.warn("type", f"a decision changes nothing at {point}; it is told only")
+            return "observer"
+        return "decision" if value == "decision" else "observer"
+
+    def read_args(self) -> tuple[str, ...]:
+        value = self._raw.get("args")
+        if value is None:
+            return ()
+        if not isinstance(value, list) or not all(isinstance(item, str) and "\0" not in item for item in value):
+            self.reject("args", "a list of texts, one for each argument")
+            return ()
+        return tuple(value)
+
+    def read_env(self) -> dict[str, str]:
+        value = self._raw.get("env")
+        if value is None:
+            return {}
+        good = isinstance(value, Mapping) and all(
+            isinstance(name, str) and name and "=" not in name and isinstance(text, str) and "\0" not in name + text
+            for name, text in value.items()
+        )
+        if not good:
+            self.reject("env", "an object of texts by the names of variables")
+            return {}
+        return dict(value)
+
+    def read_priority(self) -> int:
+        value = self._raw.get("priority", 0)
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_PRIORITY:
+            self.warn("priority", f"found {show_value(value)}; expected a whole number; 0 is used")
+            return 0
+        return value
+
+    def read_enabled(self) -> bool:
+        value = self._raw.get("enabled", True)
+        if not isinstance(value, bool):
+            self.reject("enabled", "true or false")
+            return True
+        return value
