@@ -52,6 +52,8 @@ class Command(Struct, frozen=True):
     cwd: str
     env: Mapping[str, str]
     pass_fds: tuple[int, ...] = ()
+    stdin: int = subprocess.DEVNULL
+    """A descriptor to read from, which stays the caller's."""
 
 
 async def run_process(
@@ -117,7 +119,7 @@ class _Child:
         on_output: Callable[[bytes], bool | None],
         on_error: Callable[[bytes], bool | None] | None,
     ) -> None:
-        """Start the program in a session of its own, without a terminal and without input."""
+        """Start the program in a session of its own, without a terminal; its only input is what it is given."""
         theirs: list[int] = []
         pass_fds, env = command.pass_fds, command.env
         try:
@@ -129,7 +131,7 @@ class _Child:
                 pass_fds, env = (*pass_fds, held), {**env, LIFELINE: str(held)}
             self._process = subprocess.Popen(
                 self.tree.wrap(command.argv, command.cwd, theirs[-1]),
-                stdin=subprocess.DEVNULL,
+                stdin=command.stdin,
                 stdout=out,
                 stderr=err,
                 cwd=command.cwd,
