@@ -175,9 +175,8 @@ class Manager:
         return remains.find_untold(self.root.session, root_id, self._clock)
 
     def steer(self, run_id: str, text: str) -> bool:
-        """Say something to a run before its next reply, or before it starts; False when it is finished."""
-        run = self._runs.get(run_id)
-        if run is None or run.status.is_final:
+        """Say something to a run before its next reply, or before it starts; False when it cannot hear it."""
+        if not self.hears(run_id):
             return False
         self._tell(RunSteered(run_id=run_id, text=text))
         live = self._live.get(run_id)
@@ -187,6 +186,11 @@ class Manager:
             live.steer(text)
             self._wake(run_id)
         return True
+
+    def hears(self, run_id: str) -> bool:
+        """Whether a run can be told something: not when it is finished, nor when a process of its own is at work."""
+        run, live = self._runs.get(run_id), self._live.get(run_id)
+        return run is not None and not run.status.is_final and (live is None or live.hears)
 
     def stop(self, run_id: str, reason: Reason = Reason.USER) -> bool:
         """Stop a queued or working run and all it started; False when it is finished or unknown."""

@@ -7,7 +7,7 @@ in as a Kit. Must not know settings, files of definitions or any surface's resul
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
@@ -41,11 +41,13 @@ from retinue.models.retry import RetryPolicy
 from retinue.models.thinking import clamp_level
 from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
+from retinue.sessions.tree import SessionTree
 from retinue.tools.policy import SUBAGENT_READONLY, Rights, Terms, decide_tools
 from retinue.tools.renamed import rename_tools
 from retinue.tools.selectors import Offer
 
 Number = TypeVar("Number", int, float)
+Runner: TypeAlias = Literal["inprocess", "process", "pi"]
 ISOLATED_CLEANUP_S = 120.0
 """Saving the work of a whole repository takes longer than closing a file."""
 
@@ -98,6 +100,19 @@ class Fitting:
 
 
 @dataclass(frozen=True, slots=True)
+class Errand:
+    """What has to be known of a run, beside its setup, to let it work elsewhere."""
+
+    runner: Runner
+    definition: Definition
+    request: RunRequest
+    rights: Rights
+    session_file: str
+    """Where its session is kept; empty for nowhere."""
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
 class Kit:
     """All that runs of one main agent are made from."""
 
@@ -118,6 +133,10 @@ class Kit:
     extend: Callable[[Definition, RunRequest], Awaitable[Extras]] = add_nothing
     lease: Lease = field(default_factory=Lease)
     """What one main prompt may spend with all it starts."""
+    runner: Runner = "inprocess"
+    """Where runs work whose definition does not say."""
+    send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
+    """Makes a run that works in a process of its own; None where all work here."""
 
 
 class Outfitter:
@@ -150,8 +169,8 @@ class Outfitter:
         fitting = Fitting(definition, request, rights, terms, cwd, tools, run.branch)
         setup = await self._set_up(run, request, parent, fitting)
         setup = replace(setup, hooks=extras.hooks, features=(*setup.features, *extras.features))
-        session = self._open_session(run, request, parent, cwd)
-        live = LiveRun(setup, session, clock=self._clock)
+        live = self._make_live(run, parent, fitting, setup)
+        session = live.session
         for listener, pieces in extras.listeners:
             live.bus.listen(listener, pieces=pieces)
         self._rights[run.id] = rights
@@ -163,6 +182,16 @@ class Outfitter:
             live.journal.flush()
             if session.path is not None:
                 session.close()
+
+    def _make_live(self, run: Run, parent: LiveRun, fitting: Fitting, setup: RunSetup) -> LiveRun:
+        """The live side of a run, here or in a process of its own, which then keeps the session alone."""
+        definition, request, kit = fitting.definition, fitting.request, self._kit
+        runner = definition.runner or kit.runner
+        if runner == "inprocess" or kit.send_out is None:
+            return LiveRun(setup, self._open_session(run, request, parent, fitting.cwd), clock=self._clock)
+        path, _ = self._find_place(run, request, parent)
+        errand = Errand(runner, definition, request, fitting.rights, str(path or ""), self._leases[run.id])
+        return kit.send_out(setup, errand)
 
     def decide_rights(
         self, run: Run, request: RunRequest, definition: Definition, extras: Extras | None = None
@@ -241,15 +270,8 @@ class Outfitter:
         return build_replace(definition, identity, place)
 
     def _open_session(self, run: Run, request: RunRequest, parent: LiveRun, cwd: Path) -> Session:
-        """The run's session: where the request says, beside its main session, or among those without one."""
-        tree = parent.session.tree
-        path = Path(request.session_file) if request.session_file else None
-        if path is not None:
-            tree = None  # not below the main session, so not under its lock
-        elif tree is not None:
-            path = tree.child_path(run.id)
-        elif self._kit.orphan_dir is not None:
-            path = self._kit.orphan_dir / run.id / "session.jsonl"
+        """The run's session, opened or made."""
+        path, tree = self._find_place(run, request, parent)
         if path is None and run.id in self._unsaved:
             return self._unsaved[run.id]
         if path is not None and path.exists():
@@ -267,6 +289,15 @@ class Outfitter:
         if path is None:
             self._unsaved[run.id] = session
         return session
+
+    def _find_place(self, run: Run, request: RunRequest, parent: LiveRun) -> tuple[Path | None, SessionTree | None]:
+        """Where its session lies: where the request says, beside its main session, or among those without one."""
+        tree = parent.session.tree
+        if request.session_file:
+            return Path(request.session_file), None  # not below the main session, so not under its lock
+        if tree is not None:
+            return tree.child_path(run.id), tree
+        return None if self._kit.orphan_dir is None else self._kit.orphan_dir / run.id / "session.jsonl", None
 
     def _warn(self, run: Run, rights: Rights, parent: LiveRun) -> None:
         """Tell what the file asks for and nobody knows: it is a slip of the pen, or an extension is missing."""

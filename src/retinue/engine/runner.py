@@ -104,6 +104,11 @@ class LiveRun:
         """Say something before the next model reply."""
         self.inbox.steer(UserMessage(_to_blocks(content), self._clock.now_ms()))
 
+    @property
+    def hears(self) -> bool:
+        """Whether it can be told something."""
+        return True
+
     def follow_up(self, content: str | Sequence[UserContent]) -> None:
         """Say something when the run would stop."""
         self.inbox.follow_up(UserMessage(_to_blocks(content), self._clock.now_ms()))

@@ -14,7 +14,7 @@ from retinue.core.errors import ConfigError, ModelError
 from retinue.core.model import ModelInfo
 from retinue.models.catalog import Provider
 from retinue.models.fields import Fields
-from retinue.models.values import Vault, find_missing
+from retinue.models.values import Vault, find_missing, list_names
 
 # Anthropic takes this one as a bearer token, not as a key.
 _BEARER = "ANTHROPIC_AUTH_TOKEN"
@@ -150,6 +150,22 @@ class Keys:
         if provider.auth_header and key:
             headers["Authorization"] = f"Bearer {key}"
         return structs.replace(info, headers=headers), key
+
+    def export(self, provider: Provider, info: ModelInfo) -> dict[str, str]:
+        """The variables with which another process of this user finds the same key, and no other secret."""
+        source = self.find_source(provider)
+        stored = self._credentials.get(provider.id, Credential())
+        if source == "--api-key":
+            return {provider.env[-1]: self._flag or ""} if provider.env else {}
+        values = [*provider.headers.values(), *provider.model_headers.get(info.id, {}).values()]
+        values += [value for value in (stored.key, provider.api_key) if value]
+        names = [*(name for value in values for name in list_names(value)), source]
+        return {name: self._environment[name] for name in names if self._environment.get(name)}
+
+    def export_named(self, provider_id: str) -> dict[str, str]:
+        """The same for a provider of which nothing but its name is known."""
+        start = f"{provider_id.upper().replace('-', '_')}_"
+        return {name: value for name, value in self._environment.items() if name.startswith(start) and value}
 
     def _merge_environment(self, provider: Provider) -> Mapping[str, str]:
         stored = self._credentials.get(provider.id)

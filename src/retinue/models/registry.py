@@ -3,7 +3,7 @@
 This file must not read files; who builds it has.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -44,6 +44,14 @@ class Registry:
         """What a name may mean."""
         return Names(self.candidates, self.providers, self.keys.explain_missing)
 
+    def add(self, providers: Iterable[Provider]) -> list[str]:
+        """Add providers; returns the ids of those that are left out, since there are others of that name."""
+        given = {provider.id: provider for provider in providers}
+        self.providers = {**self.providers, **{id: each for id, each in given.items() if id not in self.providers}}
+        for name in ("candidates", "names"):
+            self.__dict__.pop(name, None)
+        return [id for id, provider in given.items() if self.providers[id] is not provider]
+
     def find_local(self) -> tuple[ModelInfo, ...]:
         """The models of servers on this machine, asked for once."""
         if self._local is None:
@@ -74,6 +82,13 @@ class Registry:
         if provider is None:
             raise ModelError(f"unknown provider {info.provider!r} of model {info.ref!r}")
         return self.keys.unlock(provider, info)
+
+    def export_key(self, info: ModelInfo) -> dict[str, str]:
+        """The variables another process needs to ask this model; nothing that any other provider's key is in."""
+        if info.api == "bridge":
+            return self.keys.export_named(info.id.partition(":")[0])
+        provider = self.providers.get(info.provider)
+        return {} if provider is None or info.api in _KEYLESS_APIS else self.keys.export(provider, info)
 
     def list_models(self, default: str) -> dict[str, Any]:
         """What `retinue models --json` prints: usable models first."""

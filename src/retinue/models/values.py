@@ -28,10 +28,14 @@ def is_command(value: str) -> bool:
 
 def find_missing(value: str, environment: Mapping[str, str]) -> list[str]:
     """The variables a value names that are not set."""
+    return [name for name in list_names(value) if not environment.get(name)]
+
+
+def list_names(value: str) -> list[str]:
+    """The variables a value names."""
     if is_command(value):
         return []
-    names = (match[2] or match[3] for match in _REFERENCE.finditer(value) if not match[1])
-    return [name for name in dict.fromkeys(names) if not environment.get(name)]
+    return list(dict.fromkeys(match[2] or match[3] for match in _REFERENCE.finditer(value) if not match[1]))
 
 
 class Vault:

@@ -93,9 +93,12 @@ class Session:
         new_id: NewId,
         tree: SessionTree | None = None,
         read_only: bool = False,
+        is_alone: bool = False,
         cwd: str = "",
     ) -> "Session":
         """Open a session file: lock it, read it once, mend its end.
+
+        `is_alone` locks the file itself also where it lies below a main session, whose process holds that one's lock.
 
         Raises SessionNotFound, SessionLocked (names the process), or SessionError for what is no session. A file of a
         newer format version, or one that cannot be written, is open for reading only. `cwd` stands in when the file
@@ -106,7 +109,8 @@ class Session:
         tree = tree or SessionTree()
         was_locked = tree.is_locked
         try:
-            session = cls._open(path, tree, clock, new_id, cwd, "it was opened for reading" if read_only else "")
+            reason = "it was opened for reading" if read_only else ""
+            session = cls._open(path, tree, clock, new_id, cwd, reason, lock=path if is_alone else find_main(path))
         except BaseException as error:
             tree.forget(path)
             if not was_locked:
@@ -118,10 +122,12 @@ class Session:
         return session
 
     @classmethod
-    def _open(cls, path: Path, tree: SessionTree, clock: Clock, new_id: NewId, cwd: str, read_only: str) -> "Session":
+    def _open(
+        cls, path: Path, tree: SessionTree, clock: Clock, new_id: NewId, cwd: str, read_only: str, *, lock: Path
+    ) -> "Session":
         reason = open_descriptor(path, tree, read_only)
         if not reason and not tree.is_locked:
-            tree.lock(find_main(path))
+            tree.lock(lock)
         scan = scan_session(path, tree)
         session = cls._from_scan(path, tree, scan, clock, new_id, cwd)
         if scan.version > VERSION and not reason:

@@ -89,6 +89,8 @@ class CrewSettings(Struct, frozen=True):
     budget: Budget = Budget()
     runner: Runner = "inprocess"
     """Where children run: in this process, each in its own, or as a real pi. A definition's `runner` wins."""
+    pi_command: str = "pi"
+    """The program behind the runner `pi`: a name on `PATH`, or an absolute path."""
     approvals: Approvals = "never"
     """Whether calls are asked about."""
     approval_rules: tuple[Mapping[str, Any], ...] = ()
@@ -186,6 +188,7 @@ CREW_SETTINGS = (
     Setting("budget.tokens", "budget.tokens", optional(between(1))),
     Setting("budget.costUsd", "budget.cost_usd", amount()),
     Setting("runner", "runner", choice("inprocess", "process", "pi")),
+    Setting("piCommand", "pi_command", trimmed(), user_only=True),
     Setting("approvals", "approvals", choice("never", "ask", "plan", "bypass"), user_only=True),
     Setting("approvalRules", "approval_rules", _rules(), user_only=True),
     Setting("sandbox.mode", "sandbox.mode", choice("auto", "off"), user_only=True),

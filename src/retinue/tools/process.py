@@ -65,13 +65,14 @@ async def run_process(
     grace_s: float = 1.0,
     tree: Tree = PLAIN,
     read_size: int = READ_SIZE,
+    patience: Callable[[], float] | None = None,
 ) -> Exit:
     """Run a program to its end and hand over what it prints, as it comes.
 
     A callback gets at most `read_size` bytes and MUST NOT raise; one that returns True has had enough and the process
     is killed. Without `on_error` both outputs come mixed, in order. At the deadline the whole tree gets SIGTERM, and
-    SIGKILL after the grace; on cancelling SIGKILL at once. In no case is anybody waited for who merely holds the pipe.
-    Raises OSError when the program cannot be started.
+    SIGKILL after the grace; on cancelling SIGKILL at once, or after the seconds that `patience` then gives. In no case
+    is anybody waited for who merely holds the pipe. Raises OSError when the program cannot be started.
     """
     child = _Child(tree, read_size)
     child.start(command, on_output, on_error)
@@ -87,9 +88,13 @@ async def run_process(
             # In a namespace whoever else holds the pipe is being killed: what the command printed is in it already.
             await child.drain(0 if tree.kind == "namespace" else _DRAIN_S)
     except asyncio.CancelledError:
-        # The caller wants its 500 ms: no politeness, and a bounded wait for the corpse.
-        child.kill()
-        await child.wait_ended(_REAP_S)
+        # The caller wants its 500 ms: no politeness unless it says so, and a bounded wait for the corpse.
+        try:
+            if patience is not None:
+                await child.terminate(patience())
+        finally:
+            child.kill()
+            await child.wait_ended(_REAP_S)
         raise
     finally:
         child.close()

@@ -41,6 +41,9 @@ class SteerTool:
             return Refusal(tell_missing(run_id)).to_result()
         details = {"agentId": run.id, "status": to_word(run)}
         has_begun = seat.manager.live(run.id) is not None
+        if has_begun and not seat.manager.hears(run.id):
+            text = f'Agent "{run.id}" works in a process of its own, which hears nothing but its task. '
+            return Refusal(f"{text}Wait for its result, then resume it with what you have to say.").to_result()
         if not seat.manager.steer(run.id, message):
             text = f'Agent "{run.id}" is not running (status: {to_word(run)}). Cannot steer a non-running agent.'
             return Refusal(text).to_result()

@@ -1,0 +1,82 @@
+"""One run that works in a process of its own, as its command line says it. Pure."""
+
+from dataclasses import dataclass
+
+from retinue.core.tool import Effect
+from retinue.engine.external.premises import Premises
+from retinue.engine.outfit import Errand
+from retinue.engine.setup import RunSetup
+
+_OURS = ("offline", "scripted", "bridge")
+"""Models that only this program knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What a process is started for."""
+
+    errand: Errand
+    model: str = ""
+    """As the child is to be told it, where the call or the file names one."""
+    thinking: str = ""
+    """The same of its level."""
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether only what the definition says is on its command line: callers of this surface rely on that."""
+        return self.errand.request.surface == "subagent"
+
+    def render_task(self, text: str) -> str:
+        """What the child is told, in the words of the surface."""
+        return f"Task: {text}" if self.is_bare and self.errand.definition.dialect != "sticky" else text
+
+    def list_tools(self, setup: RunSetup, premises: Premises) -> tuple[list[str], list[str]]:
+        """The tools the child is given, and those that it cannot have there, each with the reason."""
+        given, missing, rights = list[str](), list[str](), self.errand.rights
+        for name, tool in setup.tools.items():
+            target = rights.targets.get(name, name)
+            if target in premises.private_tools:
+                missing.append(f"tool {target} exists in this process only")
+            elif rights.readonly and tool.effect in (Effect.WRITE, Effect.EXECUTE):
+                # Whatever confines it here does not reach into another process.
+                missing.append(f"tool {target} cannot be kept read-only there")
+            else:
+                given.append(target)
+        return list(dict.fromkeys(given)), missing
+
+    def render_flags(self, setup: RunSetup, tools: list[str], prompt_file: str, *, trusted: bool) -> list[str]:
+        """The command line between the program and the task."""
+        errand, is_pi = self.errand, self.errand.runner == "pi"
+        flags = ["--mode", "json", "-p"]
+        flags += ["--session", errand.session_file] if errand.session_file else ["--no-session"]
+        if model := self._choose_model(setup):
+            flags += ["--model", model]
+        if level := self.thinking if self.is_bare else setup.thinking:
+            flags += ["--thinking", level]
+        flags += ["--tools", ",".join(tools)] if tools else ["--no-tools"]
+        # The prompt is whole: what else belongs into it is in it.
+        flags += ["--system-prompt", prompt_file, "--no-context-files", "--no-skills"]
+        if not trusted:
+            flags.append("--no-approve")
+        elif not is_pi:
+            flags.append("--approve")
+        is_isolated = errand.request.isolated or errand.definition.isolated or not errand.definition.extensions
+        if is_pi and is_isolated:
+            flags.append("--no-extensions")
+        return flags
+
+    def render_marks(self, setup: RunSetup) -> dict[str, str]:
+        """What the child is told by its environment: how deep it is, and what it inherits where no flag says so."""
+        info, limits = setup.model.info, setup.limits
+        marks = {**setup.environment, "PI_PROVIDER": info.provider, "PI_MODEL": info.id}
+        marks["PI_REASONING_LEVEL"] = setup.thinking
+        if limits.max_turns is not None:
+            marks["RETINUE_MAX_TURNS"] = str(limits.max_turns)
+            marks["RETINUE_GRACE_TURNS"] = str(limits.grace_turns)
+        return marks
+
+    def _choose_model(self, setup: RunSetup) -> str:
+        if self.model or self.is_bare:
+            return self.model
+        info = setup.model.info
+        return "" if self.errand.runner == "pi" and info.api in _OURS else info.ref

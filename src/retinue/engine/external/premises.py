@@ -1,0 +1,90 @@
+"""How children are started: which program, where it is found, and what of the environment it gets.
+
+Nothing is taken from the workspace: neither a program nor a module of the same name. Must not know runs.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from retinue.core.errors import RetinueError, quote
+from retinue.core.model import ModelInfo
+from retinue.tools.trees import find_program
+
+_KEPT = frozenset(
+    (
+        *("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "NO_COLOR", "TMPDIR", "TEMP", "TMP"),
+        *("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+        *("PI_CODING_AGENT_DIR", "PI_CODING_AGENT_SESSION_DIR", "PI_OFFLINE", "PI_TELEMETRY", "PI_SKIP_VERSION_CHECK"),
+        *("RETINUE_NO_LOCAL", "RETINUE_DEBUG", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL"),
+        *("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
+    )
+)
+_KEPT_PREFIXES = ("LC_", "XDG_")
+
+
+def export_nothing(info: ModelInfo) -> Mapping[str, str]:
+    """For models that need no key."""
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class Premises:
+    """What the processes of one crew are started with."""
+
+    environment: Mapping[str, str]
+    """Ours; a child gets a part of it."""
+    workspace: Path
+    pi_command: str = "pi"
+    """A name on PATH or an absolute path."""
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """What every child is told about what it may do."""
+    export_key: Callable[[ModelInfo], Mapping[str, str]] = export_nothing
+    """The variables without which a model cannot be asked."""
+    trusted: bool = False
+    private_tools: frozenset[str] = frozenset()
+    """Tools that exist in this process only."""
+
+    def find_command(self, runner: str, cwd: Path) -> list[str]:
+        """How the command line begins. Raises RetinueError when there is no such program."""
+        if runner == "pi":
+            return [self._find_pi(cwd)]
+        # The working directory is no place to import from.
+        return [sys.executable, "-P", "-m", "retinue"]
+
+    def build_environment(self, info: ModelInfo, marks: Mapping[str, str], cwd: Path) -> dict[str, str]:
+        """What a child knows of the world: no secret but the key of its own provider."""
+        kept = {
+            name: value for name, value in self.environment.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)
+        }
+        path = os.pathsep.join(self._list_folders(cwd))
+        return {**kept, "PATH": path, "PWD": str(cwd), **self.export_key(info), **self.marks, **marks}
+
+    def _find_pi(self, cwd: Path) -> str:
+        wanted = os.path.expanduser(self.pi_command)
+        if os.sep in wanted:
+            if not os.path.isabs(wanted):
+                raise RetinueError(f"piCommand {quote(wanted)} is a relative path; give a name or an absolute path")
+            if not os.access(wanted, os.X_OK) or not os.path.isfile(wanted):
+                raise RetinueError(f"piCommand {quote(wanted, 300)} is no program that can be started")
+            return wanted
+        if found := find_program(wanted, self._list_folders(cwd)):
+            return found
+        raise RetinueError(
+            f"there is no program {quote(wanted)} in the absolute directories of PATH outside the workspace; "
+            "install pi (npm install -g @earendil-works/pi-coding-agent) or name it by piCommand in subagents.json"
+        )
+
+    def _list_folders(self, cwd: Path) -> list[str]:
+        """The directories of PATH that a repository cannot have put programs into."""
+        ours = [os.path.realpath(self.workspace), os.path.realpath(cwd)]
+        folders = self.environment.get("PATH", os.defpath).split(os.pathsep)
+        return [folder for folder in folders if os.path.isabs(folder) and not _is_inside(folder, ours)]
+
+
+def _is_inside(folder: str, roots: Iterable[str]) -> bool:
+    real = os.path.realpath(folder)
+    return any(real == root or real.startswith(f"{root.rstrip(os.sep)}{os.sep}") for root in roots)

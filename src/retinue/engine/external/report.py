@@ -1,0 +1,150 @@
+"""What a child's records come to: its answer, what went wrong, what it has used. Pure."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from retinue.core.messages import Cost, Usage
+from retinue.core.run import Finalized
+
+FINALIZE = "subagent_finalize"
+_TROUBLE = re.compile(
+    "Error Code|internal_server_error|stream error|INTERNAL_ERROR|ECONNRESET|ECONNREFUSED|ETIMEDOUT|ENOTFOUND|"
+    "rate limit|rate_limit|overloaded|provider error|server error|API error|network error|timeout",
+    re.IGNORECASE,
+)
+_SPEAKING = ("turn_end", "message_end", "message")
+
+
+class Report:
+    """Grows with each record."""
+
+    def __init__(self) -> None:
+        self.answer = ""
+        """The last text that was meant as one."""
+        self.last_text = ""
+        self.error = ""
+        self.last_usage = Usage()
+        self.usage = Usage()
+        """Of all replies."""
+        self.turns = 0
+        self.replies = 0
+        self.tool_calls = 0
+        self.last_stop = ""
+        self.finalized: Finalized | None = None
+        self._result = ""
+        self._last_kind = ""
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Take one record that is kept."""
+        kind, message = record.get("type"), record.get("message")
+        self._last_kind = str(kind)
+        message = message if isinstance(message, dict) else {}
+        is_reply = message.get("role") == "assistant"
+        self.turns += kind == "turn_end"
+        self.tool_calls += kind in ("tool_execution_end", "tool_result_end")
+        self.error = _find_error(record, message if is_reply else {}) or self.error
+        usage = read_usage(record.get("usage") or message.get("usage"))
+        if usage is not None:
+            self.last_usage = usage
+        if kind == "result" and isinstance(record.get("output"), str):
+            self._result = record["output"]
+        if is_reply and kind in _SPEAKING:
+            self._hear(message)
+            if kind == "message_end":
+                self.replies += 1
+                self.usage += usage or Usage()
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether the last reply was an error, or one was told and nothing else was."""
+        return self.last_stop in ("error", "aborted") or (bool(self.error) and not self.partial and not self._result)
+
+    @property
+    def partial(self) -> str:
+        """What it had said, for a run that did not come to its end."""
+        return self.answer or self.last_text
+
+    def render(self, plain: str) -> str:
+        """Its answer, or whatever comes nearest; `plain` is what it printed when that was no JSON at all."""
+        return self.answer or self._result or self.error or self.last_text or plain or self._describe()
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        self.last_stop = str(message.get("stopReason") or "")
+        for call in _list_parts(message, "toolCall"):
+            if call.get("name") == FINALIZE:
+                self.finalized = read_finalized(call.get("arguments")) or self.finalized
+        text = read_text(message)
+        if not text:
+            return
+        # A reply that a provider ended well is an answer whatever it talks about; the words only count in doubt.
+        if self.last_stop not in ("stop", "length") and _TROUBLE.search(text):
+            return
+        if self.last_stop not in ("error", "aborted"):
+            self.last_text = text
+            if self.last_stop != "toolUse":
+                self.answer = text
+
+    def _describe(self) -> str:
+        if not self._last_kind:
+            return "(the child ended without output)"
+        stop = f", the last stop reason was {self.last_stop}" if self.last_stop else ""
+        return (
+            f"(the child gave no final answer: its last event was {self._last_kind}{stop}, "
+            f"and {self.tool_calls} tool executions were completed)"
+        )
+
+
+def read_text(message: Mapping[str, Any]) -> str:
+    """The text of a message, without its thinking."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content.strip()
+    return "\n".join(str(part.get("text") or "") for part in _list_parts(message, "text")).strip()
+
+
+def read_usage(raw: Any) -> Usage | None:
+    """What a record says was used; None when it says nothing."""
+    if not isinstance(raw, dict):
+        return None
+    numbers = {
+        key: int(value) for key, value in raw.items() if isinstance(value, int | float) and key != "cost" and value >= 0
+    }
+    paid = raw.get("cost")
+    parts = paid if isinstance(paid, dict) else {"total": paid}
+    cost = {key: float(value) for key, value in parts.items() if isinstance(value, int | float)}
+    into, out, read, written = (numbers.get(key, 0) for key in ("input", "output", "cacheRead", "cacheWrite"))
+    total = numbers.get("totalTokens") or into + out + read + written
+    prices = (cost.get(key, 0.0) for key in ("input", "output", "cacheRead", "cacheWrite", "total"))
+    return Usage(into, out, read, written, total, Cost(*prices))
+
+
+def read_finalized(arguments: Any) -> Finalized | None:
+    """The answer in a call of `subagent_finalize`; None when it is not valid."""
+    if not isinstance(arguments, dict):
+        return None
+    result, error = (value if isinstance(value := arguments.get(key), str) else "" for key in ("result", "error"))
+    if arguments.get("status") == "SUCCESS" and result.strip():
+        return Finalized("SUCCESS", result, error)
+    if arguments.get("status") == "ERROR" and error.strip():
+        return Finalized("ERROR", result, error)
+    return None
+
+
+def _list_parts(message: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else []
+    return [part for part in parts if isinstance(part, dict) and part.get("type") == kind]
+
+
+def _find_error(record: Mapping[str, Any], reply: Mapping[str, Any]) -> str:
+    for told in (record.get("error"), reply.get("error"), reply.get("errorMessage")):
+        if isinstance(told, str) and told.strip():
+            return told.strip()
+        if isinstance(told, dict):
+            return ": ".join(str(told[key]) for key in ("code", "message") if told.get(key)) or "error"
+    text = read_text(reply)
+    if text and _TROUBLE.search(text):
+        return text
+    direct = record.get("message")
+    return direct.strip() if isinstance(direct, str) and _TROUBLE.search(direct) else ""

@@ -1,0 +1,220 @@
+"""A run that works in a process of its own: started, listened to, limited, ended, judged.
+
+To everybody else it is a run like any other. It must not know surfaces, nor open the session that the child writes.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from retinue.core.clock import Clock
+from retinue.core.errors import ModelError, RetinueError
+from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
+from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
+from retinue.core.run import Outcome, Reason, Status
+from retinue.engine.external.papers import open_papers
+from retinue.engine.external.post import Post
+from retinue.engine.external.premises import Premises
+from retinue.engine.external.report import Report, read_usage
+from retinue.engine.external.stream import Stream
+from retinue.engine.external.telling import Telling
+from retinue.engine.ids import make_uuid
+from retinue.engine.loop import Ending
+from retinue.engine.outfit import Errand
+from retinue.engine.prompt import render_prompt
+from retinue.engine.runner import LiveRun
+from retinue.engine.setup import RunSetup
+from retinue.models.resolve import Choice
+from retinue.sessions.log import Session
+from retinue.tools.process import Command, Exit, run_process
+from retinue.tools.trees import TreeProbe
+
+GRACE_S = 5.0
+"""For a child that has run out of something, to end in good order."""
+HURRY_S = 0.3
+"""The same when somebody waits for its end."""
+MAX_ERROR_CHARS = 16_000
+ACTIVITY = frozenset({"message_end", "tool_result_end", "turn_end"})
+"""What a child says that counts as life; it may print anything else for ever."""
+_TREES = TreeProbe(kind="supervisor")
+
+
+class ExternalRun(LiveRun):
+    """The live side of a run in another process. Its own session is a memory of what it was told."""
+
+    def __init__(self, setup: RunSetup, post: Post, premises: Premises, *, clock: Clock) -> None:
+        memory = Session.create(cwd=setup.cwd, directory=None, clock=clock, new_id=make_uuid)
+        super().__init__(setup, memory, clock=clock)
+        self._post = post
+        self._premises = premises
+        self._said: list[str] = []
+        self._has_begun = False
+        self._exit_code: int | None = None
+        self._report = Report()
+        self._stream = self._open_stream()
+
+    @property
+    def hears(self) -> bool:
+        """Only before it starts: its task is all it is told."""
+        return not self._has_begun
+
+    def steer(self, content: str | Sequence[UserContent]) -> None:
+        """Say something with the task. Raises RetinueError once the process is there."""
+        if self._has_begun:
+            raise RetinueError(f"run {self.setup.run_id!r} is a process of its own and cannot be told anything")
+        self._said.append(content if isinstance(content, str) else _join(content))
+
+    async def _work(self, blocks: list[UserContent]) -> Ending:
+        """Start the process and listen to it until it ends."""
+        self._begin()
+        self._report, self._stream = Report(), self._open_stream()
+        self._has_begun, self._exit_code = True, None
+        if self._is_spent():
+            return Ending(Reason.BUDGET, error="the budget is spent")
+        text = "\n\n".join((_join(blocks), *self._said))
+        self._said = []
+        run_id = self.setup.run_id
+        self._publish(AttemptStarted(run_id=run_id))
+        self._publish(MessageFinished(run_id=run_id, message=UserMessage([TextContent(text)], self._clock.now_ms())))
+        try:
+            ended = await self._run(text)
+        except (OSError, RetinueError) as error:
+            name = "pi" if self._post.errand.runner == "pi" else "retinue"
+            return Ending(Reason.ERROR, error=f"Failed to spawn {name}: {error}")
+        return self._conclude(ended)
+
+    async def _run(self, text: str) -> Exit:
+        setup, post, premises = self.setup, self._post, self._premises
+        errand = post.errand
+        program = premises.find_command(errand.runner, setup.cwd)
+        tools, missing = post.list_tools(setup, premises)
+        for reason in missing:
+            self._publish(Warned(run_id=setup.run_id, text=f"agent {errand.definition.name}: {reason}; left out"))
+        if errand.session_file:
+            Path(errand.session_file).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        environment = premises.build_environment(setup.model.info, post.render_marks(setup), setup.cwd)
+        with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
+            flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)
+            return await run_process(
+                Command([*program, *flags, *papers.words], str(setup.cwd), environment),
+                on_output=self._stream.feed,
+                on_error=self._stream.feed_error,
+                tree=await _TREES.find(),
+                patience=self._find_patience,
+            )
+
+    def _open_stream(self) -> Stream:
+        telling = Telling(self.setup.run_id, self._show, self._clock)
+
+        def take(record: dict[str, Any]) -> None:
+            self._report.add(record)
+            if record.get("type") in ACTIVITY:
+                self._scope.touch()
+            telling.tell(record)
+            self._check(record)
+
+        def show(kind: str, line: bytes) -> None:
+            if self.bus.is_watched:
+                telling.tell_piece(kind, line)
+
+        return Stream(take, show)
+
+    def _show(self, event: Event) -> None:
+        # Not by `_publish`: most of what a child says is no sign of life.
+        self.bus.publish(event)
+
+    def _check(self, record: dict[str, Any]) -> None:
+        """Settle what a reply has used, and end the child when that was too much."""
+        message, limits = record.get("message"), self.setup.limits
+        if record.get("type") != "message_end" or not isinstance(message, dict) or message.get("role") != "assistant":
+            return
+        if (used := read_usage(message.get("usage"))) is not None:
+            self._post.errand.lease.settle(0, 0.0, used)
+        if self._is_spent() and message.get("stopReason") == "toolUse":
+            self._scope.cancel(Reason.BUDGET)
+        elif limits.max_turns is not None and self._report.replies > limits.max_turns + limits.grace_turns:
+            self._scope.cancel(Reason.TURN_LIMIT)
+
+    def _is_spent(self) -> bool:
+        tokens, usd = self._post.errand.lease.left()
+        return tokens <= 0 or usd <= 0
+
+    def _find_patience(self) -> float:
+        return HURRY_S if self._scope.reason in (None, Reason.USER, Reason.PARENT) else GRACE_S
+
+    def _conclude(self, ended: Exit) -> Ending:
+        """What the end of the process means."""
+        stream, report = self._stream, self._report
+        if not ended.stopped:
+            stream.close()
+        if stream.exceeded:
+            error = f"Subagent child output exceeded {stream.exceeded} and was stopped."
+            return Ending(Reason.OUTPUT_LIMIT, error=error)
+        self._exit_code = ended.code
+        if ended.code == 0 and not report.is_broken:
+            return Ending(Reason.LENGTH if report.last_stop == "length" else Reason.DONE)
+        if report.finalized is not None:
+            return Ending(Reason.DONE)
+        said = stream.errors[-MAX_ERROR_CHARS:]
+        how = f"its process was ended by {ended.signal_name}" if ended.signal_name else ""
+        how = how or f"its process ended with status {ended.code}"
+        told = report.error or ("" if said else how)
+        error = "\n".join(filter(None, (told, how if ended.signal_name and told != how else "", said)))
+        return Ending(Reason.CRASH if ended.signal_name else Reason.ERROR, error=error)
+
+    def _judge(self, ending: Ending) -> Outcome:
+        report, past, reason = self._report, self._past, ending.reason
+        text = report.partial or self._stream.plain
+        if reason in (Reason.DONE, Reason.LENGTH):
+            status, text = Status.COMPLETED, report.render(self._stream.plain)
+        elif reason in (Reason.ERROR, Reason.CRASH, Reason.OUTPUT_LIMIT):
+            status = Status.FAILED
+        else:
+            status = Status.INTERRUPTED if reason is Reason.PARENT else Status.STOPPED
+        # Callers of the bare command line know the last reply's usage; everybody else wants the sum.
+        used = report.last_usage if self._post.is_bare else past.usage + report.usage
+        return Outcome(
+            status=status,
+            reason=reason,
+            text=text,
+            error=ending.error,
+            usage=used,
+            turns=past.turns + (report.turns or report.replies),
+            tool_calls=past.tool_calls + report.tool_calls,
+            session_file=self._post.errand.session_file,
+            finalized=report.finalized,
+            exit_code=self._exit_code,
+        )
+
+
+class Outpost:
+    """Lets the runs of one crew work in processes of their own."""
+
+    def __init__(self, premises: Premises, resolve: Callable[[str], Choice], clock: Clock) -> None:
+        """`resolve` finds the model that a name means; raises ModelError."""
+        self._premises = premises
+        self._resolve = resolve
+        self._clock = clock
+
+    def send(self, setup: RunSetup, errand: Errand) -> LiveRun:
+        """The live side of a run that is to work elsewhere."""
+        wanted, level = self._name_model(errand)
+        said = (errand.request.thinking, errand.definition.thinking, level)
+        thinking = setup.thinking if any(word in THINKING_LEVELS for word in said) else ""
+        return ExternalRun(setup, Post(errand, wanted, thinking), self._premises, clock=self._clock)
+
+    def _name_model(self, errand: Errand) -> tuple[str, str | None]:
+        name = errand.request.model or errand.definition.model
+        if not name:
+            return "", None
+        try:
+            choice = self._resolve(name)
+        except ModelError:
+            # A wish that cannot be granted here; a pi may know models that we do not.
+            is_wish = errand.runner == "process" or errand.definition.is_model_wish
+            return ("" if is_wish else name), None
+        return choice.info.ref, choice.thinking
+
+
+def _join(blocks: Sequence[UserContent]) -> str:
+    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))
