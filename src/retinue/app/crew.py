@@ -5,12 +5,14 @@ Made when the main agent may delegate or somebody asks for a run; a Retinue that
 
 import asyncio
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from retinue.app.aftermath import Aftermath, has_left_copies
 from retinue.app.delegating import make_tools
 from retinue.app.extending import Extending
 from retinue.app.modelling import Models, to_retry
+from retinue.app.outsourcing import build_outpost
 from retinue.app.reactions import Reactions
 from retinue.app.scheduling import Scheduling
 from retinue.app.world import World
@@ -32,7 +34,7 @@ from retinue.engine.retention import Retention
 from retinue.engine.runner import LiveRun
 from retinue.features.transcript import Transcribing
 from retinue.features.worktree.workshop import Tidying, Workshop
-from retinue.settings.kit import build_kit
+from retinue.settings.kit import build_kit, find_depth_left
 from retinue.surfaces.base import Seat
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
@@ -111,7 +113,7 @@ class Crew:
             self._backend,
             clock=self._clock,
             new_id=make_run_id,
-            bounds=Bounds(settings.max_concurrent, max_depth=4, max_spawns=settings.max_spawns_per_tree),
+            bounds=Bounds(settings.max_concurrent, find_depth_left(self.environment), max_spawns=settings.max_spawns_per_tree),
             judge_dead=Aftermath(main.session, self._clock, copies).judge,
         )
         self._reactions = Reactions(main, self._backend)
@@ -139,7 +141,7 @@ class Crew:
         self._workshop.close()
 
     def _build_kit(self) -> Kit:
-        return build_kit(
+        kit = build_kit(
             self.world.roster,
             self.world.loaded.settings,
             self.environment,
@@ -153,6 +155,8 @@ class Crew:
             workshop=self._workshop,
             extend=self._extending.load_child,
         )
+        outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools)
+        return replace(kit, runner=self.world.crew.settings.runner, send_out=outpost.send)
 
     def open_seat(self, run_id: str) -> Seat:
         """The place of one run in the crew."""

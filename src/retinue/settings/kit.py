@@ -40,6 +40,10 @@ from retinue.tools.selectors import Offer
 HASH_CHARS = 16
 
 
+FLEET_DEPTH = 4
+"""How deep background agents may start others."""
+
+
 def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, each by its name
     roster: Roster,
     settings: Settings,
@@ -91,7 +95,7 @@ def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
         readonly_bash=crew.subagents.readonly_bash,
         has_lsp=crew.has_child_lsp,
         always_exposed=crew.always_exposed_extensions,
-        max_depth={"fleet": 4, "subagent": crew.subagents.max_depth, "dispatch": 1},
+        max_depth={"fleet": find_own_depth(environment) + find_depth_left(environment), "subagent": crew.subagents.max_depth, "dispatch": 1},
         base_depth=find_own_depth(environment),
         default_max_turns=crew.default_max_turns or None,
         grace_turns=crew.grace_turns,
@@ -102,6 +106,14 @@ def find_own_depth(environment: Mapping[str, str]) -> int:
     """How many agents this process is inside of; what is no number counts as none."""
     text = environment.get("PI_SUBAGENT_DEPTH", "").strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def find_depth_left(environment: Mapping[str, str]) -> int:
+    """How many levels of background agents there may be below this process; whoever started it may say less."""
+    text = environment.get("PI_SUBAGENT_MAX_DEPTH", "").strip()
+    is_bound = environment.get("PI_SUBAGENT_CHILD") == "1" and text.isascii() and text.isdigit()
+    most = min(FLEET_DEPTH, int(text[:9])) if is_bound else FLEET_DEPTH
+    return max(0, most - find_own_depth(environment))
 
 
 def build_request(

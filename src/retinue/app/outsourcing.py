@@ -1,0 +1,30 @@
+"""Lets runs of the crew work in processes of their own: from the settings to what the engine starts them with."""
+
+from collections.abc import Iterable, Mapping
+
+from retinue.app.modelling import Models
+from retinue.app.world import World
+from retinue.core.clock import Clock
+from retinue.definitions.toolnames import KNOWN_TOOLS
+from retinue.engine.external.premises import Premises
+from retinue.engine.external.run import Outpost
+
+
+def build_outpost(
+    world: World, models: Models, environment: Mapping[str, str], clock: Clock, tools: Iterable[str]
+) -> Outpost:
+    """How this user's children are started; `tools` are the names of those there are, wherever they come from."""
+    settings = world.crew.settings
+    premises = Premises(
+        environment=environment,
+        workspace=world.paths.project,
+        pi_command=settings.pi_command,
+        marks={
+            "PI_SUBAGENT_ALLOW_LSP": "1" if settings.has_child_lsp else "0",
+            "PI_SUBAGENT_LSP_ACTIONS": ",".join(settings.subagents.allowed_lsp_actions),
+        },
+        export_key=models.registry.export_key,
+        trusted=world.is_trusted,
+        private_tools=frozenset(tools) - frozenset(KNOWN_TOOLS),
+    )
+    return Outpost(premises, models.resolve, clock)
