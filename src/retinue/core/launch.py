@@ -1,0 +1,98 @@
+"""How a process is started inside a boundary: the data, and the port between who draws it and who starts processes.
+
+This file must not know which boundaries there are, nor how one is enforced.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+
+@dataclass(frozen=True, slots=True)
+class Stdio:
+    """The descriptors a process is given; all stay the caller's to close."""
+
+    output: int
+    error: int
+    lifeline: int
+    """Closed at its other end when nobody wants the process any longer."""
+
+
+class Spawned(Protocol):
+    """A process that somebody else started for us."""
+
+    @property
+    def pid(self) -> int:
+        """Of the process that keeps it and all its descendants; 0 while that is not known."""
+        ...
+
+    def fileno(self) -> int:
+        """Readable when there is something to poll for."""
+        ...
+
+    def poll(self) -> int | None:
+        """How it ended, as `Popen.poll` says it; None while it works. Raises OSError when it was never started."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Spawner(Protocol):
+    """Starts processes that cannot be started as children of our own."""
+
+    def spawn(self, launch: "Launch", stdio: Stdio) -> Spawned:
+        """Start the command. Raises OSError when it cannot be."""
+        ...
+
+
+def _do_nothing() -> None:
+    """What a launch that holds nothing does in the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One command, ready to be started inside its boundary. A context manager: leave it when the command has ended."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    cwd: str
+    pass_fds: tuple[int, ...] = ()
+    spawner: Spawner | None = None
+    """None: start `argv` as it is; it makes the first process of a namespace, with which all others die."""
+    release: Callable[[], None] = _do_nothing
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class Confinement(Protocol):
+    """The boundary of one run."""
+
+    @property
+    def summary(self) -> str:
+        """What it is, in a few words, for the run's record."""
+        ...
+
+    @property
+    def is_readonly(self) -> bool: ...
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str,
+        *,
+        pass_fds: tuple[int, ...] = (),
+        visible: Sequence[str] = (),
+    ) -> Launch:
+        """The command inside the boundary; `visible` are files of ours it must be able to read.
+
+        Raises ToolFailed when it cannot be confined: it MUST NOT be run then.
+        """
+        ...

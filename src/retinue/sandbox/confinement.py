@@ -1,0 +1,302 @@
+"""The boundary of one run: made from a status and a profile, it turns commands into launches.
+
+Where the machine cannot do what the profile asks, there is still a Confinement: one that refuses every command. Must
+not know which tools start commands.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from retinue.core.errors import ToolFailed, quote
+from retinue.core.launch import Confinement, Launch
+from retinue.sandbox import bwrap, landlock, seatbelt
+from retinue.sandbox.profile import Profile, build_environment
+from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
+from retinue.sandbox.server import Errand, ForkServer
+from retinue.sandbox.status import SANDBOX_UNAVAILABLE, Status
+from retinue.sandbox.stubs import Stubs
+
+MAX_TASKS = 2048
+"""Processes and threads that one command may have at once."""
+_SPARE_TASKS = 1024
+_RESOLVER = "/etc/resolv.conf"
+_PROTECTED_LINK = "is a link, which cannot be protected"
+
+
+class OpenConfinement(Confinement, Protocol):
+    """A boundary that holds something until it is closed."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about this one."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_sandbox(status: Status, profile: Profile, server: ForkServer | None = None) -> OpenConfinement:
+    """The boundary of a run. Close it when the run is over.
+
+    `server` starts commands where bubblewrap cannot; without one a boundary of its own brings its own.
+    """
+    if not status.is_usable:
+        return Refusal(profile, status.reason)
+    match status.backend:
+        case "bwrap":
+            return BwrapConfinement(status, profile)
+        case "landlock":
+            return LandlockConfinement(status, profile, server)
+        case "seatbelt":
+            return SeatbeltConfinement(status, profile)
+        case _:
+            return Refusal(profile, status.reason or "no backend")
+
+
+def explain_unavailable(reason: str) -> str:
+    """The sentence a model reads instead of a command's output."""
+    return f"{SANDBOX_UNAVAILABLE}: {reason}. The command was not run, and it will not be run outside of a sandbox."
+
+
+class Refusal:
+    """No boundary can be drawn, so nothing runs."""
+
+    notes: tuple[str, ...] = ()
+
+    def __init__(self, profile: Profile, reason: str) -> None:
+        self._profile = profile
+        self._reason = reason
+
+    @property
+    def summary(self) -> str:
+        return f"unavailable: {self._reason}"
+
+    @property
+    def is_readonly(self) -> bool:
+        return self._profile.is_readonly
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str,
+        *,
+        pass_fds: tuple[int, ...] = (),
+        visible: Sequence[str] = (),
+    ) -> Launch:
+        """Refuse."""
+        raise ToolFailed(explain_unavailable(self._reason))
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _Boundary:
+    """What all backends share: the workspace stays the one it was, and temporary files have a place."""
+
+    def __init__(self, status: Status, profile: Profile) -> None:
+        self._status = status
+        self._profile = profile
+        self._tmp = ""
+        self._identity = _identify(profile.workspace)
+
+    @property
+    def summary(self) -> str:
+        profile = self._profile
+        what = "read-only" if profile.is_readonly else f"workspace, {'network' if profile.network else 'no network'}"
+        weak = f" ({self._status.state})" if self._status.state != "enforced" else ""
+        return f"{what}, {self._status.backend}{weak}"
+
+    @property
+    def is_readonly(self) -> bool:
+        return self._profile.is_readonly
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return ()
+
+    def close(self) -> None:
+        """Remove the private directory."""
+        if self._tmp:
+            _remove_tree(self._tmp)
+            self._tmp = ""
+
+    def _open_tmp(self) -> str:
+        if not self._tmp:
+            self._tmp = os.path.realpath(tempfile.mkdtemp(prefix="retinue-tmp-"))
+        return self._tmp
+
+    def _check_workspace(self, cwd: str) -> str:
+        """The real working directory. A directory that was replaced is not the one that was allowed."""
+        workspace = self._profile.workspace
+        if self._identity is None or _identify(workspace) != self._identity:
+            raise ToolFailed(
+                f"The workspace {quote(workspace, 200)} was removed or replaced since the run began; "
+                "no command is run in another place."
+            )
+        real = os.path.realpath(cwd)
+        if not os.path.isdir(real):
+            raise ToolFailed(f"The working directory {quote(cwd, 200)} does not exist, so no command can run in it.")
+        return real
+
+
+class BwrapConfinement(_Boundary):
+    """Namespaces made by bubblewrap."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        covers = bwrap.sort_protected(self._profile)
+        return tuple(f"{quote(path, 200)} {_PROTECTED_LINK}" for path in covers.links)
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str,
+        *,
+        pass_fds: tuple[int, ...] = (),
+        visible: Sequence[str] = (),
+    ) -> Launch:
+        """The command line of bubblewrap with the command behind it."""
+        profile = self._profile
+        real = self._check_workspace(cwd)
+        stubs = Stubs()
+        covers = bwrap.sort_protected(profile)
+        try:
+            stubs.hold(covers.files, covers.folders)
+        except OSError as error:
+            text = f"{quote(error.filename or profile.workspace, 200)} cannot be protected: {error.strerror or error}"
+            raise ToolFailed(explain_unavailable(text)) from error
+        handle = _write_filter(to_filter(profile, namespaces="disable-userns" in self._status.features))
+
+        def release() -> None:
+            os.close(handle)
+            stubs.release()
+            remove_forbidden(profile)
+
+        arguments = bwrap.build_arguments(
+            self._status.program,
+            profile,
+            real,
+            features=self._status.features,
+            seccomp_fd=handle,
+            tmp="" if profile.is_readonly else self._open_tmp(),
+            visible=(*visible, *([_RESOLVER] if profile.network else ())),
+        )
+        # Its own environment is that of the first process inside, which any command can read.
+        env = build_environment(profile, environment)
+        return Launch([*arguments, *argv], env, real, (*pass_fds, handle), release=release)
+
+
+class LandlockConfinement(_Boundary):
+    """Landlock and seccomp, applied by a fork server."""
+
+    def __init__(self, status: Status, profile: Profile, server: ForkServer | None = None) -> None:
+        super().__init__(status, profile)
+        self._server = server or ForkServer()
+        self._owns_server = server is None
+        self._abi = landlock.read_abi()
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        if self._profile.is_readonly:
+            return ()
+        return ("hooks, configuration and agents in the workspace are not protected", "file modes are not guarded")
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str,
+        *,
+        pass_fds: tuple[int, ...] = (),
+        visible: Sequence[str] = (),
+    ) -> Launch:
+        """The command with an errand to the fork server."""
+        profile, real, tmp = self._profile, self._check_workspace(cwd), self._open_tmp()
+        plan = landlock.plan_rules(profile, self._abi, tmp=tmp, visible=visible)
+        rules = Filter(
+            sockets=_choose_sockets(profile, has_netns=False),
+            tracing=not profile.is_readonly,
+            metadata=not profile.is_readonly,
+            namespaces=False,
+        )
+        limits = {"RLIMIT_FSIZE": profile.tmp_bytes} if profile.is_readonly else {}
+        errand = Errand(self._server, plan, build_filter(find_architecture(), rules), limits)
+        env = build_environment(profile, environment, tmp)
+        return Launch(argv, env, real, pass_fds, errand, release=lambda: remove_forbidden(profile))
+
+    def close(self) -> None:
+        super().close()
+        if self._owns_server:
+            self._server.close()
+
+
+class SeatbeltConfinement(_Boundary):
+    """macOS's own sandbox. Written after its documentation; no test has run on that system."""
+
+    def wrap(
+        self,
+        argv: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: str,
+        *,
+        pass_fds: tuple[int, ...] = (),
+        visible: Sequence[str] = (),
+    ) -> Launch:
+        """The command behind sandbox-exec."""
+        profile, real, tmp = self._profile, self._check_workspace(cwd), self._open_tmp()
+        text = seatbelt.render_profile(profile, tmp=tmp)
+        env = build_environment(profile, environment, tmp)
+        return Launch([self._status.program, "-p", text, "--", *argv], env, real, pass_fds)
+
+
+def to_filter(profile: Profile, *, namespaces: bool) -> Filter:
+    """The filter beside bubblewrap: what mounts and namespaces do not stop."""
+    return Filter(
+        sockets=_choose_sockets(profile, has_netns=True), tracing=not profile.is_readonly, namespaces=namespaces
+    )
+
+
+def remove_forbidden(profile: Profile) -> None:
+    """Take away what no command may have made, and nothing could be put in place of."""
+    for path in profile.forbidden:
+        with suppress(OSError):
+            os.unlink(path)
+
+
+def _choose_sockets(profile: Profile, *, has_netns: bool) -> Sockets:
+    if profile.is_readonly:
+        return "none"
+    # A network of its own has nobody in it, so a server and its client may meet there.
+    return "all" if profile.network or has_netns else "unix"
+
+
+def _write_filter(rules: Filter) -> int:
+    handle = os.memfd_create("filter", os.MFD_CLOEXEC)
+    os.write(handle, build_filter(find_architecture(), rules))
+    os.lseek(handle, 0, os.SEEK_SET)
+    return handle
+
+
+def _identify(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _remove_tree(path: str) -> None:
+    def unlock(function: object, name: str, error: object) -> None:
+        # A command may have taken its own rights from a directory.
+        with suppress(OSError):
+            os.chmod(os.path.dirname(name), 0o700)
+            os.chmod(name, 0o700, follow_symlinks=False) if os.chmod in os.supports_follow_symlinks else None
+            os.rmdir(name) if os.path.isdir(name) and not os.path.islink(name) else os.unlink(name)
+
+    shutil.rmtree(path, onerror=unlock)
+    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,209 @@
+"""Starts commands that confine themselves before they begin; a program of its own, not to be imported.
+
+usage: python -I -S forkserver.py CONTROL_FD
+
+It has one thread, so that a new process may do as it likes between fork and exec. For each message on the control
+socket a warden is forked, which adopts all that the command starts, ends it when the command ends or when the lifeline
+closes, and writes what happens to the status pipe: `pid N`, then `exit N`, or `error TEXT` when nothing was run.
+"""
+
+import array
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import stat
+import struct
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+_SIGNALS = (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT, signal.SIGPIPE, signal.SIGXFSZ)
+_PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_CAPBSET_DROP, _PR_CAP_AMBIENT = 1, 22, 24, 47
+_PR_CHILD_SUBREAPER, _PR_NO_NEW_PRIVS, _AMBIENT_CLEAR, _FILTER = 36, 38, 4, 2
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF, _PATH_BENEATH = 444, 445, 446, 1
+_CAPSET = {"x86_64": 126, "aarch64": 91}
+_CAPABILITY_VERSION = 0x20080522
+_FILE_RIGHTS = 1 | 2 | 4 | 1 << 14 | 1 << 15
+_ABOVE = 256
+"""Descriptors are parked from here on while those below are put in their places."""
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[1]))
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    # Wardens are nobody's to wait for.
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        data, ancillary, _, _ = control.recvmsg(1, socket.CMSG_SPACE(64 * 4))
+        if not data:
+            return
+        handles = array.array("i")
+        for level, kind, content in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                handles.frombytes(content[: len(content) - len(content) % handles.itemsize])
+        if os.fork() == 0:
+            control.close()
+            serve(list(handles))
+        for handle in handles:
+            os.close(handle)
+
+
+def serve(handles: "list[int]") -> None:
+    """In the warden: one command from its start to its end."""
+    payload, out, err, lifeline, status, *passed = handles
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    os.setsid()
+    prctl(_PR_CHILD_SUBREAPER, 1)
+    # What stays to be read when the command has ended is the command's own, so nobody else may hold these.
+    with open(payload, "rb") as file:
+        order = json.load(file)
+    os.write(status, b"pid %d\n" % os.getpid())
+    command = os.fork()
+    if command == 0:
+        try:
+            become(order, out, err, status, passed)
+        except OSError as error:
+            os.write(status, f"error {error.filename or ''} {error.strerror or error}\n".encode())
+        os._exit(126)
+    for handle in (out, err, *passed):
+        with suppress(OSError):
+            os.close(handle)
+    ended = wait_for(command, lifeline)
+    end_descendants(command)
+    code = 137 if ended is None else os.waitstatus_to_exitcode(ended)
+    os.write(status, b"exit %d\n" % code)
+    os._exit(0)
+
+
+def become(order: "dict[str, Any]", out: int, err: int, status: int, passed: "list[int]") -> None:
+    """In the new process: the command, behind its boundary."""
+    parked = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for each in (out, err, status, *passed)]
+    out, err, status, *passed = parked
+    null = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((null, 0), (out, 1), (err, 2)):
+        os.dup2(source, target)
+    os.closerange(3, _ABOVE)
+    for source, target in zip(passed, order["fds"], strict=True):
+        os.dup2(source, target)
+    os.setsid()
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for name, value in order["limits"].items():
+        resource.setrlimit(getattr(resource, name), (value, value))
+    os.chdir(order["cwd"])
+    drop_capabilities()
+    prctl(_PR_NO_NEW_PRIVS, 1)
+    restrict_files(order["handled"], order["scoped"], order["rules"])
+    restrict_calls(bytes.fromhex(order["filter"]))
+    try:
+        os.execve(order["argv"][0], order["argv"], order["env"])
+    except OSError as error:
+        os.write(2, f"{order['argv'][0]}: {error.strerror}\n".encode())
+        os._exit(127 if error.errno == errno.ENOENT else 126)
+
+
+def restrict_files(handled: int, scoped: int, rules: "list[tuple[str, int]]") -> None:
+    """Nothing on files but what a rule says, from now on and for all that follows."""
+    attributes = struct.pack("=QQQ", handled, 0, scoped)
+    # An older kernel knows a shorter structure.
+    size = 24 if scoped else 8
+    ruleset = call("landlock_create_ruleset", _CREATE_RULESET, attributes, size, 0)
+    for path, rights in rules:
+        try:
+            handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            continue  # what is not there needs no right
+        if not stat.S_ISDIR(os.fstat(handle).st_mode):
+            rights &= _FILE_RIGHTS
+        rights &= handled
+        # A rule that is refused leaves less allowed, never more.
+        if rights:
+            libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, struct.pack("=Qi", rights, handle), 0)
+        os.close(handle)
+    call("landlock_restrict_self", _RESTRICT_SELF, ruleset, 0)
+    os.close(ruleset)
+
+
+def restrict_calls(program: bytes) -> None:
+    """Load a filter of system calls."""
+    code = ctypes.create_string_buffer(program, len(program))
+    header = struct.pack("@HP", len(program) // 8, ctypes.addressof(code))
+    if libc.prctl(_PR_SET_SECCOMP, _FILTER, ctypes.c_char_p(header), 0, 0):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), "seccomp")
+
+
+def drop_capabilities() -> None:
+    """Root keeps its files and loses all else, also the look into other processes."""
+    for number in range(64):
+        libc.prctl(_PR_CAPBSET_DROP, number, 0, 0, 0)
+    libc.prctl(_PR_CAP_AMBIENT, _AMBIENT_CLEAR, 0, 0, 0)
+    header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
+    call("capset", _CAPSET[os.uname().machine], header, bytes(24))
+
+
+def call(name: str, number: int, *arguments: object) -> int:
+    found = libc.syscall(number, *arguments)
+    if found < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), name)
+    return int(found)
+
+
+def prctl(option: int, value: int) -> None:
+    if libc.prctl(option, value, 0, 0, 0):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), f"prctl {option}")
+
+
+def wait_for(command: int, lifeline: int) -> "int | None":
+    """The command's status, or None when the lifeline closed first."""
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    while True:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return None
+            if pid == command:
+                return status
+            if pid == 0:
+                break
+        ready, _, _ = select.select([woken, lifeline], [], [])
+        if lifeline in ready:
+            return None
+        os.read(woken, 4096)
+
+
+def end_descendants(command: int) -> None:
+    """Kill until nobody is left; a process that cannot die is given up after two seconds."""
+    deadline = time.monotonic() + 2
+    me = os.getpid()
+    while time.monotonic() < deadline:
+        with suppress(OSError):
+            os.killpg(command, signal.SIGKILL)
+        with suppress(OSError), open(f"/proc/{me}/task/{me}/children", "rb") as file:
+            for pid in file.read().split():
+                with suppress(OSError):
+                    os.kill(int(pid), signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(0.002)
+
+
+if __name__ == "__main__":
+    main()

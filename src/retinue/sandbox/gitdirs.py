@@ -1,0 +1,65 @@
+"""Where a workspace's repository is, read from git's own pointers without running git.
+
+A pointer is written by whoever made the repository: it says what must be protected, never what may be written.
+"""
+
+import os
+
+from msgspec import Struct
+
+_MOST_BYTES = 4096
+
+
+class GitDirs(Struct, frozen=True):
+    """The directories a checkout belongs to; empty where there is none."""
+
+    own: str = ""
+    """Of this checkout: HEAD, index."""
+    common: str = ""
+    """Of all checkouts: objects, refs, hooks, config."""
+    is_plain: bool = False
+    """`.git` is a directory in its place, neither a pointer nor a link nor missing."""
+
+    @property
+    def is_linked(self) -> bool:
+        """A checkout beside the main one, with git's own record of it: both point at each other."""
+        return bool(self.own) and os.path.dirname(self.own) == os.path.join(self.common, "worktrees")
+
+
+def read_git_dirs(workspace: str) -> GitDirs:
+    """Follow `.git` of a directory."""
+    entry = os.path.join(workspace, ".git")
+    if os.path.isdir(entry) and not os.path.islink(entry):
+        return GitDirs(entry, _follow(entry, _read_line(os.path.join(entry, "commondir"))) or entry, True)
+    line = "" if os.path.islink(entry) else _read_line(entry)
+    own = _follow(workspace, line.removeprefix("gitdir:").strip()) if line.startswith("gitdir:") else ""
+    if not own:
+        return GitDirs()
+    common = _follow(own, _read_line(os.path.join(own, "commondir"))) or own
+    back = _read_line(os.path.join(own, "gitdir"))
+    if common != own and os.path.realpath(back) != os.path.realpath(entry):
+        # The record must name this checkout: else a file in the workspace would choose what may be written.
+        return GitDirs(own, own)
+    return GitDirs(own, common)
+
+
+def _follow(base: str, pointer: str) -> str:
+    if not pointer or "\0" in pointer:
+        return ""
+    path = os.path.realpath(os.path.join(base, pointer))
+    return path if os.path.isdir(path) else ""
+
+
+def _read_line(path: str) -> str:
+    try:
+        # Not every entry of that name is a file: a pipe would wait for ever.
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        data = os.read(handle, _MOST_BYTES)
+    except OSError:
+        return ""
+    finally:
+        os.close(handle)
+    return data.decode("utf-8", "surrogateescape").partition("\n")[0].strip()

@@ -1,0 +1,78 @@
+"""A profile as Landlock rules: which rights on which paths. Looks at directories, asks the kernel its version.
+
+Landlock only allows: to hide a file, everything beside it is allowed instead. So the names of hidden files can be
+listed, and what appears beside them while a command runs cannot be read by it. Applying rules is the fork server's.
+"""
+
+import ctypes
+import os
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from retinue.sandbox.profile import Profile, is_below
+
+LEAST_ABI = 3
+EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
+REFER, TRUNCATE, IOCTL_DEV = 1 << 13, 1 << 14, 1 << 15
+_FIRST_ABI = (1 << 13) - 1
+READ = EXECUTE | READ_FILE
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+_NR_CREATE_RULESET, _VERSION_FLAG = 444, 1
+# Abstract sockets and signals end at the boundary.
+_SCOPE_ALL = 3
+
+
+class Plan(Struct, frozen=True):
+    """What the kernel is told about one command."""
+
+    handled: int
+    """Rights that nobody has but by a rule."""
+    scoped: int
+    rules: tuple[tuple[str, int], ...]
+
+
+def read_abi() -> int:
+    """The version of Landlock this kernel has; 0 without."""
+    if os.name != "posix" or os.uname().sysname != "Linux":
+        return 0
+    found = ctypes.CDLL(None, use_errno=True).syscall(_NR_CREATE_RULESET, None, 0, _VERSION_FLAG)
+    return max(int(found), 0)
+
+
+def list_rights(abi: int) -> int:
+    """All rights on files that a version knows."""
+    rights = _FIRST_ABI
+    for least, right in ((2, REFER), (3, TRUNCATE), (5, IOCTL_DEV)):
+        rights |= right if abi >= least else 0
+    return rights
+
+
+def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] = ()) -> Plan:
+    """The rules of a profile; `tmp` is the private directory for temporary files."""
+    handled = list_rights(abi)
+    device = (READ | WRITE_FILE | TRUNCATE | IOCTL_DEV) & handled
+    # Whole disks are devices, and root may read them.
+    secrets = (*(path for path in profile.secrets if os.path.exists(path)), "/dev")
+    rules = [("/", READ_DIR), *((path, READ) for path in list_beside(secrets))]
+    rules += [(path, device) for path in DEVICES]
+    rules += [(path, READ) for path in visible]
+    written = (tmp,) if profile.is_readonly else (tmp, profile.workspace, *profile.writable)
+    rules += [(path, handled & ~IOCTL_DEV) for path in written]
+    return Plan(handled, _SCOPE_ALL if abi >= 6 else 0, tuple(rules))
+
+
+def list_beside(secrets: Sequence[str], root: str = "/") -> Iterator[str]:
+    """The fewest paths that hold everything but the secrets."""
+    try:
+        entries = sorted(os.scandir(root), key=lambda entry: entry.name)
+    except OSError:
+        return
+    for entry in entries:
+        # Where a link leads is allowed, or not, by its own name.
+        if entry.is_symlink() or is_below(entry.path, secrets):
+            continue
+        if any(is_below(secret, [entry.path]) for secret in secrets):
+            yield from list_beside(secrets, entry.path)
+        else:
+            yield entry.path

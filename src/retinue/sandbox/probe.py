@@ -1,0 +1,223 @@
+"""Finds out what this machine can enforce, by really doing it: a write that must not succeed, once per process.
+
+Only system directories are searched for programs: a workspace may bring a bwrap of its own.
+"""
+
+import asyncio
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+from retinue.core.errors import ToolFailed
+from retinue.core.launch import Launch, Stdio
+from retinue.sandbox import bwrap, landlock, seatbelt
+from retinue.sandbox.confinement import BwrapConfinement, LandlockConfinement, SeatbeltConfinement
+from retinue.sandbox.profile import Profile
+from retinue.sandbox.seccomp import find_architecture
+from retinue.sandbox.server import ForkServer
+from retinue.sandbox.status import Backend, Status
+
+SYSTEM_DIRS = ("/usr/bin", "/bin", "/usr/local/bin")
+_LIMIT_S = 10.0
+_HINT = "install the package bubblewrap"
+# Exit 7: it ran, wrote where it may, and could not write where it must not.
+_TRIAL = 'echo x >"$TMPDIR/probe" || exit 3; (echo x >"$1/written") 2>/dev/null && exit 4; exit 7'
+_REMEDY = (
+    ("setting up uid map", "this container lacks CAP_SETFCAP, so user 0 cannot be mapped"),
+    ("No permissions to create new namespace", "unprivileged user namespaces are switched off"),
+    ("Creating new namespace failed", "unprivileged user namespaces are switched off"),
+    ("Operation not permitted", "this container or its kernel forbids namespaces or mounts"),
+)
+
+
+class Probe(Struct, frozen=True):
+    """Where to look, and for what."""
+
+    dirs: tuple[str, ...] = SYSTEM_DIRS
+    backends: tuple[Backend, ...] = ("bwrap", "landlock", "seatbelt")
+    """Those that may be used; for tests, which force one."""
+
+
+class Machine:
+    """What this machine can do, tried when somebody asks for the first time. Owns the fork server."""
+
+    def __init__(self, probe: Probe | None = None) -> None:
+        self._probe = probe or Probe()
+        self._status: Status | None = None
+        self._lock = threading.Lock()
+        self.server = ForkServer()
+
+    async def find(self) -> Status:
+        """The status, without blocking the loop."""
+        return self._status if self._status is not None else await asyncio.to_thread(self.look)
+
+    def look(self) -> Status:
+        """The status."""
+        with self._lock:
+            if self._status is None:
+                self._status = find_status(self._probe, self.server)
+            return self._status
+
+    def forget(self) -> None:
+        """Try again the next time: something failed that had worked."""
+        with self._lock:
+            self._status = None
+
+    def close(self) -> None:
+        self.server.close()
+
+
+def find_status(probe: Probe, server: ForkServer) -> Status:
+    """Try one after the other, the strongest first."""
+    reasons: list[str] = []
+    for backend, attempt in (("bwrap", try_bwrap), ("landlock", try_landlock), ("seatbelt", try_seatbelt)):
+        if backend not in probe.backends:
+            continue
+        status = attempt(probe, server)
+        if status.is_usable:
+            return status
+        reasons.append(status.reason)
+    return Status("unavailable", reason="; ".join(filter(None, reasons)) or "there is no sandbox for this system")
+
+
+def try_bwrap(probe: Probe, server: ForkServer) -> Status:
+    """With all it should have, then without what older ones lack."""
+    if not sys.platform.startswith("linux"):
+        return Status("unavailable")
+    if not find_architecture():
+        return Status("unavailable", reason=f"there is no system call filter for {os.uname().machine}")
+    program = find_program("bwrap", probe.dirs)
+    if not program:
+        return Status("unavailable", reason=f"bwrap is in none of {', '.join(probe.dirs)} ({_HINT})")
+    version = _read_version(program)
+    reason = ""
+    for missing in ((), ("disable-userns",), ("size",), ("size", "disable-userns")):
+        features = frozenset(bwrap.FEATURES).difference(missing)
+        status = Status("enforced", "bwrap", program=program, version=version, features=features)
+        failure = _try_command(status, server)
+        if not failure:
+            if "size" in missing:
+                note = "this version cannot bound private temporary files, which may fill half of the memory"
+                return Status("partial", "bwrap", note, program=program, version=version, features=features)
+            return status
+        reason = reason or failure
+    return Status("unavailable", reason=f"{program} {version} does not work here: {_explain(reason)}")
+
+
+def try_landlock(probe: Probe, server: ForkServer) -> Status:
+    """Where there are no namespaces: the kernel must know truncation, and the fork server must work."""
+    if not sys.platform.startswith("linux"):
+        return Status("unavailable")
+    abi = landlock.read_abi()
+    if abi < landlock.LEAST_ABI:
+        text = "this kernel has no Landlock" if not abi else f"Landlock of this kernel is version {abi}, 3 is needed"
+        return Status("unavailable", reason=text)
+    if not find_architecture():
+        return Status("unavailable", reason=f"there is no system call filter for {os.uname().machine}")
+    weaker: tuple[str, ...] = (
+        "processes that a command leaves are ended one by one, not by the kernel",
+        "names of hidden files can be listed",
+        "temporary files are on the disk",
+        "commands cannot change modes and times, not even of temporary files",
+    )
+    if abi < 6:
+        weaker = (*weaker, "abstract sockets and signals reach other programs of the user")
+    status = Status("enforced", "landlock", weaker=weaker, version=f"ABI {abi}")
+    failure = _try_command(status, server)
+    return Status("unavailable", reason=f"Landlock does not work here: {failure}") if failure else status
+
+
+def try_seatbelt(probe: Probe, server: ForkServer) -> Status:
+    """macOS."""
+    if sys.platform != "darwin":
+        return Status("unavailable")
+    if not os.access(seatbelt.PROGRAM, os.X_OK):
+        return Status("unavailable", reason=f"{seatbelt.PROGRAM} is missing")
+    status = Status("partial", "seatbelt", "its profile is untested on this system", program=seatbelt.PROGRAM)
+    failure = _try_command(status, server)
+    return Status("unavailable", reason=f"sandbox-exec does not work here: {failure}") if failure else status
+
+
+def find_program(name: str, dirs: Sequence[str]) -> str:
+    """The first executable of that name in these absolute directories, or nothing."""
+    for folder in dirs:
+        path = os.path.join(folder, name)
+        if os.path.isabs(folder) and os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return ""
+
+
+def _try_command(status: Status, server: ForkServer) -> str:
+    """Why a read-only command does not stay read-only, or does not run; empty when all is well."""
+    with tempfile.TemporaryDirectory(prefix="retinue-probe-") as folder:
+        profile = Profile(os.path.realpath(folder))
+        boundary: BwrapConfinement | LandlockConfinement | SeatbeltConfinement
+        match status.backend:
+            case "bwrap":
+                boundary = BwrapConfinement(status, profile)
+            case "landlock":
+                boundary = LandlockConfinement(status, profile, server)
+            case _:
+                boundary = SeatbeltConfinement(status, profile)
+        try:
+            argv = ["/bin/sh", "-c", _TRIAL, "sh", profile.workspace]
+            with boundary.wrap(argv, {"PATH": "/usr/bin:/bin"}, profile.workspace) as launch:
+                code, text = _run(launch)
+        except (OSError, ToolFailed, subprocess.TimeoutExpired) as error:
+            return str(error)
+        finally:
+            boundary.close()
+        if os.path.exists(os.path.join(folder, "written")) or code == 4:
+            return "a read-only command could write"
+        return "" if code == 7 else text or f"the trial ended with {code}"
+
+
+def _run(launch: Launch) -> tuple[int, str]:
+    """Wait for a launch, without a loop; its status and what it complained about."""
+    if launch.spawner is None:
+        done = subprocess.run(
+            list(launch.argv),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_LIMIT_S,
+            check=False,
+            cwd=launch.cwd,
+            env=dict(launch.env),
+            pass_fds=launch.pass_fds,
+        )
+        return done.returncode, done.stderr.decode("utf-8", "replace").strip()[:400]
+    held, lifeline = os.pipe()
+    try:
+        with open(os.devnull, "wb") as null:
+            remote = launch.spawner.spawn(launch, Stdio(null.fileno(), null.fileno(), held))
+    finally:
+        os.close(held)
+    try:
+        deadline = time.monotonic() + _LIMIT_S
+        while (code := remote.poll()) is None and time.monotonic() < deadline:
+            select.select([remote.fileno()], [], [], 0.5)
+    finally:
+        os.close(lifeline)
+        remote.close()
+    return (-1, "no answer in time") if code is None else (code, "")
+
+
+def _read_version(program: str) -> str:
+    with suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(
+            [program, "--version"], capture_output=True, timeout=_LIMIT_S, check=False, cwd="/", env={}
+        )
+        return done.stdout.decode("utf-8", "replace").removeprefix("bubblewrap").strip()[:40]
+    return ""
+
+
+def _explain(text: str) -> str:
+    return next((f"{reason} ({text})" for mark, reason in _REMEDY if mark in text), text)

@@ -1,0 +1,208 @@
+"""What the commands of one run may touch, as a value, and how it is made. Reads links and pointers, writes nothing.
+
+Must not know how a profile is enforced.
+"""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+from retinue.sandbox.gitdirs import GitDirs, read_git_dirs
+
+Mode: TypeAlias = Literal["read_only", "workspace_write", "off"]
+
+TMP_BYTES = 256 * 1024 * 1024
+PRIVATE_DIRS = ("/tmp", "/var/tmp", "/run", "/dev/shm")
+"""Where other programs keep sockets, locks and files that are none of a command's business."""
+
+SECRETS = (
+    *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".yarnrc.yml", ".pypirc"),
+    *(".git-credentials", ".config/gcloud", ".config/gh", ".config/hub", ".config/git/credentials", ".config/op"),
+    *(
+        ".cargo/credentials",
+        ".cargo/credentials.toml",
+        ".gem/credentials",
+        ".m2/settings.xml",
+        ".gradle/gradle.properties",
+    ),
+    *(".password-store", ".local/share/keyrings", ".vault-token", ".terraform.d/credentials.tfrc.json", ".pgpass"),
+    *(".mozilla", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge"),
+    *(".thunderbird", "Library/Keychains", "Library/Application Support/Google/Chrome", "Library/Cookies"),
+    *(".pi/agent/auth.json", ".pi/agent/sessions", ".pi/subagent-sessions"),
+    *(".claude/.credentials.json", ".claude.json", ".codex/auth.json", ".gemini/oauth_creds.json"),
+    *(".config/github-copilot", ".local/share/opencode/auth.json", ".config/goose/secrets.yaml"),
+)
+"""Below the home directory: keys, tokens, browsers, and what other agents sign in with."""
+
+PROTECTED_DIRS = (".pi", ".agents", ".codingcode", ".claude", ".vscode", ".idea")
+PROTECTED_FILES = (".mcp.json",)
+"""In a workspace: what starts programs or makes agents when somebody opens it."""
+SHELL_FILES = (".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile")
+"""Protected where the workspace is a home directory."""
+HOME_FILES = (*SHELL_FILES, ".gitconfig", ".inputrc", ".xprofile", ".xsessionrc")
+HOME_DIRS = (".config/autostart", ".config/systemd", ".config/git", ".config/fish", ".local/bin", ".ssh")
+
+READING_NAMES = ("PATH", "HOME", "LANG", "LANGUAGE", "LC_*", "TERM", "USER", "LOGNAME", "TZ", "PWD")
+"""All that a read-only command learns of the environment."""
+WRITING_NAMES = (
+    *(*READING_NAMES, "SHELL", "CI", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYENV_ROOT", "PYENV_VERSION"),
+    *("GOPATH", "GOROOT", "GOBIN", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "JAVA_HOME", "NVM_DIR", "NVM_BIN"),
+    *("VOLTA_HOME", "PNPM_HOME", "DENO_DIR", "GEM_HOME", "ANDROID_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "MAKEFLAGS"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
+)
+"""What a build needs beside them: where tools are, and the way to the network."""
+OWN_NAMES = ("PI_SUBAGENT_*", "PI_SESSION_*", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL", "RETINUE_LIFELINE")
+"""What we set ourselves."""
+SHELL_NAMES = ("BASH_ENV", "PAGER", "MANPAGER", "SYSTEMD_PAGER", "SSH_ASKPASS_REQUIRE")
+_SET_BY_US = {"GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
+
+
+class Profile(Struct, frozen=True):
+    """The boundary of one run's commands."""
+
+    workspace: str
+    """A real path: no link in it."""
+    mode: Mode = "read_only"
+    network: bool = False
+    writable: tuple[str, ...] = ()
+    """Beside the workspace, and only where they exist."""
+    secrets: tuple[str, ...] = ()
+    """Files and directories that look empty."""
+    protected: tuple[str, ...] = ()
+    """Inside of what may be written, and not to be; also those that do not exist."""
+    forbidden: tuple[str, ...] = ()
+    """Files that do not exist, that even an empty one would do harm: taken away again when a command has made one."""
+    environment: tuple[str, ...] = READING_NAMES
+    """Names of variables that are passed on; one may end with a star."""
+    tmp_bytes: int = TMP_BYTES
+    """What each private directory may hold, while it is in memory."""
+
+    @property
+    def is_readonly(self) -> bool:
+        return self.mode == "read_only"
+
+
+class Wishes(Struct, frozen=True):
+    """What the user settled for all runs."""
+
+    mode: Literal["auto", "off"] = "auto"
+    network: bool = True
+    writable: tuple[str, ...] = ("~/.cache",)
+    secrets: tuple[str, ...] = ()
+    environment: tuple[str, ...] = ()
+    home: str = ""
+    agent_dir: str = ""
+    """Where our own keys and sessions are."""
+
+
+def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
+    """For an agent that may change nothing: no network, whatever is wished."""
+    real = os.path.realpath(workspace)
+    return Profile(
+        real,
+        "read_only",
+        secrets=list_secrets(wishes),
+        environment=(*READING_NAMES, *OWN_NAMES, *SHELL_NAMES, *wishes.environment),
+    )
+
+
+def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
+    """For an agent that works in a directory, and nowhere else."""
+    real = os.path.realpath(workspace)
+    extra = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
+    git = read_git_dirs(real)
+    # The copy's own part of the repository: commits work in it, hooks and configuration stay as they are.
+    shared = list_worktree_parts(git) if git.is_linked else ()
+    roots = (real, *extra, *shared)
+    return Profile(
+        real,
+        "workspace_write",
+        network=wishes.network,
+        writable=(*extra, *shared),
+        secrets=list_secrets(wishes),
+        protected=tuple(path for path in list_protected(real, git, wishes) if is_below(path, roots)),
+        forbidden=list_forbidden(git),
+        environment=(*WRITING_NAMES, *OWN_NAMES, *SHELL_NAMES, *wishes.environment),
+    )
+
+
+def list_secrets(wishes: Wishes) -> tuple[str, ...]:
+    """What is hidden, as real paths and without repetition; also what does not exist."""
+    below = [os.path.join(wishes.home, name) for name in SECRETS] if wishes.home else []
+    own = [os.path.join(wishes.agent_dir, name) for name in ("auth.json", "sessions")] if wishes.agent_dir else []
+    told = [expand(path, wishes.home) for path in wishes.secrets]
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in (*below, *own, *told)))
+
+
+def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
+    """What of the common repository a run in a copy may write."""
+    heads = os.path.join(git.common, "refs", "heads")
+    own: list[str] = []
+    with suppress(OSError):
+        own = [os.path.join(heads, name) for name in sorted(os.listdir(heads)) if name.startswith("pi-agent-")]
+    return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own, *own)
+
+
+def list_protected(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, ...]:
+    """What runs later, outside of the sandbox: hooks, configuration, agents, editors' tasks."""
+    found = [os.path.join(workspace, name) for name in (*PROTECTED_DIRS, *PROTECTED_FILES)]
+    if git.own:
+        found += [os.path.join(folder, name) for folder in (git.own, git.common) for name in ("hooks", "config")]
+        found.append(os.path.join(git.own, "config.worktree"))
+        found += [os.path.join(git.own, name) for name in ("commondir", "gitdir")] if git.is_linked else []
+        found += _list_modules(git.common)
+    if not git.is_plain:
+        # A pointer that leads elsewhere, or a repository that somebody else would believe in.
+        found.append(os.path.join(workspace, ".git"))
+    if wishes.home:
+        found += [os.path.join(os.path.realpath(wishes.home), name) for name in (*HOME_FILES, *HOME_DIRS)]
+    if wishes.agent_dir:
+        found.append(os.path.realpath(wishes.agent_dir))
+    return tuple(dict.fromkeys(found))
+
+
+def list_forbidden(git: GitDirs) -> tuple[str, ...]:
+    """A pointer to another repository's configuration; git refuses to work where it is empty, so nothing covers it."""
+    pointer = os.path.join(git.own, "commondir")
+    return (pointer,) if git.is_plain and not os.path.lexists(pointer) else ()
+
+
+def _list_modules(common: str) -> list[str]:
+    modules = os.path.join(common, "modules")
+    try:
+        names = sorted(os.listdir(modules))
+    except OSError:
+        return []
+    return [os.path.join(modules, name, each) for name in names for each in ("hooks", "config")]
+
+
+def build_environment(profile: Profile, inherited: Mapping[str, str], tmp: str = "/tmp") -> dict[str, str]:
+    """What a command inside sees: what the list names, and what makes it leave no traces."""
+    kept = {name: value for name, value in inherited.items() if is_named(name, profile.environment)}
+    kept = {name: value for name, value in kept.items() if not (name.lower().endswith("_proxy") and "@" in value)}
+    quiet = {"PYTHONDONTWRITEBYTECODE": "1", "GIT_OPTIONAL_LOCKS": "0"} if profile.is_readonly else {}
+    return {**kept, **_SET_BY_US, **quiet, "TMPDIR": tmp}
+
+
+def is_named(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a list names a variable. Nothing of git's is inherited: it could point anywhere."""
+    if name.startswith("GIT_"):
+        return False
+    return any(name.startswith(item[:-1]) if item.endswith("*") else name == item for item in patterns)
+
+
+def is_below(path: str, roots: Sequence[str]) -> bool:
+    """Whether a path is one of some directories, or inside of one."""
+    return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def expand(path: str, home: str) -> str:
+    """A path with the home directory for its tilde; a user's name after it means nothing."""
+    if path == "~" or path.startswith("~/"):
+        return os.path.join(home or "/", path[2:])
+    return path

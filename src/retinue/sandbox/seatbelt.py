@@ -1,0 +1,69 @@
+"""A profile in the language of macOS's sandbox-exec, as text.
+
+Written after its public descriptions and never run by our tests, which have no such system: the probe tries it before
+it is used, and reports it as partial. Everything is denied that is not named: in a profile that allows by default,
+`open` and `osascript` start programs outside of it.
+"""
+
+import os
+
+from retinue.sandbox.profile import Profile
+
+PROGRAM = "/usr/bin/sandbox-exec"
+# Names the system gives to other places; the kernel knows the real ones.
+_ALIASES = {"/tmp": "/private/tmp", "/var": "/private/var", "/etc": "/private/etc"}
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/dtracehelper", "/dev/tty")
+_BASE = """(version 1)
+(deny default)
+(allow process-fork)
+(allow process-exec)
+(allow signal (target same-sandbox))
+(allow process-info* (target same-sandbox))
+(allow sysctl-read)
+(allow file-read*)
+(allow file-read-metadata)
+(allow file-ioctl (subpath "/dev"))
+(allow ipc-posix-sem)
+(allow mach-lookup
+    (global-name "com.apple.system.notification_center")
+    (global-name "com.apple.system.opendirectoryd.libinfo")
+    (global-name "com.apple.system.logger"))
+(deny appleevent-send)
+(deny lsopen)
+(deny job-creation)"""
+_NETWORK = """(allow network*)
+(allow system-socket)
+(allow mach-lookup
+    (global-name "com.apple.SystemConfiguration.configd")
+    (global-name "com.apple.trustd")
+    (global-name "com.apple.dnssd.service"))"""
+
+
+def render_profile(profile: Profile, *, tmp: str) -> str:
+    """The text for `sandbox-exec -p`."""
+    written = [tmp] if profile.is_readonly else [tmp, profile.workspace, *profile.writable]
+    parts = [_BASE, _render("allow file-write*", "literal", _DEVICES), _render("allow file-write*", "subpath", written)]
+    if profile.secrets:
+        parts.append(_render("deny file-read* file-write*", "subpath", profile.secrets))
+    if profile.protected and not profile.is_readonly:
+        parts.append(_render("deny file-write*", "subpath", profile.protected))
+    if profile.network and not profile.is_readonly:
+        parts.append(_NETWORK)
+    return "\n".join(parts) + "\n"
+
+
+def canonicalise(path: str) -> str:
+    """The path as the kernel sees it."""
+    for alias, real in _ALIASES.items():
+        if path == alias or path.startswith(alias + "/"):
+            return real + path[len(alias) :]
+    return path
+
+
+def _render(verb: str, kind: str, paths: "tuple[str, ...] | list[str]") -> str:
+    lines = [f"    ({kind} {_quote(canonicalise(os.path.normpath(path)))})" for path in paths]
+    return "\n".join([f"({verb}", *lines]) + ")"
+
+
+def _quote(path: str) -> str:
+    return '"' + path.replace("\\", "\\\\").replace('"', '\\"') + '"'

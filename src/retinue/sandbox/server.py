@@ -1,0 +1,180 @@
+"""Our end of the fork server: starts it, hands it commands, hears how they end."""
+
+import array
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from retinue.core.launch import Launch, Stdio
+from retinue.sandbox.landlock import Plan
+
+PROGRAM = Path(__file__).with_name("forkserver.py")
+SYSTEM_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3", "/bin/python3")
+_END_S = 2.0
+
+
+class ForkServer:
+    """One fork server, started when it is first needed and again when it was killed."""
+
+    def __init__(self, command: Sequence[str] = ()) -> None:
+        """`command` starts the program, without its last argument, in another way than usual."""
+        self._command = tuple(command)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._lock = threading.Lock()
+
+    def send(self, order: bytes, handles: Sequence[int]) -> None:
+        """Hand over one order with its descriptors. Raises OSError when the server cannot be had."""
+        with self._lock:
+            control = self._reach()
+            payload = os.memfd_create("order", os.MFD_CLOEXEC)
+            try:
+                with open(payload, "wb", closefd=False) as file:
+                    file.write(order)
+                os.lseek(payload, 0, os.SEEK_SET)
+                rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [payload, *handles]))
+                control.sendmsg([b"x"], [rights])
+            finally:
+                os.close(payload)
+
+    def close(self) -> None:
+        """End it; commands that still run have lifelines of their own."""
+        with self._lock:
+            self._drop()
+
+    def _reach(self) -> socket.socket:
+        if self._process is not None and self._process.poll() is not None:
+            self._drop()
+        if self._control is None:
+            ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            try:
+                self._process = subprocess.Popen(
+                    [*(self._command or (find_python(), "-I", "-S", str(PROGRAM))), str(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    cwd="/",
+                    # What it knows, a command of the same user may read.
+                    env={"PATH": "/usr/bin:/bin"},
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+            except OSError:
+                ours.close()
+                raise
+            finally:
+                theirs.close()
+            self._control = ours
+        return self._control
+
+    def _drop(self) -> None:
+        if self._control is not None:
+            self._control.close()
+        if self._process is not None:
+            try:
+                self._process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self._control = self._process = None
+
+
+class Errand:
+    """Starts one command through a fork server."""
+
+    def __init__(self, server: ForkServer, plan: Plan, program: bytes, limits: Mapping[str, int]) -> None:
+        self._server = server
+        self._plan = plan
+        self._program = program
+        self._limits = limits
+
+    def spawn(self, launch: Launch, stdio: Stdio) -> "Remote":
+        """Send it on its way."""
+        order: dict[str, Any] = {
+            "argv": list(launch.argv),
+            "env": dict(launch.env),
+            "cwd": launch.cwd,
+            "fds": list(launch.pass_fds),
+            "handled": self._plan.handled,
+            "scoped": self._plan.scoped,
+            "rules": self._plan.rules,
+            "filter": self._program.hex(),
+            "limits": dict(self._limits),
+        }
+        status, theirs = os.pipe()
+        try:
+            handles = [stdio.output, stdio.error, stdio.lifeline, theirs, *launch.pass_fds]
+            self._server.send(msgspec.json.encode(order), handles)
+        except (OSError, UnicodeEncodeError) as error:
+            os.close(status)
+            raise OSError(f"the fork server does not answer: {error}") from error
+        finally:
+            os.close(theirs)
+        os.set_blocking(status, False)
+        return Remote(status)
+
+
+class Remote:
+    """A command that the fork server runs for us."""
+
+    def __init__(self, status: int) -> None:
+        self._status = status
+        self._heard = b""
+        self._ended: int | None = None
+        self._failure = ""
+        self._pid = 0
+
+    @property
+    def pid(self) -> int:
+        """Of its warden."""
+        self._hear()
+        return self._pid
+
+    def fileno(self) -> int:
+        return self._status
+
+    def poll(self) -> int | None:
+        """How it ended; a warden that was killed counts as a kill of the command, which dies with it."""
+        self._hear()
+        if self._failure:
+            raise OSError(self._failure)
+        return self._ended
+
+    def close(self) -> None:
+        if self._status >= 0:
+            os.close(self._status)
+            self._status = -1
+
+    def _hear(self) -> None:
+        while self._ended is None and self._status >= 0:
+            try:
+                data = os.read(self._status, 4096)
+            except BlockingIOError:
+                return
+            if not data:
+                self._ended = -9
+            self._heard += data
+            *lines, self._heard = self._heard.split(b"\n")
+            for line in lines:
+                word, _, rest = line.partition(b" ")
+                with suppress(ValueError):
+                    if word == b"pid":
+                        self._pid = int(rest)
+                    elif word == b"exit":
+                        self._ended = int(rest)
+                if word == b"error":
+                    self._failure = rest.decode("utf-8", "replace").strip()
+
+
+def find_python() -> str:
+    """Our own Python, or the system's where that is out of reach after a change of user."""
+    own = sys.executable or ""
+    return next((path for path in (own, *SYSTEM_PYTHONS) if path and os.access(path, os.X_OK)), own)

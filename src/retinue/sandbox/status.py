@@ -1,0 +1,50 @@
+"""What this machine can enforce, as a value with a sentence for people."""
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+State: TypeAlias = Literal["enforced", "partial", "unavailable"]
+Backend: TypeAlias = Literal["bwrap", "landlock", "seatbelt", "none"]
+
+SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
+SANDBOX_DENIED = "the sandbox refuses this command"
+_NAMES = {"bwrap": "bubblewrap", "landlock": "Landlock and seccomp", "seatbelt": "sandbox-exec", "none": "nothing"}
+
+
+class Status(Struct, frozen=True):
+    """What was found out by trying."""
+
+    state: State
+    backend: Backend = "none"
+    reason: str = ""
+    """Why it is not all, or nothing."""
+    weaker: tuple[str, ...] = ()
+    """What this backend does less well than the best one."""
+    program: str = ""
+    version: str = ""
+    features: frozenset[str] = frozenset()
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether read-only commands can be run at all."""
+        return self.state != "unavailable"
+
+    @property
+    def sentence(self) -> str:
+        """One line for a person."""
+        if self.state == "unavailable":
+            return f"unavailable: {self.reason}"
+        by = f"{self.state} by {_NAMES[self.backend]}{f' {self.version}' if self.version else ''}"
+        more = [text for text in (self.reason, *self.weaker) if text]
+        return f"{by}; {'; '.join(more)}" if more else by
+
+    def to_json(self) -> dict[str, Any]:
+        """For programs."""
+        return {
+            "state": self.state,
+            "backend": self.backend,
+            "version": self.version,
+            "reason": self.reason,
+            "weaker": list(self.weaker),
+        }
