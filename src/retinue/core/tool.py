@@ -13,6 +13,7 @@ from msgspec import UNSET
 
 from retinue.core.messages import TextContent, UserContent
 from retinue.core.model import ToolSpec
+from retinue.core.territory import ANYWHERE, Territory
 
 
 class Effect(StrEnum):
@@ -59,6 +60,8 @@ class ToolContext:
     spill_dir: Path | None = None
     """Where outputs too long for the model are kept; the system's temporary directory when absent."""
     progress: Callable[[ToolResult], None] = ignore_progress
+    territory: Territory = ANYWHERE
+    """Where files may be read and changed."""
 
 
 class Tool(Protocol):

@@ -12,6 +12,8 @@ from contextlib import suppress
 from msgspec import Struct
 
 from retinue.core.errors import ToolRetry, quote
+from retinue.core.territory import ANYWHERE, Territory
+from retinue.tools.frontier import open_parent
 from retinue.tools.paths import name_kind
 from retinue.tools.revision import Revision
 
@@ -30,61 +32,73 @@ class Replaced(Struct, frozen=True):
     """Of the new content; None when it was replaced again at once."""
 
 
-def replace_file(path: str, data: bytes, *, expected: Revision | None = None, sync: bool = False) -> Replaced:
+def replace_file(
+    path: str,
+    data: bytes,
+    *,
+    expected: Revision | None = None,
+    sync: bool = False,
+    territory: Territory = ANYWHERE,
+    make_folders: bool = False,
+) -> Replaced:
     """Write a file through a temporary one beside it, keeping mode, owner and attributes.
 
-    Raises OSError with the old file intact, or ToolRetry when the file is not `expected` any more.
+    Raises OSError with the old file intact, ToolRetry when the file is not `expected` any more, and ToolFailed outside
+    of the territory.
     """
-    target = os.path.realpath(path)
+    folder, name, target = open_parent(path, path, territory, make=make_folders)
     try:
-        old: os.stat_result | None = os.stat(path)
-    except FileNotFoundError:
-        old = None
-    if old is not None:
-        _check_writable(path, old)
-    folder = os.path.dirname(target)
-    temporary = os.path.join(folder, f".retinue-{secrets.token_hex(8)}.tmp")
-    # A new file gets the mode the umask gives; an old one's is set before anybody can open it under its name.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
-    handle = os.open(temporary, flags, 0o666 if old is None else 0o600)
-    try:
+        old = _look(folder, name)
+        if old is not None:
+            _check_writable(folder, name, path, old)
+        temporary = f".retinue-{secrets.token_hex(8)}.tmp"
+        # A new file gets the mode the umask gives; an old one's is set before anybody can open it under its name.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+        handle = os.open(temporary, flags, 0o666 if old is None else 0o600, dir_fd=folder)
         try:
-            _write_all(handle, data)
-            if old is not None:
-                _copy_identity(handle, target, old)
-            if sync:
-                os.fsync(handle)
-        finally:
-            os.close(handle)
-        _check_unchanged(path, expected)
-        os.replace(temporary, target)
-    except BaseException:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
-    try:
-        revision = Revision.of(os.stat(target))
-    except OSError:
-        revision = None
+            try:
+                _write_all(handle, data)
+                if old is not None:
+                    _copy_identity(handle, target, old)
+                if sync:
+                    os.fsync(handle)
+            finally:
+                os.close(handle)
+            _check_unchanged(folder, name, path, expected)
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary, dir_fd=folder)
+            raise
+        new = _look(folder, name)
+    finally:
+        os.close(folder)
+    revision = None if new is None else Revision.of(new)
     return Replaced(old is None, target, 0 if old is None else old.st_nlink - 1, revision)
 
 
-def _check_writable(path: str, old: os.stat_result) -> None:
+def _look(folder: int, name: str) -> os.stat_result | None:
+    try:
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def _check_writable(folder: int, name: str, path: str, old: os.stat_result) -> None:
+    if stat.S_ISLNK(old.st_mode):  # all links were followed, so this one leads nowhere or has just come
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
     if not stat.S_ISREG(old.st_mode):
         raise ToolRetry(f"{quote(path, 200)} is {name_kind(old.st_mode)}: expected a regular file.")
     # Renaming needs no right on the file itself, so a read-only file must be refused here.
-    if not os.access(path, os.W_OK):
+    if not os.access(name, os.W_OK, dir_fd=folder):
         raise PermissionError(errno.EACCES, "the file is read-only", path)
 
 
-def _check_unchanged(path: str, expected: Revision | None) -> None:
+def _check_unchanged(folder: int, name: str, path: str, expected: Revision | None) -> None:
     if expected is None:
         return
-    try:
-        now = Revision.of(os.stat(path))
-    except FileNotFoundError:
-        now = None
-    if now != expected:
+    now = _look(folder, name)
+    if now is None or Revision.of(now) != expected:
         raise ToolRetry(
             f"{quote(path, 200)} was changed by somebody else during this call; nothing was written. "
             "Read it again and repeat the edit."

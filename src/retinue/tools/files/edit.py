@@ -9,10 +9,12 @@ from msgspec.structs import replace
 
 from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
+from retinue.core.territory import Territory
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.write import encode_text, explain_write, finish_thread, note_links
+from retinue.tools.frontier import open_reading
 from retinue.tools.ledger import Change, Ledger
 from retinue.tools.locks import PathLocks
 from retinue.tools.paths import explain, name_kind, resolve_existing
@@ -85,7 +87,7 @@ class EditTool:
         from retinue.tools.files.difference import render_difference
         from retinue.tools.files.replacing import apply_edits
 
-        data, revision = _read_whole(resolved, path)
+        data, revision = _read_whole(resolved, path, context.territory)
         target = os.path.realpath(resolved)
         self._ledger.check(context.run_id, target, path, revision, is_blind=False)
         bom = _BOM if data.startswith(_BOM) else b""
@@ -94,7 +96,11 @@ class EditTool:
         edited = apply_edits(original, edits, path)
         difference = render_difference(path, original, edited.changes)
         done = replace_file(
-            resolved, bom + edited.text.encode("utf-8", "surrogateescape"), expected=revision, sync=self._sync
+            resolved,
+            bom + edited.text.encode("utf-8", "surrogateescape"),
+            expected=revision,
+            sync=self._sync,
+            territory=context.territory,
         )
         difference = _without_escapes(difference)
         if done.revision is not None:
@@ -139,8 +145,8 @@ def _parse_edit(entry: Any, index: int) -> "Edit":
     return Edit(entry["oldText"], entry["newText"])
 
 
-def _read_whole(resolved: str, path: str) -> "tuple[bytes, Revision]":
-    handle = os.open(resolved, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+def _read_whole(resolved: str, path: str, territory: Territory) -> "tuple[bytes, Revision]":
+    handle = open_reading(resolved, path, territory)
     with open(handle, "rb", buffering=0) as file:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):

@@ -13,7 +13,8 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path, take_text
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.names import show_name
-from retinue.tools.files.ripgrep import Ripgrep, Search, ignore_arguments, note_search
+from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search
+from retinue.tools.frontier import find_ground
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 
@@ -51,9 +52,10 @@ class FindTool:
         path = take_path(arguments, default=".")
         limit = take_count(arguments, "limit", self._limit)
         resolved = resolve_existing(path, context.cwd)
+        resolved, hidden = find_ground(resolved, path, context.territory)
         _check_folder(path, resolved)
         listing = _Listing(glob, resolved, limit)
-        options = ["--files", "--null", *ignore_arguments(resolved)]
+        options = ["--files", "--null", *ignore_arguments(resolved), *exclude_paths(hidden)]
         search = await self._ripgrep.run(options, resolved, b"\0", context.cwd, listing.take)
         if search.error:
             raise ToolRetry(f"find failed: {search.error}")

@@ -14,7 +14,8 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_flag, take_path, take_text
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.names import show_raw_name
-from retinue.tools.files.ripgrep import Ripgrep, Search, ignore_arguments, note_search
+from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search
+from retinue.tools.frontier import find_ground
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import MAX_BYTES, MAX_LINE_CHARS, cut_line, render_size, truncate_head
 
@@ -59,9 +60,10 @@ class GrepTool:
         around = min(_MAX_CONTEXT, take_count(arguments, "context", 0, least=0))
         options = _to_options(arguments, around)
         resolved = resolve_existing(path, context.cwd)
+        resolved, hidden = find_ground(resolved, path, context.territory)
         folder, target = _split_target(path, resolved)
         matches = _Matches(limit, MAX_BYTES)
-        options += [*ignore_arguments(folder), "--", target]
+        options += [*ignore_arguments(folder), *exclude_paths(hidden), "--", target]
         search = await self._ripgrep.run(options, folder, b"\n", context.cwd, matches.take)
         if search.error:
             raise ToolRetry(f"grep failed: {search.error}")

@@ -13,6 +13,7 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.names import show_name
+from retinue.tools.frontier import find_ground
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 
@@ -46,6 +47,7 @@ class LsTool:
         limit = take_count(arguments, "limit", self._limit)
         resolved = resolve_existing(path, context.cwd)
         names: list[tuple[str, str]] = []
+        resolved, _ = find_ground(resolved, path, context.territory)
         try:
             with os.scandir(resolved) as entries:
                 if _scan(entries, names, _INLINE_ENTRIES):

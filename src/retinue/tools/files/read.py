@@ -17,6 +17,7 @@ from retinue.tools.arguments import take_count, take_path
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.images import SNIFFED_BYTES, sniff_image
 from retinue.tools.files.window import Window, decode_text, decode_wide, read_window
+from retinue.tools.frontier import open_reading
 from retinue.tools.ledger import Ledger
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.revision import Revision, find_real_path
@@ -57,8 +58,8 @@ class ReadTool:
         limit = take_count(arguments, "limit", 0) or None
         resolved = resolve_existing(path, context.cwd)
         try:
-            # Nonblocking, so that a FIFO without a writer does not hold us; nothing is read before the kind is known.
-            handle = os.open(resolved, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+            # Nothing is read before the kind is known.
+            handle = open_reading(resolved, path, context.territory)
         except OSError as error:
             raise explain(error, path, resolved) from None
         stopped = False

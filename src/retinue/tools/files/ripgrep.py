@@ -1,8 +1,9 @@
 """Finds and runs ripgrep: a stream of records within a deadline; knows neither patterns nor how results are shown."""
 
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from msgspec import Struct
@@ -133,6 +134,11 @@ def ignore_arguments(folder: str) -> list[str]:
             return [*arguments, "--no-require-git"]
         current = parent
     return arguments
+
+
+def exclude_paths(paths: Iterable[str]) -> list[str]:
+    """Leave out exactly these files and directories, relative to where the search runs."""
+    return [f"--glob=!/{re.sub(r'[][*?{}!]', lambda found: chr(92) + found[0], path)}" for path in paths]
 
 
 def note_search(search: Search, timeout_s: float) -> list[str]:

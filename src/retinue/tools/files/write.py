@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
+from retinue.core.territory import Territory
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path, take_text
 from retinue.tools.descriptions import load_description
+from retinue.tools.frontier import open_reading
 from retinue.tools.ledger import Change, Ledger
 from retinue.tools.locks import PathLocks
 from retinue.tools.paths import explain, resolve_path
@@ -64,28 +66,28 @@ class WriteTool:
     def _write(self, path: str, resolved: str, data: bytes, context: ToolContext) -> "Replaced":
         from retinue.tools.atomic import replace_file
 
-        os.makedirs(os.path.dirname(resolved), exist_ok=True)
         target = os.path.realpath(resolved)
         try:
             old: Revision | None = Revision.of(os.stat(target))
         except OSError:
             old = None
         self._ledger.check(context.run_id, target, path, old, is_blind=True)
-        patch = _render_patch(path, target, data) if old is not None and old.size <= _MAX_COMPARED else ""
-        done = replace_file(resolved, data, sync=self._sync)
+        is_small = old is not None and old.size <= _MAX_COMPARED
+        patch = _render_patch(path, target, data, context.territory) if is_small else ""
+        done = replace_file(resolved, data, sync=self._sync, territory=context.territory, make_folders=True)
         if done.revision is not None:
             self._ledger.note_change(target, Change(context.run_id, context.run_name, done.revision, patch))
         return done
 
 
-def _render_patch(path: str, target: str, data: bytes) -> str:
+def _render_patch(path: str, target: str, data: bytes, territory: Territory) -> str:
     """What changes by writing, for another run that has the old content in mind."""
     from retinue.tools.files.difference import render_difference
     from retinue.tools.files.matching import Span
     from retinue.tools.files.replacing import Change as Replacement
 
     try:
-        handle = os.open(target, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+        handle = open_reading(target, path, territory)
         with open(handle, "rb", buffering=0) as file:
             old = (file.read(_MAX_COMPARED) or b"").decode("utf-8", "replace")
     except OSError:

@@ -1,0 +1,17 @@
+"""Where the file tools of one run may go: a value. Must not know how it is enforced, nor who decides it."""
+
+from msgspec import Struct
+
+
+class Territory(Struct, frozen=True):
+    """Reading is free but for what is hidden; changing is not, unless nothing is said."""
+
+    roots: tuple[str, ...] | None = None
+    """Real paths of the directories below which files may be changed; None: everywhere."""
+    hidden: tuple[str, ...] = ()
+    """Real paths of files and directories that are not read, whatever name leads to them."""
+    protected: tuple[str, ...] = ()
+    """Real paths below the roots that are not changed, also where nothing is yet."""
+
+
+ANYWHERE = Territory()

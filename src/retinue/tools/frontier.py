@@ -1,0 +1,84 @@
+"""Holds the file tools to a territory: what is hidden is not read, and nothing is changed outside.
+
+What counts is the file that was really opened, not the name it was asked for. Blocks; knows no tool.
+"""
+
+import errno
+import os
+import re
+
+from retinue.core.errors import ToolFailed, quote
+from retinue.core.territory import Territory
+from retinue.tools.beneath import open_beneath
+from retinue.tools.revision import find_real_path
+
+_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+"""Nonblocking, so that a pipe without a writer does not hold us."""
+_PROCESS = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(environ|mem|maps|auxv|stack)$")
+"""Other processes' memory and environment, our own too: keys are in there."""
+
+
+def open_reading(path: str, shown: str, territory: Territory) -> int:
+    """A descriptor to read from, of whatever kind of file. Raises OSError, or ToolFailed for what is hidden."""
+    _check_hidden(os.path.normpath(path), shown, territory)
+    handle = os.open(path, _READING)
+    try:
+        _check_hidden(find_real_path(handle, path), shown, territory)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def find_ground(path: str, shown: str, territory: Territory) -> tuple[str, list[str]]:
+    """The real path of what is searched, and what below it is not to be looked into, relative to it.
+
+    Raises ToolFailed when it is hidden itself.
+    """
+    real = os.path.realpath(path)
+    for each in (os.path.normpath(path), real):
+        _check_hidden(each, shown, territory)
+    inside = real.rstrip("/") + "/"
+    return real, [each.removeprefix(inside) for each in territory.hidden if each.startswith(inside)]
+
+
+def open_parent(path: str, shown: str, territory: Territory, *, make: bool = False) -> tuple[int, str, str]:
+    """A descriptor of the directory in which a file may be changed, its name there, and its real path.
+
+    With `make`, missing directories are made. Raises OSError, or ToolFailed where nothing may be changed.
+    """
+    real = os.path.realpath(path)
+    folder, name = os.path.split(real)
+    if not name:
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    root = _find_root(real, shown, territory)
+    for each in (os.path.normpath(path), real):
+        _check_hidden(each, shown, territory)
+    # All links are followed above: one that is there now was put there since, and ends here.
+    return open_beneath(root, folder[len(root.rstrip("/")) :].strip("/"), make=make), name, real
+
+
+def _find_root(real: str, shown: str, territory: Territory) -> str:
+    roots = territory.roots
+    if roots is None:
+        return "/"
+    root = next((root for root in roots if _is_inside(real, root) and real != root), None)
+    if root is None:
+        where = ", ".join(map(quote, roots[:3])) or "nowhere"
+        raise ToolFailed(f"{quote(shown, 200)} is outside of where this agent may change files ({where}).")
+    guard = next((each for each in territory.protected if _is_inside(real, each)), None)
+    if guard is not None:
+        raise ToolFailed(
+            f"{quote(shown, 200)} is protected: what is in {quote(guard)} takes effect outside of this agent's work. "
+            "A person has to change it, or to name it in sandbox.writable of the user's own subagents.json."
+        )
+    return root
+
+
+def _check_hidden(path: str, shown: str, territory: Territory) -> None:
+    if any(_is_inside(path, each) for each in territory.hidden) or (path.startswith("/proc/") and _PROCESS.match(path)):
+        raise ToolFailed(f"{quote(shown, 200)} is hidden from agents: it may hold keys or other secrets.")
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
