@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from retinue.app.request import Request
+from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths, find_session_dir
 from retinue.settings.schema import Settings
@@ -130,3 +131,9 @@ def to_wishes(request: Request, settings: Settings, session: "Session | None", r
         if any(info.ref == ref for info in registry.candidates):
             return Wishes(model=ref)
     return wishes
+
+
+def read_level(session: "Session") -> ThinkingLevel | None:
+    """The thinking level a session goes on with; None when it says nothing."""
+    chosen = session.context().thinking
+    return next((level for level in THINKING_LEVELS if level == chosen), None)

@@ -7,17 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from retinue.app.extending import Extending
-from retinue.app.modelling import Models, to_retry
+from retinue.app.modelling import Models, add_models, to_retry
 from retinue.app.opening import find_folder, open_session
-from retinue.app.reports import to_wishes
+from retinue.app.reports import read_level, to_wishes
 from retinue.app.request import Request
+from retinue.app.switching import Audience, Berth, Sessions, wait_until_idle
 from retinue.app.world import World
 from retinue.core.clock import Clock
-from retinue.core.diagnostics import Diagnostic
+from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.messages import ThinkingLevel, UserContent
 from retinue.core.model import Model, ModelInfo
-from retinue.core.run import Outcome, Reason, Run
+from retinue.core.run import Outcome, Run
 from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.bus import Listener, Subscription
@@ -33,8 +34,8 @@ from retinue.models.thinking import clamp_level
 from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
 from retinue.settings.context import load_prompt_files
-from retinue.settings.layers import load_settings
-from retinue.settings.paths import Paths, find_paths
+from retinue.settings.layers import Loaded, load_settings
+from retinue.settings.paths import Paths, find_paths, find_session_dir
 from retinue.settings.providers import load_registry
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
@@ -44,13 +45,21 @@ from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_tools
 if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for these
     from contextlib import AbstractContextManager
 
+    from retinue.app.catalogue import Catalogue
+    from retinue.app.chronicle import Chronicle
     from retinue.app.crew import Crew
     from retinue.app.handle import Handle
+    from retinue.app.selecting import Selection
+    from retinue.app.shell import Shell
+    from retinue.app.tuning import Tuning
     from retinue.core.events import Event
     from retinue.core.question import Question
+    from retinue.engine.manager import Manager
     from retinue.engine.request import RunRequest
     from retinue.features.extensions.channels import Channels
+    from retinue.features.extensions.contained import Renderer
     from retinue.settings.kit import Role
+    from retinue.surfaces.base import Seat
     from retinue.surfaces.fleet.ports import FleetPorts
 
 
@@ -61,19 +70,21 @@ def ignore_message(text: str) -> None:
 class Retinue:
     """A main agent and its crew. Use it as an async context manager."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a caller may bring along, each by its name
         self,
         cwd: str | Path = ".",
         *,
         model: str | Model | None = None,
         request: Request | None = None,
+        models: Sequence[Model] = (),
         tools: Sequence[Tool] = (),
         extensions: Sequence[str | Path] = (),
         environment: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         say: Callable[[str], None] = ignore_message,
     ) -> None:
-        """`model` is a name or your own; `tools` are added to the built-in ones, `extensions` to those found.
+        """`model` is a name or your own; `models` are known by name beside those of the user's providers, `tools`
+        are added to the built-in ones, `extensions` to those found.
 
         `say` gets one-line notes.
         """
@@ -88,6 +99,8 @@ class Retinue:
         self._say = say
         self._lease = Lease()
         self._desk = Desk(lambda event: self._main.bus.publish(event))
+        self._audience = Audience()
+        self._shell: Shell | None = None
         self._run: LiveRun | None = None
         self._world: World | None = None
         self._models: Models | None = None
@@ -95,11 +108,20 @@ class Retinue:
         self._extension_paths = extensions
         self._extending: Extending | None = None
         self._extras = Extras()
+        self._own_models = models
+        self._run_id = make_run_id()
 
     async def __aenter__(self) -> Self:
         paths = find_paths(self._cwd, self._environment)
         loaded = load_settings(paths, self._environment, approve=self._request.approve)
         session = open_session(self._request.session, paths, loaded.settings, self._environment, self._clock, self._say)
+        await self._begin(session, paths, loaded)
+        if self._request.session.name:
+            session.append_session_info(self._request.session.name)
+        return self
+
+    async def _begin(self, session: Session, paths: Paths, loaded: Loaded) -> None:
+        """Work in a session from now on; when that fails it is closed again."""
         try:
             if session.cwd and session.cwd != str(paths.cwd):
                 # A session goes on where it was begun, with what is configured there.
@@ -113,6 +135,8 @@ class Retinue:
             self._need_extending(self._world).connect(self._connect)
             if self._crew is not None:
                 await self._open_crew(self._crew)
+            elif self._need_extending(self._world).collect("surfaces"):
+                await self._need_crew()
         except BaseException:
             if self._extending is not None:
                 await self._extending.close()
@@ -120,25 +144,15 @@ class Retinue:
             raise
         if session.damage:
             self._say(str(session.damage))
-        if self._request.session.name:
-            session.append_session_info(self._request.session.name)
-        return self
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
 
     async def close(self) -> None:
         """End everything; what was said is on disk, and what had not finished can be resumed."""
-        run, self._run = self._run, None
-        crew, self._crew = self._crew, None
-        if run is not None:
-            run.abort(Reason.USER)
-            if crew is not None:
-                await crew.close()
-            if self._extending is not None:
-                await self._extending.close()
-            run.journal.flush()
-            run.session.close()
+        berth = Berth(self._run, self._crew, self._extending)
+        self._run = self._crew = None
+        await berth.close()
         if self._models is not None:
             await self._models.close()
 
@@ -197,13 +211,13 @@ class Retinue:
         crew = await self._need_crew()
         return [Handle(crew.manager, run) for run in crew.manager.list_runs()]
 
-    def steer(self, content: str) -> None:
+    def steer(self, content: str | Sequence[UserContent]) -> None:
         """Say something to the main agent before its next reply."""
         self._main.steer(content)
         if self._crew is not None:
             self._crew.manager.wake(self._main.setup.run_id)
 
-    def follow_up(self, content: str) -> None:
+    def follow_up(self, content: str | Sequence[UserContent]) -> None:
         """Say something to the main agent when it would stop."""
         self._main.follow_up(content)
 
@@ -233,8 +247,95 @@ class Retinue:
         return await self._main.compact(instructions)
 
     def listen(self, listener: Listener, *, pieces: bool = True) -> Callable[[], None]:
-        """Call the listener with each event, at once; it must not block. Returns what ends it."""
-        return self._main.bus.listen(listener, pieces=pieces)
+        """Call the listener with each event, at once, in whatever session; it must not block. Returns what ends it."""
+        return self._audience.listen(self._main, listener, pieces=pieces)
+
+    async def rest(self) -> None:
+        """Wait until the main agent is at rest."""
+        await wait_until_idle(self._main)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the main agent works."""
+        return self._main.is_busy
+
+    def abort_retry(self) -> bool:
+        """Give up a reply that is to be asked for again; False when none is."""
+        return self._main.is_retrying and self._main.abort()
+
+    def take_back(self) -> tuple[list[str], list[str]]:
+        """Take back what waits to be said to the main agent and return it: steering and follow-ups."""
+        return self._main.inbox.take_back()
+
+    @property
+    def waiting(self) -> tuple[list[str], list[str]]:
+        """What waits to be said to the main agent: steering and follow-ups."""
+        return self._main.inbox.words
+
+    @property
+    def selection(self) -> "Selection":
+        """The main agent's model and thinking level, and what else there is."""
+        from retinue.app.selecting import Selection
+
+        world = self._need_world()
+        return Selection(self._main, self._need_models(world).registry, world.loaded.settings, self._open_model)
+
+    @property
+    def tuning(self) -> "Tuning":
+        """How the main agent goes about it."""
+        from retinue.app.tuning import Tuning
+
+        return Tuning(self._main)
+
+    @property
+    def chronicle(self) -> "Chronicle":
+        """What the main session holds."""
+        from retinue.app.chronicle import Chronicle
+
+        return Chronicle(self._main)
+
+    @property
+    def catalogue(self) -> "Catalogue":
+        """What the user can call by a slash."""
+        from retinue.app.catalogue import Catalogue
+
+        world = self._need_world()
+        return Catalogue(world, self._need_extending(world).commands)
+
+    @property
+    def shell(self) -> "Shell":
+        """Runs commands of the user's, of which the model learns with the next prompt."""
+        if self._shell is None:
+            from retinue.app.shell import Shell
+
+            self._shell = Shell(lambda: self._main, self._tool_options.trees, self._environment, self._clock)
+        return self._shell
+
+    @property
+    def sessions(self) -> Sessions:
+        """The sessions that the main agent can go over to."""
+        world, wish = self._need_world(), self._request.session
+        setting = world.loaded.settings.session_dir
+        directory = find_session_dir(world.paths, self._environment, flag=wish.directory or None, setting=setting)
+        return Sessions(self._main, directory, self._clock, self._switch)
+
+    async def _switch(self, session: Session) -> None:
+        """The new session is open before the present one is closed, so that a failure changes nothing."""
+        world, kept = self._need_world(), (self._world, self._extras, self._lease, self._run_id)
+        main, models = self._main, self._models
+        berth = Berth(main, self._crew, self._extending)
+        self._crew, self._extending, self._run_id = None, None, make_run_id()
+        try:
+            await self._begin(session, world.paths, world.loaded)
+        except BaseException:
+            self._run, self._crew, self._extending = berth.run, berth.crew, berth.extending
+            (self._world, self._extras, self._lease, self._run_id), self._models = kept, models
+            raise
+        self.selection.restore()
+        self.tuning.take_over(main.setup)
+        self.shell.abort()
+        await berth.close()
+        self._audience.move(self._main)
 
     def events(self) -> Subscription:
         """The events from now on, for `async for`."""
@@ -264,6 +365,18 @@ class Retinue:
     def is_saved(self) -> bool:
         """Whether all that was said is on disk."""
         return self._main.journal.is_saved
+
+    async def run_command(self, name: str, args: str = "") -> str:
+        """Give a command of an extension the text behind its name; returns what to show. Raises RetinueError."""
+        commands = self._need_extending(self._need_world()).commands
+        if name not in commands:
+            raise UsageError(f"there is no command /{quote(name)[1:-1]}{suggest(name, commands)}")
+        return await commands[name].run(args)
+
+    @property
+    def renderers(self) -> "Mapping[str, Renderer]":
+        """How extensions show kinds of data as text, by kind; `render` returns None where they cannot."""
+        return self._need_extending(self._need_world()).renderers
 
     def describe_life(self) -> "Callable[[Event], dict[str, Any] | None] | None":
         """What makes records of the crew's life for other programs; None when there is no crew."""
@@ -345,9 +458,27 @@ class Retinue:
 
     async def _extend(self, world: World) -> Extras:
         """What extensions bring for the main agent."""
-        name = self._request.agent
+        name, extending = self._request.agent, self._need_extending(world)
         definition = None if name is None else world.roster.find_runnable(name)
-        return await self._need_extending(world).load_main(definition)
+        return extending.add_surfaces(await extending.load_main(definition), lambda: self._open_seat(world))
+
+    def _open_seat(self, world: World) -> "Seat":
+        """The main agent's place in its crew, for surfaces of extensions."""
+        from retinue.surfaces.base import Seat
+
+        def find_manager() -> "Manager":
+            if self._crew is None:
+                raise RetinueError("there is no crew yet")
+            return self._crew.manager
+
+        return Seat(
+            crew=find_manager,
+            run_id=self._run_id,
+            definitions=lambda: world.roster.read().list(),
+            resolve_model=lambda query: self._need_models(world).resolve(query),
+            list_models=lambda: self._need_models(world).list(),
+            clock=self._clock,
+        )
 
     def _connect(self, channels: "Channels") -> None:
         """Let extensions hear of the crew, and ask it for runs."""
@@ -375,8 +506,10 @@ class Retinue:
             registry, problems = load_registry(
                 world.paths, self._environment, api_key=request.api_key, offline=request.offline
             )
-            self._tell(problems)
-            self._models = Models(registry, world.loaded.settings, self._clock)
+            extending = self._need_extending(world)
+            own: list[Model] = [*self._own_models, *extending.collect("models")]
+            self._tell(problems, *add_models(registry, own, extending.collect("providers")))
+            self._models = Models(registry, world.loaded.settings, self._clock, own)
         return self._models
 
     def _tell(self, problems: Iterable[Diagnostic], *notes: str) -> None:
@@ -400,7 +533,7 @@ class Retinue:
         request, settings, paths, files = self._request, world.loaded.settings, world.paths, world.files
         budget = world.crew.settings.budget
         self._lease = Lease(budget.tokens, budget.cost_usd)
-        run_id = make_run_id()
+        run_id = self._run_id
         role = self._choose_role(world)
         model, thinking = self._choose_model(world, session, role)
         tools = self._choose_tools(world, role, run_id)
@@ -412,7 +545,7 @@ class Retinue:
         return RunSetup(
             run_id=run_id,
             cwd=paths.cwd,
-            model=BudgetedModel(model, self._lease) if self._lease.is_limited else model,
+            model=self._charge(model),
             thinking=thinking,
             tools=tools,
             sections=build_sections(
@@ -431,6 +564,12 @@ class Retinue:
             hooks=self._extras.hooks,
             features=(*(() if role is None else role.features), *self._extras.features),
         )
+
+    def _charge(self, model: Model) -> Model:
+        return BudgetedModel(model, self._lease) if self._lease.is_limited else model
+
+    def _open_model(self, info: ModelInfo) -> Model:
+        return self._charge(self._need_models(self._need_world()).open(info))
 
     def _choose_role(self, world: World) -> "Role | None":
         """The definition the main agent runs as, with its rights."""
@@ -454,13 +593,14 @@ class Retinue:
         request, settings = self._request, world.loaded.settings
         named: ThinkingLevel | None = request.thinking or (role.thinking if role is not None else None)
         if self._own_model is not None:
-            return self._own_model, clamp_level(self._own_model.info, named or settings.default_thinking_level)
+            level = named or read_level(session) or settings.default_thinking_level
+            return self._own_model, clamp_level(self._own_model.info, level)
         models = self._need_models(world)
         is_free = not (request.model or request.provider)
         choice = role.choose_model(models.registry) if role is not None and is_free else None
         choice = choice or models.registry.choose(to_wishes(request, settings, session, models.registry))
         self._tell((), choice.reason)
-        level = named or choice.thinking or settings.default_thinking_level
+        level = named or choice.thinking or read_level(session) or settings.default_thinking_level
         return models.open(choice.info), clamp_level(choice.info, level)
 
     def _choose_tools(self, world: World, role: "Role | None", run_id: str) -> dict[str, Tool]:

@@ -334,21 +334,19 @@ def _follow_settings(
         except ModelError as error:
             trouble = f"the default model of the settings cannot be used ({error}); "
     for pattern in wishes.enabled_models:
-        if (choice := _match_pattern(pattern, names)) is not None:
-            return choice, trouble
+        if found := match_pattern(pattern, names):
+            return found[0], trouble
     return None, trouble
 
 
-def _match_pattern(pattern: str, names: Names) -> Choice | None:
-    """The first model of an entry of `enabledModels`, which may be a glob."""
+def match_pattern(pattern: str, names: Names) -> list[Choice]:
+    """The models of an entry of `enabledModels`, which may be a glob."""
     try:
-        return resolve_model(pattern, names)
+        return [resolve_model(pattern, names)]
     except ModelError:
         if not set(pattern) & set("*?["):
-            return None
+            return []
     base, thinking = split_thinking(pattern) or (pattern, None)
     glob = re.compile(fnmatch.translate(base.strip().lower()))
-    for model in names.candidates:
-        if glob.match(model.id.lower()) or glob.match(model.ref.lower()):
-            return Choice(model, thinking)
-    return None
+    found = [model for model in names.candidates if glob.match(model.id.lower()) or glob.match(model.ref.lower())]
+    return [Choice(model, thinking) for model in found]

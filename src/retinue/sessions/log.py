@@ -354,6 +354,7 @@ class Session:
                 stored["firstKeptEntryId"] = other._history.load_one(place).first_kept_entry_id
             head = {"type": kind, "id": index.ids[place], "parentId": self.leaf_id}
             self._write(index.ids[place], kind, encode_json({**head, **stored, **head}) + b"\n")
+        self._settled, self._context = len(self), None
 
     def customs(self, custom_type: str) -> Iterator[Any]:
         """The data of all custom entries of one type, on whatever branch, in the order they were written."""

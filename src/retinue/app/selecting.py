@@ -1,0 +1,138 @@
+"""Which model the main agent asks and how hard it thinks: what there is, what is chosen, and other choices.
+
+A choice is an entry of the session, as pi writes it, and counts from the next reply on. Knows no face.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from retinue.core.errors import ModelError
+from retinue.core.events import ModelChanged, ThinkingChanged
+from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
+from retinue.core.model import Model, ModelInfo
+from retinue.engine.runner import LiveRun
+from retinue.models.catalog import SERVERS
+from retinue.models.registry import Registry
+from retinue.models.resolve import Choice, match_pattern
+from retinue.models.thinking import clamp_level, supported_levels
+from retinue.sessions.compaction import CompactionConfig
+from retinue.settings.schema import Settings
+
+_LOCAL = frozenset(server.provider for server in SERVERS)
+
+
+class Chosen(NamedTuple):
+    """What `cycle` came to."""
+
+    model: ModelInfo
+    thinking: ThinkingLevel
+    is_scoped: bool
+    """Whether only the models of `enabledModels` were in question."""
+
+
+class Selection:
+    """The model and the thinking level of one main agent."""
+
+    def __init__(
+        self, main: LiveRun, registry: Registry, settings: Settings, open_model: Callable[[ModelInfo], Model]
+    ) -> None:
+        self._main = main
+        self._registry = registry
+        self._settings = settings
+        self._open_model = open_model
+
+    @property
+    def model(self) -> ModelInfo:
+        """The one that is asked next."""
+        return self._main.setup.model.info
+
+    @property
+    def thinking(self) -> ThinkingLevel:
+        """How hard it thinks."""
+        return self._main.setup.thinking
+
+    @property
+    def levels(self) -> list[ThinkingLevel]:
+        """The levels that the model has, weakest first."""
+        return supported_levels(self.model)
+
+    def list_models(self) -> list[ModelInfo]:
+        """The models that can be asked."""
+        return list(self._registry.candidates)
+
+    def select(self, provider: str, model_id: str) -> ModelInfo:
+        """Ask this model from now on. Raises ModelError when there is none, or it cannot be reached."""
+        info = self._find(provider, model_id)
+        self._take(info)
+        return info
+
+    def cycle(self) -> Chosen | None:
+        """Go on to the next model, among those of `enabledModels` if that names some; None when there is one only."""
+        scoped = self._list_scoped()
+        choices = scoped or [Choice(info) for info in self.list_models()]
+        if len(choices) < 2:
+            return None
+        refs = [choice.info.ref for choice in choices]
+        place = refs.index(self.model.ref) if self.model.ref in refs else 0
+        following = choices[(place + 1) % len(choices)]
+        self._take(following.info, following.thinking)
+        return Chosen(self.model, self.thinking, bool(scoped))
+
+    def think(self, level: ThinkingLevel) -> ThinkingLevel:
+        """Think so hard from now on, or as near to it as the model can; returns what it came to."""
+        main, effective = self._main, clamp_level(self.model, level)
+        if effective != self.thinking:
+            main.change(thinking=effective)
+            main.journal.write(lambda: main.session.append_thinking_level(effective))
+            main.bus.publish(ThinkingChanged(run_id=main.setup.run_id, level=effective))
+        return effective
+
+    def cycle_thinking(self) -> ThinkingLevel | None:
+        """Go on to the next level; None when the model does not think."""
+        levels = self.levels
+        if not self.model.reasoning:
+            return None
+        place = levels.index(self.thinking) if self.thinking in levels else -1
+        return self.think(levels[(place + 1) % len(levels)])
+
+    def restore(self) -> None:
+        """Go on as the session says, where that is still possible; nothing is noted."""
+        context = self._main.session.context()
+        known = {info.ref: info for info in self.list_models()}
+        info = known.get("/".join(context.model)) if context.model is not None else None
+        if info is not None and info.ref != self.model.ref:
+            self._use(info)
+        level = next((level for level in THINKING_LEVELS if level == context.thinking), self.thinking)
+        self._main.change(thinking=clamp_level(self.model, level))
+
+    def _take(self, info: ModelInfo, thinking: ThinkingLevel | None = None) -> None:
+        main = self._main
+        self._use(info)
+        main.journal.write(lambda: main.session.append_model_change(info.provider, info.id))
+        main.bus.publish(ModelChanged(run_id=main.setup.run_id, provider=info.provider, model_id=info.id))
+        self.think(thinking or self.thinking)
+
+    def _use(self, info: ModelInfo) -> None:
+        reserve, keep = self._settings.compaction.for_model(info.ref)
+        enabled = self._main.setup.compaction.enabled
+        self._main.change(model=self._open_model(info), compaction=CompactionConfig(enabled, reserve, keep))
+
+    def _find(self, provider: str, model_id: str) -> ModelInfo:
+        ref, registry = f"{provider}/{model_id}", self._registry
+        local = registry.find_local() if provider in _LOCAL else ()
+        for info in (*registry.candidates, *local):
+            if info.ref == ref:
+                return info
+        try:
+            # A name that is on no list: a script, or a model of another library. What is merely similar is no answer.
+            info = registry.resolve(ref).info
+        except ModelError as error:
+            raise ModelError(f"Model not found: {ref} ({error})") from error
+        if info.ref != ref:
+            raise ModelError(f"Model not found: {ref}; the nearest is {info.ref}")
+        return info
+
+    def _list_scoped(self) -> list[Choice]:
+        names = self._registry.names
+        found = [choice for pattern in self._settings.enabled_models for choice in match_pattern(pattern, names)]
+        return list({choice.info.ref: choice for choice in found}.values())

@@ -1,0 +1,153 @@
+"""Commands that the user runs beside the conversation; the model learns of them with the next prompt.
+
+They have the user's own rights: what restrains the model's commands is not theirs.
+"""
+
+import asyncio
+import codecs
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Struct, UnsetType
+
+from retinue.core.clock import Clock
+from retinue.core.errors import UsageError, quote
+from retinue.core.messages import BashExecutionMessage
+from retinue.engine.runner import LiveRun
+from retinue.tools.trees import TreeProbe, find_program
+
+if TYPE_CHECKING:
+    from retinue.tools.shell.output import Output
+
+MAX_COMMAND_BYTES = 100_000
+"""The kernel takes 128 KiB for one argument."""
+_SHELL_DIRS = ("/bin", "/usr/bin", "/usr/local/bin")
+# Colours and cursor movements, then everything else that is no text.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Execution(Struct, rename="camel"):
+    """What became of a command."""
+
+    output: str
+    """The end of it when it is long."""
+    exit_code: int | UnsetType
+    """Absent when it was cancelled."""
+    cancelled: bool
+    truncated: bool
+    full_output_path: str | UnsetType = UNSET
+
+
+class Shell:
+    """Runs commands for the user, in the folder of the session."""
+
+    def __init__(
+        self, main: Callable[[], LiveRun], trees: TreeProbe, environment: Mapping[str, str], clock: Clock
+    ) -> None:
+        """`main` is the main agent of the session that is open."""
+        self._main = main
+        self._trees = trees
+        self._environment = environment
+        self._clock = clock
+        self._running: set[asyncio.Task[Execution]] = set()
+
+    async def run(
+        self, command: str, on_output: Callable[[str], None] = lambda text: None, *, exclude: bool = False
+    ) -> Execution:
+        """Run a command to its end, telling what it prints. `exclude` keeps it from the model. Raises UsageError."""
+        _check(command)
+        main = self._main()
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(self._execute(main, command, on_output))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+        done = task.result()
+        main.note(
+            BashExecutionMessage(
+                command=command,
+                output=done.output,
+                cancelled=done.cancelled,
+                truncated=done.truncated,
+                timestamp=self._clock.now_ms(),
+                exit_code=done.exit_code,
+                full_output_path=done.full_output_path,
+                exclude_from_context=exclude,
+            )
+        )
+        return done
+
+    def abort(self) -> int:
+        """End all commands at once; returns how many that were."""
+        return sum(task.cancel() for task in list(self._running))
+
+    async def _execute(self, main: LiveRun, command: str, on_output: Callable[[str], None]) -> Execution:
+        from retinue.tools.process import Command, run_process
+        from retinue.tools.shell.environment import build_environment
+        from retinue.tools.shell.output import Output, Spill
+
+        cwd, output, text = str(main.setup.cwd), Output(Spill(main.setup.spill_dir)), _Text()
+
+        def take(data: bytes) -> None:
+            if piece := text.add(data):
+                output.add(piece.encode("utf-8", "replace"))
+                on_output(piece)
+
+        code: int | UnsetType = UNSET
+        try:
+            environment = build_environment(self._environment, {}, cwd)
+            started = Command([_find_shell(cwd), "-c", command], cwd, environment)
+            tree = await self._trees.find()
+            code = (await run_process(started, on_output=take, tree=tree)).code
+        except asyncio.CancelledError:
+            # Only `abort` cancels this task alone; what it printed so far is its result.
+            if (task := asyncio.current_task()) is not None:
+                task.uncancel()
+        except OSError as error:
+            raise UsageError(f"the command could not be started: {error.strerror or error}") from error
+        finally:
+            output.finish()
+            output.spill.finish()
+        return _to_execution(output, code)
+
+
+class _Text:
+    """Bytes to text that can be shown: without escape sequences and control characters."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def add(self, data: bytes) -> str:
+        return _CONTROLS.sub("", _ESCAPES.sub("", self._decoder.decode(data)))
+
+
+def _to_execution(output: "Output", code: int | UnsetType) -> Execution:
+    view = output.view()
+    path = output.spill.path
+    return Execution(
+        output=view.content,
+        exit_code=code,
+        cancelled=code is UNSET,
+        truncated=view.truncated,
+        full_output_path=path if path and view.truncated else UNSET,
+    )
+
+
+def _check(command: str) -> None:
+    if "\0" in command:
+        raise UsageError(f"command {quote(command)} contains a NUL character, which no command can")
+    if not command.strip():
+        raise UsageError("the command is empty")
+    if len(command.encode("utf-8", "replace")) > MAX_COMMAND_BYTES:
+        raise UsageError(f"the command has more than {MAX_COMMAND_BYTES} bytes; put it into a file and run that")
+
+
+def _find_shell(cwd: str) -> str:
+    if not os.path.isdir(cwd):
+        raise UsageError(f"the working directory {quote(cwd, 200)} does not exist")
+    shell = find_program("bash", _SHELL_DIRS) or find_program("sh", _SHELL_DIRS)
+    if not shell:
+        raise UsageError(f"there is no shell: neither bash nor sh is in {', '.join(_SHELL_DIRS)}")
+    return shell
