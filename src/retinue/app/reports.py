@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # only the commands that have to do with these pay for them
     from retinue.sessions.log import Session
     from retinue.settings.checkup import Report
     from retinue.settings.decisions import Folder
+    from retinue.settings.mcp_approval import Approval
     from retinue.settings.roster import Portrait as Portrait
     from retinue.settings.roster import Roster as Roster
 
@@ -40,6 +41,13 @@ def open_folder(name: str | None) -> "Folder":
     from retinue.settings.decisions import Folder
 
     return Folder(name, os.environ)
+
+
+def open_approval(name: str, request: Request) -> "Approval":
+    """A server of this project that the user decides about. Raises UsageError."""
+    from retinue.settings.mcp_approval import Approval
+
+    return Approval(name, os.environ, approve=request.approve)
 
 
 def run_checkup(request: Request) -> "Report":
@@ -122,9 +130,10 @@ def to_wishes(request: Request, settings: Settings, session: "Session | None", r
     """A continued session goes on with its own model, when that can still be reached and nobody asks for another."""
     from retinue.models.resolve import Wishes
 
-    wishes = Wishes(
-        request.model, request.provider, settings.default_model, settings.default_provider, settings.enabled_models
-    )
+    default = (settings.default_model, settings.default_provider)
+    if request.inherited_model and request.inherited_provider:
+        default = (request.inherited_model, request.inherited_provider)
+    wishes = Wishes(request.model, request.provider, *default, settings.enabled_models)
     used = session.context().model if session else None
     if request.model is None and request.provider is None and used is not None:
         ref = "/".join(used)

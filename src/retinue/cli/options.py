@@ -28,6 +28,7 @@ commands
   agents new|eject|enable|disable|delete NAME   change them (--user, --project; see docs/guides/agents-cli.md)
   doctor               look for what is wrong with the configuration
   trust [DIR]          whether a folder's own configuration is used (--yes, --no, --forget)
+  trust --mcp NAME     one of its MCP servers: what it would start, and whether it may (--yes, --no)
   why AGENT TOOL       the chain that grants or refuses a tool
   models               models that can be used here, and the default one
   schedules            agents that start by themselves later (schedules cancel ID takes one back)
@@ -60,6 +61,7 @@ tools and prompt
   --system-prompt TEXT|FILE          instead of the built-in prompt
   --append-system-prompt TEXT|FILE   after it; may be repeated
   -nc, --no-context-files            do not read AGENTS.md and its kin
+  -ns, --no-skills                   do not list skills
 
 other
   -C DIR               work in DIR
@@ -96,6 +98,7 @@ class Options:
         self.system_prompt: str | None = None
         self.append_system_prompt: list[str] = []
         self.no_context_files = False
+        self.no_skills = False
         self.directory = ""
         self.approve = False
         self.no_approve = False
@@ -115,6 +118,7 @@ class Options:
         self.yes = False
         self.no = False
         self.forget = False
+        self.mcp = ""
         self.prompts: list[str] = []
         self.files: list[str] = []
 
@@ -161,6 +165,8 @@ _MAIN: dict[str, tuple[str, Kind]] = {
     "--append-system-prompt": ("append_system_prompt", "values"),
     "-nc": ("no_context_files", "switch"),
     "--no-context-files": ("no_context_files", "switch"),
+    "-ns": ("no_skills", "switch"),
+    "--no-skills": ("no_skills", "switch"),
     "-v": ("version", "switch"),
     "--version": ("version", "switch"),
 }
@@ -197,6 +203,7 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
         "--yes": ("yes", "switch"),
         "--no": ("no", "switch"),
         "--forget": ("forget", "switch"),
+        "--mcp": ("mcp", "value"),
     },
     "sessions": {**_LISTING, "--all": ("all", "switch"), "--session-dir": ("session_dir", "value")},
 }

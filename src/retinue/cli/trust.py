@@ -1,16 +1,22 @@
-"""`retinue trust [DIR]`: whether a folder's own configuration is used, and saving that decision."""
+"""`retinue trust [DIR]`: whether a folder's own configuration is used, and saving that decision.
+
+With `--mcp NAME` the same for one MCP server of the project, which is started only when the user agreed to it as it is.
+"""
 
 import shlex
 import sys
 
-from retinue.app import open_folder
+from retinue.app import open_approval, open_folder
 from retinue.cli.options import Options
+from retinue.cli.requests import to_request
 from retinue.cli.voice import say
-from retinue.core.terminal import escape_line
+from retinue.core.terminal import escape_line, escape_text
 
 
 def run_trust(options: Options) -> int:
     """Show a decision, or save or forget one."""
+    if options.mcp:
+        return _decide_server(options)
     folder = open_folder(options.words[0] if options.words else None)
     if options.yes or options.no or options.forget:
         folder.decide(None if options.forget else options.yes)
@@ -27,4 +33,18 @@ def run_trust(options: Options) -> int:
     is_decided = options.yes or options.no or options.no_approve
     if not trust.trusted and trust.protected and not is_decided:
         say(f"to use these files: retinue trust {shlex.quote(shown)} --yes")
+    return 0
+
+
+def _decide_server(options: Options) -> int:
+    """Show a server of the project whole, and agree to it or take that back."""
+    approval = open_approval(options.mcp, to_request(options))
+    if options.yes or options.no or options.forget:
+        approval.decide(options.yes)
+    line, entry = approval.describe()
+    sys.stdout.write(f"{escape_line(line, 400)}\n")
+    for text in entry:
+        sys.stdout.write(f"  {escape_text(text)}\n")
+    if approval.needs_decision and not (options.no or options.forget):
+        say(f"to let it be started as it is: retinue trust --mcp {options.mcp} --yes")
     return 0

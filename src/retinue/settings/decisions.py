@@ -40,7 +40,7 @@ def save_decision(paths: Paths, folder: Path, decision: bool | None) -> None:
         raise ConfigError(f"{path}: {problem}; nothing is saved")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _hold_lock(path):
+        with hold_lock(path):
             _write_bindings(paths, folder, decision)
             _write_decisions(path, folder, decision)
     except OSError as error:
@@ -55,7 +55,7 @@ def _write_decisions(path: Path, folder: Path, decision: bool | None) -> None:
     kept = {name: value for name, value in (raw or {}).items() if name != str(folder)}
     if decision is not None:
         kept[str(folder)] = decision
-    _replace(path, orjson.dumps(kept, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
+    replace_own(path, orjson.dumps(kept, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS) + b"\n")
 
 
 def _write_bindings(paths: Paths, folder: Path, decision: bool | None) -> None:
@@ -73,10 +73,11 @@ def _write_bindings(paths: Paths, folder: Path, decision: bool | None) -> None:
     if bound == (folders or {}):
         return
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    _replace(path, orjson.dumps({**content, "folders": bound}, option=orjson.OPT_INDENT_2) + b"\n")
+    replace_own(path, orjson.dumps({**content, "folders": bound}, option=orjson.OPT_INDENT_2) + b"\n")
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_own(path: Path, data: bytes) -> None:
+    """Write a file anew, whole or not at all; a new one is the user's alone."""
     is_new = not path.exists()
     replace_file(str(path), data, sync=True)
     if is_new and os.name == "posix":
@@ -84,7 +85,7 @@ def _replace(path: Path, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _hold_lock(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Iterator[None]:
     """Hold `<file>.lock`, a directory: what pi's lock is."""
     lock = path.with_name(f"{path.name}.lock")
     deadline_s = time.monotonic() + WAIT_S

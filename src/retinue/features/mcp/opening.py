@@ -69,12 +69,13 @@ class Opener:
 
     async def _start(self, server: McpServer) -> Program:
         around = self._around
-        cwd = around.cwd / server.cwd if server.cwd else around.cwd
+        home = around.environment.get("HOME", "")
+        cwd = around.cwd / _expand(server.cwd, home) if server.cwd else around.cwd
         if not cwd.is_dir():
             raise McpFailed(f"its folder {str(cwd)!r} does not exist")
         env = choose_environment(around.environment, await self._resolve(server, server.env))
-        path, home = env.get("PATH", os.defpath), around.environment.get("HOME", "")
-        argv = [find_command(server, around.cwd, path, home), *server.args]
+        program = find_command(server, _expand(server.command, home), around.cwd, env.get("PATH", os.defpath))
+        argv = [program, *(_expand(text, home) for text in server.args)]
         return await Program.start(argv, str(cwd), env, around.trees)
 
     async def _resolve(self, server: McpServer, values: Mapping[str, str]) -> dict[str, str]:
@@ -97,6 +98,10 @@ class Opener:
         if method != "ping" and (server.name, method) not in self._asked and len(self._asked) < 100:
             self._asked.add((server.name, method))
             self._around.tell(f"MCP server {server.name!r} asked for {method[:60]!r}, which is refused")
+
+
+def _expand(text: str, home: str) -> str:
+    return os.path.join(home, text[2:]) if text.startswith("~/") and home else text
 
 
 def _load_library() -> None:

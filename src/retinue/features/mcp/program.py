@@ -35,13 +35,12 @@ def choose_environment(inherited: Mapping[str, str], configured: Mapping[str, st
     return {**kept, **configured}
 
 
-def find_command(server: McpServer, cwd: Path, path: str, home: str) -> str:
+def find_command(server: McpServer, command: str, cwd: Path, path: str) -> str:
     """The program to start. Raises McpFailed.
 
     A bare name is looked for outside the working directory only: a clone may bring its own `npx`. A relative path is a
     project's own business, so only a project's entry may have one.
     """
-    command = os.path.join(home, server.command[2:]) if server.command.startswith("~/") else server.command
     if os.sep in command:
         if not os.path.isabs(command) and server.level != "project":
             raise McpFailed(f"its command {quote(command)} is a relative path; give an absolute one")

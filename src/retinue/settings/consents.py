@@ -1,0 +1,86 @@
+"""What of a project's own configuration the user has agreed to start, each bound to its exact words.
+
+Kept in `<agent-dir>/retinue/trust.json` beside what decisions about folders are bound to. A changed entry is another
+entry. This file must not know what the entries mean.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import orjson
+from msgspec import Struct
+
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import ConfigError
+from retinue.settings.decisions import hold_lock, replace_own
+from retinue.settings.files import load_json
+from retinue.settings.paths import Paths
+from retinue.settings.trust import find_bindings_file, find_exposure
+
+Kind: TypeAlias = Literal["mcp", "hooks"]
+
+
+class Consent(Struct, frozen=True):
+    """One entry that was agreed to."""
+
+    digest: str
+    entry: Any = None
+    """As it was then, to show what has changed."""
+
+
+def digest_entry(name: str, entry: Any) -> str:
+    """What an approval of an entry is bound to: its name and every word of it."""
+    text = json.dumps([name, entry], sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_consents(paths: Paths, kind: Kind) -> tuple[dict[str, Consent], list[Diagnostic]]:
+    """What was agreed to in this project, by name. A file that others could have written agrees to nothing."""
+    path = find_bindings_file(paths)
+    if problem := find_exposure(path):
+        return {}, [Diagnostic(f"{path}: {problem}; nothing in it counts as approved", str(path), code="trust")]
+    raw, problems = load_json(path)
+    found: dict[str, Consent] = {}
+    for name, item in _select(raw or {}, kind, paths.project).items():
+        if isinstance(item, dict) and isinstance(item.get("hash"), str):
+            found[name] = Consent(item["hash"], item.get("entry"))
+    return found, problems
+
+
+def save_consent(paths: Paths, kind: Kind, name: str, entry: Any) -> None:
+    """Agree to an entry of this project as it is now, or take it back with None. Raises ConfigError."""
+    path = find_bindings_file(paths)
+    if problem := find_exposure(path):
+        raise ConfigError(f"{path}: {problem}; nothing is saved")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # The lock of pi's file, under which ours is written elsewhere too.
+        with hold_lock(paths.trust_file):
+            _write(paths, path, kind, name, entry)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def _write(paths: Paths, path: Path, kind: Kind, name: str, entry: Any) -> None:
+    raw, problems = load_json(path)
+    if problems:
+        raise ConfigError(f"{problems[0].message}; repair or remove the file first")
+    content: dict[str, Any] = dict(raw or {"version": 1})
+    given = dict(_select(content, kind, paths.project))
+    given.pop(name, None)
+    if entry is not None:
+        given[name] = {"hash": digest_entry(name, entry), "entry": entry}
+    section = content.get(kind)
+    projects = dict(section) if isinstance(section, dict) else {}
+    projects[str(paths.project)] = given
+    kept = {folder: items for folder, items in projects.items() if items}
+    replace_own(path, orjson.dumps({**content, kind: kept}, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _select(content: Mapping[str, Any], kind: Kind, project: Path) -> Mapping[str, Any]:
+    section = content.get(kind)
+    found = section.get(str(project)) if isinstance(section, dict) else None
+    return found if isinstance(found, dict) else {}

@@ -1,0 +1,246 @@
+"""Which MCP servers there are: those of the user and, in a trusted folder, the project's, each agreed to by itself.
+
+Starts and reaches nothing. What one entry means is in `mcp_entry`.
+"""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from retinue.core.diagnostics import Diagnostic, show_value, suggest
+from retinue.core.errors import ConfigError, quote
+from retinue.features.mcp.names import fold_name
+from retinue.features.mcp.server import Level, McpServer
+from retinue.settings.consents import Consent, load_consents
+from retinue.settings.files import load_json, read_bounded
+from retinue.settings.mcp_entry import OVERRIDES, SELF_APPROVAL, Written, read_server
+from retinue.settings.paths import Paths
+
+State: TypeAlias = Literal["ready", "disabled", "unapproved", "changed"]
+MAX_SERVERS = 200
+MAX_BYTES = 500_000
+_TOP = ("mcpServers", "autoEnableCodemode", "$schema")
+
+
+class Found(Struct, frozen=True):
+    """One server that is configured."""
+
+    server: McpServer
+    state: State
+    written: Written
+
+    @property
+    def notice(self) -> str:
+        """One line about a server that waits for the user; else empty."""
+        if self.state not in ("unapproved", "changed"):
+            return ""
+        what = "is not approved" if self.state == "unapproved" else "has changed since it was approved"
+        name = self.server.name
+        return (
+            f"MCP server {name!r} of this project {what}: skipped (to see and approve it: retinue trust --mcp {name})"
+        )
+
+
+class Servers(Struct, frozen=True):
+    """All that is configured."""
+
+    found: tuple[Found, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def ready(self) -> tuple[McpServer, ...]:
+        """Those that may be started."""
+        return tuple(item.server for item in self.found if item.state == "ready")
+
+    def find(self, name: str) -> Found | None:
+        """The server of that name."""
+        return next((item for item in self.found if item.server.name == name), None)
+
+
+def list_files(paths: Paths, *, trusted: bool) -> list[tuple[Path, Level]]:
+    """Where servers may be configured, what counts most first."""
+    homes: list[tuple[Path, Path, Level]] = []
+    if trusted and paths.project != paths.home:
+        homes.append((paths.project / ".pi", paths.project, "project"))
+    homes.append((paths.agent_dir, paths.home or paths.agent_dir, "user"))
+    return [
+        (path, level)
+        for own, base, level in homes
+        for path in (own / "mcp.json", base / ".codingcode" / "mcp.yaml", base / ".codingcode" / "mcp.yml")
+    ]
+
+
+def has_files(paths: Paths, *, trusted: bool) -> bool:
+    """Whether there is anything to read; most have nothing."""
+    return any(os.path.lexists(path) for path, _ in list_files(paths, trusted=trusted))
+
+
+def load_servers(paths: Paths, environment: Mapping[str, str], *, trusted: bool) -> Servers:
+    """Every server of the files. A broken file or entry is told and left out, and takes no other with it."""
+    problems: list[Diagnostic] = []
+    chosen: dict[str, list[Written]] = {}
+    changes: list[Written] = []
+    for path, level in list_files(paths, trusted=trusted):
+        for written in _load_file(path, level, problems):
+            same = chosen.setdefault(fold_name(written.name), [])
+            if level == "project" and written.is_override:
+                changes.append(written)
+            elif any(each.level == level for each in same):
+                problems.append(_tell(written, f"is hidden by {quote(same[-1].name)} in {same[-1].path}", "warning"))
+            else:
+                same.append(written)
+    found: list[Found] = []
+    consents = _Consents(paths, problems)
+    for same in list(chosen.values())[:MAX_SERVERS]:
+        found += _judge(same, environment, consents, problems)
+    return Servers(tuple(_narrow(found, changes, problems)), tuple(problems))
+
+
+class _Consents:
+    """What was agreed to, read when a project asks for something."""
+
+    def __init__(self, paths: Paths, problems: list[Diagnostic]) -> None:
+        self._paths = paths
+        self._problems = problems
+        self._given: dict[str, Consent] | None = None
+
+    def judge(self, server: McpServer) -> State:
+        """Whether an enabled server may be started."""
+        if server.level == "user":
+            return "ready"
+        if self._given is None:
+            self._given, problems = load_consents(self._paths, "mcp")
+            self._problems += problems
+        consent = self._given.get(server.name)
+        if consent is None:
+            return "unapproved"
+        return "ready" if consent.digest == server.digest else "changed"
+
+
+def _judge(
+    entries: Iterable[Written], environment: Mapping[str, str], consents: _Consents, problems: list[Diagnostic]
+) -> Iterator[Found]:
+    """The first of some entries of one name, and the next while it cannot be started: the user's own stays usable."""
+    for written in entries:
+        server, more = read_server(written, environment)
+        problems += more
+        if server is None:
+            continue
+        state: State = consents.judge(server) if server.enabled else "disabled"
+        yield Found(server, state, written)
+        if state not in ("unapproved", "changed"):
+            return
+
+
+def _narrow(found: list[Found], changes: Iterable[Written], problems: list[Diagnostic]) -> list[Found]:
+    """What a project says of the user's servers: it can take away, never give."""
+    for written in changes:
+        key = fold_name(written.name)
+        places = [
+            n for n, each in enumerate(found) if each.server.level == "user" and fold_name(each.server.name) == key
+        ]
+        if not places:
+            problems.append(_tell(written, "has neither command nor url, and no server of the user has its name"))
+            continue
+        entry, item = written.entry, found[places[0]]
+        for name in entry:
+            if name not in OVERRIDES:
+                problems.append(_tell(written, f"{quote(name)} has no effect on a server of the user", "warning"))
+        is_off = entry.get("enabled") is False or entry.get("exposure") == "hidden"
+        if entry.get("enabled") is True and item.state == "disabled":
+            problems.append(_tell(written, "is disabled by the user; a project cannot enable it", "warning"))
+        tools = entry.get("toolExposure")
+        hidden = {name for name, how in (tools.items() if isinstance(tools, dict) else ()) if how == "hidden"}
+        server = replace(
+            item.server,
+            enabled=item.server.enabled and not is_off,
+            hidden_tools=(*item.server.hidden_tools, *sorted(hidden)),
+            shown_tools=tuple(name for name in item.server.shown_tools if name not in hidden),
+        )
+        found[places[0]] = Found(server, "disabled" if is_off else item.state, item.written)
+    return found
+
+
+def _load_file(path: Path, level: Level, problems: list[Diagnostic]) -> Iterator[Written]:
+    if path.suffix == ".json":
+        raw, more = load_json(path)
+        problems += more
+        yield from () if raw is None else _read_json(raw, path, level, problems)
+        return
+    yield from _load_yaml(path, level, problems)
+
+
+def _read_json(raw: Mapping[str, Any], path: Path, level: Level, problems: list[Diagnostic]) -> Iterator[Written]:
+    for key in raw:
+        if key in SELF_APPROVAL:
+            text = f"{path}: {key}: has no effect: the user decides what is started"
+            problems.append(Diagnostic(text, str(path), None, "warning", "mcp", key))
+        elif key not in _TOP:
+            text = f"{path}: {quote(key)}: unknown{suggest(key, _TOP)}; servers go under mcpServers"
+            problems.append(Diagnostic(text, str(path), None, "warning", "mcp", key))
+    servers = raw.get("mcpServers", {})
+    if not isinstance(servers, dict):
+        text = f"{path}: mcpServers: found {show_value(servers)}; expected an object of servers"
+        problems.append(Diagnostic(text, str(path), None, "error", "mcp", "mcpServers"))
+        return
+    for name, entry in servers.items():
+        yield Written(name, entry, str(path), level)
+
+
+def _load_yaml(path: Path, level: Level, problems: list[Diagnostic]) -> Iterator[Written]:
+    if not os.path.lexists(path):
+        return
+    from retinue.definitions.fields import to_plain  # only who has such a file pays for YAML
+    from retinue.definitions.frontmatter import BlockError, Items, Scalar, Table
+    from retinue.definitions.yaml import read_yaml
+
+    def fail(text: str, line: int | None = None) -> None:
+        place = path if line is None else f"{path}:{line}"
+        problems.append(Diagnostic(f"{place}: {text}", str(path), line, "error", "mcp"))
+
+    try:
+        text = _read_text(path)
+        entries = {entry.key: entry for entry in read_yaml(text, 1)[0]} if text.strip() else {}
+    except BlockError as error:
+        fail(str(error), error.line)
+        return
+    except ConfigError as error:
+        problems.append(Diagnostic(str(error), str(path), None, "error", "mcp"))
+        return
+    for key, entry in entries.items():
+        if key != "servers":
+            fail(f"{quote(key)}: unknown; servers go under servers", entry.line)
+    match entries["servers"].value if "servers" in entries else None:
+        case Items(values=values):
+            for value in values:
+                plain = to_plain(value)
+                name = plain.get("name") if isinstance(plain, dict) else None
+                if isinstance(name, str):
+                    yield Written(name, plain, str(path), level, value.line)
+                else:
+                    fail("a server without a name; expected a list of servers, each with a name", value.line)
+        case Table(values=table):
+            for name, value in table.items():
+                yield Written(name, to_plain(value), str(path), level, value.line)
+        case Scalar() as value if not value.is_null:
+            fail(f"servers: found {quote(value.text)}; expected a list of servers", value.line)
+
+
+def _read_text(path: Path) -> str:
+    data = read_bounded(path, MAX_BYTES) or b""
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None
+
+
+def _tell(written: Written, text: str, severity: Literal["error", "warning"] = "error") -> Diagnostic:
+    place = written.path if written.line is None else f"{written.path}:{written.line}"
+    message = f"{place}: server {quote(written.name)}: {text}"
+    return Diagnostic(message, written.path, written.line, severity, "mcp", written.name[:80])
