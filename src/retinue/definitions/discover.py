@@ -78,7 +78,9 @@ def _find_settled(path: str) -> Stamp | None:
 
 
 def is_same(listing: Listing) -> bool:
-    """Whether a root still looks as it did."""
+    """Whether a root still looks as it did. The packaged files do not change under a running program."""
+    if listing.root.source == "builtin":
+        return True
     if find_stamp(listing.root.path) != listing.stamp:
         return False
     return all(found.stamp is not None and find_stamp(found.path) == found.stamp for found in listing.files)

@@ -5,7 +5,7 @@ a file is read.
 """
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
@@ -15,7 +15,7 @@ from retinue.core.errors import quote
 from retinue.definitions.discover import Found, Listing, is_same, load_root
 from retinue.definitions.fields import show_place
 from retinue.definitions.names import find_skeleton, fold_name
-from retinue.definitions.sources import Places, Root, find_roots
+from retinue.definitions.sources import Places, Root, find_nearest, find_roots
 from retinue.definitions.toolnames import KNOWN_TOOLS
 
 FLEET_DEFAULTS = frozenset(("general-purpose", "Explore", "Plan"))
@@ -86,19 +86,16 @@ class Registry:
         self._trusted = trusted
         self._known_tools = frozenset(known_tools)
         self._hide_defaults = hide_defaults
+        self._nearest: str | None = None
         self._listings: list[Listing] = []
         self._current: Definitions | None = None
 
     def read(self) -> Definitions:
         """The agents as they are on disk now; the same object as before when nothing has changed."""
-        roots = find_roots(self._places)
-        used = [root for root in roots if self._trusted or root.source != "project"]
-        known = [listing.root for listing in self._listings]
-        if self._current is None or known != used or not all(map(is_same, self._listings)):
-            before = {found.path: found for listing in self._listings for found in listing.files}
-            self._listings = [load_root(root, self._known_tools, before) for root in used]
-            skipped = [root for root in roots if root not in used and os.path.lexists(root.path)]
-            self._current = self._merge(skipped)
+        nearest = find_nearest(self._places)
+        if self._current is None or nearest != self._nearest or not all(map(is_same, self._listings)):
+            self._nearest = nearest
+            self._current = self._load(find_roots(self._places, nearest))
         return self._current
 
     def find(self, name: str, surface: str | None = None) -> Definition | None:
@@ -108,6 +105,12 @@ class Registry:
     def list(self, surface: str | None = None, *, enabled_only: bool = False) -> list[Definition]:
         """The agents a surface knows, from the disk as it is now."""
         return self.read().list(surface, enabled_only=enabled_only)
+
+    def _load(self, roots: Sequence[Root]) -> Definitions:
+        used = [root for root in roots if self._trusted or root.source != "project"]
+        before = {found.path: found for listing in self._listings for found in listing.files}
+        self._listings = [load_root(root, self._known_tools, before) for root in used]
+        return self._merge(root for root in roots if root not in used and os.path.lexists(root.path))
 
     def _merge(self, skipped: Iterable[Root]) -> Definitions:
         diagnostics = [_tell_untrusted(root) for root in skipped]

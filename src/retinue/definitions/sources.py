@@ -34,14 +34,17 @@ class Places(Struct, frozen=True):
     home: Path | None = None
 
 
-def find_roots(places: Places) -> list[Root]:
-    """All roots, the ones that win first: project, user, builtin; inside one level pi, codingcode, sticky."""
+def find_roots(places: Places, nearest: str) -> list[Root]:
+    """All roots, the ones that win first: project, user, builtin; inside one level pi, codingcode, sticky.
+
+    `nearest` is the project's own directory of agents, as `find_nearest` gives it.
+    """
     project, agent_dir, home = str(places.project), str(places.agent_dir), places.home
     user = [Root(os.path.join(agent_dir, "agents"), "pi", "user", MARKDOWN)]
     if home is not None:
         user.append(Root(os.path.join(home, ".codingcode", "agents"), "codingcode", "user"))
     user.append(Root(os.path.join(agent_dir, "subagents"), "sticky", "user"))
-    own = [Root(_find_nearest(places), "pi", "project", MARKDOWN, project)]
+    own = [Root(nearest, "pi", "project", MARKDOWN, project)]
     own.append(Root(os.path.join(project, ".codingcode", "agents"), "codingcode", "project", boundary=project))
     taken = {root.path for root in user}
     builtin = [
@@ -53,8 +56,8 @@ def find_roots(places: Places) -> list[Root]:
     return [root for root in own if root.path and root.path not in taken] + user + builtin
 
 
-def _find_nearest(places: Places) -> str:
-    """The nearest `.pi/agents`, or `.agents` beside it, from here up to the project, which trust was decided for."""
+def find_nearest(places: Places) -> str:
+    """The nearest `.pi/agents`, or `.agents` beside it, from here up to the project, which trust was decided for; or ""."""
     folder = str(places.cwd)
     top = str(places.project)
     home = str(places.home) if places.home is not None else ""

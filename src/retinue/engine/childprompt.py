@@ -193,7 +193,7 @@ def inherit_context(messages: Sequence[Message]) -> str:
 
 def to_line(text: str) -> str:
     """The text with everything escaped that could end its line or hide in it."""
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return text if text.isprintable() else "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
 def _render_said(message: Message) -> str:

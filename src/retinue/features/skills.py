@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from retinue.core.definition import Selection
@@ -41,6 +42,7 @@ class Skill:
     path: str
 
 
+@lru_cache(maxsize=16)  # asked for each run of a crew, and always the same
 def find_skill_roots(project: Path, agent_dir: Path, home: Path | None, *, trusted: bool) -> tuple[Path, ...]:
     """Where skills are looked for, in order; those of a project only when it is trusted."""
     roots = [project / ".pi" / "skills", project / ".agents" / "skills"] if trusted else []

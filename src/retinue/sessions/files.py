@@ -44,7 +44,10 @@ class Files:
 
     def make_directory(self, path: Path) -> None:
         """Create a directory and its parents, private to the user."""
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            os.mkdir(path, 0o700)
+        except OSError:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def unlink(self, path: Path) -> None:
         """Remove a name; nothing happens when it is not there."""
