@@ -36,7 +36,7 @@ def open_session(
         check_session_id(wish.reference)
         found = next(directory.glob(f"*_{wish.reference}.jsonl"), None)
     if found is not None and found.exists():
-        return Session.open(found, clock=clock, new_id=make_uuid, cwd=str(paths.cwd))
+        return Session.open(found, clock=clock, new_id=make_uuid, cwd=str(paths.cwd), is_alone=wish.is_alone)
     return Session.create(
         cwd=paths.cwd,
         directory=None if wish.kind in ("none", "children") else directory,

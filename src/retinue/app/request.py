@@ -18,6 +18,8 @@ class SessionWish:
     reference: str = ""
     directory: str = ""
     name: str = ""
+    is_alone: bool = False
+    """A process of its own keeps it, also where it lies below another session; it is at home wherever that works."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,13 @@ class Request:
     system_prompt: str | None = None
     append_system_prompt: Sequence[str] = ()
     context_files: bool = True
+    skills: bool = True
     approve: bool | None = None
     offline: bool = False
     limits: Limits = field(default_factory=Limits)
+    is_child: bool = False
+    """Whether another agent has started this process."""
+    inherited_provider: str | None = None
+    inherited_model: str | None = None
+    """That one's; used when neither the request nor the session says anything."""
+    inherited_thinking: ThinkingLevel | None = None

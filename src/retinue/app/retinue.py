@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from retinue.app.extending import Extending
+from retinue.app.inheriting import inherit
 from retinue.app.modelling import Models, add_models, to_retry
 from retinue.app.opening import find_folder, open_session
 from retinue.app.reports import read_level, to_wishes
@@ -88,7 +89,7 @@ class Retinue:
 
         `say` gets one-line notes.
         """
-        asked = request or Request()
+        asked = inherit(request or Request(), os.environ if environment is None else environment)
         self._own_model = None if model is None or isinstance(model, str) else model
         self._request = replace(asked, model=model) if isinstance(model, str) else asked
         self._cwd = cwd
@@ -123,7 +124,7 @@ class Retinue:
     async def _begin(self, session: Session, paths: Paths, loaded: Loaded) -> None:
         """Work in a session from now on; when that fails it is closed again."""
         try:
-            if session.cwd and session.cwd != str(paths.cwd):
+            if session.cwd and session.cwd != str(paths.cwd) and not self._request.session.is_alone:
                 # A session goes on where it was begun, with what is configured there.
                 paths = find_folder(session, self._environment)
                 loaded = load_settings(paths, self._environment, approve=self._request.approve)
@@ -581,7 +582,7 @@ class Retinue:
         return build_role(world.roster, self._request.agent, own, self._extras)
 
     def _list_skills(self, world: World, tools: Mapping[str, Tool]) -> dict[str, str]:
-        if "read" not in tools and "bash" not in tools:
+        if not self._request.skills or ("read" not in tools and "bash" not in tools):
             return {}
         paths = world.paths
         roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, trusted=world.is_trusted)
@@ -600,7 +601,8 @@ class Retinue:
         choice = role.choose_model(models.registry) if role is not None and is_free else None
         choice = choice or models.registry.choose(to_wishes(request, settings, session, models.registry))
         self._tell((), choice.reason)
-        level = named or choice.thinking or read_level(session) or settings.default_thinking_level
+        kept = read_level(session) or request.inherited_thinking or settings.default_thinking_level
+        level = named or choice.thinking or kept
         return models.open(choice.info), clamp_level(choice.info, level)
 
     def _choose_tools(self, world: World, role: "Role | None", run_id: str) -> dict[str, Tool]:
@@ -611,6 +613,10 @@ class Retinue:
         left = [name for name in names if name not in request.exclude_tools]
         possible = [name for name in SURFACE_TOOLS if self._may_offer(world, name)]
         known = [*BUILTIN_TOOLS, *self._tools, *self._extras.tools, *list_tools(possible)]
+        if request.is_child:
+            # Whoever starts children names tools of its own world, and expects those that are here.
+            self._tell((), *(f"there is no tool {quote(name)} here; left out" for name in left if name not in known))
+            left = [name for name in left if name in known]
         for name in [*left, *request.exclude_tools]:
             if name not in known:
                 raise UsageError(f"there is no tool {quote(name)}; available: {', '.join(known)}")

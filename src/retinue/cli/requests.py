@@ -19,6 +19,7 @@ def to_request(options: Options) -> Request:
         system_prompt=options.system_prompt,
         append_system_prompt=options.append_system_prompt,
         context_files=not options.no_context_files,
+        skills=not options.no_skills,
         approve=True if options.approve else False if options.no_approve else None,
         offline=options.offline,
     )

@@ -1,0 +1,34 @@
+"""What a process that another agent has started is asked for, beside its command line: the marks in its environment."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from retinue.app.request import Request
+from retinue.core.messages import THINKING_LEVELS
+
+_MAX_DIGITS = 9
+
+
+def inherit(request: Request, environment: Mapping[str, str]) -> Request:
+    """The request of a child: what no flag says is its parent's. Unchanged for whoever is no child."""
+    if environment.get("PI_SUBAGENT_CHILD") != "1":
+        return request
+    level = environment.get("PI_REASONING_LEVEL", "")
+    turns, grace = (_read_count(environment.get(name, "")) for name in ("RETINUE_MAX_TURNS", "RETINUE_GRACE_TURNS"))
+    limits = request.limits
+    if turns:
+        limits = replace(limits, max_turns=limits.max_turns or turns, grace_turns=grace or limits.grace_turns)
+    return replace(
+        request,
+        is_child=True,
+        limits=limits,
+        # Its file lies below the session of a parent that holds the lock of the whole tree.
+        session=replace(request.session, is_alone=True),
+        inherited_provider=environment.get("PI_PROVIDER") or None,
+        inherited_model=environment.get("PI_MODEL") or None,
+        inherited_thinking=next((known for known in THINKING_LEVELS if known == level), None),
+    )
+
+
+def _read_count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0
