@@ -57,7 +57,7 @@ def find_roots(places: Places, nearest: str) -> list[Root]:
 
 
 def find_nearest(places: Places) -> str:
-    """The nearest `.pi/agents`, or `.agents` beside it, from here up to the project, which trust was decided for; or ""."""
+    """The nearest `.pi/agents`, or `.agents` beside it, from here up to the project that trust was decided for."""
     folder = str(places.cwd)
     top = str(places.project)
     home = str(places.home) if places.home is not None else ""
