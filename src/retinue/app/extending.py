@@ -5,12 +5,14 @@ Where there are none, nothing but their names is looked for.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.app.world import World
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import quote
 from retinue.core.events import Compacted, RunFinished, RunStarted, Warned
 from retinue.engine.bus import Listener
 from retinue.engine.extras import Extras
@@ -18,12 +20,14 @@ from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.features.extensions.candidates import Places, find_extensions
 from retinue.features.extensions.scope import Wanted, to_wanted
+from retinue.tools.selectors import Offer
 
 if TYPE_CHECKING:
     from retinue.features.extensions.audience import Audience
     from retinue.features.extensions.channels import Channels
     from retinue.features.extensions.contained import Command, Handler, Renderer
     from retinue.features.extensions.loader import Library, Loaded
+    from retinue.surfaces.base import Seat
 
 _TOLD_ABOVE = (RunStarted, RunFinished, Compacted, Warned)
 """What the main agent's bus tells of its runs, too."""
@@ -57,6 +61,7 @@ class Extending:
         await self._group.__aenter__()
         wanted = Wanted(("*", *self._paths)) if definition is None else to_wanted(definition, always=self._always)
         self._main = await self._load(wanted)
+        self._report(_find_clashes(self.collect("commands")))
         return _to_extras(self._main)
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
@@ -93,6 +98,20 @@ class Extending:
     def renderers(self) -> "Mapping[str, Renderer]":
         """By the kind of data they show; of one kind the strongest extension's."""
         return {renderer.kind: renderer for renderer in reversed(self.collect("renderers"))}
+
+    def add_surfaces(self, extras: Extras, open_seat: "Callable[[], Seat]") -> Extras:
+        """The main agent's extras with the tools of surfaces that its extensions offer."""
+        surfaces = self.collect("surfaces")
+        if not surfaces:
+            return extras
+        from retinue.definitions.toolnames import KNOWN_TOOLS
+        from retinue.features.extensions.registrar import open_surfaces
+
+        taken = (*KNOWN_TOOLS, *extras.tools)
+        tools, problems = open_surfaces(surfaces, open_seat(), self._places.cwd, reserved=taken)
+        self._report(problems)
+        offers = {name: Offer(tool.effect, tool.extension) for name, tool in tools.items()}
+        return replace(extras, tools={**extras.tools, **tools}, offers={**extras.offers, **offers})
 
     def connect(self, use: "Callable[[Channels], None]") -> None:
         """Call `use` with the channels, now or when the first extension is loaded."""
@@ -141,6 +160,20 @@ class Extending:
             if problem.message not in self._told:
                 self._told.add(problem.message)
                 self._tell(problem)
+
+
+def _find_clashes(commands: "Sequence[Command]") -> list[Diagnostic]:
+    """Commands that are hidden by one of the same name."""
+    owners: dict[str, str] = {}
+    clashes = []
+    for command in commands:
+        owner = owners.setdefault(command.name, command.extension)
+        if owner != command.extension:
+            text = (
+                f"extension {quote(command.extension)}: its command /{command.name} is hidden by that of {quote(owner)}"
+            )
+            clashes.append(Diagnostic(text, command.path, severity="warning", code="extension-command"))
+    return clashes
 
 
 def _to_extras(loaded: "Loaded | None", listeners: Sequence[tuple[Listener, bool]] = ()) -> Extras:

@@ -1,10 +1,13 @@
 """From a model's name to a model that can be asked: one registry, one connection pool and one back-off for all runs."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from retinue.core.clock import Clock
+from retinue.core.errors import quote
 from retinue.core.model import Model, ModelInfo
+from retinue.models.catalog import Provider
 from retinue.models.governor import Governor
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
@@ -19,12 +22,13 @@ if TYPE_CHECKING:
 class Models:
     """Opens models."""
 
-    def __init__(self, registry: Registry, settings: Settings, clock: Clock) -> None:
+    def __init__(self, registry: Registry, settings: Settings, clock: Clock, own: Sequence[Model] = ()) -> None:
+        """`own` are models that others have made; see `add_models`."""
         self.registry = registry
         self._timing = Timing(idle_s=settings.http_idle_timeout_ms / 1000)
         self._transport = Transport()
         self._governor = Governor(clock, to_retry(settings))
-        self._opened: dict[str, Model] = {}
+        self._opened: dict[str, Model] = {model.info.ref: model for model in own}
         self._bridged: list[BridgedModel] = []
 
     def resolve(self, query: str) -> Choice:
@@ -66,6 +70,16 @@ class Models:
 
         unlocked, key = self.registry.unlock(info)
         return build_model(unlocked, transport=self._transport, key=key, governor=self._governor, timing=self._timing)
+
+
+def add_models(registry: Registry, models: Sequence[Model], providers: Sequence[Provider] = ()) -> list[str]:
+    """Let a registry know models that others have made; returns what is wrong with those that are left out."""
+    groups: dict[str, list[ModelInfo]] = {}
+    for model in models:
+        groups.setdefault(model.info.provider, []).append(model.info)
+    made = [Provider(id, id, infos[0].api, "", partial(tuple, infos), needs_key=False) for id, infos in groups.items()]
+    known = registry.add((*made, *providers))
+    return [f"models of {quote(id)} are left out: there is a provider of that name already" for id in known]
 
 
 def to_retry(settings: Settings) -> RetryPolicy:

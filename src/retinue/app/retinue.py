@@ -367,6 +367,10 @@ class Retinue:
         """Whether all that was said is on disk."""
         return self._main.journal.is_saved
 
+    def has_command(self, name: str) -> bool:
+        """Whether an extension has a command of this name."""
+        return name in self._need_extending(self._need_world()).commands
+
     async def run_command(self, name: str, args: str = "") -> str:
         """Give a command of an extension the text behind its name; returns what to show. Raises RetinueError."""
         commands = self._need_extending(self._need_world()).commands

@@ -16,7 +16,7 @@ from retinue.cli.requests import to_request
 from retinue.cli.voice import say, write_stderr
 from retinue.core.errors import UsageError
 from retinue.core.events import Event, Warned
-from retinue.core.messages import UserContent
+from retinue.core.messages import TextContent, UserContent
 from retinue.core.run import Outcome, Reason, Status
 from retinue.serve.outlet import Outlet
 
@@ -141,12 +141,23 @@ class _Prompts(Headless):
         for blocks in self._prompts:
             if self.ended_by or self._outlet.is_closed:
                 break
+            if (command := _find_command(crew, blocks)) is not None:
+                await self._run_command(crew, *command)
+                continue
             outcome = await crew.prompt(blocks, settle=True)
             if outcome.status is not Status.COMPLETED:
                 break
         status = self._report(outcome) if outcome is not None else 0
         await self._drain()
         return status
+
+    async def _run_command(self, crew: Retinue, name: str, words: str) -> None:
+        """Show what a command of an extension has to say; the main agent hears nothing of it."""
+        shown = await crew.run_command(name, words)
+        if shown and self._options.mode == "text":
+            self._outlet.write(f"{shown.rstrip()}\n".encode(errors="replace"))
+        elif shown:
+            say(shown)  # the stream is the agent's
 
     def _report(self, outcome: Outcome) -> int:
         """Print the answer and say what went wrong; returns the exit status."""
@@ -164,6 +175,15 @@ class _Prompts(Headless):
         if not self.ended_by and not self._outlet.is_closed:
             say(outcome.error or f"stopped: {outcome.reason.replace('_', ' ')}")
         return 1
+
+
+def _find_command(crew: Retinue, blocks: list[UserContent]) -> tuple[str, str] | None:
+    """The command that a prompt calls, and the text behind it; a slash before anything else means nothing."""
+    first = blocks[0]
+    if len(blocks) > 1 or not isinstance(first, TextContent) or not first.text.startswith("/"):
+        return None
+    name, _, words = first.text[1:].partition(" ")
+    return (name.strip(), words.strip()) if crew.has_command(name.strip()) else None
 
 
 def _show_warning(event: Event) -> None:

@@ -179,6 +179,26 @@ class Command(Struct, frozen=True):
         return "" if shown is None else str(shown)
 
 
+class ExtensionSurface(Struct, frozen=True):
+    """A surface of an extension: tools that are made for the seat of the run that gets them."""
+
+    extension: str
+    path: str
+    inner: Any
+
+    @property
+    def name(self) -> str:
+        return str(self.inner.name)
+
+    def build_tools(self, seat: Any) -> tuple[Any, ...]:
+        """Its tools, not checked yet. Raises RetinueError."""
+        try:
+            return tuple(call_foreign(lambda: self.inner.build_tools(seat)))
+        except (ForeignFailed, TypeError) as error:
+            told = _tell(self, error) if isinstance(error, ForeignFailed) else "build_tools returned no list"
+            raise RetinueError(f"the surface {quote(self.name)} cannot be offered: {told}") from error
+
+
 class Renderer(Struct, frozen=True):
     """How an extension shows one kind of data."""
 

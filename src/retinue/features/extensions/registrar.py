@@ -7,7 +7,7 @@ is there for as long as the program.
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, suggest
-from retinue.core.errors import UsageError, quote
+from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.events import Event
 from retinue.core.model import ModelInfo, ToolSpec
 from retinue.core.tool import Effect, Tool
@@ -27,6 +27,7 @@ from retinue.features.extensions.contained import (
     ExtensionFeature,
     ExtensionHook,
     ExtensionModel,
+    ExtensionSurface,
     ExtensionTool,
     Function,
     Handler,
@@ -55,7 +56,7 @@ class Registrations(Struct, frozen=True):
     hooks: tuple[CallHook, ...] = ()
     features: tuple[Callable[[], Feature], ...] = ()
     """Each makes a new feature for one run."""
-    surfaces: tuple[Any, ...] = ()
+    surfaces: tuple[ExtensionSurface, ...] = ()
     renderers: tuple[Renderer, ...] = ()
     handlers: tuple[Handler, ...] = ()
 
@@ -147,11 +148,11 @@ class Api:
         self._kept["features"].append(lambda: ExtensionFeature(name, path, factory))
 
     def surface(self, surface: Any) -> None:
-        """Add a way for callers to ask for runs."""
+        """Offer the main agent another way to ask for runs: an object with a `name` and `build_tools(seat)`."""
         self._check_open("surface")
-        if not isinstance(getattr(surface, "name", None), str):
-            raise UsageError(f"api.surface: expected a surface with a name, not {_name_type(surface)}")
-        self._kept["surfaces"].append(surface)
+        if not isinstance(getattr(surface, "name", None), str) or not callable(getattr(surface, "build_tools", None)):
+            raise UsageError(f"api.surface: expected a name and a method build_tools(seat), not {_name_type(surface)}")
+        self._kept["surfaces"].append(ExtensionSurface(self.name, self._path, surface))
 
     def renderer(self, kind: str, function: Function) -> None:
         """Show one kind of data as text."""
@@ -238,6 +239,26 @@ def close_api(api: Api) -> tuple[Registrations, tuple[Diagnostic, ...]]:
     api._is_open = False
     kept = {field: tuple(values) for field, values in api._kept.items()}
     return Registrations(**kept), tuple(api._diagnostics)
+
+
+def open_surfaces(
+    surfaces: Iterable[ExtensionSurface], seat: Any, cwd: Path, *, reserved: Collection[str] = ()
+) -> tuple[dict[str, ExtensionTool], tuple[Diagnostic, ...]]:
+    """The tools of surfaces for one seat, under the rules for all tools of extensions."""
+    tools: dict[str, ExtensionTool] = {}
+    problems: list[Diagnostic] = []
+    for surface in surfaces:
+        api = Api(surface.extension, cwd, path=surface.path, reserved=(*reserved, *tools))
+        try:
+            for tool in surface.build_tools(seat):
+                api.tool(tool)
+        except RetinueError as error:
+            problems.append(Diagnostic(str(error), surface.path, code="extension-surface"))
+            continue
+        registrations, clashes = close_api(api)
+        tools.update({tool.spec.name: tool for tool in registrations.tools})
+        problems += clashes
+    return tools, tuple(problems)
 
 
 def _to_effect(value: object, name: str) -> Effect:
