@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from retinue.core.definition import Definition
 from retinue.core.tool import Tool
@@ -24,6 +25,8 @@ class Extras:
     """New ones, entered after all others."""
     listeners: Sequence[tuple[Listener, bool]] = ()
     """Who hears what happens in it, and whether they want replies as they arrive."""
+    points: Sequence[Any] = ()
+    """Hooks that stand at points of a run; what a hook is, `features.hooks` knows."""
 
 
 async def add_nothing(definition: Definition, request: RunRequest) -> Extras:

@@ -97,6 +97,7 @@ class Fitting:
     """Every tool there is, by its own name."""
     branch: str = ""
     """Where an earlier attempt has left its changes."""
+    extras: Extras = field(default_factory=Extras)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,7 @@ class Outfitter:
         rights, terms = self.decide_rights(run, request, definition, extras)
         self._warn(run, rights, parent)
         tools = {**self._kit.tools, **extras.tools}
-        fitting = Fitting(definition, request, rights, terms, cwd, tools, run.branch)
+        fitting = Fitting(definition, request, rights, terms, cwd, tools, run.branch, extras)
         setup = await self._set_up(run, request, parent, fitting)
         setup = replace(setup, hooks=extras.hooks, features=(*setup.features, *extras.features))
         live = self._make_live(run, parent, fitting, setup)
@@ -186,7 +187,8 @@ class Outfitter:
     def _make_live(self, run: Run, parent: LiveRun, fitting: Fitting, setup: RunSetup) -> LiveRun:
         """The live side of a run, here or in a process of its own, which then keeps the session alone."""
         definition, request, kit = fitting.definition, fitting.request, self._kit
-        runner = definition.runner or kit.runner
+        # What runs of `dispatch` may do is asked here, call by call.
+        runner = "inprocess" if fitting.request.surface == "dispatch" else definition.runner or kit.runner
         if runner == "inprocess" or kit.send_out is None:
             return LiveRun(setup, self._open_session(run, request, parent, fitting.cwd), clock=self._clock)
         path, _ = self._find_place(run, request, parent)
