@@ -18,6 +18,7 @@ BENCHES = {
     "memory": ("bench.memory", "measure"),
     "help": ("bench.start", "measure_help"),
     "start": ("bench.start", "measure_first_request"),
+    "agents": ("bench.start", "measure_agents"),
     "history": ("bench.history", "measure"),
     "long": ("bench.longsession", "measure"),
     "fleet": ("bench.fleet", "measure"),

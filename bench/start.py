@@ -1,10 +1,12 @@
 """What it takes to start: `--help` against a Python that does nothing, and the way to the first model request."""
 
+import json
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from bench.figure import Figure
 from bench.mock import serve
@@ -12,6 +14,7 @@ from bench.opening import capture_opening
 from bench.workplace import CLI, ROOT, Workplace, open_workplace
 
 ROUNDS = 20
+AGENTS = 1_000
 
 
 def measure_help() -> Iterator[Figure]:
@@ -35,6 +38,28 @@ def time_run(place: Workplace, command: list[str]) -> float:
     begun_s = time.perf_counter()
     subprocess.run(command, cwd=place.project, env=place.environment, stdout=subprocess.DEVNULL, check=True)
     return time.perf_counter() - begun_s
+
+
+def measure_agents() -> Iterator[Figure]:
+    """Listing a thousand agent files, one in twenty of them broken, by the whole command."""
+    with open_workplace() as place:
+        fill_agents(place.agent_dir / "agents")
+        command = [str(ROOT / ".venv" / "bin" / "retinue"), "agents", "--json"]
+        times = [time_run(place, command) for _ in range(ROUNDS)]
+        found = json.loads(place.run(*command))
+    listed = sum(agent["source"] == "user" for agent in found["agents"])
+    note = f"whole command, median of {ROUNDS}; {listed} listed, {len(found['diagnostics'])} diagnostics"
+    yield Figure(f"retinue agents with {AGENTS} files", statistics.median(times) * 1000, "ms", 300, note)
+
+
+def fill_agents(folder: Path) -> None:
+    """Files of an ordinary size."""
+    folder.mkdir()
+    for number in range(AGENTS):
+        tools = "[read, bash" if number % 20 == 7 else "read, grep"
+        front = f"name: agent-{number}\ndescription: Agent {number}\ntools: {tools}\nreadonly: true\nmax_turns: 5"
+        text = f"---\n{front}\n---\n\n" + "Do the work with care.\n" * 40
+        (folder / f"agent-{number}.md").write_text(text, encoding="utf-8")
 
 
 def measure_first_request() -> Iterator[Figure]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct
 
+from retinue.core.collector import paused_collector
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
@@ -109,7 +110,8 @@ class Registry:
     def _load(self, roots: Sequence[Root]) -> Definitions:
         used = [root for root in roots if self._trusted or root.source != "project"]
         before = {found.path: found for listing in self._listings for found in listing.files}
-        self._listings = [load_root(root, self._known_tools, before) for root in used]
+        with paused_collector():
+            self._listings = [load_root(root, self._known_tools, before) for root in used]
         return self._merge(root for root in roots if root not in used and os.path.lexists(root.path))
 
     def _merge(self, skipped: Iterable[Root]) -> Definitions:
