@@ -20,6 +20,8 @@ class _Renamed:
     def __init__(self, tool: Tool, name: str) -> None:
         self._tool = tool
         self._spec = structs.replace(tool.spec, name=name)
+        self.target = tool.spec.name
+        """Its own name, for whoever decides about tools by that."""
 
     @property
     def spec(self) -> ToolSpec:

@@ -3,11 +3,9 @@
 Files of the user, of a project and of an agent have the same entries; where one comes from is said by whoever reads it.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
-import msgspec
 from msgspec import Struct
 
 from retinue.core.diagnostics import show_value, suggest
@@ -45,12 +43,6 @@ class HookSpec(Struct, frozen=True, kw_only=True):
     @property
     def is_guard(self) -> bool:
         return self.kind == "decision" and self.point in GUARDS
-
-    @property
-    def digest(self) -> str:
-        """What an approval is bound to: all that decides what is run, and when."""
-        facts = [self.name, self.point, self.kind, self.command, list(self.args), sorted(self.env.items())]
-        return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()
 
     def describe(self) -> str:
         """The hook in one line for a person who decides about it."""
@@ -138,23 +130,22 @@ class _Entry:
         value = self._raw.get("args")
         if value is None:
             return ()
-        if not isinstance(value, list) or not all(isinstance(item, str) and "\0" not in item for item in value):
+        if not isinstance(value, list) or not all(_is_text(item) for item in value):
             self.reject("args", "a list of texts, one for each argument")
             return ()
-        return tuple(value)
+        return tuple(map(str, value))
 
     def read_env(self) -> dict[str, str]:
         value = self._raw.get("env")
         if value is None:
             return {}
         good = isinstance(value, Mapping) and all(
-            isinstance(name, str) and name and "=" not in name and isinstance(text, str) and "\0" not in name + text
-            for name, text in value.items()
+            _is_text(name) and name and "=" not in str(name) and _is_text(text) for name, text in value.items()
         )
         if not good:
             self.reject("env", "an object of texts by the names of variables")
             return {}
-        return dict(value)
+        return {str(name): str(text) for name, text in value.items()}
 
     def read_priority(self) -> int:
         value = self._raw.get("priority", 0)
@@ -169,3 +160,8 @@ class _Entry:
             self.reject("enabled", "true or false")
             return True
         return value
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it can be passed on as it was written; of numbers only whole ones can."""
+    return (isinstance(value, str) and "\0" not in value) or (isinstance(value, int) and not isinstance(value, bool))

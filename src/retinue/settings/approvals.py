@@ -1,0 +1,95 @@
+"""From the user's settings to the rules and modes of approvals. Only the user's own file is ever asked."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from retinue.core.diagnostics import Diagnostic, show_value, suggest
+from retinue.features.approvals.book import Book, Mode
+from retinue.features.approvals.rules import PRESETS, Action, Rule
+from retinue.settings.subagents import CrewSettings
+
+FIELDS = ("tool", "pattern", "action", "priority", "reason")
+_ACTIONS: Mapping[str, Action] = {"allow": "allow", "deny": "deny", "ask": "ask"}
+_MODES: Mapping[str, Mode] = {"ask": "default", "acceptEdits": "acceptEdits", "plan": "plan", "bypass": "bypass"}
+_PRIORITIES: Mapping[Action, int] = {"deny": 100, "ask": 75, "allow": 0}
+"""Of rules that name none: the rules that are always there weaken no refusal, and no permission weakens them."""
+MAX_PRIORITY = 1_000_000
+
+
+def open_book(settings: CrewSettings, where: str = "approvalRules") -> tuple[Book, list[Diagnostic]]:
+    """The book of the main agent; `where` names the file in messages.
+
+    Without a mode only the user's own rules count; with one, those that are always there count beside them.
+    """
+    rules, problems = parse_rules(settings.approval_rules, where)
+    mode = _MODES.get(settings.approvals, "open")
+    presets = PRESETS if mode not in ("open", "bypass") else ()
+    return Book([*rules, *presets], mode), problems
+
+
+def fork_dispatched(book: Book, *, readonly: bool) -> Book:
+    """The book of a run of the `dispatch` surface: CodingCode's layers, whatever the main agent is asked about."""
+    extra = [rule for rule in PRESETS if rule not in book.rules]
+    mode: Mode = "default" if book.mode == "open" else book.mode
+    return book.fork(mode=mode, extra=extra, readonly=readonly)
+
+
+def parse_rules(raw: Sequence[Any], where: str) -> tuple[list[Rule], list[Diagnostic]]:
+    """The rules of a file. What is wrong in one that restricts makes it restrict more, never less."""
+    rules: list[Rule] = []
+    problems: list[Diagnostic] = []
+    for index, entry in enumerate(raw):
+
+        def report(field: str, text: str, place: str = f"approvalRules[{index}]") -> None:
+            name = f"{place}.{field}" if field else place
+            problems.append(Diagnostic(f"{where}: {name}: {text}", where, code="approval-rule", field=name))
+
+        rule = _parse_rule(entry, report) if isinstance(entry, Mapping) else None
+        if rule is not None:
+            rules.append(rule)
+    return rules, problems
+
+
+def _parse_rule(entry: Mapping[str, Any], report: Any) -> Rule | None:
+    action = _ACTIONS.get(str(entry.get("action")))
+    for field in entry:
+        if field not in FIELDS:
+            report(field, f"is no field of a rule{suggest(str(field), FIELDS)}; expected {', '.join(FIELDS)}")
+            if action == "allow":
+                return None  # it may have been meant to narrow it
+    if action is None:
+        report("action", f"found {show_value(entry.get('action'))}; expected allow, deny or ask; it denies")
+        action = "deny"
+    tools, patterns = _read_globs(entry, "tool", report), _read_globs(entry, "pattern", report)
+    if (tools is None or patterns is None) and action == "allow":
+        return None
+    if action == "allow" and not (tools or patterns):
+        report("", "an allowing rule must name a tool or a pattern; set approvals to bypass to allow everything")
+        return None
+    return Rule(
+        action=action,
+        tools=tools or ("*",),
+        patterns=patterns or (),
+        priority=_read_priority(entry, _PRIORITIES[action], report),
+        reason=entry["reason"] if isinstance(entry.get("reason"), str) else "",
+    )
+
+
+def _read_globs(entry: Mapping[str, Any], field: str, report: Any) -> tuple[str, ...] | None:
+    """The globs of a field, empty when it is not there; None when they cannot be read."""
+    value = entry.get(field)
+    if value is None:
+        return ()
+    globs = [value] if isinstance(value, str) else value
+    if not isinstance(globs, list) or not globs or not all(isinstance(each, str) and each for each in globs):
+        report(field, f"found {show_value(value)}; expected a pattern such as *.pem, or a list of them")
+        return None
+    return tuple(globs)
+
+
+def _read_priority(entry: Mapping[str, Any], default: int, report: Any) -> int:
+    value = entry.get("priority", default)
+    if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_PRIORITY:
+        report("priority", f"found {show_value(value)}; expected a whole number; {default} is used")
+        return default
+    return value

@@ -1,0 +1,266 @@
+"""Which command hooks there are: the user's and, in a trusted folder, those of the project that the user approved.
+
+Starts nothing. What one entry means is in `features.hooks.spec`; a project can add hooks and never takes a guard of
+the user away.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, structs
+
+from retinue.core.definition import Definition
+from retinue.core.diagnostics import Diagnostic, suggest
+from retinue.core.errors import ConfigError, quote
+from retinue.features.hooks.spec import HookSpec, Scope, parse_hook
+from retinue.settings.consents import Consent, digest_entry, load_consents
+from retinue.settings.files import read_bounded
+from retinue.settings.paths import Paths
+
+State: TypeAlias = Literal["ready", "disabled", "unapproved", "changed"]
+MAX_HOOKS = 200
+MAX_BYTES = 500_000
+MAX_FILE_BYTES = 5_000_000
+"""Of a program of the project whose content an approval is bound to; a longer one cannot be approved."""
+
+
+class FoundHook(Struct, frozen=True):
+    """One hook that is configured."""
+
+    spec: HookSpec
+    state: State
+    entry: dict[str, Any]
+    """What an approval is bound to: what is written, and the project's own files it names."""
+
+    @property
+    def notice(self) -> str:
+        """One line about a hook that waits for the user; else empty."""
+        if self.state not in ("unapproved", "changed"):
+            return ""
+        what = "is not approved" if self.state == "unapproved" else "has changed since it was approved"
+        name = self.spec.name
+        shown = name if name.isidentifier() else quote(name)
+        return (
+            f"hook {quote(name)} of this project {what}: skipped (to see and approve it: retinue trust --hook {shown})"
+        )
+
+
+class LoadedHooks(Struct, frozen=True):
+    """All that is configured."""
+
+    found: tuple[FoundHook, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
+
+    @property
+    def ready(self) -> tuple[HookSpec, ...]:
+        """Those that are run."""
+        return tuple(item.spec for item in self.found if item.state == "ready")
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What waits for the user, a line each."""
+        return tuple(item.notice for item in self.found if item.notice)
+
+    def find(self, name: str) -> FoundHook | None:
+        """The project's hook of that name, else the user's."""
+        same = [item for item in self.found if item.spec.name == name]
+        return next((item for item in same if not item.spec.is_own), same[0] if same else None)
+
+
+def list_files(paths: Paths, *, trusted: bool) -> list[tuple[Path, Scope]]:
+    """Where hooks may be configured, the user's first."""
+    folders: list[tuple[Path | None, Scope]] = [(paths.home, "global")]
+    if trusted and paths.project != paths.home:
+        folders.append((paths.project, "project"))
+    return [
+        (folder / ".codingcode" / name, scope)
+        for folder, scope in folders
+        if folder is not None
+        for name in ("hooks.yaml", "hooks.yml")
+    ]
+
+
+def load_hooks(
+    paths: Paths, *, trusted: bool, disabled: Mapping[str, bool] | None = None, muted: Mapping[str, bool] | None = None
+) -> LoadedHooks:
+    """Every hook of the files. `disabled` are the user's switches by name, `muted` the project's.
+
+    A broken file or entry is told and left out, and takes no other with it.
+    """
+    problems: list[Diagnostic] = []
+    own: dict[str, HookSpec] = {}
+    theirs: dict[str, HookSpec] = {}
+    for path, scope in list_files(paths, trusted=trusted):
+        for spec in _load_file(path, scope, problems):
+            known = own if scope == "global" else theirs
+            if spec.name in known:
+                problems.append(_tell(spec, f"is hidden by the one in {known[spec.name].path}", "warning"))
+            elif len(known) < MAX_HOOKS:
+                known[spec.name] = spec
+    approvals = _Approvals(paths, problems)
+
+    def judge(spec: HookSpec) -> FoundHook:
+        return approvals.judge(_switch(spec, disabled or {}, muted or {}, problems))
+
+    found = [judge(spec) for spec in theirs.values()]
+    replacing = {item.spec.name: item.spec for item in found if item.state == "ready"}
+    kept = []
+    for spec in own.values():
+        if spec.name in replacing and not spec.is_guard:
+            continue  # the project's hook of this name runs instead
+        if spec.name in replacing:
+            text = "cannot replace the user's guard of this name; both are asked"
+            problems.append(_tell(replacing[spec.name], text, "warning"))
+        kept.append(judge(spec))
+    return LoadedHooks((*kept, *found), tuple(problems))
+
+
+def load_profile(paths: Paths, definition: Definition) -> LoadedHooks:
+    """The hooks of an agent file; those of a project's are approved one by one, as `agent/hook`."""
+    problems: list[Diagnostic] = []
+    approvals = _Approvals(paths, problems)
+    is_own = definition.source != "project"
+    found = []
+    for index, raw in enumerate(definition.hooks):
+
+        def report(field: str, text: str, place: str = f"hooks[{index}]") -> None:
+            name = f"{place}.{field}" if field else place
+            line = definition.lines.get("hooks")
+            problems.append(
+                Diagnostic(f"{definition.path}: {name}: {text}", definition.path, line, "error", "hooks", name)
+            )
+
+        spec = parse_hook(raw, report)
+        if spec is not None:
+            name = spec.name if is_own else f"{definition.name}/{spec.name}"
+            folder = paths.project if not is_own else Path(definition.path).parent
+            spec = structs.replace(
+                spec, name=name, scope="session", is_own=is_own, path=definition.path, folder=str(folder)
+            )
+            found.append(approvals.judge(spec))
+    return LoadedHooks(tuple(found), tuple(problems))
+
+
+def _switch(
+    spec: HookSpec, disabled: Mapping[str, bool], muted: Mapping[str, bool], problems: list[Diagnostic]
+) -> HookSpec:
+    """The hook, off when a switch says so: the project's beats the user's, except that it cannot remove a guard."""
+    is_off = disabled.get(spec.name, False)
+    if spec.name in muted:
+        if spec.is_own and spec.is_guard and muted[spec.name] and not is_off:
+            problems.append(_tell(spec, "is a guard of the user; a project cannot switch it off", "warning"))
+        elif spec.is_own and is_off and not muted[spec.name]:
+            problems.append(_tell(spec, "is switched off by the user; a project cannot switch it on", "warning"))
+        else:
+            is_off = muted[spec.name]
+    return structs.replace(spec, enabled=False) if is_off else spec
+
+
+class _Approvals:
+    """What was agreed to, read when a project asks for something."""
+
+    def __init__(self, paths: Paths, problems: list[Diagnostic]) -> None:
+        self._paths = paths
+        self._problems = problems
+        self._given: dict[str, Consent] | None = None
+
+    def judge(self, spec: HookSpec) -> FoundHook:
+        entry = describe_entry(spec, self._paths.project)
+        if not spec.enabled:
+            return FoundHook(spec, "disabled", entry)
+        if spec.is_own:
+            return FoundHook(spec, "ready", entry)
+        if self._given is None:
+            self._given, problems = load_consents(self._paths, "hooks")
+            self._problems += problems
+        consent = self._given.get(spec.name)
+        if consent is None:
+            return FoundHook(spec, "unapproved", entry)
+        is_same = consent.digest == digest_entry(spec.name, entry)
+        return FoundHook(spec, "ready" if is_same else "changed", entry)
+
+
+def describe_entry(spec: HookSpec, project: Path) -> dict[str, Any]:
+    """What an approval is bound to: all that decides what is run and when, the project's own scripts included."""
+    entry: dict[str, Any] = {
+        "point": spec.point,
+        "type": spec.kind,
+        "command": spec.command,
+        "args": list(spec.args),
+        "env": dict(sorted(spec.env.items())),
+        "priority": spec.priority,
+    }
+    files = {}
+    for word in (spec.command, *spec.args):
+        path = Path(os.path.realpath(project / word)) if word and len(word) < 1024 else None
+        if path is not None and path.is_relative_to(project) and path.is_file():
+            files[word] = _digest_file(path)
+    return {**entry, "files": files} if files else entry
+
+
+def _digest_file(path: Path) -> str:
+    try:
+        data = read_bounded(path, MAX_FILE_BYTES) or b""
+    except ConfigError as error:
+        return f"unreadable: {error}"
+    return hashlib.sha256(data).hexdigest() if len(data) <= MAX_FILE_BYTES else f"larger than {MAX_FILE_BYTES} bytes"
+
+
+def _load_file(path: Path, scope: Scope, problems: list[Diagnostic]) -> Iterator[HookSpec]:
+    if not os.path.lexists(path):
+        return
+    from retinue.definitions.fields import to_plain  # only who has such a file pays for YAML
+    from retinue.definitions.frontmatter import BlockError, Items, Scalar
+    from retinue.definitions.yaml import read_yaml
+
+    def fail(text: str, line: int | None = None, field: str = "") -> None:
+        place = path if line is None else f"{path}:{line}"
+        problems.append(Diagnostic(f"{place}: {text}", str(path), line, "error", "hooks", field))
+
+    try:
+        text = _read_text(path)
+        entries = {entry.key: entry for entry in read_yaml(text, 1)[0]} if text.strip() else {}
+    except BlockError as error:
+        fail(str(error), error.line)
+        return
+    except ConfigError as error:
+        problems.append(Diagnostic(str(error), str(path), None, "error", "hooks"))
+        return
+    for key, entry in entries.items():
+        if key != "hooks":
+            fail(f"{quote(key)}: unknown{suggest(key, ('hooks',))}; hooks go under hooks", entry.line)
+    value = entries["hooks"].value if "hooks" in entries else None
+    if value is None or (isinstance(value, Scalar) and value.is_null):
+        return
+    if not isinstance(value, Items):
+        fail("hooks: expected a list of hooks, each with name, point, type and command", value.line)
+        return
+    for index, item in enumerate(value.values):
+
+        def report(field: str, text: str, line: int = item.line, place: str = f"hooks[{index}]") -> None:
+            name = f"{place}.{field}" if field else place
+            fail(f"{name}: {text}", line, name)
+
+        spec = parse_hook(to_plain(item), report)
+        if spec is not None:
+            is_own = scope == "global"
+            # A relative program is the file's owner's, whatever folder the work is in.
+            folder = path.parent if is_own else path.parent.parent
+            yield structs.replace(spec, scope=scope, is_own=is_own, path=str(path), folder=str(folder))
+
+
+def _read_text(path: Path) -> str:
+    data = read_bounded(path, MAX_BYTES) or b""
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None
+
+
+def _tell(spec: HookSpec, text: str, severity: Literal["error", "warning"] = "error") -> Diagnostic:
+    return Diagnostic(f"{spec.path}: hook {quote(spec.name)} {text}", spec.path, None, severity, "hooks", spec.name)
