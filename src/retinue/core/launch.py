@@ -17,6 +17,8 @@ class Stdio:
     error: int
     lifeline: int
     """Closed at its other end when nobody wants the process any longer."""
+    input: int = -3
+    """As for `subprocess`; nothing to read unless it is a descriptor."""
 
 
 class Spawned(Protocol):

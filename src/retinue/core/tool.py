@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from msgspec import UNSET
 
+from retinue.core.launch import Confinement
 from retinue.core.messages import TextContent, UserContent
 from retinue.core.model import ToolSpec
 from retinue.core.territory import ANYWHERE, Territory
@@ -62,6 +63,8 @@ class ToolContext:
     progress: Callable[[ToolResult], None] = ignore_progress
     territory: Territory = ANYWHERE
     """Where files may be read and changed."""
+    confinement: Confinement | None = None
+    """The boundary of processes the tool starts; None: they have none."""
 
 
 class Tool(Protocol):

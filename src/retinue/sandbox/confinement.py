@@ -17,12 +17,9 @@ from retinue.sandbox import bwrap, landlock, seatbelt
 from retinue.sandbox.profile import Profile, build_environment
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
 from retinue.sandbox.server import Errand, ForkServer
-from retinue.sandbox.status import SANDBOX_UNAVAILABLE, Status
+from retinue.sandbox.status import Status, explain_unavailable
 from retinue.sandbox.stubs import Stubs
 
-MAX_TASKS = 2048
-"""Processes and threads that one command may have at once."""
-_SPARE_TASKS = 1024
 _RESOLVER = "/etc/resolv.conf"
 _PROTECTED_LINK = "is a link, which cannot be protected"
 
@@ -54,11 +51,6 @@ def open_sandbox(status: Status, profile: Profile, server: ForkServer | None = N
             return SeatbeltConfinement(status, profile)
         case _:
             return Refusal(profile, status.reason or "no backend")
-
-
-def explain_unavailable(reason: str) -> str:
-    """The sentence a model reads instead of a command's output."""
-    return f"{SANDBOX_UNAVAILABLE}: {reason}. The command was not run, and it will not be run outside of a sandbox."
 
 
 class Refusal:

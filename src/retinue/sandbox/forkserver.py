@@ -60,7 +60,7 @@ def main() -> None:
 
 def serve(handles: "list[int]") -> None:
     """In the warden: one command from its start to its end."""
-    payload, out, err, lifeline, status, *passed = handles
+    payload, source, out, err, lifeline, status, *passed = handles
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     prctl(_PR_CHILD_SUBREAPER, 1)
@@ -71,11 +71,13 @@ def serve(handles: "list[int]") -> None:
     command = os.fork()
     if command == 0:
         try:
-            become(order, out, err, status, passed)
+            # An error is told on a descriptor that is still there when all others have been put in place.
+            status = fcntl.fcntl(status, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+            become(order, (source, out, err), passed)
         except OSError as error:
             os.write(status, f"error {error.filename or ''} {error.strerror or error}\n".encode())
         os._exit(126)
-    for handle in (out, err, *passed):
+    for handle in (source, out, err, *passed):
         with suppress(OSError):
             os.close(handle)
     ended = wait_for(command, lifeline)
@@ -85,15 +87,13 @@ def serve(handles: "list[int]") -> None:
     os._exit(0)
 
 
-def become(order: "dict[str, Any]", out: int, err: int, status: int, passed: "list[int]") -> None:
+def become(order: "dict[str, Any]", stdio: "tuple[int, int, int]", passed: "list[int]") -> None:
     """In the new process: the command, behind its boundary."""
-    parked = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, _ABOVE) for each in (out, err, status, *passed)]
-    out, err, status, *passed = parked
-    null = os.open(os.devnull, os.O_RDONLY)
-    for source, target in ((null, 0), (out, 1), (err, 2)):
-        os.dup2(source, target)
+    targets = [0, 1, 2, *order["fds"]]
+    above = max(_ABOVE, *targets) + 1
+    parked = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, above) for each in (*stdio, *passed)]
     os.closerange(3, _ABOVE)
-    for source, target in zip(passed, order["fds"], strict=True):
+    for source, target in zip(parked, targets, strict=True):
         os.dup2(source, target)
     os.setsid()
     for number in _SIGNALS:

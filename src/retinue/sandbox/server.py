@@ -111,8 +111,10 @@ class Errand:
         }
         status, theirs = os.pipe()
         try:
-            handles = [stdio.output, stdio.error, stdio.lifeline, theirs, *launch.pass_fds]
-            self._server.send(msgspec.json.encode(order), handles)
+            with open(os.devnull, "rb") as null:
+                source = stdio.input if stdio.input >= 0 else null.fileno()
+                handles = [source, stdio.output, stdio.error, stdio.lifeline, theirs, *launch.pass_fds]
+                self._server.send(msgspec.json.encode(order), handles)
         except (OSError, UnicodeEncodeError) as error:
             os.close(status)
             raise OSError(f"the fork server does not answer: {error}") from error

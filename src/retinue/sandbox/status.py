@@ -8,8 +8,12 @@ State: TypeAlias = Literal["enforced", "partial", "unavailable"]
 Backend: TypeAlias = Literal["bwrap", "landlock", "seatbelt", "none"]
 
 SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
-SANDBOX_DENIED = "the sandbox refuses this command"
 _NAMES = {"bwrap": "bubblewrap", "landlock": "Landlock and seccomp", "seatbelt": "sandbox-exec", "none": "nothing"}
+
+
+def explain_unavailable(reason: str) -> str:
+    """The sentence a model reads instead of a command's output."""
+    return f"{SANDBOX_UNAVAILABLE}: {reason}. The command was not run, and it is not run outside of a sandbox."
 
 
 class Status(Struct, frozen=True):

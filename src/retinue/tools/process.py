@@ -15,7 +15,8 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from retinue.tools.trees import PLAIN, Tree, kill_processes, list_descendants
+from retinue.core.launch import Launch, Spawned, Spawner, Stdio
+from retinue.tools.trees import CONFINED, PLAIN, WARDED, Tree, count_tasks, kill_processes, list_descendants
 
 READ_SIZE = 128 * 1024
 LIFELINE = "RETINUE_LIFELINE"
@@ -23,6 +24,8 @@ LIFELINE = "RETINUE_LIFELINE"
 _DRAIN_S = 0.1
 _REAP_S = 0.3
 _PIPE_SIZE = 512 * 1024
+_COUNT_S = 0.05
+"""Between two looks at how many processes a command has: a bomb makes some hundred in that time."""
 
 
 class Exit(Struct, frozen=True):
@@ -35,6 +38,8 @@ class Exit(Struct, frozen=True):
     """Ended because the reader of its output had enough."""
     unkillable: bool = False
     """It did not die in time; nobody waits for it any longer."""
+    crowded: int = 0
+    """Killed because it had more processes and threads than this."""
 
     @property
     def signal_name(self) -> str:
@@ -54,6 +59,16 @@ class Command(Struct, frozen=True):
     pass_fds: tuple[int, ...] = ()
     stdin: int = subprocess.DEVNULL
     """A descriptor to read from, which stays the caller's."""
+    spawner: Spawner | None = None
+    """Who starts it, when it cannot be a child of ours."""
+    max_tasks: int = 0
+    """Processes and threads it may have at once; 0 is as many as the system allows."""
+
+
+def to_command(launch: Launch, *, stdin: int = subprocess.DEVNULL, max_tasks: int = 0) -> tuple[Command, Tree]:
+    """A confined command, and what keeps it together: its boundary does."""
+    tree = CONFINED if launch.spawner is None else WARDED
+    return Command(launch.argv, launch.cwd, launch.env, launch.pass_fds, stdin, launch.spawner, max_tasks), tree
 
 
 async def run_process(
@@ -98,9 +113,11 @@ async def run_process(
         raise
     finally:
         child.close()
+    if child.failure is not None:
+        raise child.failure
     status = child.status
     code = 137 if status is None else (128 - status if status < 0 else status)
-    return Exit(code, timed_out, child.stopped, status is None)
+    return Exit(code, timed_out, child.stopped, status is None, child.crowded)
 
 
 class _Child:
@@ -112,6 +129,10 @@ class _Child:
         self.ended = asyncio.Event()
         self.stopped = False
         self.status: int | None = None
+        self.failure: OSError | None = None
+        self.crowded = 0
+        self._process: subprocess.Popen[bytes] | Spawned
+        self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._drained = asyncio.Event()
         self._readers: dict[int, Callable[[bytes], bool | None]] = {}
@@ -133,17 +154,22 @@ class _Child:
             if self.tree.needs_lifeline:
                 held, self._lifeline = os.pipe()
                 theirs.append(held)
-                pass_fds, env = (*pass_fds, held), {**env, LIFELINE: str(held)}
-            self._process = subprocess.Popen(
-                self.tree.wrap(command.argv, command.cwd, theirs[-1]),
-                stdin=command.stdin,
-                stdout=out,
-                stderr=err,
-                cwd=command.cwd,
-                env=env,
-                start_new_session=True,
-                pass_fds=pass_fds,
-            )
+            if command.spawner is not None:
+                launch = Launch(command.argv, env, command.cwd, pass_fds)
+                self._process = command.spawner.spawn(launch, Stdio(out, err, theirs[-1], command.stdin))
+            else:
+                if self.tree.needs_lifeline:
+                    pass_fds, env = (*pass_fds, theirs[-1]), {**env, LIFELINE: str(theirs[-1])}
+                self._process = subprocess.Popen(
+                    self.tree.wrap(command.argv, command.cwd, theirs[-1]),
+                    stdin=command.stdin,
+                    stdout=out,
+                    stderr=err,
+                    cwd=command.cwd,
+                    env=env,
+                    start_new_session=True,
+                    pass_fds=pass_fds,
+                )
         except BaseException:
             self.close()
             raise
@@ -151,6 +177,19 @@ class _Child:
             for each in theirs:
                 os.close(each)
         self._watch_end()
+        if command.max_tasks:
+            self._timer = self._loop.call_later(_COUNT_S, self._count, command.max_tasks)
+
+    def _count(self, most: int) -> None:
+        """Kill a tree that has grown beyond its limit; the kernel's own limit does not hold for root."""
+        self._timer = None
+        if self.ended.is_set():
+            return
+        if count_tasks(self._process.pid, most) > most:
+            self.crowded = most
+            self.kill()
+            return
+        self._timer = self._loop.call_later(_COUNT_S, self._count, most)
 
     def _open_pipe(self, theirs: list[int], handle: Callable[[bytes], bool | None]) -> int:
         ours, end = os.pipe()
@@ -195,6 +234,9 @@ class _Child:
             self._drained.set()
 
     def _watch_end(self) -> None:
+        if not isinstance(self._process, subprocess.Popen):
+            self._loop.add_reader(self._process.fileno(), self._on_word)
+            return
         if hasattr(os, "pidfd_open"):
             try:
                 self._pidfd = os.pidfd_open(self._process.pid)
@@ -206,11 +248,25 @@ class _Child:
         threading.Thread(target=self._wait_in_thread, daemon=True).start()
 
     def _wait_in_thread(self) -> None:
+        assert isinstance(self._process, subprocess.Popen)
         self._process.wait()
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._on_end)
 
+    def _on_word(self) -> None:
+        """Somebody else's process has something to say; most often that it has ended."""
+        assert not isinstance(self._process, subprocess.Popen)
+        try:
+            self.status = self._process.poll()
+        except OSError as error:
+            self.failure = error
+        if self.status is not None or self.failure is not None:
+            self._loop.remove_reader(self._process.fileno())
+            self._process.close()
+            self.ended.set()
+
     def _on_end(self) -> None:
+        assert isinstance(self._process, subprocess.Popen)
         self.status = self._process.poll()
         if self._pidfd >= 0:
             self._loop.remove_reader(self._pidfd)
@@ -223,7 +279,7 @@ class _Child:
         self._cut_lifeline()
         # A supervisor must live to do it: it alone sees every descendant.
         if self.tree.kind != "supervisor" and not self.ended.is_set():
-            self._process.kill()
+            self._kill_first()
         if self.tree.kind == "plain" and not self.ended.is_set():
             with suppress(OSError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -233,7 +289,7 @@ class _Child:
         pids = self.tree.select(list_descendants(self._process.pid))
         kill_processes(pids, signal.SIGTERM)
         kill_processes(pids, signal.SIGCONT)
-        if self.tree.kind == "plain":
+        if self.tree.kind == "plain" and isinstance(self._process, subprocess.Popen):
             self._process.terminate()
         if await self.wait_ended(grace_s):
             return
@@ -241,8 +297,14 @@ class _Child:
         if await self.wait_ended(_REAP_S):
             return
         kill_processes(list_descendants(self._process.pid), signal.SIGKILL)
-        self._process.kill()
+        self._kill_first()
         await self.wait_ended(_REAP_S)
+
+    def _kill_first(self) -> None:
+        if isinstance(self._process, subprocess.Popen):
+            self._process.kill()
+        elif pid := self._process.pid:
+            kill_processes([pid], signal.SIGKILL)
 
     async def wait_ended(self, limit_s: float) -> bool:
         """Whether the process ended within the limit."""
@@ -268,6 +330,12 @@ class _Child:
         for source in tuple(self._readers):
             self._close_reader(source)
         self._cut_lifeline()
+        if self._timer is not None:
+            self._timer.cancel()
+        process = getattr(self, "_process", None)
+        if process is not None and not isinstance(process, subprocess.Popen) and not self.ended.is_set():
+            self._loop.remove_reader(process.fileno())
+            process.close()
 
     def _cut_lifeline(self) -> None:
         if self._lifeline >= 0:

@@ -38,6 +38,8 @@ class Tree(Struct, frozen=True):
     def wrap(self, argv: Sequence[str], cwd: str, lifeline: int) -> list[str]:
         """The command line that starts `argv` inside the tree."""
         match self.kind:
+            case "namespace" if not self.program:
+                return list(argv)
             case "namespace":
                 # A session of its own inside: `kill 0` must not reach the launcher. Not as pid 1: that one is immune
                 # to its own signals, and exit statuses would be wrong.
@@ -54,6 +56,10 @@ class Tree(Struct, frozen=True):
 
 
 PLAIN = Tree("plain")
+CONFINED = Tree("namespace")
+"""Of a command that comes with a namespace of its own."""
+WARDED = Tree("supervisor")
+"""Of a command that somebody else starts and keeps together for us."""
 _NAMESPACE = (
     *("--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc"),
     *("--die-with-parent", "--new-session"),
@@ -136,6 +142,24 @@ def _list_children(pid: int) -> list[int]:
             with open(f"/proc/{pid}/task/{task}/children", "rb") as file:
                 children += map(int, file.read().split())
     return children
+
+
+def count_tasks(root: int, most: int) -> int:
+    """How many processes and threads there are below one; counting ends soon after `most`."""
+    try:
+        with open("/proc/loadavg", "rb") as file:
+            # As long as the whole machine has fewer, nobody has more.
+            if int(file.read().split()[3].partition(b"/")[2]) <= most:
+                return 0
+    except (OSError, ValueError, IndexError):
+        return 0
+    count, waiting = 0, [root]
+    while waiting and count <= most:
+        pid = waiting.pop()
+        with suppress(OSError):
+            count += len(os.listdir(f"/proc/{pid}/task"))
+        waiting += _list_children(pid)
+    return count
 
 
 def kill_processes(pids: Iterable[int], number: signal.Signals) -> None:

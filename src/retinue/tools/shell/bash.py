@@ -1,16 +1,21 @@
-"""The bash tool: one shell command in a process tree of its own; knows no sandbox and no approvals."""
+"""The bash tool: one shell command in a process tree of its own, inside the boundary of its run.
+
+Knows no approvals, and not which boundaries there are.
+"""
 
 import asyncio
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
+from io import FileIO
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, structs
 
 from retinue.core.errors import ToolFailed, ToolRetry, quote
+from retinue.core.launch import Confinement
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult, ignore_progress
 from retinue.tools.arguments import take_seconds, take_text
@@ -19,14 +24,28 @@ from retinue.tools.trees import TreeProbe, find_program
 from retinue.tools.truncate import MAX_BYTES, SPILL_CAP, render_size
 
 if TYPE_CHECKING:  # what only a call needs is imported by the first one
-    from retinue.tools.process import Exit
+    from retinue.tools.process import Command, Exit
     from retinue.tools.shell.output import Output, Spill
+    from retinue.tools.trees import Tree
 
 MAX_TIMEOUT_S = 2_147_483
 _SHELL_DIRS = ("/bin", "/usr/bin", "/usr/local/bin")
 _PROGRESS_S = 0.1
 # The kernel takes 128 KiB for one argument; a longer command goes through a file.
 _LONG_COMMAND = 100_000
+MAX_TASKS = 2048
+"""Processes and threads a confined command may have at once."""
+MAX_PRINTED = 4 * 1024**3
+"""Bytes after which a confined command is taken for one that never ends."""
+MAX_FILE = 256 * 1024**2
+"""Of a file that a read-only command makes for itself."""
+_SPARE_TASKS = 1024
+_KEPT_SPILLS = 32
+_WRITING_MARKS = ("Read-only file system", "EROFS", "Device or resource busy")
+_READING_MARKS = (
+    *(*_WRITING_MARKS, "Operation not permitted", "Permission denied", "EPERM", "EACCES"),
+    *("Network is unreachable", "Could not resolve", "name resolution"),
+)
 
 
 class BashTool:
@@ -44,12 +63,18 @@ class BashTool:
         shell: str = "",
         grace_s: float = 1.0,
         spill_cap: int = SPILL_CAP,
+        max_tasks: int = MAX_TASKS,
+        max_printed: int = MAX_PRINTED,
     ) -> None:
         self._trees = trees
         self._environment = environment
         self._shell = shell
         self._grace_s = grace_s
         self._spill_cap = spill_cap
+        self._max_tasks = max_tasks
+        self._max_printed = max_printed
+        self._spills: list[str] = []
+        """Outputs that were kept: a later command may look at them from inside its boundary."""
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -63,8 +88,7 @@ class BashTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run the command to its end, or to the end of its time."""
-        from retinue.tools.process import Command, run_process
-        from retinue.tools.shell.environment import add_gate, build_environment
+        from retinue.tools.process import run_process
         from retinue.tools.shell.output import Output, Spill
 
         command = take_text(arguments, "command", blank=False)
@@ -72,32 +96,53 @@ class BashTool:
         script = _to_script(command)
         cwd = str(context.cwd)
         shell = self._find_shell(cwd)
-        inherited = os.environ if self._environment is None else self._environment
         output = Output(Spill(context.spill_dir, cap=self._spill_cap))
-        progress = _Progress(output, context)
+        progress = _Progress(output, context, self._max_printed if context.confinement else None)
         progress.begin()
-        tree = await self._trees.find()
-        env = build_environment(inherited, context.environment, cwd)
-        if tree.kind == "namespace" and _is_bash(shell):
-            env = add_gate(env)
         try:
-            with _open_script(script) as (arguments_, fds):
+            with ExitStack() as held:
+                arguments_, fds = held.enter_context(_open_script(script))
+                command_, tree = await self._prepare(held, [shell, *arguments_], fds, context)
                 ended = await run_process(
-                    Command([shell, *arguments_], cwd, env, fds),
-                    on_output=progress.take,
-                    timeout_s=timeout_s,
-                    grace_s=self._grace_s,
-                    tree=tree,
+                    command_, on_output=progress.take, timeout_s=timeout_s, grace_s=self._grace_s, tree=tree
                 )
             progress.finish()
             output.finish()
             await _finish_spill(output.spill)
         except OSError as error:
-            raise ToolFailed(f"The command could not be started: {error.strerror or error}.") from error
+            raise _explain_start(error, context.confinement) from error
         finally:
             progress.close()
             output.spill.close()
-        return _render(output, ended, timeout_s, shell)
+        if output.spill.path and context.confinement is not None:
+            self._spills = [*self._spills[1 - _KEPT_SPILLS :], output.spill.path]
+        if context.confinement is not None:
+            _check_begun(output, ended)
+        return _render(output, ended, _Frame(timeout_s, shell, context.confinement, self._max_printed))
+
+    async def _prepare(
+        self, held: ExitStack, argv: list[str], fds: tuple[int, ...], context: ToolContext
+    ) -> "tuple[Command, Tree]":
+        """The command as it is started: inside the boundary of its run, when that has one."""
+        from retinue.tools.process import Command, to_command
+        from retinue.tools.shell.environment import GATE, add_gate, build_environment
+
+        inherited = os.environ if self._environment is None else self._environment
+        cwd = str(context.cwd)
+        env = build_environment(inherited, context.environment, cwd)
+        if context.confinement is None:
+            tree = await self._trees.find()
+            gated = tree.kind == "namespace" and _is_bash(argv[0])
+            return Command(argv, cwd, add_gate(env) if gated else env, fds), tree
+        visible = (os.path.dirname(GATE), *self._spills)
+        launch = held.enter_context(context.confinement.wrap(argv, env, cwd, pass_fds=fds, visible=visible))
+        command, tree = to_command(launch, max_tasks=self._max_tasks)
+        if launch.spawner is None and _is_bash(argv[0]):
+            limits = f"-u {self._max_tasks + _SPARE_TASKS}"
+            if context.confinement.is_readonly:
+                limits += f" -f {MAX_FILE // 1024}"
+            command = structs.replace(command, env={**add_gate(command.env), "RETINUE_LIMITS": limits})
+        return command, tree
 
     def _find_shell(self, cwd: str) -> str:
         if not os.path.isdir(cwd):
@@ -127,12 +172,37 @@ def _open_script(script: bytes) -> Iterator[tuple[list[str], tuple[int, ...]]]:
     if len(script) <= _LONG_COMMAND:
         yield ["-c", script.decode()], ()
         return
-    import tempfile
-
-    with tempfile.TemporaryFile(buffering=0) as file:
+    with _open_unnamed() as file:
         file.write(script)
         file.seek(0)
         yield [f"/dev/fd/{file.fileno()}"], (file.fileno(),)
+
+
+def _open_unnamed() -> "FileIO":
+    if hasattr(os, "memfd_create"):
+        # In memory: a boundary that knows places does not ask where it is.
+        return FileIO(os.memfd_create("script", os.MFD_CLOEXEC), "r+")
+    import tempfile
+
+    return tempfile.TemporaryFile(buffering=0)
+
+
+def _explain_start(error: OSError, confinement: Confinement | None) -> ToolFailed:
+    reason = error.strerror or str(error)
+    if confinement is None:
+        return ToolFailed(f"The command could not be started: {reason}.")
+    from retinue.sandbox.status import explain_unavailable
+
+    return ToolFailed(explain_unavailable(f"its command could not be started ({reason})"))
+
+
+def _check_begun(output: "Output", ended: "Exit") -> None:
+    """The launcher of a boundary prints its own complaint when it cannot draw it; the command never began then."""
+    text = output.view().content
+    if ended.code == 1 and text.startswith("bwrap: "):
+        from retinue.sandbox.status import explain_unavailable
+
+        raise ToolFailed(explain_unavailable(text.strip().splitlines()[0][:300]))
 
 
 async def _finish_spill(spill: "Spill") -> None:
@@ -143,8 +213,9 @@ async def _finish_spill(spill: "Spill") -> None:
 class _Progress:
     """Tells a watcher what there is, at most ten times a second."""
 
-    def __init__(self, output: "Output", context: ToolContext) -> None:
+    def __init__(self, output: "Output", context: ToolContext, most: int | None) -> None:
         self._output = output
+        self._most = most
         self._tell = context.progress
         self._watched = context.progress is not ignore_progress
         self._told_s = 0.0
@@ -155,10 +226,18 @@ class _Progress:
         if self._watched:
             self._tell(ToolResult([]))
 
-    def take(self, data: bytes) -> None:
+    def take(self, data: bytes) -> bool:
+        """Keep a piece; True when there has been enough."""
         self._output.add(data)
-        if not self._watched or self._timer is not None:
-            return
+        if self._most is not None:
+            self._most -= len(data)
+            if self._most < 0:
+                return True
+        if self._watched and self._timer is None:
+            self._plan()
+        return False
+
+    def _plan(self) -> None:
         delay_s = self._told_s + _PROGRESS_S - time.monotonic()
         if delay_s <= 0:
             self._emit()
@@ -190,11 +269,22 @@ def _to_details(output: "Output") -> Any:
     return {"truncation": view.to_details(), "fullOutputPath": output.spill.path or None}
 
 
-def _render(output: "Output", ended: "Exit", timeout_s: float | None, shell: str) -> ToolResult:
+class _Frame(Struct, frozen=True):
+    """Under what a command ran."""
+
+    timeout_s: float | None
+    shell: str
+    confinement: Confinement | None
+    max_printed: int
+
+
+def _render(output: "Output", ended: "Exit", frame: _Frame) -> ToolResult:
     """The result: the end of the output, what was cut from it, and how the command ended."""
-    parts = [output.view().content or ("" if ended.timed_out else "(no output)"), *_render_notes(output, shell)]
+    parts = [output.view().content or ("" if ended.timed_out else "(no output)"), *_render_notes(output, frame.shell)]
+    if frame.confinement is not None and (ended.code or ended.stopped):
+        parts += _render_boundary(output, ended, frame.confinement, frame.max_printed)
     if ended.timed_out:
-        parts.append(f"Command timed out after {timeout_s:g} seconds")
+        parts.append(f"Command timed out after {frame.timeout_s:g} seconds")
     elif ended.code:
         signal = f" ({ended.signal_name})" if ended.signal_name else ""
         parts.append(f"Command exited with code {ended.code}{signal}")
@@ -202,6 +292,22 @@ def _render(output: "Output", ended: "Exit", timeout_s: float | None, shell: str
         parts.append("A process of it could not be killed and was left behind")
     text = "\n\n".join(part for part in parts if part)
     return ToolResult.of(text, _to_details(output), is_error=ended.timed_out or ended.code != 0)
+
+
+def _render_boundary(output: "Output", ended: "Exit", confinement: Confinement, max_printed: int) -> list[str]:
+    """Which limit ended the command, or that a refusal in its output was the boundary's."""
+    if ended.crowded:
+        return [f"[Ended by the sandbox: more than {ended.crowded} processes and threads at once]"]
+    if ended.stopped:
+        return [f"[Ended by the sandbox: more than {render_size(max_printed)} of output]"]
+    if ended.signal_name == "SIGXFSZ":
+        return [f"[Ended by the sandbox: a file of more than {render_size(MAX_FILE)}]"]
+    text = output.view().content
+    if confinement.is_readonly and any(mark in text for mark in _READING_MARKS):
+        return ["[The sandbox of this read-only run: only $TMPDIR can be written, and there is no network]"]
+    if any(mark in text for mark in _WRITING_MARKS):
+        return [f"[The sandbox of this run ({confinement.summary}) lets commands write in the workspace and $TMPDIR]"]
+    return []
 
 
 def _render_notes(output: "Output", shell: str) -> list[str]:

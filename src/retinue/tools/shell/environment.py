@@ -12,7 +12,7 @@ _PROVIDERS = (
 _SECRET = re.compile(
     rf"(?:{'|'.join(_PROVIDERS)})(?:_[A-Z0-9]+)*_(?:API_KEY|KEY|TOKEN)|COPILOT_GITHUB_TOKEN|AWS_BEARER_TOKEN_BEDROCK"
 )
-_GATE = str(Path(__file__).with_name("gate.sh"))
+GATE = str(Path(__file__).with_name("gate.sh"))
 # Of the session that started us, if one did: they would name the wrong one.
 _FOREIGN = frozenset({"PI_SESSION_ID", "PI_SESSION_FILE", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL"})
 # Nobody is there to answer: pagers, editors and password prompts end at once instead of waiting.
@@ -34,10 +34,10 @@ def build_environment(inherited: Mapping[str, str], session: Mapping[str, str], 
     return {**kept, **_UNATTENDED, "PWD": cwd, **session}
 
 
-def add_gate(environment: dict[str, str]) -> dict[str, str]:
+def add_gate(environment: Mapping[str, str]) -> dict[str, str]:
     """The same, and bash makes sure that retinue lives before it begins."""
     own = environment.get("BASH_ENV")
-    return {**environment, "BASH_ENV": _GATE, **({} if own is None else {"RETINUE_BASH_ENV": own})}
+    return {**environment, "BASH_ENV": GATE, **({} if own is None else {"RETINUE_BASH_ENV": own})}
 
 
 def is_secret(name: str) -> bool:

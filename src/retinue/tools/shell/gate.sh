@@ -3,6 +3,11 @@
 if read -r -t 0 -u "$RETINUE_LIFELINE" 2>/dev/null; then exit 137; fi
 exec {RETINUE_LIFELINE}<&-
 unset RETINUE_LIFELINE
+if [ -n "${RETINUE_LIMITS+set}" ]; then
+    # shellcheck disable=SC2086
+    ulimit $RETINUE_LIMITS
+    unset RETINUE_LIMITS
+fi
 if [ -n "${RETINUE_BASH_ENV+set}" ]; then
     BASH_ENV=$RETINUE_BASH_ENV
     unset RETINUE_BASH_ENV
