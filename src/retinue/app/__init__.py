@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         run_checkup,
     )
     from retinue.app.request import Request, SessionWish
-    from retinue.app.retinue import Retinue, run_subagent
+    from retinue.app.retinue import Retinue
 
 __all__ = [
     "Handle",
@@ -39,7 +39,6 @@ __all__ = [
     "open_folder",
     "open_roster",
     "run_checkup",
-    "run_subagent",
 ]
 
 _HOMES = {
@@ -55,7 +54,6 @@ _HOMES = {
     "open_folder": "reports",
     "open_roster": "reports",
     "run_checkup": "reports",
-    "run_subagent": "retinue",
 }
 
 

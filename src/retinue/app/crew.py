@@ -35,6 +35,7 @@ from retinue.engine.runner import LiveRun
 from retinue.features.transcript import Transcribing
 from retinue.features.worktree.workshop import Tidying, Workshop
 from retinue.settings.kit import build_kit, find_depth_left
+from retinue.settings.paths import find_session_dir
 from retinue.surfaces.base import Seat
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
@@ -113,7 +114,9 @@ class Crew:
             self._backend,
             clock=self._clock,
             new_id=make_run_id,
-            bounds=Bounds(settings.max_concurrent, find_depth_left(self.environment), max_spawns=settings.max_spawns_per_tree),
+            bounds=Bounds(
+                settings.max_concurrent, find_depth_left(self.environment), max_spawns=settings.max_spawns_per_tree
+            ),
             judge_dead=Aftermath(main.session, self._clock, copies).judge,
         )
         self._reactions = Reactions(main, self._backend)
@@ -169,6 +172,16 @@ class Crew:
             clock=self._clock,
             lease=self._lease,
         )
+
+    def find_session_dir(self, run_id: str) -> Path | None:
+        """Where sessions of the runs that a run starts are kept; None when they are not."""
+        live = self.manager.live(run_id) or self.manager.root
+        tree, settings = live.session.tree, self.world.loaded.settings
+        if tree is not None:
+            return None if tree.main is None else tree.main.with_suffix("")
+        if not self.world.keeps_children:
+            return None
+        return find_session_dir(self.world.paths, self.environment, setting=settings.session_dir) / "runs"
 
     def open_fleet(self, run_id: str) -> FleetPorts:
         """What the fleet's tools of one run work with."""

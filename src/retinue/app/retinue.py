@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -40,7 +40,7 @@ from retinue.settings.paths import Paths, find_paths, find_session_dir
 from retinue.settings.providers import load_registry
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
-from retinue.surfaces.names import SURFACE_TOOLS, find_surfaces, list_tools
+from retinue.surfaces.names import FINALIZE, SURFACE_TOOLS, find_surfaces, list_tools
 from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_tools
 
 if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for these
@@ -56,7 +56,6 @@ if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for th
     from retinue.core.events import Event
     from retinue.core.question import Question
     from retinue.engine.manager import Manager
-    from retinue.engine.request import RunRequest
     from retinue.features.extensions.channels import Channels
     from retinue.features.extensions.contained import Renderer
     from retinue.settings.kit import Role
@@ -391,36 +390,16 @@ class Retinue:
 
         return LifeRecords(self._crew.manager.find)
 
-    def describe_subagents(self) -> dict[str, Any]:
-        """What the `subagent` surface checks before a call."""
-        from retinue.settings.kit import find_own_depth
+    async def call_subagent(
+        self, agent: str, task: str, *, write: bool = False, session_id: str | None = None
+    ) -> dict[str, Any]:
+        """One call of the `subagent` surface: its result as the tool gives it, whatever goes wrong."""
+        from retinue.app.delegating import open_subagent
+        from retinue.surfaces.subagent.call import make_call
+        from retinue.surfaces.subagent.ports import SubagentCall
 
-        own = self._need_world().crew.settings
-        depth, is_enabled = find_own_depth(self._environment), own.enabled and own.subagents.enabled
-        return {"depth": depth, "max_depth": own.subagents.max_depth, "is_enabled": is_enabled}
-
-    async def run_agent(self, agent: str, task: str, *, write: bool = False, session_id: str = "") -> "AgentResult":
-        """One run of an agent in the foreground; the main agent says nothing. Raises UnknownAgent or DisabledAgent."""
-        from retinue.engine.ids import make_uuid
-        from retinue.settings.kit import prepare_run
-
-        request, session_id = prepare_run(
-            self._need_world().roster,
-            agent,
-            task,
-            write=write,
-            model=self._request.model,
-            session_id=session_id,
-            new_id=make_uuid,
-        )
-        return AgentResult(await self._run_here(request), session_id)
-
-    async def _run_here(self, request: "RunRequest") -> Run:
-        manager = (await self._need_crew()).manager
-        run = manager.spawn(request)
-        await manager.wait(run.id)
-        manager.read(run.id)
-        return run
+        ports = open_subagent(await self._need_crew(), self.run_id, self._request.model)
+        return await make_call(SubagentCall(agent, task, session_id, write), ports)
 
     @property
     def _main(self) -> LiveRun:
@@ -502,8 +481,20 @@ class Retinue:
 
     def _need_extending(self, world: World) -> Extending:
         if self._extending is None:
-            self._extending = Extending(world, self._extension_paths, lambda problem: self._tell((problem,)))
+            tell = lambda problem: self._tell((problem,))  # noqa: E731 - no more than a bound argument
+            self._extending = Extending(world, self._extension_paths, tell, self._find_servers(world))
         return self._extending
+
+    def _find_servers(self, world: World) -> "Connecting | None":
+        """The MCP servers; None where no file names any, which costs nothing more than looking."""
+        from retinue.settings.mcp_files import has_files
+
+        if not has_files(world.paths, trusted=world.is_trusted):
+            return None
+        from retinue.app.connecting import Connecting
+
+        trees = self._tool_options.trees
+        return Connecting(world, self._request, self._environment, self._clock, trees=trees, tell=self._say)
 
     def _need_models(self, world: World) -> Models:
         if self._models is None:
@@ -559,7 +550,7 @@ class Retinue:
                 custom=system,
                 addendum=addendum,
                 context_files=[(file.path, file.text) for file in files.context],
-                extra=self._list_skills(world, tools) if role is None else None,
+                extra={**self._list_skills(world, tools), **self._advise(world, tools)} if role is None else None,
             ),
             limits=request.limits if role is None else role.limit(request.limits),
             retry=to_retry(settings),
@@ -594,6 +585,15 @@ class Retinue:
         self._tell(problems)
         return {"skills": render_catalogue(skills)} if skills else {}
 
+    def _advise(self, world: World, tools: Mapping[str, Tool]) -> dict[str, str]:
+        """When to delegate, for an agent that can."""
+        if "subagent" not in tools or not world.crew.settings.subagents.inject_delegation_policy:
+            return {}
+        from retinue.surfaces.subagent.policy import render_policy
+
+        text = render_policy([each.name for each in world.roster.read().list("subagent", enabled_only=True)])
+        return {"delegation": text} if text else {}
+
     def _choose_model(self, world: World, session: Session, role: "Role | None") -> tuple[Model, ThinkingLevel]:
         request, settings = self._request, world.loaded.settings
         named: ThinkingLevel | None = request.thinking or (role.thinking if role is not None else None)
@@ -617,6 +617,7 @@ class Retinue:
         left = [name for name in names if name not in request.exclude_tools]
         possible = [name for name in SURFACE_TOOLS if self._may_offer(world, name)]
         known = [*BUILTIN_TOOLS, *self._tools, *self._extras.tools, *list_tools(possible)]
+        known += [FINALIZE] if self._is_child else []
         if request.is_child:
             # Whoever starts children names tools of its own world, and expects those that are here.
             self._tell((), *(f"there is no tool {quote(name)} here; left out" for name in left if name not in known))
@@ -626,6 +627,10 @@ class Retinue:
                 raise UsageError(f"there is no tool {quote(name)}; available: {', '.join(known)}")
         made = build_tools(self._tool_options, [name for name in left if name in BUILTIN_TOOLS])
         given = {**made, **self._extras.tools, **self._tools}
+        if FINALIZE in left:
+            from retinue.features.finalise import FinalizeTool
+
+            given[FINALIZE] = FinalizeTool()
         if surfaces := find_surfaces(left):
             world.keeps_children = request.session.kind != "none"
             world.surfaces = surfaces
@@ -649,23 +654,3 @@ class Retinue:
     @property
     def _is_child(self) -> bool:
         return self._environment.get("PI_SUBAGENT_CHILD", "") == "1"
-
-
-@dataclass(frozen=True, slots=True)
-class AgentResult:
-    """A run of `run_agent`."""
-
-    run: Run
-    session_id: str
-    """By which it can be continued; empty when it cannot."""
-
-
-async def run_subagent(crew: Retinue, agent: str, task: str, *, write: bool, session_id: str) -> dict[str, Any]:
-    """One call of the `subagent` surface: its result as the tool gives it, whatever goes wrong."""
-    from retinue.surfaces.subagent.call import check_call, make_call
-
-    async def start() -> tuple[Run, str]:
-        result = await crew.run_agent(agent, task, write=write, session_id=session_id)
-        return result.run, result.session_id
-
-    return check_call(agent, task, **crew.describe_subagents()) or await make_call(task, start)

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from retinue.app import Request, Retinue, SessionWish, run_subagent
+from retinue.app import Request, Retinue, SessionWish
 from retinue.cli.headless import Headless, run_until_done
 from retinue.cli.options import Options
 from retinue.cli.prompts import STDIN_WAIT_S, read_stdin
@@ -33,22 +33,27 @@ class _AgentRun(Headless):
 
     async def _work(self, crew: Retinue) -> int:
         options = self._options
-        result = await run_subagent(crew, self._agent, self._words, write=options.write, session_id=options.session_id)
+        result = await crew.call_subagent(
+            self._agent, self._words, write=options.write, session_id=options.session_id or None
+        )
         status = self._report(result)
         await self._drain()
         return status
 
     def _report(self, result: dict[str, Any]) -> int:
-        text, error = result["content"][0]["text"], result["details"].get("error")
+        """Print the result or the answer in it; returns the exit status."""
+        text, details = result["content"][0]["text"], result["details"]
+        error = details.get("error", {}).get("code", "")
+        is_cut = error == "SUBAGENT_OUTPUT_TRUNCATED" and details["results"][0]["exitCode"] == 0
+        is_failed = (error and not is_cut) or details.get("finalized", {}).get("status") == "ERROR"
         if self._options.json:
             self._outlet.write(json.dumps(result).encode() + b"\n")
-        elif error is None:
-            self._outlet.write(f"{text}\n".encode(errors="replace"))
-        else:
-            say(text)
-        if error is None:
+            return 1 if is_failed else 0
+        if not is_failed:
+            # Only a model's context has to be spared; a person or a pipe gets all of it.
+            answer = details["results"][0]["output"] if is_cut else text
+            self._outlet.write(f"{answer}\n".encode(errors="replace"))
             return 0
-        if self._options.json:
-            return 1
-        is_misuse = error["code"] in ("INVALID_INPUT", "UNKNOWN_AGENT", "SUBAGENT_DISABLED", "SUBAGENTS_DISABLED")
-        return 2 if is_misuse else 124 if error["code"] == "SUBAGENT_TIMEOUT" else 1
+        say(text)
+        is_misuse = error in ("INVALID_INPUT", "UNKNOWN_AGENT", "SUBAGENT_DISABLED", "SUBAGENTS_DISABLED")
+        return 2 if is_misuse else 124 if error == "SUBAGENT_TIMEOUT" else 1

@@ -135,14 +135,20 @@ class Manager:
         self._accept(run, request)
         return run
 
-    def resume(self, run_id: str, task: str) -> Run:
-        """Let a finished run go on with a new task, queued and limited like any other. Raises SpawnRefused."""
+    def resume(self, run_id: str, task: str, *, session_file: str = "") -> Run:
+        """Let a finished run go on with a new task, queued and limited like any other. Raises SpawnRefused.
+
+        With another `session_file` it knows nothing of what it did before.
+        """
         run = self._runs.get(run_id)
         if run is None:
             raise SpawnRefused(f'Agent not found: "{run_id}". It may have been cleaned up.')
         if not run.status.is_final:
             raise SpawnRefused(f'Agent "{run_id}" is still {run.status}; steer it, or wait until it is done.')
-        request = msgspec.structs.replace(self._requests[run_id], task=task, preface="")
+        before = self._requests[run_id]
+        request = msgspec.structs.replace(
+            before, task=task, preface="", session_file=session_file or before.session_file
+        )
         again = msgspec.structs.replace(run, attempt=run.attempt + 1, queued_ms=self._clock.now_ms())
         self._accept(again, request)
         return self._runs[run_id]

@@ -4,7 +4,7 @@ What it needs from above (which definitions there are, how a model is opened, wh
 in as a Kit. Must not know settings, files of definitions or any surface's results.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
@@ -149,6 +149,7 @@ class Outfitter:
         self._root = root
         self._clock = clock
         self._surveys = Surveys(kit.survey, clock)
+        self._offers = {name: Offer(tool.effect) for name, tool in kit.tools.items()}
         self._rights: dict[str, Rights] = {}
         self._leases: dict[str, Lease] = {}
         """Of every run so far: what one had bounds its children, and itself when it is resumed."""
@@ -164,6 +165,21 @@ class Outfitter:
         if request.cwd and not cwd.is_dir():
             raise RetinueError(f"working directory {quote(request.cwd, 200)}: no such directory")
         extras = await self._kit.extend(definition, request)
+        try:
+            return await self._outfit(run, request, parent, work, definition, cwd, extras)
+        finally:
+            extras.release()
+
+    async def _outfit(  # noqa: PLR0913 - the second half of one function
+        self,
+        run: Run,
+        request: RunRequest,
+        parent: LiveRun,
+        work: Callable[[LiveRun], Awaitable[Outcome]],
+        definition: Definition,
+        cwd: Path,
+        extras: Extras,
+    ) -> Outcome:
         rights, terms = self.decide_rights(run, request, definition, extras)
         self._warn(run, rights, parent)
         tools = {**self._kit.tools, **extras.tools}
@@ -184,6 +200,11 @@ class Outfitter:
             if session.path is not None:
                 session.close()
 
+    def admit(self, names: Iterable[str]) -> None:
+        """Tools that the main agent has got since: its runs may have them, too."""
+        new = [name for name in names if name not in self._root.tools]
+        self._root = structs.replace(self._root, allowed=(*self._root.allowed, *new)) if new else self._root
+
     def _make_live(self, run: Run, parent: LiveRun, fitting: Fitting, setup: RunSetup) -> LiveRun:
         """The live side of a run, here or in a process of its own, which then keeps the session alone."""
         definition, request, kit = fitting.definition, fitting.request, self._kit
@@ -199,11 +220,10 @@ class Outfitter:
         self, run: Run, request: RunRequest, definition: Definition, extras: Extras | None = None
     ) -> tuple[Rights, Terms]:
         """The rights of a run, never more than its parent's, and what decided them."""
-        own = {name: Offer(tool.effect) for name, tool in self._kit.tools.items()}
         policy = self._kit.policy
         is_subagent = request.surface == "subagent"
         terms = Terms(
-            available=own if extras is None else {**own, **extras.offers},
+            available=self._offers if extras is None else {**self._offers, **extras.offers},
             parent=self._find_bound(run),
             allow_write=request.allow_write,
             readonly_set=SUBAGENT_READONLY if is_subagent else None,
@@ -296,7 +316,10 @@ class Outfitter:
         """Where its session lies: where the request says, beside its main session, or among those without one."""
         tree = parent.session.tree
         if request.session_file:
-            return Path(request.session_file), None  # not below the main session, so not under its lock
+            path = Path(request.session_file)
+            # What is not below the main session is not under its lock.
+            is_below = tree is not None and tree.main is not None and path.is_relative_to(tree.main.with_suffix(""))
+            return path, tree if is_below else None
         if tree is not None:
             return tree.child_path(run.id), tree
         return None if self._kit.orphan_dir is None else self._kit.orphan_dir / run.id / "session.jsonl", None

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from retinue.engine.outfit import Fitting
 from retinue.engine.setup import Feature
+from retinue.features.finalise import Finalising
 from retinue.features.memory import Memory, plan_memory
 from retinue.features.skills import Skills, find_skill_roots
 from retinue.features.worktree.workshop import Workshop
@@ -44,4 +45,6 @@ def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
     if definition.skills is not False and not is_isolated:
         roots = find_skill_roots(grounds.project, grounds.agent_dir, grounds.home, trusted=grounds.trusted)
         features.append(Skills(definition.skills, roots))
+    if definition.completion == "finalize":
+        features.append(Finalising())
     return features

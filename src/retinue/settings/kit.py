@@ -1,7 +1,5 @@
-"""From the user's files to what runs are made of: the Kit of one main agent's crew, and requests of single runs."""
+"""From the user's files to what runs are made of: the Kit of one main agent's crew, and its role."""
 
-import hashlib
-import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,18 +25,14 @@ from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
 from retinue.models.retry import RetryPolicy
 from retinue.sessions.compaction import CompactionConfig
-from retinue.sessions.entry import check_session_id
 from retinue.settings.context import PromptFiles
-from retinue.settings.paths import Paths, find_session_dir
+from retinue.settings.paths import find_session_dir
 from retinue.settings.roster import Roster
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import CrewSettings
 from retinue.tools.policy import Rights, Terms, decide_tools
 from retinue.tools.renamed import rename_tools
 from retinue.tools.selectors import Offer
-
-HASH_CHARS = 16
-
 
 FLEET_DEPTH = 4
 """How deep background agents may start others."""
@@ -95,7 +89,11 @@ def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
         readonly_bash=crew.subagents.readonly_bash,
         has_lsp=crew.has_child_lsp,
         always_exposed=crew.always_exposed_extensions,
-        max_depth={"fleet": find_own_depth(environment) + find_depth_left(environment), "subagent": crew.subagents.max_depth, "dispatch": 1},
+        max_depth={
+            "fleet": find_own_depth(environment) + find_depth_left(environment),
+            "subagent": crew.subagents.max_depth,
+            "dispatch": 1,
+        },
         base_depth=find_own_depth(environment),
         default_max_turns=crew.default_max_turns or None,
         grace_turns=crew.grace_turns,
@@ -114,33 +112,6 @@ def find_depth_left(environment: Mapping[str, str]) -> int:
     is_bound = environment.get("PI_SUBAGENT_CHILD") == "1" and text.isascii() and text.isdigit()
     most = min(FLEET_DEPTH, int(text[:9])) if is_bound else FLEET_DEPTH
     return max(0, most - find_own_depth(environment))
-
-
-def build_request(
-    definition: Definition, task: str, crew: CrewSettings, *, write: bool, model: str | None, session_file: str
-) -> RunRequest:
-    """One foreground run of the `subagent` surface."""
-    return RunRequest(
-        agent=definition.name,
-        task=task,
-        description=" ".join(task.split())[:60],
-        surface="subagent",
-        model=model,
-        isolation="worktree" if definition.isolation == "worktree" else None,
-        allow_write=write or crew.subagents.allow_write,
-        is_background=False,
-        session_file=session_file,
-        wall_s=crew.subagents.timeout_ms / 1000,
-        idle_s=crew.subagents.idle_timeout_ms / 1000,
-    )
-
-
-def find_sticky_file(paths: Paths, agent: str, session_id: str) -> str:
-    """Where a session is kept that can be continued by its id, agent and folder. Raises SessionError for a bad id."""
-    check_session_id(session_id)
-    digest = hashlib.sha256(os.path.realpath(paths.cwd).encode(errors="surrogateescape")).hexdigest()[:HASH_CHARS]
-    home = paths.home or paths.agent_dir.parent.parent
-    return str(home / ".pi" / "subagent-sessions" / digest / f"{agent}_{session_id}.jsonl")
 
 
 class Role(Struct, frozen=True):
@@ -217,21 +188,3 @@ def build_role(roster: Roster, name: str, tools: Mapping[str, Tool], extras: Ext
 
 def _describe_main(definition: Definition) -> RunRequest:
     return RunRequest(agent=definition.name, task="", description="", surface="")
-
-
-def prepare_run(
-    roster: Roster,
-    name: str,
-    task: str,
-    *,
-    write: bool,
-    model: str | None,
-    session_id: str,
-    new_id: Callable[[], str],
-) -> tuple[RunRequest, str]:
-    """One run of the `subagent` surface, and the id by which it can be continued, when it can be."""
-    definition = roster.find_runnable(name, "subagent")
-    if definition.completion == "finalize" and not session_id:
-        session_id = new_id()
-    path = find_sticky_file(roster.paths, definition.name, session_id) if session_id else ""
-    return build_request(definition, task, roster.crew, write=write, model=model, session_file=path), session_id

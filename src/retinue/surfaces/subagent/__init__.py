@@ -1,1 +1,1 @@
-"""The `subagent` surface: foreground runs, read-only unless writing is allowed."""
+"""The `subagent` surface: foreground runs, read-only unless writing is allowed, with results that programs can read."""

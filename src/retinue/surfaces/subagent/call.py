@@ -1,37 +1,134 @@
-"""One call of the `subagent` surface from its checks to its result, in the order callers rely on."""
+"""One call of the `subagent` surface from its checks to its result, in the order callers rely on.
 
-from collections.abc import Awaitable, Callable
+The tool and `retinue run` both go through here.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import Callable
 from typing import Any
 
-from retinue.core.errors import DisabledAgent, RetinueError, UnknownAgent
-from retinue.core.run import Run
-from retinue.surfaces.subagent.result import render_error, render_run
+from retinue.core.definition import Definition
+from retinue.core.errors import DisabledAgent, RetinueError, UnknownAgent, UsageError
+from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.engine.manager import Manager
+from retinue.engine.request import RunRequest
+from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts
+from retinue.surfaces.subagent.result import Finish, render_error, render_run, render_update
+from retinue.surfaces.subagent.watch import Watch
 
-Start = Callable[[], Awaitable[tuple[Run, str]]]
-"""Runs the agent and gives back the run and the id of its session, when that can be continued."""
+Progress = Callable[[dict[str, Any]], None]
+PASSING = re.compile(
+    r"internal_server_error|stream error|ECONNRESET|ECONNREFUSED|ETIMEDOUT|ENOTFOUND|rate.?limit|overloaded|"
+    r"temporarily unavailable|timeout|timed out|connection (?:reset|refused|closed|lost)|broke off|"
+    r"\b(?:429|500|502|503|504|529)\b",
+    re.IGNORECASE,
+)
+"""What a failure says that may pass by itself."""
 
 
-def check_call(agent: str, task: str, *, depth: int, max_depth: int, is_enabled: bool) -> dict[str, Any] | None:
+def ignore_update(result: dict[str, Any]) -> None:
+    """For a call that nobody watches."""
+
+
+async def make_call(call: SubagentCall, ports: SubagentPorts, progress: Progress = ignore_update) -> dict[str, Any]:
+    """The result of a call, whatever goes wrong. Cancelling it stops the run."""
+    home = ports.settings.home
+    try:
+        if (refusal := check_call(call, ports)) is not None:
+            return refusal
+        definition, request, session_id = ports.prepare(call)
+        return await _Attempts(call, ports, definition, request, session_id).run(progress)
+    except UnknownAgent as error:
+        return render_error("UNKNOWN_AGENT", str(error), home=home)
+    except DisabledAgent as error:
+        return render_error("SUBAGENT_DISABLED", str(error), home=home)
+    except UsageError as error:
+        return render_error("INVALID_INPUT", str(error), home=home)
+    except RetinueError as error:
+        return render_error("SUBAGENT_FAILED", str(error), home=home)
+
+
+def check_call(call: SubagentCall, ports: SubagentPorts) -> dict[str, Any] | None:
     """The result of a call that cannot be; None when it can."""
-    if depth >= max_depth:
-        text = f"Subagent depth exceeded ({depth}/{max_depth}). Nested subagents are not allowed."
+    settings = ports.settings
+    depth = ports.seat.depth + settings.base_depth
+    if depth >= settings.max_depth:
+        text = f"Subagent depth exceeded ({depth}/{settings.max_depth}). Nested subagents are not allowed."
         return render_error("SUBAGENT_DEPTH_EXCEEDED", text, mode="management")
-    if not is_enabled:
+    if not settings.is_enabled:
         return render_error("SUBAGENTS_DISABLED", "Subagents are disabled in configuration")
-    for name, value in (("agent", agent), ("task", task)):
+    for name, value in (("agent", call.agent), ("task", call.task)):
         if not value.strip():
             return render_error("INVALID_INPUT", f"Missing required parameter: {name}")
     return None
 
 
-async def make_call(task: str, start: Start) -> dict[str, Any]:
-    """Run it and render how it went; a run that cannot begin is a failed one."""
+def is_passing(outcome: Outcome) -> bool:
+    """Whether a failure may pass by itself: no limit, no stop, and the words of one."""
+    is_failed = outcome.status is Status.FAILED and outcome.reason in (Reason.ERROR, Reason.CRASH)
+    return is_failed and outcome.finalized is None and PASSING.search(outcome.error) is not None
+
+
+class _Attempts:
+    """The attempts of one call: one run, each in a session of its own unless it continues one."""
+
+    def __init__(
+        self, call: SubagentCall, ports: SubagentPorts, definition: Definition, request: RunRequest, session_id: str
+    ) -> None:
+        self._call = call
+        self._ports = ports
+        self._definition = definition
+        self._request = request
+        self._session_id = session_id
+
+    async def run(self, progress: Progress) -> dict[str, Any]:
+        settings, seat = self._ports.settings, self._ports.seat
+        manager, attempts = seat.manager, 1
+        note = self._find_note()
+        if note:
+            seat.warn(note)
+
+        def tell(watch: Watch) -> None:
+            progress(render_update(watch, settings))
+
+        run = manager.spawn(self._request, seat.run_id)
+        watch = Watch(manager, run.id, tell)
+        try:
+            outcome = await _wait(manager, run)
+            while is_passing(outcome) and attempts < settings.max_attempts:
+                attempts += 1
+                watch.close()
+                # A session that callers go on with is one file, whatever happened in it.
+                path = self._request.session_file if self._session_id else _name_attempt(outcome, attempts)
+                run = manager.resume(run.id, self._call.task, session_file=path)
+                watch = Watch(manager, run.id, tell)
+                outcome = await _wait(manager, run)
+        finally:
+            watch.close()
+        manager.read(run.id, by_call=self._call.call_id)
+        finalises = self._definition.completion == "finalize"
+        finish = Finish(run, self._call.task, watch, attempts, self._session_id, finalises, note)
+        return render_run(finish, settings)
+
+    def _find_note(self) -> str:
+        asked, used = self._call.agent.strip(), self._definition.name
+        if asked.casefold() == used.casefold():
+            return ""
+        return f'Note: there is no agent "{asked}"; {used} was used instead (fallbackSubagent).'
+
+
+async def _wait(manager: Manager, run: Run) -> Outcome:
     try:
-        run, session_id = await start()
-    except UnknownAgent as error:
-        return render_error("UNKNOWN_AGENT", str(error))
-    except DisabledAgent as error:
-        return render_error("SUBAGENT_DISABLED", str(error))
-    except RetinueError as error:
-        return render_error("SUBAGENT_FAILED", str(error))
-    return render_run(run, task, session_id)
+        await manager.wait(run.id)
+    except asyncio.CancelledError:
+        manager.stop(run.id, Reason.USER)
+        raise
+    return run.outcome or Outcome(Status.FAILED, Reason.CRASH)
+
+
+def _name_attempt(outcome: Outcome, attempt: int) -> str:
+    """Beside the session of the first attempt; empty when nothing is kept."""
+    folder = os.path.dirname(outcome.session_file)
+    return os.path.join(folder, f"session-attempt-{attempt}.jsonl") if folder else ""

@@ -1,70 +1,190 @@
-"""The result of the `subagent` tool: what went well or wrong, as `content` and `details`. Pure."""
+"""The result of the `subagent` tool: what went well or wrong, as `content` and `details`. Pure.
 
+Programs read these shapes and words; what a run itself said is masked before it leaves.
+"""
+
+from dataclasses import dataclass
 from typing import Any
 
-from retinue.core.run import Outcome, Reason, Run, Status
+import msgspec
+
+from retinue.core.messages import Usage
+from retinue.core.run import Finalized, Outcome, Reason, Run, Status
+from retinue.surfaces.subagent.cut import cut_text
+from retinue.surfaces.subagent.ports import SubagentSettings
+from retinue.surfaces.subagent.sanitise import sanitise, sanitise_all
+from retinue.surfaces.subagent.watch import RUNNING, Watch
 
 TIMEOUTS = {Reason.WALL_TIMEOUT: "runtime", Reason.IDLE_TIMEOUT: "idle"}
+CANCELLED = "Subagent execution was cancelled by user."
+TRUNCATED = "SUBAGENT_OUTPUT_TRUNCATED"
 RUN_ID_CHARS = 8
+SPARED = ("task", "sessionFile", "sessionId", "runId")
+"""Given back as they are: callers go on with them."""
 
 
-def render_error(code: str, message: str, *, mode: str = "single") -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A call whose run has ended."""
+
+    run: Run
+    task: str
+    watch: Watch
+    """Of its last attempt."""
+    attempts: int = 1
+    session_id: str = ""
+    """Of the session that can be continued."""
+    finalises: bool = False
+    """The agent had to give its answer by a call."""
+    note: str = ""
+
+    @property
+    def outcome(self) -> Outcome:
+        return self.run.outcome or Outcome(Status.FAILED, Reason.CRASH)
+
+
+def render_error(code: str, message: str, *, mode: str = "single", home: str = "") -> dict[str, Any]:
     """The result of a call that started nothing."""
+    message = sanitise(message, home)
     details = {"mode": mode, "results": [], "error": {"code": code, "message": message}}
-    return {"content": [{"type": "text", "text": message}], "details": details}
+    return {"content": _to_content(message), "details": details}
 
 
-def render_run(run: Run, task: str, session_id: str = "") -> dict[str, Any]:
+def render_update(watch: Watch, settings: SubagentSettings) -> dict[str, Any]:
+    """What a caller sees while the run works."""
+    items = [*watch.calls, *([{"type": "text", "text": watch.text}] if watch.text else [])]
+    usage = render_usage(watch.usage, watch.replies)
+    streaming = {"displayItems": items, "usage": usage, "turnCount": watch.replies}
+    details = {"mode": "single", "results": [], "streaming": streaming}
+    text = sanitise(watch.text, settings.home) or RUNNING
+    return {"content": _to_content(text), "details": sanitise_all(details, settings.home)}
+
+
+def render_run(finish: Finish, settings: SubagentSettings) -> dict[str, Any]:
     """The result of a call that started a run."""
-    outcome = run.outcome or Outcome(Status.FAILED, Reason.CRASH)
+    outcome, watch = finish.outcome, finish.watch
     status = find_exit_code(outcome)
-    text = outcome.text + outcome.notes if status == 0 else render_failure(outcome, status)
-    usage = outcome.usage
+    report = _render_answer(finish) if status == 0 else render_failure(finish, status, settings)
+    report = sanitise(report, settings.home)
     result: dict[str, Any] = {
-        "agent": run.agent,
-        "task": task,
+        "agent": finish.run.agent,
+        "task": finish.task,
         "exitCode": status,
-        "usage": {
-            "input": usage.input,
-            "output": usage.output,
-            "cacheRead": usage.cache_read,
-            "cacheWrite": usage.cache_write,
-            "cost": outcome.cost,
-            "turns": outcome.turns,
-        },
+        "usage": render_usage(watch.last_usage, watch.turns or outcome.turns),
         "sessionFile": outcome.session_file,
-        "output": text,
+        "output": report,
     }
-    details: dict[str, Any] = {"mode": "single", "runId": run.id[:RUN_ID_CHARS], "results": [result]}
+    details: dict[str, Any] = {"mode": "single", "runId": finish.run.id[:RUN_ID_CHARS], "results": [result]}
+    if watch.items:
+        result["displayItems"] = watch.items
     if outcome.reason in TIMEOUTS:
         result["timeoutReason"] = TIMEOUTS[outcome.reason]
-    if session_id:
-        details["sessionId"] = session_id
+    text = report
     if status:
-        result["error"] = text
-        code = "SUBAGENT_TIMEOUT" if outcome.reason in TIMEOUTS else "SUBAGENT_FAILED"
-        details["error"] = {"code": code, "message": text}
-    return {"content": [{"type": "text", "text": text}], "details": details}
+        result["error"] = report
+        details["error"] = {"code": _choose_code(outcome), "message": report}
+    if finish.session_id:
+        details["sessionId"] = finish.session_id
+    if finish.finalises:
+        text = f"{_render_header(outcome, finish.session_id)}{report}"
+        if outcome.finalized is not None:
+            details["finalized"] = msgspec.to_builtins(outcome.finalized)
+    if not status:
+        cut = cut_text(text)
+        text = cut.text
+        if cut.notice:
+            details["error"] = {"code": TRUNCATED, "message": cut.notice}
+    if finish.note:
+        text = f"{text}\n\n{sanitise(finish.note, settings.home)}"
+    return {"content": _to_content(text), "details": sanitise_all(details, settings.home, spare=SPARED)}
+
+
+def render_usage(usage: Usage, turns: int) -> dict[str, Any]:
+    """The six figures."""
+    return {
+        "input": usage.input,
+        "output": usage.output,
+        "cacheRead": usage.cache_read,
+        "cacheWrite": usage.cache_write,
+        "cost": usage.cost.total,
+        "turns": turns,
+    }
 
 
 def find_exit_code(outcome: Outcome) -> int:
-    """What a process with this outcome would exit with."""
-    if outcome.status is Status.COMPLETED:
+    """What a process with this outcome would exit with; an error that an agent finalises is a proper end."""
+    if outcome.status is Status.COMPLETED or outcome.finalized is not None:
         return 0
     if outcome.reason in TIMEOUTS:
         return 124
-    return 130 if outcome.reason is Reason.USER else 1
+    if outcome.reason is Reason.OUTPUT_LIMIT:
+        return 1
+    return 130 if outcome.reason is Reason.USER else outcome.exit_code or 1
 
 
-def render_failure(outcome: Outcome, status: int) -> str:
+def render_failure(finish: Finish, status: int, settings: SubagentSettings) -> str:
     """The report of a run that failed, in sections."""
-    error = "Subagent execution was cancelled by user." if outcome.reason is Reason.USER else outcome.error
-    error = error or f"Subagent stopped: {outcome.reason.replace('_', ' ')}."
-    parts = [f"Subagent failed with exit code {status}.", f"Error:\n{error}"]
-    if outcome.text and outcome.text != error:
-        parts.append(f"Partial output:\n{outcome.text}")
+    outcome = finish.outcome
+    error = _explain(outcome, settings)
+    parts = [f"Subagent failed with exit code {status}."]
+    if finish.attempts > 1:
+        parts.append(f"Attempts: {finish.attempts}.")
+    parts.append(f"Error:\n{error}")
+    if (partial := outcome.text.strip()) and partial != error:
+        parts.append(f"Partial output:\n{partial}")
     if outcome.notes:
         parts.append(outcome.notes.strip())
     if outcome.session_file:
         parts.append(f"Session file:\n{outcome.session_file}")
     return "\n\n".join(parts)
+
+
+def is_failure(result: dict[str, Any]) -> bool:
+    """Whether a caller has to count the call as failed: an answer that was cut is one all the same."""
+    error = result["details"].get("error")
+    return error is not None and not (error["code"] == TRUNCATED and is_success(result))
+
+
+def is_success(result: dict[str, Any]) -> bool:
+    """Whether a run was started and ended well."""
+    results = result["details"]["results"]
+    return bool(results) and results[0]["exitCode"] == 0
+
+
+def _explain(outcome: Outcome, settings: SubagentSettings) -> str:
+    if outcome.reason is Reason.WALL_TIMEOUT:
+        return f"Subagent exceeded maximum runtime after {settings.timeout_ms}ms."
+    if outcome.reason is Reason.IDLE_TIMEOUT:
+        return f"Subagent timed out after {settings.idle_timeout_ms}ms without activity."
+    if outcome.reason is Reason.USER:
+        return CANCELLED
+    return outcome.error.strip() or f"Subagent stopped: {outcome.reason.replace('_', ' ')}."
+
+
+def _choose_code(outcome: Outcome) -> str:
+    if outcome.reason is Reason.OUTPUT_LIMIT:
+        return TRUNCATED
+    return "SUBAGENT_TIMEOUT" if outcome.reason in TIMEOUTS else "SUBAGENT_FAILED"
+
+
+def _render_answer(finish: Finish) -> str:
+    outcome = finish.outcome
+    if outcome.finalized is not None:
+        return f"{_render_finalized(outcome.finalized)}{outcome.notes}"
+    return (outcome.text.strip() or finish.watch.describe_silence()) + outcome.notes
+
+
+def _render_finalized(finalized: Finalized) -> str:
+    if finalized.status == "SUCCESS":
+        return finalized.result
+    partial = f"\n\nPartial result:\n{finalized.result}" if finalized.result.strip() else ""
+    return f"{finalized.error}{partial}"
+
+
+def _render_header(outcome: Outcome, session_id: str) -> str:
+    status = outcome.finalized.status if outcome.finalized is not None else "ERROR"
+    return f"**Status:** {status}\n**Session ID:** `{session_id}`\n\n---\n\n"
+
+
+def _to_content(text: str) -> list[dict[str, Any]]:
+    return [{"type": "text", "text": text}]

@@ -1,0 +1,118 @@
+"""An agent that gives its answer by a call: the tool `subagent_finalize`, and the reminders when it was not used.
+
+Whatever such a run says beside that call is not its answer. Must not know surfaces.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from retinue.core.errors import quote
+from retinue.core.model import ToolSpec
+from retinue.core.run import Finalized, Outcome, Reason, Status
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.engine.external.report import FINALIZE, read_finalized
+from retinue.engine.setup import RunSetup
+
+MAX_REMINDERS = 2
+RULE = (
+    "SUCCESS needs a result that is not empty; ERROR needs an error that is not empty, and may have a partial result."
+)
+REMINDER = (
+    f"You ended without a valid call of `{FINALIZE}`, so nothing of what you said was delivered. "
+    f"Call `{FINALIZE}` now: with status SUCCESS and your answer as result, or with ERROR and the reason as error. "
+    f"{RULE}"
+)
+SECTION = (
+    f"Your work ends with one call of `{FINALIZE}`, which delivers your answer. "
+    "Text outside that call is not delivered to anybody."
+)
+
+
+class FinalizeTool:
+    """Takes the answer of a run and ends it."""
+
+    effect = Effect.READ
+    hint = "Deliver the answer and end the work"
+    guidelines: tuple[str, ...] = ()
+    spec = ToolSpec(
+        FINALIZE,
+        f"Deliver your answer. This must be your last action: it ends your work, and it alone is delivered. {RULE}",
+        {
+            "type": "object",
+            "properties": {
+                "status": {"type": "string", "description": "SUCCESS or ERROR"},
+                "result": {"type": "string", "description": "The whole answer; with ERROR what was found until then"},
+                "error": {"type": "string", "description": "Why the task could not be done"},
+            },
+            "required": ["status"],
+            "additionalProperties": False,
+        },
+    )
+
+    def __init__(self, take: Callable[[Finalized], None] = lambda finalized: None) -> None:
+        self._take = take
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """A valid call is the end; any other is told what is valid, and the run goes on."""
+        finalized = read_finalized(arguments)
+        if finalized is None:
+            return ToolResult.of(f"{_find_fault(arguments)} {RULE} Call {FINALIZE} again.", {}, is_error=True)
+        self._take(finalized)
+        return ToolResult.of(f"Delivered: {finalized.status}.", msgspec.to_builtins(finalized), ends_run=True)
+
+
+class Finalising:
+    """Gives one run the tool, reminds it at most twice, and makes the call its outcome."""
+
+    name = "finalising"
+
+    def __init__(self) -> None:
+        self._finalized: Finalized | None = None
+        self._reminders = 0
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """The setup with the tool, whatever list the run's tools come from."""
+        self._finalized, self._reminders = None, 0
+        return replace(
+            setup,
+            tools={**setup.tools, FINALIZE: FinalizeTool(self._take)},
+            sections={**setup.sections, "finalising": SECTION},
+            reviewers=(*setup.reviewers, self),
+        )
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Nothing to undo."""
+        return outcome
+
+    async def review(self, outcome: Outcome) -> str | Outcome | None:
+        """Words for a run that has not finalised, as long as it may be reminded; else what it comes to."""
+        # A run in a process of its own has made the call there; its outcome has it already.
+        finalized = outcome.finalized or self._finalized
+        if finalized is not None:
+            return _apply(outcome, finalized)
+        if self._reminders < MAX_REMINDERS:
+            self._reminders += 1
+            return REMINDER
+        error = f"the agent ended {MAX_REMINDERS + 1} times without a valid call of {FINALIZE}"
+        return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.ERROR, text="", error=error)
+
+    def _take(self, finalized: Finalized) -> None:
+        self._finalized = finalized
+
+
+def _apply(outcome: Outcome, finalized: Finalized) -> Outcome:
+    """The outcome with what was finalised as its words."""
+    outcome = msgspec.structs.replace(outcome, finalized=finalized, text=finalized.result)
+    if finalized.status == "SUCCESS":
+        return outcome
+    return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.ERROR, error=finalized.error)
+
+
+def _find_fault(arguments: dict[str, Any]) -> str:
+    status = arguments.get("status")
+    if status not in ("SUCCESS", "ERROR"):
+        return f"status {quote(status)} is neither SUCCESS nor ERROR."
+    return f"{status} without {'a result' if status == 'SUCCESS' else 'an error'} is not valid."

@@ -1,0 +1,88 @@
+"""One run of the `subagent` surface as the user's files settle it: which agent, with which limits, in which session.
+
+Must not know what the surface makes of the run's outcome.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from retinue.core.definition import Definition
+from retinue.core.errors import SessionError, UsageError, quote
+from retinue.engine.request import RunRequest
+from retinue.sessions.entry import check_session_id
+from retinue.settings.paths import Paths
+from retinue.settings.roster import Roster
+from retinue.settings.subagents import CrewSettings
+
+HASH_CHARS = 16
+MAX_NAME_BYTES = 240
+"""Of a session's file; the notes beside it have longer names."""
+_SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a caller wants to be done."""
+
+    agent: str
+    task: str
+    session_id: str | None = None
+    """Continues a session, or names the new one."""
+    write: bool = False
+    """Allows the agent's write tools for this run, whatever the settings say."""
+    model: str | None = None
+    call_id: str = ""
+
+
+def prepare_run(roster: Roster, asked: Asked, *, new_id: Callable[[], str]) -> tuple[Definition, RunRequest, str]:
+    """The agent, its run, and the id by which that can be continued, when it can be. Raises RetinueError."""
+    definition = roster.find_runnable(asked.agent, "subagent")
+    session_id, path = asked.session_id, ""
+    if session_id is None and definition.completion == "finalize":
+        session_id = new_id()
+    if session_id is not None:
+        path = find_sticky_file(roster.paths, definition.name, session_id)
+    return definition, build_request(definition, asked, roster.crew, path), session_id or ""
+
+
+def build_request(definition: Definition, asked: Asked, crew: CrewSettings, session_file: str = "") -> RunRequest:
+    """One foreground run of the `subagent` surface."""
+    return RunRequest(
+        agent=definition.name,
+        task=asked.task,
+        description=" ".join(asked.task.split())[:_SHOWN_CHARS],
+        surface="subagent",
+        model=asked.model,
+        isolation="worktree" if definition.isolation == "worktree" else None,
+        allow_write=asked.write or crew.subagents.allow_write,
+        is_background=False,
+        session_file=session_file,
+        wall_s=crew.subagents.timeout_ms / 1000,
+        idle_s=crew.subagents.idle_timeout_ms / 1000,
+        call_id=asked.call_id,
+    )
+
+
+def find_sticky_file(paths: Paths, agent: str, session_id: str) -> str:
+    """Where a session is kept that can be continued by its id, agent and folder. Raises UsageError for a bad id."""
+    check_session_id(session_id)
+    digest = hashlib.sha256(os.path.realpath(paths.cwd).encode(errors="surrogateescape")).hexdigest()[:HASH_CHARS]
+    home = paths.home or paths.agent_dir.parent.parent
+    name = f"{agent}_{session_id}.jsonl"
+    # The name of an agent is any line of text; only a plain one may become a part of a path.
+    if os.path.basename(name) != name or name.startswith(".") or "\0" in name:
+        raise UsageError(f"agent {quote(agent)} has a name that no session file can have; give it a plain one")
+    if len(os.fsencode(name)) > MAX_NAME_BYTES:
+        raise UsageError(f"session id {quote(session_id)} is too long beside the agent's name; use a shorter one")
+    return str(home / ".pi" / "subagent-sessions" / digest / name)
+
+
+def make_session_dir(directory: Path) -> None:
+    """The folder of a session, for this user alone. Raises SessionError."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise SessionError(f"Failed to create session directory: {error.strerror or error}") from error

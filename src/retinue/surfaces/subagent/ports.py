@@ -1,0 +1,48 @@
+"""What a call of the `subagent` surface works with: the seat of the calling run, and what the user has settled."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from retinue.core.definition import Definition
+from retinue.engine.request import RunRequest
+from retinue.surfaces.base import Seat
+
+Prepare: TypeAlias = "Callable[[SubagentCall], tuple[Definition, RunRequest, str]]"
+"""The agent that is meant, its run, and the id by which its session can be continued, or none. Raises RetinueError."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentSettings:
+    """The user's settings that the surface itself needs."""
+
+    is_enabled: bool = True
+    max_depth: int = 1
+    base_depth: int = 0
+    """How deep the main agent is itself, when it runs inside another program's agent."""
+    timeout_ms: int = 900_000
+    idle_timeout_ms: int = 180_000
+    max_attempts: int = 2
+    """The first one included."""
+    home: str = ""
+    """Shown as `~`; empty when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentCall:
+    """What a caller wants to be done."""
+
+    agent: str
+    task: str
+    session_id: str | None = None
+    write: bool = False
+    call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubagentPorts:
+    """Everything a call may ask for."""
+
+    seat: Seat
+    settings: SubagentSettings
+    prepare: Prepare

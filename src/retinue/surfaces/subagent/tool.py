@@ -1,0 +1,88 @@
+"""The tool `subagent`: runs an agent in the foreground and gives back what it found."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from retinue.core.definition import Definition
+from retinue.core.messages import TextContent
+from retinue.core.model import ToolSpec
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.surfaces.subagent.call import make_call
+from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts
+from retinue.surfaces.subagent.result import is_failure
+
+MAX_LISTED = 60
+MAX_DESCRIPTION_CHARS = 200
+_HERE = Path(__file__).parent
+
+
+class SubagentTool:
+    """Runs agents, one a call."""
+
+    effect = Effect.DELEGATE
+    hint = "Give one bounded task to an agent and wait for what it finds"
+    guidelines = (
+        "Give a subagent one concrete objective and all it needs to know; it has not seen this conversation.",
+    )
+
+    def __init__(self, ports: SubagentPorts) -> None:
+        self._ports = ports
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told; fixed for the life of a run, since a change would cost it its cached prompt."""
+        template = (_HERE / "tool.md").read_text(encoding="utf-8").strip()
+        agents = [each for each in self._ports.seat.definitions() if each.enabled]
+        return ToolSpec("subagent", template.replace("{{agents}}", list_agents(agents)), _PARAMETERS)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Run the agent; whatever goes wrong is in the result."""
+        call = SubagentCall(
+            agent=arguments["agent"],
+            task=arguments["task"],
+            session_id=arguments.get("sessionId"),
+            call_id=context.call_id,
+        )
+        result = await make_call(call, self._ports, lambda partial: context.progress(_to_tool_result(partial)))
+        return _to_tool_result(result, is_error=is_failure(result))
+
+
+def list_agents(agents: Sequence[Definition]) -> str:
+    """One line for each agent: what it is for, and whether it may only read."""
+    lines = [_render_agent(each) for each in agents[:MAX_LISTED]]
+    if len(agents) > MAX_LISTED:
+        lines.append(f"- … and {len(agents) - MAX_LISTED} more")
+    return "\n".join(lines) or "- (none: put one into .pi/agents)"
+
+
+def _render_agent(definition: Definition) -> str:
+    text = " ".join((definition.description or definition.name).split())
+    text = text if len(text) <= MAX_DESCRIPTION_CHARS else f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
+    marks = [
+        *(("readonly",) if definition.readonly else ()),
+        *(("can be continued by sessionId",) if definition.completion == "finalize" else ()),
+    ]
+    mark = f" ({', '.join(marks)})" if marks else ""
+    return f"- {definition.name}{mark}: {text}"
+
+
+def _to_tool_result(result: dict[str, Any], *, is_error: bool = False) -> ToolResult:
+    content = [TextContent(item["text"]) for item in result["content"]]
+    return ToolResult(list(content), result["details"], is_error)
+
+
+_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "agent": {"type": "string", "minLength": 1, "description": "Name of the agent"},
+        "task": {"type": "string", "minLength": 1, "description": "The whole task, in its own words"},
+        "sessionId": {
+            "type": "string",
+            "description": "Continue the session of an earlier call of the same agent; leave out to begin anew",
+        },
+    },
+    "required": ["agent", "task"],
+    "additionalProperties": False,
+}

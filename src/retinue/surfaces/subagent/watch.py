@@ -1,0 +1,81 @@
+"""What one attempt says while it works: the items to show, and the usage as this surface counts it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from retinue.core.events import Event, MessageFinished, RunStarted, ToolFinished, TurnFinished
+from retinue.core.messages import AssistantMessage, TextContent, ToolCall, Usage
+from retinue.engine.manager import Manager
+
+RUNNING = "(running...)"
+
+
+class Watch:
+    """Follows one run from its start; every further attempt begins anew."""
+
+    def __init__(self, manager: Manager, run_id: str, on_change: Callable[["Watch"], None]) -> None:
+        self.items: list[dict[str, Any]] = []
+        """Texts and tool calls in the order of the conversation."""
+        self.text = ""
+        """The last one that was said."""
+        self.usage = Usage()
+        """Of all replies so far."""
+        self.last_usage = Usage()
+        """Of the last reply that tells any."""
+        self.replies = 0
+        self.turns = 0
+        self.tool_results = 0
+        self.last_stop = ""
+        self._manager = manager
+        self._run_id = run_id
+        self._on_change = on_change
+        self._stops = [manager.root.bus.listen(self._await_start, pieces=False)]
+
+    def close(self) -> None:
+        """Follow it no longer."""
+        for stop in self._stops:
+            stop()
+        self._stops.clear()
+
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """The tool calls alone."""
+        return [item for item in self.items if item["type"] == "toolCall"]
+
+    def describe_silence(self) -> str:
+        """What stands for the answer of a run that gave none."""
+        stop = self.last_stop or "none"
+        return (
+            f"(no answer: the last event was turn_end, the last stop reason was {stop}, "
+            f"and {self.tool_results} tool executions were completed)"
+        )
+
+    def _await_start(self, event: Event) -> None:
+        if isinstance(event, RunStarted) and event.run_id == self._run_id:
+            live = self._manager.live(self._run_id)
+            if live is not None and len(self._stops) == 1:
+                self._stops.append(live.bus.listen(self._hear, pieces=False))
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, MessageFinished) and isinstance(event.message, AssistantMessage):
+            self._note(event.message)
+        elif isinstance(event, ToolFinished):
+            self.tool_results += 1
+        else:
+            self.turns += isinstance(event, TurnFinished)
+            return
+        self._on_change(self)
+
+    def _note(self, message: AssistantMessage) -> None:
+        self.replies += 1
+        self.last_stop = message.stop_reason
+        self.usage += message.usage
+        if message.usage != Usage():
+            self.last_usage = message.usage
+        for block in message.content:
+            if isinstance(block, TextContent) and block.text.strip():
+                self.items.append({"type": "text", "text": block.text})
+            elif isinstance(block, ToolCall):
+                self.items.append({"type": "toolCall", "name": block.name, "args": block.arguments})
+        if message.text.strip():
+            self.text = message.text.strip()
