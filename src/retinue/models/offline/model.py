@@ -25,6 +25,8 @@ from retinue.models.offline.summary import is_summary_request, render_summary
 from retinue.models.offline.transcript import Transcript, join_text, read_transcript
 
 INFO = OFFLINE_MODEL
+FINALIZE = "subagent_finalize"
+"""How an agent delivers that must not just say its answer."""
 
 _RENDER = {
     Kind.OVERVIEW: render_overview,
@@ -50,7 +52,10 @@ class OfflineModel:
 
     async def reply(self, request: Request, draft: Draft) -> Reply:
         """Answer with tool calls or with the final text; never fails."""
-        text, calls = Turn(request, self._info.ref).take()
+        turn = Turn(request, self._info.ref)
+        text, calls = turn.take()
+        if not calls and any(tool.name == FINALIZE for tool in request.tools):
+            text, calls = turn.deliver(text)
         draft.usage = _estimate_usage(request, text, calls)
         _write(draft, text, calls)
         return Reply(draft.finish("toolUse" if calls else "stop"))
@@ -85,6 +90,11 @@ class Turn:
             calls = [self._kit.to_call(action, self._name(index)) for index, action in enumerate(actions)]
             return describe_step(questions, actions, turns), calls
         return self._fetch() or self._report([render_answer(rankings, self._kit, self._transcript)])
+
+    def deliver(self, text: str) -> tuple[str, list[ToolCall]]:
+        """The final text as the call that a run has to end with."""
+        call = ToolCall(self._name(0), FINALIZE, {"status": "SUCCESS", "result": text})
+        return "Delivering the answer.", [call]
 
     def _split(self, questions: list[Question]) -> list[Task]:
         if self._is_over or self._transcript.turns or not can_delegate(self._request.tools, self._request.system):
