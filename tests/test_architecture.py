@@ -29,6 +29,7 @@ MAY_CATCH_ALL = {
     "engine/bus.py",
     "features/extensions/foreign.py",
     "features/mcp/session.py",
+    "serve/rpc/server.py",
     "cli/main.py",
 }
 # Files that start a task without a group, each with its reason beside the call.

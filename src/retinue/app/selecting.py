@@ -69,7 +69,8 @@ class Selection:
     def cycle(self) -> Chosen | None:
         """Go on to the next model, among those of `enabledModels` if that names some; None when there is one only."""
         scoped = self._list_scoped()
-        choices = scoped or [Choice(info) for info in self.list_models()]
+        # Nobody comes upon the model without a mind by turning the wheel.
+        choices = scoped or [Choice(info) for info in self.list_models() if info.api != "offline"]
         if len(choices) < 2:
             return None
         refs = [choice.info.ref for choice in choices]

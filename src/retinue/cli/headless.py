@@ -26,6 +26,10 @@ _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 def run_headless(options: Options) -> int:
     """Run the prompts one after the other; returns the exit status."""
+    if options.mode == "rpc":
+        from retinue.cli.rpc import run_rpc
+
+        return run_rpc(options)
     is_asked = bool(options.print or options.prompts or options.files or options.mode != "text")
     if not is_asked and sys.stdin.isatty():
         raise UsageError('say what to do, as in: retinue -p "What does this project do?" (see retinue --help)')
@@ -87,7 +91,7 @@ class Headless:
             face = JsonFace(self._outlet.write, crew.describe_life(), crew.run_id)
             face.open(crew.header)
             crew.listen(face)
-        crew.listen(_show_warning, pieces=False)
+        crew.listen(show_warning, pieces=False)
         if sys.stderr.isatty():
             self._open_progress(crew)
 
@@ -186,6 +190,7 @@ def _find_command(crew: Retinue, blocks: list[UserContent]) -> tuple[str, str] |
     return (name.strip(), words.strip()) if crew.has_command(name.strip()) else None
 
 
-def _show_warning(event: Event) -> None:
+def show_warning(event: Event) -> None:
+    """A warning as a note to people."""
     if isinstance(event, Warned):
         say(event.text)

@@ -36,7 +36,7 @@ commands
 
 output
   -p, --print          run the prompts, print the last answer, exit
-  --mode text|json     json prints every event as one JSON object a line (pi's stream)
+  --mode text|json|rpc json prints every event as one JSON object a line (pi's stream), rpc takes pi's commands so
 
 model
   --model NAME         provider/id, or part of a name; NAME:high also sets the thinking level
@@ -209,7 +209,7 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
 }
 _EMPTY_IS_FINE = ("tools", "system_prompt", "description", "prompt")
 _CHOICES = {
-    "mode": ("text", "json"),
+    "mode": ("text", "json", "rpc"),
     "thinking": ("off", "minimal", "low", "medium", "high", "xhigh", "max"),
 }
 _CONFLICTS = (

@@ -41,6 +41,11 @@ class Outlet:
                 self._close()
                 return
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether the reader has not yet taken all that was written."""
+        return self._flushing is not None
+
     async def drain(self) -> None:
         """Wait until everything is written or the reader is gone."""
         while self._flushing is not None:

@@ -336,7 +336,7 @@ class Session:
         """Everything in the file as it is stored, or what was written after an entry. Raises SessionError."""
         index = self._history.index
         if since is not None and since not in index.by_id:
-            raise SessionError(f"session {self.id} has no entry {quote(since)}")
+            raise SessionError(f"Entry not found: session {self.id} has no {quote(since)}")
         first = 0 if since is None else index.by_id[since] + 1
         return [self._read_stored(place) for place in range(first, len(index))]
 

@@ -43,7 +43,7 @@ def test_arguments_are_understood(arguments, expected):
         (["--model", " "], "--model needs a value that is not blank"),
         (["--model", "a", "--model", "b"], "--model is given twice (--model); once is enough"),
         (["--print=yes"], "--print takes no value, got 'yes'"),
-        (["--mode", "jason"], "--mode must be one of text, json, not 'jason'; did you mean json?"),
+        (["--mode", "jason"], "--mode must be one of text, json, rpc, not 'jason'; did you mean json?"),
         (
             ["--thinking", "extreme"],
             "--thinking must be one of off, minimal, low, medium, high, xhigh, max, not 'extreme'",

@@ -1,0 +1,90 @@
+"""Commands that say something to the main agent, or stop it."""
+
+from typing import Any
+
+from msgspec import UNSET
+
+from retinue.core.errors import UsageError
+from retinue.core.messages import TextContent, UserContent
+from retinue.serve.rpc.command import Command
+from retinue.serve.rpc.link import Link
+from retinue.serve.rpc.notices import send_notice
+
+_BEHAVIORS = ("steer", "followUp")
+
+
+async def prompt(link: Link, command: Command) -> Any:
+    """Start a run; while one goes on, queue the message as the caller says."""
+    blocks = command.take_content()
+    if await _run_command(link, command):
+        return {"disposition": "handled"}
+    if link.is_compacting:
+        raise UsageError("the context is being compacted; wait for compaction_end and send the prompt again")
+    blocks = _expand(link, blocks)
+    if not link.is_busy:
+        link.start_prompt(link.crew.prompt(blocks))
+        return {"disposition": "started"}
+    if command.fields.get("streamingBehavior") is None:
+        raise UsageError(
+            "the agent is working: say with streamingBehavior (steer or followUp) how to queue the message"
+        )
+    if command.take_choice("streamingBehavior", _BEHAVIORS) == "steer":
+        link.crew.steer(blocks)
+    else:
+        link.crew.follow_up(blocks)
+    return {"disposition": "queued"}
+
+
+async def steer(link: Link, command: Command) -> Any:
+    """Queue a message for before the next reply."""
+    link.crew.steer(_take_plain(link, command))
+    return {"disposition": "queued"}
+
+
+async def follow_up(link: Link, command: Command) -> Any:
+    """Queue a message for when the run would stop."""
+    link.crew.follow_up(_take_plain(link, command))
+    return {"disposition": "queued"}
+
+
+async def abort(link: Link, command: Command) -> Any:
+    """Stop the main agent and all it started; answered when they are at rest."""
+    await link.abort()
+    return UNSET
+
+
+async def clear_queue(link: Link, command: Command) -> Any:
+    """Take back what is queued."""
+    steering, follow_up = link.crew.take_back()
+    return {"steering": steering, "followUp": follow_up}
+
+
+async def get_commands(link: Link, command: Command) -> Any:
+    """What a prompt may begin with."""
+    return {"commands": link.crew.catalogue.list()}
+
+
+async def _run_command(link: Link, command: Command) -> bool:
+    """Run the command of an extension, if the message is one."""
+    text = command.take_text("message")
+    name, _, rest = text[1:].partition(" ")
+    if not text.startswith("/") or not link.crew.catalogue.has(name):
+        return False
+    if shown := await link.crew.run_command(name, rest.strip()):
+        send_notice(link, shown)
+    return True
+
+
+def _take_plain(link: Link, command: Command) -> list[UserContent]:
+    """Content that is no extension's command."""
+    blocks, text = command.take_content(), command.take_text("message")
+    if text.startswith("/") and link.crew.catalogue.has(text[1:].partition(" ")[0]):
+        raise UsageError(f"{command.type}: an extension's command cannot be queued; send it with prompt")
+    return _expand(link, blocks)
+
+
+def _expand(link: Link, blocks: list[UserContent]) -> list[UserContent]:
+    first = blocks[0]
+    if isinstance(first, TextContent) and first.text.startswith("/"):
+        return [TextContent(link.crew.catalogue.expand(first.text)), *blocks[1:]]
+    return blocks

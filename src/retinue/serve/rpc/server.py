@@ -1,0 +1,127 @@
+"""The RPC face: takes commands line by line, answers each once, and tells what happens in between.
+
+Nothing a caller sends ends the process; the end of the input does.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from msgspec import UNSET
+
+from retinue.app import Retinue
+from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.events import Compacted, CompactionStarted, Event
+from retinue.serve.jsonl import JsonFace
+from retinue.serve.outlet import Outlet
+from retinue.serve.rpc.command import Command, parse_command
+from retinue.serve.rpc.lines import Lines
+from retinue.serve.rpc.link import Link
+from retinue.serve.rpc.notices import send_notice
+from retinue.serve.rpc.questions import Questions
+from retinue.serve.rpc.registry import ACTIONS, SWITCHES
+
+_PACE_S = 0.02
+
+
+class RpcServer:
+    """Serves one caller."""
+
+    def __init__(self, crew: Retinue, lines: Lines, outlet: Outlet) -> None:
+        self._crew = crew
+        self._lines = lines
+        self._outlet = outlet
+        self._group = asyncio.TaskGroup()
+        self._link = Link(crew, outlet.write, lambda work: self._group.create_task(self._guard(work)))
+        self._questions = Questions(self._link)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._face = self._open_face()
+
+    async def serve(self) -> None:
+        """Work until the input ends or is closed; then stop what is under way."""
+        stop_listening = self._crew.listen(self._hear)
+        try:
+            async with self._group:
+                with self._crew.attend():
+                    async for line in self._lines:
+                        await self._take(line)
+                        await self._keep_pace()
+                    await self._finish()
+        finally:
+            stop_listening()
+
+    async def _take(self, line: bytes | None) -> None:
+        try:
+            if line is None:
+                raise UsageError("the line is too long")
+            command = parse_command(line)
+        except UsageError as error:
+            self._answer_badly(UNSET, "parse", f"Failed to parse command: {error}")
+            return
+        if command.type == "extension_ui_response":
+            self._questions.answer(command.fields)
+        elif command.type in SWITCHES:
+            # In this task, which has opened the present session and closes the last one.
+            await self._run(command)
+            self._face = self._open_face()
+        else:
+            task = self._group.create_task(self._run(command))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self, command: Command) -> None:
+        """Answer a command, exactly once, whatever happens."""
+        action = ACTIONS.get(command.type) if isinstance(command.type, str) else None
+        if action is None:
+            shown = quote(command.type)[1:-1] if isinstance(command.type, str) else "a command needs a type, a string"
+            self._answer_badly(command.id, command.type, f"Unknown command: {shown}")
+            return
+        try:
+            data = await action(self._link, command)
+        except RetinueError as error:
+            self._answer_badly(command.id, command.type, str(error))
+        except Exception as error:
+            self._answer_badly(command.id, command.type, f"internal error: {type(error).__name__}: {error}")
+        else:
+            self._answer(command.id, command.type, success=True, **({} if data is UNSET else {"data": data}))
+
+    async def _guard(self, work: Coroutine[Any, Any, object]) -> None:
+        """Work that was accepted neither ends in silence nor takes the process with it."""
+        try:
+            await work
+        except RetinueError as error:
+            send_notice(self._link, str(error), "error")
+        except Exception as error:
+            send_notice(self._link, f"internal error: {type(error).__name__}: {error}", "error")
+
+    def _answer(self, command_id: Any, name: Any, **rest: Any) -> None:
+        head = {} if command_id is UNSET else {"id": command_id}
+        kind = {"command": name} if isinstance(name, str) else {}
+        self._link.send({**head, "type": "response", **kind, **rest})
+
+    def _answer_badly(self, command_id: Any, name: Any, error: str) -> None:
+        self._answer(command_id, name, success=False, error=error)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, CompactionStarted | Compacted) and event.run_id == self._crew.run_id:
+            self._link.is_compacting = isinstance(event, CompactionStarted)
+        self._questions.hear(event)
+        self._face(event)
+
+    def _open_face(self) -> JsonFace:
+        return JsonFace(self._outlet.write, self._crew.describe_life(), self._crew.run_id)
+
+    async def _keep_pace(self) -> None:
+        """Take no further command before the caller has read what there is."""
+        await asyncio.sleep(0)
+        # Looked at again and again: a signal must get through while nobody reads.
+        while self._outlet.is_behind and not self._lines.is_closed:  # noqa: ASYNC110
+            await asyncio.sleep(_PACE_S)
+
+    async def _finish(self) -> None:
+        """What was answered at once is answered; what takes time is stopped."""
+        await asyncio.sleep(0)
+        self._link.is_open = False
+        for task in list(self._tasks):
+            task.cancel()
+        await self._link.abort()

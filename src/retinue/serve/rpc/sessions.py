@@ -1,0 +1,47 @@
+"""Commands that name a session, leave it for another one, or export it."""
+
+from typing import Any
+
+from msgspec import UNSET
+
+from retinue.core.errors import UsageError
+from retinue.serve.rpc.command import Command
+from retinue.serve.rpc.link import Link
+
+
+async def new_session(link: Link, command: Command) -> Any:
+    """Go over to a new session."""
+    await link.crew.sessions.begin(command.find_text("parentSession") or None)
+    return {"cancelled": False}
+
+
+async def switch_session(link: Link, command: Command) -> Any:
+    """Go over to the session of a file."""
+    await link.crew.sessions.open(command.take_text("sessionPath"))
+    return {"cancelled": False}
+
+
+async def fork(link: Link, command: Command) -> Any:
+    """Go over to a copy that ends before something the user has said."""
+    text = await link.crew.sessions.fork(command.take_text("entryId"))
+    return {"text": text, "cancelled": False}
+
+
+async def clone(link: Link, command: Command) -> Any:
+    """Go over to a copy of the session."""
+    await link.crew.sessions.clone()
+    return {"cancelled": False}
+
+
+async def set_session_name(link: Link, command: Command) -> Any:
+    """Give the session a name."""
+    name = command.take_text("name").strip()
+    if not name:
+        raise UsageError("Session name cannot be empty")
+    link.crew.chronicle.rename(name)
+    return UNSET
+
+
+async def export_html(link: Link, command: Command) -> Any:
+    """There is no exporter yet."""
+    raise UsageError("export_html is not supported: retinue cannot export sessions to HTML yet; get_entries has it all")
