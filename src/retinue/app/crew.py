@@ -107,6 +107,8 @@ class Crew:
         remains = read_remains(main.session.customs(CREW))
         copies = await self._workshop.tidy() if has_left_copies(remains) else {}
         outfitter = Outfitter(self._build_kit(), root=rights, clock=self._clock)
+        if self._extending.servers is not None:
+            self._extending.servers.join(outfitter.admit)
         await self._backend.__aenter__()
         self._manager = Manager(
             main,

@@ -23,6 +23,7 @@ from retinue.features.extensions.scope import Wanted, to_wanted
 from retinue.tools.selectors import Offer
 
 if TYPE_CHECKING:
+    from retinue.app.connecting import Connecting
     from retinue.features.extensions.audience import Audience
     from retinue.features.extensions.channels import Channels
     from retinue.features.extensions.contained import Command, Handler, Renderer
@@ -36,13 +37,23 @@ _TOLD_ABOVE = (RunStarted, RunFinished, Compacted, Warned)
 class Extending:
     """Gives runs the extensions that they want."""
 
-    def __init__(self, world: World, paths: Sequence[str | Path], tell: Callable[[Diagnostic], None]) -> None:
-        """`paths` are files for the main agent beside those that are found; `tell` gets each problem once."""
+    def __init__(
+        self,
+        world: World,
+        paths: Sequence[str | Path],
+        tell: Callable[[Diagnostic], None],
+        servers: "Connecting | None" = None,
+    ) -> None:
+        """`paths` are files for the main agent beside those that are found; `tell` gets each problem once.
+
+        `servers` are those of MCP, which appear as an extension; None where there are none.
+        """
         own = world.paths
         self._always = world.crew.settings.always_exposed_extensions
         # A path must look like one, or it would be taken for a name.
         self._paths = tuple(str(Path(own.cwd, path)) for path in paths)
         self._tell = tell
+        self.servers = servers
         self._told: set[str] = set()
         self._places = Places(own.cwd, own.agent_dir, own.project, trusted=world.is_trusted, home=own.home)
         self._found = find_extensions(self._places)
@@ -62,12 +73,14 @@ class Extending:
         wanted = Wanted(("*", *self._paths)) if definition is None else to_wanted(definition, always=self._always)
         self._main = await self._load(wanted)
         self._report(_find_clashes(self.collect("commands")))
-        return _to_extras(self._main)
+        own = _to_extras(self._main)
+        return own if self.servers is None else _join(own, await self.servers.load_main(definition))
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
         """What a run of a definition gets."""
         loaded = await self._load(to_wanted(definition, isolated=request.isolated, always=self._always))
-        return _to_extras(loaded, self._find_listeners(loaded))
+        own = _to_extras(loaded, self._find_listeners(loaded))
+        return own if self.servers is None else _join(own, await self.servers.load_child(definition, request))
 
     def listen(self, main: LiveRun) -> None:
         """Tell the main agent's extensions what happens from now on."""
@@ -79,7 +92,9 @@ class Extending:
         main.bus.listen(listener, pieces=listener.wants_pieces)
 
     async def close(self) -> None:
-        """Let handlers end what they have begun."""
+        """Let handlers end what they have begun, and close what was connected."""
+        if self.servers is not None:
+            await self.servers.close()
         audience, self._audience = self._audience, None
         if audience is not None:
             await audience.close()
@@ -180,3 +195,14 @@ def _to_extras(loaded: "Loaded | None", listeners: Sequence[tuple[Listener, bool
     if loaded is None:
         return Extras()
     return Extras(loaded.tools, loaded.offers, loaded.collect("hooks"), loaded.make_features(), listeners)
+
+
+def _join(own: Extras, served: Extras) -> Extras:
+    """What extensions bring, and the tools of servers; a name that both have stays the extension's."""
+    return replace(
+        own,
+        tools={**served.tools, **own.tools},
+        offers={**served.offers, **own.offers},
+        features=(*own.features, *served.features),
+        release=served.release,
+    )

@@ -1,6 +1,6 @@
 """What one run gets beside what all runs of a crew have, such as what its extensions bring along."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,8 @@ class Extras:
     """New ones, entered after all others."""
     listeners: Sequence[tuple[Listener, bool]] = ()
     """Who hears what happens in it, and whether they want replies as they arrive."""
+    release: Callable[[], None] = lambda: None
+    """Called once when the run is over, however it ends, also when it never began."""
     points: Sequence[Any] = ()
     """Hooks that stand at points of a run; what a hook is, `features.hooks` knows."""
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
+from msgspec import structs
+
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, RetinueError, quote
@@ -170,7 +172,7 @@ class Outfitter:
         finally:
             extras.release()
 
-    async def _outfit(  # noqa: PLR0913 - the second half of one function
+    async def _outfit(
         self,
         run: Run,
         request: RunRequest,

@@ -18,6 +18,7 @@ from retinue.features.mcp.server import Level, McpServer
 from retinue.settings.consents import Consent, load_consents
 from retinue.settings.files import load_json, read_bounded
 from retinue.settings.mcp_entry import OVERRIDES, SELF_APPROVAL, Written, read_server
+from retinue.settings.mcp_files import list_files
 from retinue.settings.paths import Paths
 
 State: TypeAlias = Literal["ready", "disabled", "unapproved", "changed"]
@@ -59,24 +60,6 @@ class Servers(Struct, frozen=True):
     def find(self, name: str) -> Found | None:
         """The server of that name."""
         return next((item for item in self.found if item.server.name == name), None)
-
-
-def list_files(paths: Paths, *, trusted: bool) -> list[tuple[Path, Level]]:
-    """Where servers may be configured, what counts most first."""
-    homes: list[tuple[Path, Path, Level]] = []
-    if trusted and paths.project != paths.home:
-        homes.append((paths.project / ".pi", paths.project, "project"))
-    homes.append((paths.agent_dir, paths.home or paths.agent_dir, "user"))
-    return [
-        (path, level)
-        for own, base, level in homes
-        for path in (own / "mcp.json", base / ".codingcode" / "mcp.yaml", base / ".codingcode" / "mcp.yml")
-    ]
-
-
-def has_files(paths: Paths, *, trusted: bool) -> bool:
-    """Whether there is anything to read; most have nothing."""
-    return any(os.path.lexists(path) for path, _ in list_files(paths, trusted=trusted))
 
 
 def load_servers(paths: Paths, environment: Mapping[str, str], *, trusted: bool) -> Servers:

@@ -1,0 +1,62 @@
+"""Which servers a run may need, decided before any of them is started. Pure.
+
+What of their tools it then gets is `tools.policy`'s business; here it only matters that nobody waits for a server, or
+starts one, of which the run could use nothing.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from retinue.core.definition import Definition
+from retinue.features.mcp.names import find_server
+from retinue.features.mcp.server import McpServer
+from retinue.features.mcp.tool import EXTENSION
+from retinue.tools.selectors import SELECTOR, list_extensions, to_extension_name
+
+
+def choose_servers(
+    definition: Definition,
+    servers: Mapping[str, McpServer],
+    *,
+    isolated: bool = False,
+    exact: bool = False,
+    always: Collection[str] = (),
+) -> list[str]:
+    """The servers a run of a definition may need; `exact` when it gets only what its file lists."""
+    if isolated or definition.isolated or definition.extensions is False:
+        return []
+    if EXTENSION in {to_extension_name(name) for name in definition.exclude_extensions}:
+        return []
+    listed = list_extensions(definition.extensions)
+    is_listed = listed is None or EXTENSION in listed or EXTENSION in {name.lower() for name in always}
+    if not is_listed:
+        return []
+    if definition.mcp_servers:
+        chosen = [name for name in servers if name in definition.mcp_servers]
+    else:
+        chosen = _choose_named(definition, servers, exact=exact or definition.dialect != "pi")
+    if definition.readonly:
+        # Only the user's word lets a tool into a read-only agent.
+        return [name for name in chosen if servers[name].read_only_tools]
+    return chosen
+
+
+def _choose_named(definition: Definition, servers: Mapping[str, McpServer], *, exact: bool) -> list[str]:
+    declared = definition.tools
+    if declared.inherits or (not exact and not declared.selectors):
+        return list(servers)
+    return find_named([*(declared.names or ()), *declared.selectors], servers)
+
+
+def find_named(words: Iterable[str], servers: Mapping[str, McpServer]) -> list[str]:
+    """The servers whose tools some words of a file or a command line may mean."""
+    found: set[str | None] = set()
+    for word in words:
+        named = word
+        if word.startswith(SELECTOR):
+            extension, _, named = word.removeprefix(SELECTOR).partition("/")
+            if extension.strip().lower() != EXTENSION:
+                continue
+            if ":" not in named and find_server(named, servers) is None:
+                return list(servers)  # a tool by its own name may be any server's
+        found.add(named.partition(":")[0] if ":" in named else find_server(named, servers))
+    return [name for name in servers if name in found]
