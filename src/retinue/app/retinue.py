@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for th
 
     from retinue.app.catalogue import Catalogue
     from retinue.app.chronicle import Chronicle
+    from retinue.app.connecting import Connecting
     from retinue.app.crew import Crew
     from retinue.app.handle import Handle
     from retinue.app.selecting import Selection
@@ -481,8 +482,8 @@ class Retinue:
 
     def _need_extending(self, world: World) -> Extending:
         if self._extending is None:
-            tell = lambda problem: self._tell((problem,))  # noqa: E731 - no more than a bound argument
-            self._extending = Extending(world, self._extension_paths, tell, self._find_servers(world))
+            servers = self._find_servers(world)
+            self._extending = Extending(world, self._extension_paths, lambda item: self._tell((item,)), servers)
         return self._extending
 
     def _find_servers(self, world: World) -> "Connecting | None":
@@ -618,12 +619,15 @@ class Retinue:
         possible = [name for name in SURFACE_TOOLS if self._may_offer(world, name)]
         known = [*BUILTIN_TOOLS, *self._tools, *self._extras.tools, *list_tools(possible)]
         known += [FINALIZE] if self._is_child else []
+        servers = self._need_extending(world).servers
+        served = [] if servers is None else [name for name in [*left, *request.exclude_tools] if servers.may_have(name)]
+        left = [name for name in left if name not in served]
         if request.is_child:
             # Whoever starts children names tools of its own world, and expects those that are here.
             self._tell((), *(f"there is no tool {quote(name)} here; left out" for name in left if name not in known))
             left = [name for name in left if name in known]
         for name in [*left, *request.exclude_tools]:
-            if name not in known:
+            if name not in known and name not in served:
                 raise UsageError(f"there is no tool {quote(name)}; available: {', '.join(known)}")
         made = build_tools(self._tool_options, [name for name in left if name in BUILTIN_TOOLS])
         given = {**made, **self._extras.tools, **self._tools}
