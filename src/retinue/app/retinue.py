@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for th
     from retinue.app.connecting import Connecting
     from retinue.app.crew import Crew
     from retinue.app.handle import Handle
+    from retinue.app.lookout import Lookout
     from retinue.app.selecting import Selection
     from retinue.app.shell import Shell
     from retinue.app.tuning import Tuning
@@ -127,7 +128,9 @@ class Retinue:
             if session.cwd and session.cwd != str(paths.cwd) and not self._request.session.is_alone:
                 # A session goes on where it was begun, with what is configured there.
                 paths = find_folder(session, self._environment)
-                loaded = load_settings(paths, self._environment, approve=self._request.approve)
+                # What was approved is the folder this began in, not whichever a later session leads to.
+                approve = self._request.approve if self._run is None else None
+                loaded = load_settings(paths, self._environment, approve=approve)
             self._tell(loaded.diagnostics, loaded.trust.notice)
             self._world = self._read_world(paths, loaded)
             self._extras = await self._extend(self._world)
@@ -296,6 +299,13 @@ class Retinue:
         return Chronicle(self._main)
 
     @property
+    def lookout(self) -> "Lookout":
+        """The runs of the crew, for whoever watches them."""
+        from retinue.app.lookout import Lookout
+
+        return Lookout(None if self._crew is None else self._crew.manager)
+
+    @property
     def catalogue(self) -> "Catalogue":
         """What the user can call by a slash."""
         from retinue.app.catalogue import Catalogue
@@ -339,8 +349,10 @@ class Retinue:
         self._audience.move(self._main)
 
     def events(self) -> Subscription:
-        """The events from now on, for `async for`."""
-        return self._main.bus.subscribe()
+        """The events from now on, in whatever session, for `async for`."""
+        subscription = Subscription(10_000)
+        subscription.stop = self.listen(subscription.put)
+        return subscription
 
     @property
     def run_id(self) -> str:

@@ -51,16 +51,17 @@ class Link:
         # A prompt that was accepted this very moment has to begin before it can be stopped.
         if self._prompting is not None and not self.crew.is_busy:
             await asyncio.sleep(0)
+        self.crew.abort()
         while self.is_busy:
             self.crew.abort()
-            await self.rest()
+            await self.leave_prompt()
+            await self.crew.rest()
 
-    async def rest(self) -> None:
-        """Wait until the main agent is at rest."""
+    async def leave_prompt(self) -> None:
+        """Wait for the end of a prompt that was stopped."""
         if self._prompting is not None:
             await asyncio.wait([self._prompting])
             await asyncio.sleep(0)
-        await self.crew.rest()
 
     def _forget(self, task: "asyncio.Task[None]") -> None:
         if self._prompting is task:

@@ -1,6 +1,7 @@
 """Commands that name a session, leave it for another one, or export it."""
 
-from typing import Any
+from collections.abc import Awaitable
+from typing import Any, TypeVar
 
 from msgspec import UNSET
 
@@ -8,29 +9,40 @@ from retinue.core.errors import UsageError
 from retinue.serve.rpc.command import Command
 from retinue.serve.rpc.link import Link
 
+T = TypeVar("T")
+
 
 async def new_session(link: Link, command: Command) -> Any:
     """Go over to a new session."""
-    await link.crew.sessions.begin(command.find_text("parentSession") or None)
+    await _go_over(link, link.crew.sessions.begin(command.find_text("parentSession") or None))
     return {"cancelled": False}
 
 
 async def switch_session(link: Link, command: Command) -> Any:
     """Go over to the session of a file."""
-    await link.crew.sessions.open(command.take_text("sessionPath"))
+    await _go_over(link, link.crew.sessions.open(command.take_text("sessionPath")))
     return {"cancelled": False}
 
 
 async def fork(link: Link, command: Command) -> Any:
     """Go over to a copy that ends before something the user has said."""
-    text = await link.crew.sessions.fork(command.take_text("entryId"))
+    text = await _go_over(link, link.crew.sessions.fork(command.take_text("entryId")))
     return {"text": text, "cancelled": False}
 
 
 async def clone(link: Link, command: Command) -> Any:
     """Go over to a copy of the session."""
-    await link.crew.sessions.clone()
+    await _go_over(link, link.crew.sessions.clone())
     return {"cancelled": False}
+
+
+async def _go_over(link: Link, going: Awaitable[T]) -> T:
+    """Change the session; what the agent does in the present one is stopped by that."""
+    if link.compacting is not None:
+        await link.abort()
+    result = await going
+    await link.leave_prompt()
+    return result
 
 
 async def set_session_name(link: Link, command: Command) -> Any:
