@@ -78,6 +78,27 @@ async def test_broken_extension_is_told_once(tmp_path, extensions):
     assert len([text for text in said if "broken.py" in text and "oh" in text]) == 1
 
 
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("extensions: [silent]\nexclude_extensions: [counter]", []),
+        ("extensions: [broken]", ["extension 'broken' is not loaded"]),
+        ("exclude_extensions: [cuonter]", ["excluded extension 'cuonter' is not there (did you mean 'counter'?)"]),
+    ],
+)
+async def test_idle_extension_words_are_told(tmp_path, agent_dir, extensions, lines, told):
+    (extensions / "silent.py").write_text("def register(api):\n    api.on('Warned', print)\n")
+    (extensions / "broken.py").write_text("def register(api):\n    raise ValueError\n")
+    (agent_dir / "agents").mkdir()
+    (agent_dir / "agents" / "a.md").write_text(f"---\ndescription: d\n{lines}\n---\n\nWork.\n")
+    seen = EventCollector()
+    async with Retinue(tmp_path, model=script(tmp_path, to("look", text="Seen"))) as crew:
+        crew.listen(seen)
+        await (await crew.spawn("a", "look")).wait(5)
+    warned = [event.text for event in seen.events if type(event).__name__ == "Warned"]
+    assert warned == [f"agent 'a': {text}" for text in told]
+
+
 async def test_unknown_tool_names_those_of_extensions(tmp_path, extensions):
     with pytest.raises(UsageError, match=r"available: .*, count, "):
         await Retinue(tmp_path, model=script(tmp_path), request=Request(tools=["cout"])).__aenter__()

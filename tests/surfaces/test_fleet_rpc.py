@@ -97,7 +97,10 @@ async def test_request_without_id_is_dropped(request_id):
     [
         ({"type": "Explore"}, "Missing required argument: prompt."),
         ({"type": 3, "prompt": "look"}, "Missing required argument: type."),
-        ({"type": "nobody", "prompt": "look"}, 'Unknown agent type "nobody". Available types: general-purpose, Explore.'),
+        (
+            {"type": "nobody", "prompt": "look"},
+            'Unknown agent type "nobody". Available types: general-purpose, Explore.',
+        ),
         (spawn(maxTurns="many"), "SpawnOptions: Expected `int | null`, got `str` - at `$.maxTurns`"),
         ({**spawn(), "options": []}, "SpawnOptions: Expected `object`, got `array`"),
         (spawn(parentAgentId="ghost"), 'Parent agent "ghost" is not running'),

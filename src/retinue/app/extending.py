@@ -73,13 +73,13 @@ class Extending:
         wanted = Wanted(("*", *self._paths)) if definition is None else to_wanted(definition, always=self._always)
         self._main = await self._load(wanted)
         self._report(_find_clashes(self.collect("commands")))
-        own = _to_extras(self._main)
+        own = self._to_extras(self._main)
         return own if self.servers is None else _join(own, await self.servers.load_main(definition))
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
         """What a run of a definition gets."""
         loaded = await self._load(to_wanted(definition, isolated=request.isolated, always=self._always))
-        own = _to_extras(loaded, self._find_listeners(loaded))
+        own = self._to_extras(loaded, self._find_listeners(loaded))
         return own if self.servers is None else _join(own, await self.servers.load_child(definition, request))
 
     def listen(self, main: LiveRun) -> None:
@@ -170,6 +170,23 @@ class Extending:
             self._listeners[handlers] = tuple((each, each.wants_pieces) for each in (shared, own) if each)
         return self._listeners[handlers]
 
+    def _to_extras(self, loaded: "Loaded | None", listeners: Sequence[tuple[Listener, bool]] = ()) -> Extras:
+        found = frozenset(candidate.name.lower() for candidate in self._found.candidates)
+        if loaded is None:
+            return Extras(found=found)
+        # A path that an agent lists is found when it could be loaded.
+        there = frozenset(extension.name.lower() for extension in loaded.extensions)
+        failed = frozenset(name.lower() for name in loaded.failed)
+        return Extras(
+            loaded.tools,
+            loaded.offers,
+            loaded.collect("hooks"),
+            loaded.make_features(),
+            found=found | there | failed,
+            failed=failed,
+            listeners=listeners,
+        )
+
     def _report(self, diagnostics: Sequence[Diagnostic]) -> None:
         for problem in diagnostics:
             if problem.message not in self._told:
@@ -191,12 +208,6 @@ def _find_clashes(commands: "Sequence[Command]") -> list[Diagnostic]:
     return clashes
 
 
-def _to_extras(loaded: "Loaded | None", listeners: Sequence[tuple[Listener, bool]] = ()) -> Extras:
-    if loaded is None:
-        return Extras()
-    return Extras(loaded.tools, loaded.offers, loaded.collect("hooks"), loaded.make_features(), listeners)
-
-
 def _join(own: Extras, served: Extras) -> Extras:
     """What extensions bring, and the tools of servers; a name that both have stays the extension's."""
     return replace(
@@ -205,4 +216,5 @@ def _join(own: Extras, served: Extras) -> Extras:
         offers={**served.offers, **own.offers},
         features=(*own.features, *served.features),
         release=served.release,
+        found=(own.found or frozenset()) | {"mcp"},
     )

@@ -23,6 +23,10 @@ class Extras:
     hooks: Sequence[CallHook] = ()
     features: Sequence[Feature] = ()
     """New ones, entered after all others."""
+    found: frozenset[str] | None = None
+    """All extensions that exist, in lower case; None when that is not known."""
+    failed: frozenset[str] = frozenset()
+    """Those that it wanted and that could not be loaded."""
     listeners: Sequence[tuple[Listener, bool]] = ()
     """Who hears what happens in it, and whether they want replies as they arrive."""
     release: Callable[[], None] = lambda: None

@@ -237,6 +237,8 @@ class Outfitter:
             may_nest=run.depth + policy.base_depth < policy.find_depth(request.surface),
             isolated=request.isolated,
             always_exposed=policy.always_exposed,
+            extensions=None if extras is None else extras.found,
+            failed=frozenset() if extras is None else extras.failed,
         )
         return decide_tools(definition, terms), terms
 

@@ -4,6 +4,7 @@ Joins definitions, trust, settings and the rights policy; must not know how anyt
 """
 
 from collections.abc import Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -86,20 +87,40 @@ class Roster:
 
     def decide(self, definition: Definition) -> Rights:
         """What it may use as a child of the main agent."""
-        return decide_tools(definition, self._find_terms())
+        return decide_tools(definition, self._find_terms(definition))
 
     def explain(self, name: str, tool: str) -> Chain:
         """Why an agent has a tool as a child of the main agent, or has it not. Raises UnknownAgent."""
-        return explain_tool(self.find(name), self._find_terms(), tool)
+        definition = self.find(name)
+        return explain_tool(definition, self._find_terms(definition), tool)
 
-    def _find_terms(self) -> Terms:
+    def _find_terms(self, definition: Definition) -> Terms:
         own = self.crew
         return Terms(
             available=BUILTIN_OFFERS,
             parent=MAIN_RIGHTS,
             has_lsp=own.has_child_lsp,
             always_exposed=own.always_exposed_extensions,
+            extensions=self._find_extensions(definition),
         )
+
+    def _find_extensions(self, definition: Definition) -> frozenset[str] | None:
+        """The extensions that a definition may name: those there are, and files it lists. None of them is loaded."""
+        listed = () if isinstance(definition.extensions, bool) else definition.extensions
+        if not listed and not definition.exclude_extensions:
+            return None
+        from retinue.features.extensions.scope import is_path, to_names
+
+        return self._extensions | to_names(filter(is_path, listed))
+
+    @cached_property
+    def _extensions(self) -> frozenset[str]:
+        from retinue.features.extensions.candidates import Places as ExtensionPlaces
+        from retinue.features.extensions.candidates import find_extensions
+
+        own = self.paths
+        places = ExtensionPlaces(own.cwd, own.agent_dir, own.project, trusted=self.trust.trusted, home=own.home)
+        return frozenset(candidate.name.lower() for candidate in find_extensions(places).candidates)
 
     def list_rows(self) -> dict[str, Any]:
         """What `retinue agents --json` prints."""

@@ -103,6 +103,10 @@ class Terms(Struct, frozen=True, kw_only=True):
     """The caller asks for no extensions; the definition may ask for it, too."""
     always_exposed: tuple[str, ...] = ()
     """Extensions whose tools no list and no selector hides."""
+    extensions: frozenset[str] | None = None
+    """All extensions that exist, whether they offer tools or not, in lower case; None: only those that do are known."""
+    failed: frozenset[str] = frozenset()
+    """Those of them that the run wanted and that could not be loaded."""
     user_denied: tuple[str, ...] = ()
     builtins: tuple[str, ...] = tuple(BUILTIN_OFFERS)
     """What a file means that lists nothing, or `*`."""
@@ -317,9 +321,11 @@ class Decision:
                 yield f"disallowed tool {quote(word)} is taken as {meant}"
         if self._isolated:
             return
-        loaded = {offer.extension.lower() for offer in available.values() if offer.extension is not None}
-        for name in sorted(self._excluded - loaded):
-            yield f"excluded extension {quote(name)} is not loaded"
+        offering = {offer.extension.lower() for offer in available.values() if offer.extension is not None}
+        known = offering | (self._terms.extensions or frozenset())
+        loaded = known - self._terms.failed
+        for name in sorted(self._excluded - known):
+            yield f"excluded extension {quote(name)} is not there{suggest(name, known)}"
         if self._excluded and definition.extensions is False:
             yield "exclude_extensions has no effect: the agent has no extensions"
         for name in sorted((self._listed or set()) - loaded):

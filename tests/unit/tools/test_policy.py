@@ -214,13 +214,19 @@ def test_extension_lists_name_files_too():
 def test_idle_extension_words_are_told():
     rights = decide(define((), extensions=("ops", "gone"), exclude_extensions=("ops", "lost")))
     assert rights.warnings == (
-        "excluded extension 'lost' is not loaded",
+        "excluded extension 'lost' is not there",
         "extension 'gone' is not loaded",
         "extension 'ops' is both listed and excluded; it is excluded",
     )
     assert decide(define((), extensions=False, exclude_extensions=("wiki",))).warnings == (
         "exclude_extensions has no effect: the agent has no extensions",
     )
+
+
+def test_extension_without_tools_is_known():
+    silent = define((), extensions=("quiet", "broken"), exclude_extensions=("other",))
+    terms = {"extensions": frozenset(("quiet", "broken", "other", "ops")), "failed": frozenset(("broken",))}
+    assert decide(silent, **terms).warnings == ("extension 'broken' is not loaded",)
 
 
 def test_always_exposed_extension_beats_lists_only():

@@ -57,6 +57,8 @@ class Loaded(Struct, frozen=True):
     diagnostics: tuple[Diagnostic, ...] = ()
     tools: Mapping[str, ExtensionTool] = {}
     """Of one name only the strongest extension's."""
+    failed: tuple[str, ...] = ()
+    """Those that were wanted and could not be loaded."""
 
     @property
     def offers(self) -> dict[str, Offer]:
@@ -101,13 +103,16 @@ class Library:
             return Loaded()
         named, problems = self._find_named(wanted)
         extensions: list[Extension] = []
+        failed: list[str] = []
         for candidate in choose_extensions((*named, *self.found.candidates), wanted):
             extension, found = await self._load_once(candidate)
             problems += found
             if extension is not None:
                 extensions.append(extension)
+            else:
+                failed.append(candidate.name)
         tools, clashes = merge_tools(extensions)
-        return Loaded(tuple(extensions), (*problems, *clashes), tools)
+        return Loaded(tuple(extensions), (*problems, *clashes), tools, tuple(failed))
 
     def _find_named(self, wanted: Wanted) -> tuple[list[Candidate], list[Diagnostic]]:
         """The files a list names, whether or not they lie where extensions are looked for."""
@@ -164,7 +169,7 @@ async def load_extensions(
     library = Library(places, reserved=reserved, limit_s=limit_s)
     loaded = await library.load(wanted)
     diagnostics = (*library.found.diagnostics, *loaded.diagnostics)
-    return Loaded(loaded.extensions, diagnostics, loaded.tools)
+    return Loaded(loaded.extensions, diagnostics, loaded.tools, loaded.failed)
 
 
 def merge_tools(extensions: Collection[Extension]) -> tuple[dict[str, ExtensionTool], list[Diagnostic]]:

@@ -140,6 +140,13 @@ def test_unusable_tool_is_told(options, function, problem):
     assert problem in str(caught.value)
 
 
+class Desk:
+    name = "desk"
+
+    def build_tools(self, seat):
+        return []
+
+
 class Echo:
     info = ModelInfo("house", "echo", "echo")
 
@@ -148,14 +155,19 @@ class Echo:
 
 
 def test_verbs_collect_in_order():
-    api, provider, surface = make_api(), Provider("house", "House", "x", "y"), type("S", (), {"name": "desk"})()
+    api, provider, surface = make_api(), Provider("house", "House", "x", "y"), Desk()
     api.model(Echo())
     api.model(provider)
     api.surface(surface)
     api.renderer("note", str)
     api.command("count", len, "Counts.")
     made, problems = close_api(api)
-    assert (made.models[0].info, made.providers, made.surfaces, problems) == (Echo.info, (provider,), (surface,), ())
+    assert (made.models[0].info, made.providers, made.surfaces[0].inner, problems) == (
+        Echo.info,
+        (provider,),
+        surface,
+        (),
+    )
     assert [(command.name, command.help) for command in made.commands] == [("count", "Counts.")]
     assert [renderer.kind for renderer in made.renderers] == ["note"]
 
@@ -182,7 +194,7 @@ def test_events_go_by_class_or_name():
         ("model", (5,), "api.model: expected a Model or a Provider, not 'int'"),
         ("command", ("/Run", print), "api.command: '/Run': expected a-z"),
         ("feature", (None,), "api.feature: expected a function"),
-        ("surface", (None,), "api.surface: expected a surface with a name"),
+        ("surface", (None,), "api.surface: expected a name and a method build_tools(seat)"),
         ("renderer", ("", print), "api.renderer: expected the name of a kind"),
         ("tool", (object(),), "api.tool: expected an object with a spec and an async call"),
     ],
