@@ -253,7 +253,8 @@ class Outfitter:
 
     async def _set_up(self, run: Run, request: RunRequest, parent: LiveRun, fitting: Fitting) -> RunSetup:
         definition, rights, kit = fitting.definition, fitting.rights, self._kit
-        model, wanted = choose_model(definition, request, parent.setup.model, kit.models)
+        is_pi = (definition.runner or kit.runner) == "pi"
+        model, wanted = choose_model(definition, request, parent.setup.model, kit.models, is_foreign=is_pi)
         level = _find_level(request.thinking, definition.thinking, wanted) or parent.setup.thinking
         depth, max_depth = run.depth + kit.policy.base_depth, kit.policy.find_depth(request.surface)
         depths = {"PI_SUBAGENT_DEPTH": depth, "PI_SUBAGENT_MAX_DEPTH": max_depth}
@@ -336,9 +337,12 @@ class Outfitter:
 
 
 def choose_model(
-    definition: Definition, request: RunRequest, inherited: Model, models: Models
+    definition: Definition, request: RunRequest, inherited: Model, models: Models, *, is_foreign: bool = False
 ) -> tuple[Model, ThinkingLevel | None]:
-    """What the request settles, else what the file pins or wishes, else the parent's; and the level in that name."""
+    """What the request settles, else what the file pins or wishes, else the parent's; and the level in that name.
+
+    `is_foreign`: another program asks the model, which may know it by a name that means nothing here.
+    """
     name = request.model or definition.model
     if not name:
         return unwrap(inherited), None
@@ -346,7 +350,7 @@ def choose_model(
         choice = models.resolve(name)
     except ModelError as error:
         is_lenient = definition.is_model_wish or request.surface == "fleet"
-        if request.model is None and is_lenient:
+        if is_foreign or (request.model is None and is_lenient):
             return unwrap(inherited), None
         raise ModelError(f"agent {quote(definition.name)}: {error}") from error
     if choice.info.ref == inherited.info.ref:
