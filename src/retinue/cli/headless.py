@@ -30,9 +30,13 @@ def run_headless(options: Options) -> int:
         from retinue.cli.rpc import run_rpc
 
         return run_rpc(options)
-    is_asked = bool(options.print or options.prompts or options.files or options.mode != "text")
-    if not is_asked and sys.stdin.isatty():
-        raise UsageError('say what to do, as in: retinue -p "What does this project do?" (see retinue --help)')
+    if not options.print and options.mode == "text" and sys.stdin.isatty():
+        if sys.stdout.isatty():
+            from retinue.cli.screen import run_screen
+
+            return run_screen(options)
+        if not (options.prompts or options.files):
+            raise UsageError('say what to do, as in: retinue -p "What does this project do?" (see retinue --help)')
     return run_until_done(_Prompts(options, collect_prompts(options)))
 
 

@@ -1,0 +1,75 @@
+"""The crew as faces watch it: which runs there are now, what each has said, and words to any of them.
+
+Reads what the Manager has folded already, so looking costs nothing while nobody looks.
+"""
+
+from collections.abc import AsyncIterator
+
+from retinue.app.following import follow_run
+from retinue.core.errors import SessionError
+from retinue.core.events import Event
+from retinue.core.messages import Message
+from retinue.core.run import Reason, Run
+from retinue.engine.manager import Manager
+
+
+class Lookout:
+    """What can be seen of a crew, which may not be there."""
+
+    def __init__(self, manager: Manager | None) -> None:
+        self._manager = manager
+
+    @property
+    def runs(self) -> list[Run]:
+        """All runs, oldest first."""
+        return [] if self._manager is None else self._manager.list_runs()[::-1]
+
+    def find(self, run_id: str) -> Run | None:
+        """The run with this id."""
+        return None if self._manager is None else self._manager.find(run_id)
+
+    def steer(self, run_id: str, text: str) -> bool:
+        """Say something to a run; False when it is finished."""
+        return self._manager is not None and self._manager.steer(run_id, text)
+
+    def stop(self, run_id: str) -> bool:
+        """Stop a run and all it started; False when it is finished."""
+        return self._manager is not None and self._manager.stop(run_id, Reason.USER)
+
+    async def follow(self, run_id: str) -> AsyncIterator[Event]:
+        """What happens in a run from now on, until nobody asks any more."""
+        run = self.find(run_id)
+        if self._manager is not None and run is not None:
+            async for event in follow_run(self._manager, run):
+                yield event
+
+    def read_messages(self, run_id: str) -> list[Message]:
+        """What was said in a run so far, from its session; nothing when it has none."""
+        if self._manager is None:
+            return []
+        live = self._manager.live(run_id)
+        if live is not None:
+            return list(live.session.context().messages)
+        run = self._manager.find(run_id)
+        path = "" if run is None or run.outcome is None else run.outcome.session_file
+        return _load_messages(path) if path else []
+
+    def find_window(self, run_id: str) -> int:
+        """The context window of a working run's model; 0 when it is not known."""
+        live = None if self._manager is None else self._manager.live(run_id)
+        return 0 if live is None else live.setup.model.info.context_window
+
+
+def _load_messages(path: str) -> list[Message]:
+    from retinue.engine.clock import SystemClock
+    from retinue.engine.ids import make_uuid
+    from retinue.sessions.log import Session
+
+    try:
+        session = Session.open(path, clock=SystemClock(), new_id=make_uuid, read_only=True)
+    except SessionError:
+        return []
+    try:
+        return list(session.context().messages)
+    finally:
+        session.close()

@@ -1,0 +1,16 @@
+"""`retinue` on a terminal: opens the UI."""
+
+from retinue.cli.options import Options
+from retinue.cli.requests import to_request
+from retinue.cli.voice import say
+
+
+def run_screen(options: Options) -> int:
+    """Open the UI; returns the exit status."""
+    from retinue.ui.app import RetinueApp
+
+    app = RetinueApp(to_request(options), first_words=tuple(options.prompts))
+    status = app.run()
+    if app.ended_badly:
+        say(app.ended_badly)
+    return status or 0

@@ -1,0 +1,1 @@
+"""Slash commands: one file each, listed by hand in the registry."""

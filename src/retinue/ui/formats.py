@@ -1,0 +1,62 @@
+"""Numbers, times and texts as the screen shows them. Pure."""
+
+from retinue.core.terminal import escape_text
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+"""One frame each 80 ms."""
+FRAME_S = 0.08
+
+
+def format_tokens(count: int) -> str:
+    """`999`, `33.8k`, `1.2M`."""
+    if count < 1000:
+        return str(count)
+    return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1_000_000:.1f}M"
+
+
+def format_duration(ms: float) -> str:
+    """`12.3s`, `5m 12s`, `1h 5m`."""
+    seconds = max(0.0, ms / 1000)
+    if seconds < 59.95:
+        return f"{seconds:.1f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m {rest}s"
+    return f"{minutes // 60}h {minutes % 60}m"
+
+
+def format_cost(dollars: float) -> str:
+    """`$0.042`; nothing for nothing."""
+    if not dollars:
+        return ""
+    return f"${dollars:.3f}" if dollars < 1 else f"${dollars:.2f}"
+
+
+def find_percent(tokens: int, window: int) -> int | None:
+    """How full a context window is; None when it is not known."""
+    return min(999, round(100 * tokens / window)) if tokens and window else None
+
+
+def color_percent(percent: int) -> str:
+    """The colour of a fill level, as a style variable's name."""
+    return "error" if percent >= 85 else "warning" if percent >= 70 else "dim"
+
+
+def clean(text: str) -> str:
+    """Text that is safe on a terminal, with tabs as spaces."""
+    return escape_text(text).expandtabs(4)
+
+
+def clean_line(text: str, limit: int = 400) -> str:
+    """One safe line, cut where it gets too long."""
+    line = " ".join(escape_text(text[: limit * 2]).split())
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def fold_middle(text: str, head: int, tail: int) -> tuple[str, int]:
+    """The first and the last lines of a long text with a gap between, and how many lines the gap hides."""
+    lines = text.split("\n")
+    hidden = len(lines) - head - tail
+    if hidden <= 1:
+        return text, 0
+    return "\n".join((*lines[:head], f"… {hidden} more lines …", *(lines[-tail:] if tail else ()))), hidden

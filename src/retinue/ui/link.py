@@ -1,0 +1,85 @@
+"""The one connection between the screen and a crew: opens it, folds its events, passes on what the user wants.
+
+Widgets ask the link and never the crew for what changes; the link knows no widget.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+
+from msgspec import UNSET
+
+from retinue.app import Request, Retinue
+from retinue.core.errors import RetinueError
+from retinue.core.events import Event
+from retinue.core.messages import Cost, Usage, UserContent
+from retinue.ui.state import State, apply, open_state
+from retinue.ui.talk import Talk
+
+
+class Link:
+    """An open crew and what the screen knows of it."""
+
+    def __init__(self, request: Request, on_event: Callable[[Event], None] = lambda event: None) -> None:
+        self._request = request
+        self._stack = AsyncExitStack()
+        self._crew: Retinue | None = None
+        self._notes: list[str] = []
+        self.on_event = on_event
+        """Called after each event has been folded; must not block."""
+        self.state: State = open_state("", Talk())
+        self.version = 0
+        """Grows with every event."""
+
+    async def open(self) -> None:
+        """Open the crew. Raises RetinueError."""
+        crew = Retinue(request=self._request, say=self._notes.append)
+        await self._stack.enter_async_context(crew)
+        self._crew = crew
+        self._stack.enter_context(crew.attend())
+        crew.listen(self._hear)
+        self.reload()
+
+    async def close(self) -> None:
+        """End everything; what had not finished can be resumed."""
+        self._crew = None
+        await self._stack.aclose()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a crew yet."""
+        return self._crew is not None
+
+    @property
+    def crew(self) -> Retinue:
+        """The crew itself, for commands. Raises RetinueError before it is open."""
+        if self._crew is None:
+            raise RetinueError("the agent is not ready yet")
+        return self._crew
+
+    def reload(self) -> None:
+        """Read everything again: another session, another branch."""
+        crew = self.crew
+        stats = crew.chronicle.count()
+        used = stats.tokens
+        usage = Usage(used.input, used.output, used.cache_read, used.cache_write, used.total, Cost(total=stats.cost))
+        context = stats.context_usage
+        tokens = 0 if context is UNSET else context.tokens or 0
+        self.state = open_state(crew.run_id, Talk(crew.run_id, crew.chronicle.list_messages()), usage, tokens)
+        notes, self._notes = self._notes, []
+        for note in notes:
+            self.state.talk.note(note, "warning")
+        self.version += 1
+
+    def note(self, text: str, tone: str = "info") -> None:
+        """Say something to the person at the screen, in its place in the conversation."""
+        self.state.talk.note(text, tone)
+        self.version += 1
+
+    async def prompt(self, content: str | Sequence[UserContent]) -> None:
+        """Say something to the agent at rest and wait until it is done. Raises RetinueError."""
+        await self.crew.prompt(content)
+
+    def _hear(self, event: Event) -> None:
+        apply(self.state, event)
+        self.version += 1
+        self.on_event(event)

@@ -1,0 +1,93 @@
+"""What the screen shows, folded from events: `apply(state, event)`. Pure; must not know any widget.
+
+The runs of the crew are not in here: they are folded already, and whoever shows them looks at them by a timer.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from retinue.core import events as ev
+from retinue.core.messages import AssistantMessage, Usage
+from retinue.core.question import Question
+from retinue.ui.talk import Talk
+
+Phase = Literal["idle", "thinking", "answering", "working", "compacting", "waiting"]
+
+
+@dataclass(slots=True)
+class State:
+    """The main agent as it is seen."""
+
+    run_id: str
+    talk: Talk
+    phase: Phase = "idle"
+    """`waiting`: it has answered and stays for what it has started, or for a retry."""
+    tool: str = ""
+    """What works, while the phase is `working`."""
+    steering: list[str] = field(default_factory=list)
+    follow_up: list[str] = field(default_factory=list)
+    questions: list[Question] = field(default_factory=list)
+    usage: Usage = field(default_factory=Usage)
+    context_tokens: int = 0
+    """Of the last reply; 0 when it is not known."""
+    turns: int = 0
+    started_ms: int = 0
+    """When the present work began."""
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the main agent does anything, or waits for something it has started."""
+        return self.phase != "idle"
+
+
+def open_state(run_id: str, talk: Talk, usage: Usage | None = None, context_tokens: int = 0) -> State:
+    """The state of an agent at rest, with what it has said and used before."""
+    return State(run_id, talk, usage=usage or Usage(), context_tokens=context_tokens)
+
+
+def apply(state: State, event: ev.Event) -> None:
+    """Let an event change the state."""
+    if isinstance(event, ev.Asked):
+        state.questions.append(event.question)
+        return
+    if isinstance(event, ev.Answered):
+        state.questions = [question for question in state.questions if question.id != event.question_id]
+        return
+    if event.run_id != state.run_id:
+        if isinstance(event, ev.Warned):
+            state.talk.note(event.text, "warning")
+        return
+    state.talk.apply(event)
+    _follow(state, event)
+
+
+def _follow(state: State, event: ev.Event) -> None:
+    match event:
+        case ev.RunStarted():
+            state.phase, state.turns, state.started_ms = "thinking", 0, event.at_ms
+        case ev.RunFinished():
+            state.phase, state.tool = "idle", ""
+        case ev.AttemptEnded():
+            state.phase = "waiting"
+        case ev.AttemptStarted():
+            state.phase = "thinking"
+        case ev.TurnStarted():
+            state.phase, state.turns = "thinking", event.turn
+        case ev.MessageDelta() if event.delta.type == "text_delta":
+            state.phase = "answering"
+        case ev.ToolStarted():
+            state.phase, state.tool = "working", event.name
+        case ev.ToolFinished():
+            state.phase, state.tool = "thinking", ""
+        case ev.CompactionStarted():
+            state.phase = "compacting"
+        case ev.Compacted():
+            state.phase = "thinking" if event.will_retry else state.phase
+            state.context_tokens = 0 if event.result is not None else state.context_tokens
+        case ev.Steered():
+            state.steering, state.follow_up = list(event.steering), list(event.follow_up)
+        case ev.MessageFinished(message=AssistantMessage() as message):
+            state.usage += message.usage
+            state.context_tokens = message.usage.total_tokens or state.context_tokens
+        case _:
+            pass

@@ -1,0 +1,216 @@
+"""One conversation as blocks: read from messages, then folded from events. Pure; must not know any widget.
+
+Used for the main agent and, by the viewer, for any run.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec import UNSET
+
+from retinue.core import events as ev
+from retinue.core.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    ImageContent,
+    Message,
+    TextContent,
+    ThinkingContent,
+    ToolResultMessage,
+    UserMessage,
+)
+from retinue.core.model import Delta
+from retinue.ui.blocks import (
+    Block,
+    CommandBlock,
+    NoteBlock,
+    ReplyBlock,
+    ReportBlock,
+    SummaryBlock,
+    ToolBlock,
+    UserBlock,
+)
+
+REPORT = "subagent-notification"
+
+
+class Talk:
+    """The blocks of one conversation, in order. Blocks are only ever appended or changed in place."""
+
+    def __init__(self, run_id: str = "", messages: Iterable[Message] = ()) -> None:
+        """`run_id`: whose events count; without it, all do."""
+        self.run_id = run_id
+        self.blocks: list[Block] = []
+        self.version = 0
+        """Grows with every change of any block."""
+        self._calls: dict[str, ToolBlock] = {}
+        self._live: ReplyBlock | None = None
+        for message in messages:
+            self.add(message)
+
+    def apply(self, event: ev.Event) -> None:
+        """Let an event change the conversation; those of other runs, or of no interest, change nothing."""
+        if self.run_id and event.run_id != self.run_id:
+            return
+        match event:
+            case ev.MessageDelta():
+                self._grow(event.delta)
+            case ev.MessageStarted():
+                self._open(event.message.model)
+            case ev.MessageFinished():
+                self.add(event.message)
+            case ev.ToolStarted():
+                self._begin(event)
+            case ev.ToolProgress():
+                self._update(event.call_id, event.content, event.details)
+            case ev.ToolFinished():
+                self._settle(event.result, event.duration_ms)
+            case ev.RetryScheduled():
+                seconds = event.delay_ms / 1000
+                text = f"{event.error} Trying again in {seconds:g} s ({event.attempt} of {event.max_attempts})."
+                self._append(NoteBlock(text, "warning"))
+            case ev.RetryEnded(success=False):
+                self._append(NoteBlock(f"Gave up: {event.error}", "error"))
+            case ev.Compacted():
+                self._note_compaction(event)
+            case ev.Warned():
+                self._append(NoteBlock(event.text, "warning"))
+            case _:
+                pass
+
+    def note(self, text: str, tone: Any = "info") -> None:
+        """Say something to the person at the screen, in its place in the conversation."""
+        self._append(NoteBlock(text, tone))
+
+    def add(self, message: Message) -> None:
+        """A message that is complete."""
+        match message:
+            case UserMessage():
+                self._append(UserBlock(*_flatten(message.content)))
+            case AssistantMessage():
+                self._close(message)
+            case ToolResultMessage():
+                self._settle(message, None)
+            case CustomMessage(display=True):
+                self._append(_to_block(message))
+            case BashExecutionMessage():
+                code = message.exit_code if isinstance(message.exit_code, int) else None
+                block = CommandBlock(message.command, message.output, code, message.exclude_from_context)
+                self._append(block)
+            case CompactionSummaryMessage():
+                self._append(SummaryBlock(message.summary, message.tokens_before))
+            case BranchSummaryMessage():
+                self._append(SummaryBlock(message.summary, kind="branch"))
+            case _:
+                pass
+
+    @property
+    def last_reply(self) -> ReplyBlock | None:
+        """The newest reply with words in it."""
+        return next((b for b in reversed(self.blocks) if isinstance(b, ReplyBlock) and b.text.strip()), None)
+
+    def _append(self, block: Block) -> None:
+        self.blocks.append(block)
+        self.version += 1
+
+    def _touch(self, block: Block) -> None:
+        block.touch()
+        self.version += 1
+
+    def _open(self, model: str = "") -> ReplyBlock:
+        if self._live is None:
+            self._live = ReplyBlock(is_live=True, model=model)
+            self._append(self._live)
+        return self._live
+
+    def _grow(self, delta: Delta) -> None:
+        piece = delta.delta if isinstance(delta.delta, str) else ""
+        if delta.type == "text_delta":
+            block = self._open()
+            block.text += piece
+        elif delta.type == "thinking_delta":
+            block = self._open()
+            block.thinking += piece
+        else:
+            if delta.type == "text_start" and (block := self._open()).text:
+                block.text += "\n"
+            return
+        self._touch(block)
+
+    def _close(self, message: AssistantMessage) -> None:
+        thinking = "\n\n".join(block.thinking for block in message.content if isinstance(block, ThinkingContent))
+        error = message.error_message if isinstance(message.error_message, str) else ""
+        is_aborted = message.stop_reason == "aborted"
+        block, self._live = self._live, None
+        has_words = message.text.strip() or thinking.strip() or error
+        if block is None and has_words:
+            block = ReplyBlock()
+            self._append(block)
+        if block is not None:
+            block.text, block.thinking, block.model = message.text, thinking, message.model
+            block.error, block.is_aborted, block.is_live = "" if is_aborted else error, is_aborted, False
+            self._touch(block)
+        for call in message.calls:
+            if call.id not in self._calls:
+                self._add_call(ToolBlock(call.id, call.name, call.arguments))
+
+    def _add_call(self, block: ToolBlock) -> None:
+        self._calls[block.call_id] = block
+        self._append(block)
+
+    def _begin(self, event: ev.ToolStarted) -> None:
+        block = self._calls.get(event.call_id)
+        if block is None:
+            block = ToolBlock(event.call_id, event.name, event.arguments)
+            self._add_call(block)
+        block.status = "running"
+        self._touch(block)
+
+    def _update(self, call_id: str, content: list[Any], details: Any) -> None:
+        block = self._calls.get(call_id)
+        if block is not None and block.status == "running":
+            block.output, block.images = _flatten(content)
+            block.details = None if details is UNSET else details
+            self._touch(block)
+
+    def _settle(self, result: ToolResultMessage, duration_ms: int | None) -> None:
+        block = self._calls.get(result.tool_call_id)
+        if block is None:
+            block = ToolBlock(result.tool_call_id, result.tool_name)
+            self._add_call(block)
+        elif block.status in ("done", "failed"):
+            return
+        block.output, block.images = _flatten(result.content)
+        block.details = None if result.details is UNSET else result.details
+        block.status = "failed" if result.is_error else "done"
+        block.duration_ms = duration_ms
+        self._touch(block)
+
+    def _note_compaction(self, event: ev.Compacted) -> None:
+        if event.result is not None:
+            tokens = event.result.get("tokensBefore")
+            summary = str(event.result.get("summary", ""))
+            self._append(SummaryBlock(summary, tokens if isinstance(tokens, int) else 0))
+        elif event.error and not event.aborted:
+            self._append(NoteBlock(f"The context could not be summarised: {event.error}", "warning"))
+
+
+def _flatten(content: Any) -> tuple[str, int]:
+    """The text of some content, and how many images are in it."""
+    if isinstance(content, str):
+        return content, 0
+    texts = [block.text for block in content if isinstance(block, TextContent)]
+    return "\n".join(texts), sum(isinstance(block, ImageContent) for block in content)
+
+
+def _to_block(message: CustomMessage) -> Block:
+    text, _ = _flatten(message.content)
+    details = message.details
+    if message.custom_type != REPORT or not isinstance(details, dict):
+        return NoteBlock(text)
+    others = details.get("others")
+    rest = [item for item in others if isinstance(item, dict)] if isinstance(others, list) else []
+    return ReportBlock([details, *rest], text)

@@ -1,0 +1,56 @@
+"""Runs have ended: a box for each, with its figures and the beginning of its result."""
+
+from typing import Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from retinue.ui.blocks import ReportBlock
+from retinue.ui.formats import clean, clean_line, fold_middle, format_duration, format_tokens
+from retinue.ui.views.base import BlockView
+from retinue.ui.views.prose import stack
+
+_GOOD = ("completed", "finished", "done")
+
+
+class ReportView(BlockView):
+    """One notification."""
+
+    DEFAULT_CSS = """
+    ReportView { padding: 0 1; border: round $foreground 30%; }
+    """
+    block: ReportBlock
+    can_fold = True
+
+    def draw(self) -> None:
+        """Head and preview of each run."""
+        parts: list[RenderableType] = []
+        for run in self.block.runs:
+            parts += [self._draw_head(run), self._draw_preview(run)]
+        self.update(stack(*parts))
+
+    def _draw_head(self, run: dict[str, Any]) -> Text:
+        status = str(run.get("status", ""))
+        is_good = any(word in status for word in _GOOD) and not run.get("error")
+        sign, color = ("✓", "success") if is_good else ("■", "warning") if "stop" in status else ("✗", "error")
+        head = Text(f"{sign} ", style=self.app.theme_variables.get(color, ""))
+        head.append(clean_line(str(run.get("description", "")), 120), style="bold")
+        facts = [clean_line(status, 40)]
+        if isinstance(run.get("turnCount"), int):
+            facts.append(f"↻{run['turnCount']}")
+        if isinstance(run.get("toolUses"), int):
+            facts.append(f"{run['toolUses']} tools")
+        if isinstance(run.get("totalTokens"), int):
+            facts.append(f"{format_tokens(run['totalTokens'])} token")
+        if isinstance(run.get("durationMs"), int | float):
+            facts.append(format_duration(run["durationMs"]))
+        if run.get("branch"):
+            facts.append(f"branch {clean_line(str(run['branch']), 60)}")
+        head.append("  " + " · ".join(facts), style="dim not bold")
+        return head
+
+    def _draw_preview(self, run: dict[str, Any]) -> Padding:
+        text = str(run.get("error") or run.get("resultPreview") or "")
+        shown = clean(text) if self.is_open else fold_middle(clean(text), 4, 0)[0]
+        return Padding(Text(shown, style="red" if run.get("error") else ""), (0, 0, 0, 2))

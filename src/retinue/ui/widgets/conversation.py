@@ -1,0 +1,111 @@
+"""The conversation: the views of its last blocks, following the end until somebody scrolls away.
+
+Older blocks get a view when somebody scrolls up to them: a session of many thousand lines opens as fast as a short one.
+"""
+
+from textual.containers import VerticalScroll
+from textual.widgets import Static
+
+from retinue.ui.talk import Talk
+from retinue.ui.views.base import BlockView
+from retinue.ui.views.registry import open_view
+
+PAGE = 60
+"""Blocks that get a view at once."""
+MOST = 240
+"""Views there are at most while the end is followed."""
+
+
+class Conversation(VerticalScroll):
+    """Shows a Talk; `sync` brings it up to date and costs only what has changed."""
+
+    DEFAULT_CSS = """
+    Conversation { height: 1fr; width: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
+    Conversation > #earlier { color: $text-muted; text-style: italic; height: 1; display: none; }
+    Conversation.-has-earlier > #earlier { display: block; }
+    """
+
+    def __init__(self, talk: Talk, *, id: str | None = None) -> None:
+        super().__init__(Static("", id="earlier", markup=False), id=id)
+        self._talk = talk
+        self._views: list[BlockView] = []
+        self._first = max(0, len(talk.blocks) - PAGE)
+        self._synced = -1
+        self._all_open = False
+
+    @property
+    def talk(self) -> Talk:
+        """What is shown."""
+        return self._talk
+
+    def on_mount(self) -> None:
+        """Show the end."""
+        self.sync()
+        self.anchor()
+
+    def show(self, talk: Talk) -> None:
+        """Show another conversation from its end."""
+        for view in self._views:
+            view.remove()
+        self._talk, self._views, self._synced = talk, [], -1
+        self._first = max(0, len(talk.blocks) - PAGE)
+        self.sync()
+        self.anchor()
+
+    def sync(self) -> None:
+        """Bring the screen up to date with the talk."""
+        if self._synced == self._talk.version or not self.is_mounted:
+            return
+        self._synced = self._talk.version
+        known = self._first + len(self._views)
+        # What is complete does not change any more, but a batch of calls may finish in any order.
+        for view in self._views[-PAGE:]:
+            view.sync()
+        fresh = [open_view(block, is_open=self._all_open) for block in self._talk.blocks[known:]]
+        if fresh:
+            self._views += fresh
+            self.mount(*fresh)
+            self._trim()
+        self._tell_earlier()
+
+    def open_all(self, *, is_open: bool | None = None) -> bool:
+        """Show everything in full, or folded again; whether it is open now."""
+        self._all_open = (not self._all_open) if is_open is None else is_open
+        for view in self._views:
+            view.fold(is_open=self._all_open)
+        return self._all_open
+
+    def load_earlier(self) -> None:
+        """Give the blocks before the first one that is shown a view."""
+        first = max(0, self._first - PAGE)
+        if first == self._first:
+            return
+        fresh = [open_view(block, is_open=self._all_open) for block in self._talk.blocks[first : self._first]]
+        anchor = self._views[0] if self._views else None
+        self._views[:0] = fresh
+        self._first = first
+        self.release_anchor()
+        self.mount(*fresh, after=0)
+        self._tell_earlier()
+        if anchor is not None:
+            self.call_after_refresh(self.scroll_to_widget, anchor, animate=False, top=True)
+
+    def watch_scroll_y(self, old: float, new: float) -> None:
+        """Reaching the top asks for more."""
+        super().watch_scroll_y(old, new)
+        if new <= 0 < old and self._first > 0:
+            self.call_later(self.load_earlier)
+
+    def _trim(self) -> None:
+        """While the end is followed, forget views that are far above."""
+        surplus = len(self._views) - MOST
+        if surplus > PAGE and self.is_vertical_scroll_end:
+            for view in self._views[:surplus]:
+                view.remove()
+            del self._views[:surplus]
+            self._first += surplus
+
+    def _tell_earlier(self) -> None:
+        self.set_class(self._first > 0, "-has-earlier")
+        if self._first:
+            self.query_one("#earlier", Static).update(f"↑ {self._first} earlier")

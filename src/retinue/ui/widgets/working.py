@@ -1,0 +1,43 @@
+"""The line above the editor that says what the agent does right now, for how long, and how to stop it."""
+
+from rich.text import Text
+from textual.widgets import Static
+
+from retinue.ui.formats import FRAME_S, SPINNER, clean_line, format_duration
+from retinue.ui.state import State
+
+_WORDS = {
+    "thinking": "thinking",
+    "answering": "answering",
+    "working": "working",
+    "compacting": "summarising the conversation",
+    "waiting": "waiting for its agents",
+}
+
+
+class WorkingLine(Static):
+    """One line while there is work, none otherwise."""
+
+    DEFAULT_CSS = """
+    WorkingLine { height: 1; padding: 0 2; color: $text-muted; display: none; }
+    WorkingLine.-busy { display: block; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+
+    def show(self, state: State, now_ms: int) -> None:
+        """Draw the present moment."""
+        self.set_class(state.is_busy, "-busy")
+        if not state.is_busy:
+            return
+        frame = SPINNER[int(now_ms / 1000 / FRAME_S) % len(SPINNER)]
+        words = _WORDS.get(state.phase, state.phase)
+        if state.phase == "working" and state.tool:
+            words = f"running {clean_line(state.tool, 40)}"
+        line = Text(f"{frame} ", style=self.app.theme_variables.get("accent", ""))
+        line.append(words, style="not dim")
+        if state.started_ms:
+            line.append(f" · {format_duration(max(0, now_ms - state.started_ms))}", style="dim")
+        line.append(" · esc stops it", style="dim")
+        self.update(line)
