@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from retinue.app.extending import Extending
+from retinue.app.guarding import Guarding
 from retinue.app.inheriting import inherit
 from retinue.app.modelling import Models, add_models, to_retry
 from retinue.app.opening import find_folder, open_session
@@ -17,6 +18,7 @@ from retinue.app.world import World
 from retinue.core.clock import Clock
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.events import Event, Warned
 from retinue.core.messages import ThinkingLevel, UserContent
 from retinue.core.model import Model, ModelInfo
 from retinue.core.run import Outcome, Run
@@ -29,7 +31,7 @@ from retinue.engine.ids import make_run_id
 from retinue.engine.prompt import build_sections
 from retinue.engine.questions import Desk
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
 from retinue.models.thinking import clamp_level
 from retinue.sessions.compaction import CompactionConfig
@@ -40,7 +42,7 @@ from retinue.settings.paths import Paths, find_paths, find_session_dir
 from retinue.settings.providers import load_registry
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
-from retinue.surfaces.names import FINALIZE, SURFACE_TOOLS, find_surfaces, list_tools
+from retinue.surfaces.names import DISPATCH, FINALIZE, SURFACE_TOOLS, find_surfaces, list_tools
 from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_tools
 
 if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for these
@@ -50,12 +52,12 @@ if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for th
     from retinue.app.chronicle import Chronicle
     from retinue.app.connecting import Connecting
     from retinue.app.crew import Crew
+    from retinue.app.delegation import Delegation
     from retinue.app.handle import Handle
     from retinue.app.lookout import Lookout
     from retinue.app.selecting import Selection
     from retinue.app.shell import Shell
     from retinue.app.tuning import Tuning
-    from retinue.core.events import Event
     from retinue.core.question import Question
     from retinue.engine.manager import Manager
     from retinue.features.extensions.channels import Channels
@@ -414,6 +416,18 @@ class Retinue:
         ports = open_subagent(await self._need_crew(), self.run_id, self._request.model)
         return await make_call(SubagentCall(agent, task, session_id, write), ports)
 
+    async def open_delegation(self) -> "Delegation":
+        """The delegation tools for a caller that is no agent of ours."""
+        from retinue.app.delegation import Delegation
+
+        crew = await self._need_crew()
+
+        def renew() -> None:
+            self._lease.renew()
+            crew.manager.begin_prompt()
+
+        return Delegation(crew.main_tools, self._main, crew.manager, self._clock, renew)
+
     @property
     def _main(self) -> LiveRun:
         if self._run is None:
@@ -536,7 +550,20 @@ class Retinue:
             use_context=request.context_files,
         )
         self._tell((*crew.diagnostics, *files.diagnostics))
-        return World(paths, loaded, crew, files)
+        world = World(paths, loaded, crew, files)
+        world.guarding = Guarding(
+            world,
+            self._environment,
+            self._clock,
+            self._desk,
+            tell=lambda problems, notes: self._tell(problems, *notes),
+            warn=self._warn,
+        )
+        return world
+
+    def _warn(self, text: str) -> None:
+        if self._run is not None:
+            self._run.bus.publish(Warned(run_id=self._run.setup.run_id, text=text))
 
     def _set_up(self, world: World, session: Session) -> RunSetup:
         request, settings, paths, files = self._request, world.loaded.settings, world.paths, world.files
@@ -571,8 +598,14 @@ class Retinue:
             steering_mode=settings.steering_mode,
             follow_up_mode=settings.follow_up_mode,
             hooks=self._extras.hooks,
-            features=(*(() if role is None else role.features), *self._extras.features),
+            features=self._surround(world, role),
         )
+
+    def _surround(self, world: World, role: "Role | None") -> list[Feature]:
+        definition = None if role is None else role.definition
+        is_readonly = role is not None and role.rights.readonly
+        guards = world.guarding.surround_main(definition, self._extras.points, readonly=is_readonly)
+        return [*(() if role is None else role.features), *guards, *self._extras.features]
 
     def _charge(self, model: Model) -> Model:
         return BudgetedModel(model, self._lease) if self._lease.is_limited else model
@@ -600,6 +633,20 @@ class Retinue:
 
     def _advise(self, world: World, tools: Mapping[str, Tool]) -> dict[str, str]:
         """When to delegate, for an agent that can."""
+        return {**self._advise_dispatch(world, tools), **self._advise_subagent(world, tools)}
+
+    def _advise_dispatch(self, world: World, tools: Mapping[str, Tool]) -> dict[str, str]:
+        if DISPATCH not in tools:
+            return {}
+        from retinue.surfaces.dispatch.words import render_section
+
+        roster, switches = world.roster, world.guarding.switches
+        agents = roster.read().list("dispatch", enabled_only=True)
+        left = [each for each in agents if not switches.is_agent_off(each.name)]
+        text = render_section((each, roster.decide(each).allowed) for each in left)
+        return {"subagents": text} if text else {}
+
+    def _advise_subagent(self, world: World, tools: Mapping[str, Tool]) -> dict[str, str]:
         if "subagent" not in tools or not world.crew.settings.subagents.inject_delegation_policy:
             return {}
         from retinue.surfaces.subagent.policy import render_policy
@@ -661,11 +708,14 @@ class Retinue:
 
     def _list_surfaces(self, world: World) -> list[str]:
         """What the settings offer the main agent; inside another program's agent it does not delegate by itself."""
-        wanted = () if self._is_child else world.crew.settings.surfaces
-        return [name for name in SURFACE_TOOLS if name in wanted and self._may_offer(world, name)]
+        asked = self._request.surfaces
+        wanted = asked if asked is not None else () if self._is_child else world.crew.settings.surfaces
+        chosen = [name for name in SURFACE_TOOLS if name in wanted or "*" in wanted]
+        return [name for name in chosen if self._may_offer(world, name)]
 
     def _may_offer(self, world: World, surface: str) -> bool:
-        return world.crew.settings.allows_surface(surface, is_child=self._is_child)
+        is_off = surface == "dispatch" and not world.guarding.switches.is_enabled
+        return not is_off and world.crew.settings.allows_surface(surface, is_child=self._is_child)
 
     @property
     def _is_child(self) -> bool:
