@@ -6,7 +6,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from bench.crew_crash import find_bad_notices, find_lost_of_crew, find_repeated, find_unsettled, read_lives, sweep
+from bench.crew_crash import LANES, sweep
+from bench.crew_oracle import (
+    find_bad_fires,
+    find_bad_notices,
+    find_lost_of_crew,
+    find_lost_work,
+    find_repeated,
+    find_unsettled,
+    read_lives,
+)
 from retinue.core.events import Event, RunFinished, RunQueued, RunRead, RunStarted, ToolFinished
 from retinue.core.messages import TextContent, ToolResultMessage
 from retinue.core.run import Outcome, Reason, Run, Status
@@ -24,25 +33,25 @@ from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.surfaces.fleet.records import LifeRecords
 
-SAMPLE, PER_TEST = 25, 1
+SAMPLE = 10
 REQUEST = msgspec.to_builtins(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))
 DONE = Outcome(Status.COMPLETED, Reason.DONE, "done")
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("part", range(SAMPLE // PER_TEST))
+@pytest.mark.parametrize("part", range(SAMPLE))
 def test_killed_crew_is_brought_to_its_end(part: int) -> None:
     seed = random.SystemRandom().randrange(2**32)
-    assert sweep(PER_TEST, seed).all == [], f"seed {seed}"
+    assert sweep(1, seed).all == [], f"seed {seed}"
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_five_hundred_killed_crews_end_well() -> None:
     seed = random.SystemRandom().randrange(2**32)
-    found = sweep(500, seed)
+    found = sweep(500, seed, lanes=LANES)
     assert found.all == [], f"seed {seed}"
-    assert found.landed > 300 and found.interrupted > 300 and found.requeued > 300
+    assert min(found.landed, found.interrupted, found.requeued, found.saved, found.fired) > 300
 
 
 def queued(run_id: str, *, parent_id: str = "old", depth: int = 1) -> RunQueued:
@@ -147,8 +156,7 @@ def write_crew(*events: Event) -> list[dict[str, Any]]:
 
 
 def test_damage_is_noticed(tmp_path: Path) -> None:
-    effects = tmp_path / "effects.txt"
-    effects.write_text("00-1\n00-1\n")
+    done = Counter({"00-1": 2})
     end = RunFinished(run_id="a", outcome=DONE)
     entries = write_crew(queued("a"), RunStarted(run_id="a"), end, end, queued("b"), queued("c"), RunRead(run_id="c"))
     notice = {"type": "custom_message", "customType": CUSTOM_TYPE, "details": {"id": "a", "others": [{"id": "a"}]}}
@@ -157,6 +165,31 @@ def test_damage_is_noticed(tmp_path: Path) -> None:
     assert Counter(
         unsettled=len(list(find_unsettled(lives))),
         notices=len(list(find_bad_notices(lives, [*entries, notice]))),
-        repeated=len(list(find_repeated(lives, effects))),
+        repeated=len(list(find_repeated(lives, done))),
         lost=len(find_lost_of_crew(records, entries, tmp_path / "none.jsonl")),
     ) == Counter(unsettled=3, notices=2, repeated=1, lost=1)
+
+
+def test_lost_work_is_noticed() -> None:
+    end = RunFinished(run_id="a", outcome=msgspec.structs.replace(DONE, branch="pi-agent-a"))
+    lives = read_lives(write_crew(queued("a"), end, queued("b"), RunFinished(run_id="b", outcome=DONE)))
+    done = Counter({"00-1": 1, "00-2": 1, "01-1": 1})
+    assert list(find_lost_work(lives, done, {"work-00-1.txt"}, {"main"})) == [
+        "the work of 00-2 is in no branch",
+        "child-00 names the branch pi-agent-a, which is not there",
+        "child-00 is completed and names no branch",
+    ]
+
+
+def test_bad_fires_are_noticed() -> None:
+    request = {**REQUEST, "task": "soon"}
+    runs = [msgspec.structs.replace(queued(name), request=request) for name in "ab"]
+    records = [
+        {"type": "subagents:scheduled", "change": "added", "job": {"id": "j", "name": "soon"}},
+        {"type": "subagents:scheduled", "change": "fired", "agentId": "c", "name": "soon"},
+    ]
+    assert list(find_bad_fires(records, [], read_lives(write_crew(*runs)), 0)) == [
+        "the job soon is not kept",
+        "the run c of soon is not on record",
+        "soon was due 1 times and has 2 runs",
+    ]
