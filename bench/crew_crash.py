@@ -1,4 +1,4 @@
-"""`kill -9` of the whole process over a crew of twenty, some in copies, with schedules: what the next start makes of it.
+"""`kill -9` of the whole process over a crew of twenty, some in copies, with schedules: what the next start finds.
 
 The stream of each process says what was promised, the session says what is on record, a file that every command
 appends to says what was really done, branches say what became of work in copies. Also a sample of it runs as a test.
