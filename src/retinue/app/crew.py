@@ -28,10 +28,11 @@ from retinue.engine.ids import make_run_id
 from retinue.engine.journal import CREW
 from retinue.engine.manager import Bounds, Manager
 from retinue.engine.notify import Notifier
-from retinue.engine.outfit import Kit, Outfitter
+from retinue.engine.outfit import Fitting, Kit, Outfitter
 from retinue.engine.recovery import read_remains
 from retinue.engine.retention import Retention
 from retinue.engine.runner import LiveRun
+from retinue.engine.setup import Feature
 from retinue.features.transcript import Transcribing
 from retinue.features.worktree.workshop import Tidying, Workshop
 from retinue.settings.kit import build_kit, find_depth_left
@@ -41,6 +42,7 @@ from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
 from retinue.surfaces.fleet.post import connect_notifier
 from retinue.surfaces.fleet.retries import RetryBook
+from retinue.surfaces.names import DISPATCH
 from retinue.surfaces.seating import Seating
 from retinue.tools.policy import Rights
 
@@ -89,6 +91,11 @@ class Crew:
     def ports(self) -> FleetPorts:
         """What the main agent's delegation tools work with."""
         return self.open_fleet(self.manager.root.setup.run_id)
+
+    @property
+    def models(self) -> Models:
+        """Where its models come from."""
+        return self._models
 
     def find(self, run_id: str) -> Run | None:
         """A run of the crew; None while it is not open."""
@@ -151,17 +158,24 @@ class Crew:
             self.world.loaded.settings,
             self.environment,
             models=self._models,
-            tools={**self._own_tools, **self.main_tools},
+            # Whoever was dispatched never dispatches.
+            tools={**self._own_tools, **{name: tool for name, tool in self.main_tools.items() if name != DISPATCH}},
             files=self.world.files,
             retry=to_retry(self.world.loaded.settings),
             keeps_orphans=self.world.keeps_children,
-            surround=lambda fitting: [Seating(lambda setup: make_tools(self, setup.run_id))],
+            surround=self._surround,
             lease=self._lease,
             workshop=self._workshop,
             extend=self._extending.load_child,
         )
         outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools)
-        return replace(kit, runner=self.world.crew.settings.runner, send_out=outpost.send)
+        rules = self.world.guarding.rules
+        return replace(kit, rules=rules, runner=self.world.crew.settings.runner, send_out=outpost.send)
+
+    def _surround(self, fitting: Fitting) -> list[Feature]:
+        """What stands around each run of the crew, beside what its definition asks for."""
+        seating = Seating(lambda setup: make_tools(self, setup.run_id))
+        return [seating, *self.world.guarding.surround(fitting)]
 
     def open_seat(self, run_id: str) -> Seat:
         """The place of one run in the crew."""

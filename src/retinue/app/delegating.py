@@ -65,7 +65,27 @@ def open_subagent(crew: "Crew", run_id: str, model: str | None = None) -> "Subag
     return SubagentPorts(crew.open_seat(run_id), settings, prepare)
 
 
+def make_dispatch(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
+    """The one of the `dispatch` surface."""
+    from retinue.surfaces.dispatch.ports import DispatchPorts
+    from retinue.surfaces.dispatch.tool import NAME, DispatchTool
+
+    guarding, roster, models = crew.world.guarding, crew.world.roster, crew.models
+    ports = DispatchPorts(
+        crew.open_seat(run_id),
+        find=lambda name: roster.read().find(name, "dispatch"),
+        is_enabled=lambda: guarding.read_switches().is_enabled,
+        is_disabled=lambda name: guarding.read_switches().is_agent_off(name),
+        find_model=models.find_profile,
+        open_model=models.open,
+        board=lambda: guarding.board,
+        max_steps=guarding.switches.max_steps,
+    )
+    return {NAME: DispatchTool(ports)}
+
+
 MAKERS: dict[str, Maker] = {
     "fleet": make_fleet,
     "subagent": make_subagent,
+    "dispatch": make_dispatch,
 }

@@ -5,7 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from retinue.core.clock import Clock
-from retinue.core.errors import quote
+from retinue.core.errors import ModelError, quote
 from retinue.core.model import Model, ModelInfo
 from retinue.models.catalog import Provider
 from retinue.models.governor import Governor
@@ -34,6 +34,19 @@ class Models:
     def resolve(self, query: str) -> Choice:
         """The model a name means, at any provider. Raises ModelError."""
         return self.registry.resolve(query, anywhere=True)
+
+    def find_profile(self, name: str) -> ModelInfo | None:
+        """The model that a CodingCode profile names: `model@API_KEY_ENV`, an id or a name; None when there is none."""
+        model, _, variable = name.rpartition("@")
+        for provider in self.registry.providers.values() if model else ():
+            if variable in provider.env or provider.api_key in (f"${variable}", f"${{{variable}}}"):
+                for info in provider.models:
+                    if model in (info.id, info.name):
+                        return info
+        try:
+            return self.resolve(name).info
+        except ModelError:
+            return None
 
     def list(self) -> Sequence[ModelInfo]:
         """The models that can be asked."""

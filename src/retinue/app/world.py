@@ -10,6 +10,7 @@ from retinue.settings.paths import Paths
 from retinue.settings.subagents import LoadedCrew
 
 if TYPE_CHECKING:
+    from retinue.app.guarding import Guarding
     from retinue.settings.roster import Roster
 
 
@@ -26,11 +27,22 @@ class World:
     surfaces: Sequence[str] = ()
     """Those whose tools the main agent and its crew may have."""
     _roster: "Roster | None" = None
+    _guarding: "Guarding | None" = None
 
     @property
     def is_trusted(self) -> bool:
         """Whether the project's own configuration counts."""
         return self.loaded.trust.trusted
+
+    @property
+    def guarding(self) -> "Guarding":
+        """What stands around the runs."""
+        assert self._guarding is not None, "nobody guards this world"
+        return self._guarding
+
+    @guarding.setter
+    def guarding(self, guarding: "Guarding") -> None:
+        self._guarding = guarding
 
     @property
     def roster(self) -> "Roster":

@@ -12,8 +12,10 @@ SURFACE_TOOLS: dict[str, tuple[str, ...]] = {
         "list_models",
     ),
     "subagent": ("subagent",),
+    "dispatch": ("dispatch_agent",),
 }
 """In the order they are shown; who makes them is in `app/delegating.py`."""
+DISPATCH = "dispatch_agent"
 FINALIZE = "subagent_finalize"
 """How an agent that has to finalise gives its answer; only children have it."""
 

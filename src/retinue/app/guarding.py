@@ -1,0 +1,182 @@
+"""What stands around the runs of one Retinue: the hooks of files, agents and extensions, and approvals.
+
+Where nobody has configured any of it, nothing of it is loaded and no run has anything around it.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from retinue.app.world import World
+from retinue.core.clock import Clock
+from retinue.core.definition import Definition
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import RetinueError, quote
+from retinue.engine.questions import Desk
+from retinue.engine.setup import Feature
+
+if TYPE_CHECKING:
+    from retinue.engine.outfit import Fitting
+    from retinue.features.approvals.book import Book
+    from retinue.features.hooks.board import Board
+    from retinue.features.hooks.command import Workplace
+    from retinue.features.hooks.spec import HookSpec
+    from retinue.settings.switches import Switches
+
+
+class Guarding:
+    """Puts hooks and approvals around runs."""
+
+    def __init__(
+        self,
+        world: World,
+        environment: Mapping[str, str],
+        clock: Clock,
+        desk: Desk,
+        *,
+        tell: Callable[[Sequence[Diagnostic], Sequence[str]], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        """`tell` gets what is wrong with the files, once; `warn` what goes wrong while runs work."""
+        self._world = world
+        self._environment = environment
+        self._clock = clock
+        self._desk = desk
+        self._tell = tell
+        self._warn = warn
+        self._told: set[str] = set()
+        self._main_board: Board | None = None
+
+    @property
+    def board(self) -> "Board":
+        """The hooks of the main agent."""
+        if self._main_board is None:
+            self._main_board = self._build_board(None, ())
+        return self._main_board
+
+    @cached_property
+    def switches(self) -> "Switches":
+        """CodingCode's switches as they were at the start."""
+        from retinue.settings.switches import load_switches
+
+        switches, problems = load_switches(self._world.paths, trusted=self._world.is_trusted)
+        self._tell(problems, ())
+        return switches
+
+    def read_switches(self) -> "Switches":
+        """The switches as they are now: what is switched off while runs work is off for the next one."""
+        from retinue.settings.switches import load_switches
+
+        return load_switches(self._world.paths, trusted=self._world.is_trusted)[0]
+
+    @cached_property
+    def rules(self) -> tuple[str, ...]:
+        """The user's rules for agents that are told them."""
+        from retinue.settings.switches import load_rules
+
+        rules, problems = load_rules(self._world.paths)
+        self._tell(problems, ())
+        return rules
+
+    def surround_main(self, definition: Definition | None, points: Sequence[Any], *, readonly: bool) -> list[Feature]:
+        """What stands around the main agent; `definition` is what it runs as, `points` are its extensions' hooks."""
+        if not (self._has_files or self._asks or points or (definition is not None and definition.hooks)):
+            return []
+        self._main_board = self._build_board(definition, points)
+        book = self._book.fork(readonly=True) if readonly and self._asks else self._book
+        return self._surround(self._main_board, book, definition, is_confined=False, is_forced=False)
+
+    def surround(self, fitting: "Fitting") -> list[Feature]:
+        """What stands around a run of the crew."""
+        definition, points = fitting.definition, fitting.extras.points
+        is_dispatched = fitting.request.surface == "dispatch"
+        if not (self._has_files or self._asks or points or definition.hooks or is_dispatched):
+            return []
+        from retinue.settings.approvals import fork_dispatched
+
+        is_confined = fitting.rights.readonly and fitting.terms.is_confined
+        readonly = fitting.rights.readonly and not is_confined
+        book = fork_dispatched(self._book, readonly=readonly) if is_dispatched else self._book.fork(readonly=readonly)
+        board = self._build_board(definition, points)
+        found = self._surround(board, book, definition, is_confined=is_confined, is_forced=is_dispatched)
+        if found and not is_dispatched and (definition.runner or self._world.crew.settings.runner) == "pi":
+            raise RetinueError(
+                f"agent {quote(definition.name)} cannot run as a real pi: nobody could ask there about its calls "
+                "(approvals, approvalRules or hooks are set; use another runner)"
+            )
+        return found
+
+    def _surround(
+        self, board: "Board", book: "Book", definition: Definition | None, *, is_confined: bool, is_forced: bool
+    ) -> list[Feature]:
+        from retinue.features.approvals.gate import Approving, GatePorts
+        from retinue.features.hooks.feature import Hooking
+
+        found: list[Feature] = [Hooking(board, self._clock)] if board else []
+        is_watched = board.has("tool.approval.pre", "tool.approval.post", "tool.execute.denied")
+        if is_forced or is_watched or book.rules or book.mode != "open":
+            name = "" if definition is None else definition.name
+            ports = GatePorts(self._desk, name, is_confined, board.decide, board.tell)
+            found.append(Approving(book, ports))
+        return found
+
+    @property
+    def _asks(self) -> bool:
+        settings = self._world.crew.settings
+        return settings.approvals != "never" or bool(settings.approval_rules)
+
+    @cached_property
+    def _has_files(self) -> bool:
+        paths = self._world.paths
+        folders = [paths.home, *([paths.project] if self._world.is_trusted else ())]
+        names = ("hooks.yaml", "hooks.yml")
+        return any(os.path.lexists(folder / ".codingcode" / name) for folder in folders if folder for name in names)
+
+    @cached_property
+    def _book(self) -> "Book":
+        from retinue.settings.approvals import open_book
+        from retinue.settings.subagents import find_user_file
+
+        book, problems = open_book(self._world.crew.settings, str(find_user_file(self._world.paths)))
+        self._tell(problems, ())
+        return book
+
+    @cached_property
+    def _specs(self) -> "tuple[HookSpec, ...]":
+        if not self._has_files:
+            return ()
+        from retinue.settings.hooks import load_hooks
+
+        own, project = self.switches.disabled_hooks
+        loaded = load_hooks(self._world.paths, trusted=self._world.is_trusted, disabled=own, muted=project)
+        self._tell(loaded.diagnostics, loaded.notices)
+        return loaded.ready
+
+    @cached_property
+    def _place(self) -> "Workplace":
+        from retinue.features.hooks.command import Workplace
+
+        paths = self._world.paths
+        return Workplace(paths.cwd, paths.project, self._environment)
+
+    def _build_board(self, definition: Definition | None, points: Sequence[Any]) -> "Board":
+        from retinue.features.hooks.board import Board, CommandHook
+
+        specs = [*self._specs, *(self._load_profile(definition) if definition is not None else ())]
+        board = Board([*points, *(CommandHook(spec, self._place) for spec in specs)], self._warn)
+        name = "" if definition is None else definition.name
+        board.facts.update(projectPath=str(self._world.paths.project), sessionId="", agent=name)
+        return board
+
+    def _load_profile(self, definition: Definition) -> "Sequence[HookSpec]":
+        if not definition.hooks:
+            return ()
+        from retinue.settings.hooks import load_profile
+
+        loaded = load_profile(self._world.paths, definition)
+        texts = [text for text in loaded.notices if text not in self._told]
+        problems = [item for item in loaded.diagnostics if item.message not in self._told]
+        self._told.update(texts, (item.message for item in problems))
+        self._tell(problems, texts)
+        return loaded.ready

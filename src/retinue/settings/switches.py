@@ -1,0 +1,147 @@
+"""CodingCode's `config.yaml`, the user's and the project's: switches for agents and hooks, and the step limit.
+
+Reads what matters here; all other keys of that file belong to another program. Must not know who asks.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.core.diagnostics import Diagnostic, show_value
+from retinue.core.errors import ConfigError
+from retinue.settings.files import read_bounded
+from retinue.settings.paths import Paths
+
+DEFAULT_STEPS = 200
+MAX_STEPS = 100_000
+MAX_BYTES = 500_000
+RULES_FILE = "rules.md"
+
+
+class Switches(Struct, frozen=True):
+    """What the two files say together; the project's word counts where it says something."""
+
+    is_enabled: bool = True
+    """Whether agents are dispatched at all."""
+    disabled_agents: Mapping[str, bool] = {}
+    """By lower-case name; false is a word, too."""
+    disabled_hooks: tuple[Mapping[str, bool], Mapping[str, bool]] = ({}, {})
+    """Of the user and of the project, by name: what a project may switch off is decided elsewhere."""
+    max_steps: int = DEFAULT_STEPS
+    """Of agents whose file names no limit."""
+
+    def is_agent_off(self, name: str) -> bool:
+        """Whether an agent is switched off."""
+        return self.disabled_agents.get(name.lower(), False)
+
+
+def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagnostic]]:
+    """Both files; what cannot be read says nothing, and is told."""
+    problems: list[Diagnostic] = []
+    own = _load(paths.home, problems)
+    theirs = _load(paths.project, problems) if trusted and paths.project != paths.home else _Config({}, "", problems)
+    enabled = theirs.read_flag("subagent", "enabled")
+    enabled = own.read_flag("subagent", "enabled") if enabled is None else enabled
+    agents = {**own.read_flags("subagent", "disabledAgents"), **theirs.read_flags("subagent", "disabledAgents")}
+    hooks = own.read_flags("hooks", "disabledHooks"), theirs.read_flags("hooks", "disabledHooks")
+    steps = theirs.read_steps() or own.read_steps() or DEFAULT_STEPS
+    agents = {name.lower(): value for name, value in agents.items()}
+    return Switches(enabled is not False, agents, hooks, steps), problems
+
+
+def load_rules(paths: Paths) -> tuple[tuple[str, ...], list[Diagnostic]]:
+    """The user's rules for agents of that program, `~/.codingcode/rules.md`."""
+    path = None if paths.home is None else paths.home / ".codingcode" / RULES_FILE
+    if path is None or not os.path.lexists(path):
+        return (), []
+    try:
+        text = _read_text(path)
+    except ConfigError as error:
+        return (), [Diagnostic(str(error), str(path), code="unreadable")]
+    return ((text,) if text.strip() else ()), []
+
+
+class _Config:
+    """One file, while it is read."""
+
+    def __init__(self, raw: Mapping[str, Any], path: str, problems: list[Diagnostic]) -> None:
+        self._raw = raw
+        self._path = path
+        self._problems = problems
+
+    def read_flag(self, *keys: str) -> bool | None:
+        value = self._find(*keys)
+        if value is None or isinstance(value, bool):
+            return value
+        self._reject(".".join(keys), value, "true or false")
+        return None
+
+    def read_flags(self, *keys: str) -> dict[str, bool]:
+        value = self._find(*keys)
+        if not isinstance(value, Mapping):
+            if value is not None:
+                self._reject(".".join(keys), value, "names, each with true or false")
+            return {}
+        for name, flag in value.items():
+            if not isinstance(flag, bool):
+                self._reject(".".join((*keys, str(name))), flag, "true or false")
+        return {str(name): flag for name, flag in value.items() if isinstance(flag, bool)}
+
+    def read_steps(self) -> int | None:
+        value = self._find("maxSteps")
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_STEPS:
+            self._reject("maxSteps", value, f"a whole number from 1 to {MAX_STEPS}")
+            return None
+        return value
+
+    def _find(self, *keys: str) -> Any:
+        value: Any = self._raw
+        for place, key in enumerate(keys):
+            if not isinstance(value, Mapping):
+                self._reject(".".join(keys[:place]), value, "an object")
+                return None
+            value = value.get(key)
+            if value is None:
+                return None
+        return value
+
+    def _reject(self, field: str, value: Any, expected: str) -> None:
+        text = f"{self._path}: {field}: found {show_value(value)}; expected {expected}; ignored"
+        problem = Diagnostic(text, self._path, None, "error", "switches", field)
+        if problem not in self._problems:
+            self._problems.append(problem)
+
+
+def _load(folder: Path | None, problems: list[Diagnostic]) -> _Config:
+    path = None if folder is None else folder / ".codingcode" / "config.yaml"
+    if path is None or not os.path.lexists(path):
+        return _Config({}, "", problems)
+    from retinue.definitions.fields import to_plain  # only who has such a file pays for YAML
+    from retinue.definitions.frontmatter import BlockError
+    from retinue.definitions.yaml import read_yaml
+
+    raw: dict[str, Any] = {}
+    try:
+        text = _read_text(path)
+        raw = {entry.key: to_plain(entry.value) for entry in read_yaml(text, 1)[0]} if text.strip() else {}
+    except BlockError as error:
+        place = path if error.line is None else f"{path}:{error.line}"
+        problems.append(Diagnostic(f"{place}: {error}", str(path), error.line, "error", "switches"))
+    except ConfigError as error:
+        problems.append(Diagnostic(str(error), str(path), None, "error", "switches"))
+    return _Config(raw, str(path), problems)
+
+
+def _read_text(path: Path) -> str:
+    data = read_bounded(path, MAX_BYTES) or b""
+    if len(data) > MAX_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None

@@ -1,0 +1,163 @@
+"""The tool `dispatch_agent`: hands a task to an agent, waits, and gives its answer. Fifteen steps, in their order.
+
+Each step may refuse, and what it refuses leaves nothing behind: before the hooks have agreed there is no run.
+"""
+
+import asyncio
+from typing import Any
+
+from retinue.core.definition import Definition
+from retinue.core.errors import RetinueError
+from retinue.core.events import Event, RunFinished, RunStarted
+from retinue.core.model import ModelInfo, ToolSpec
+from retinue.core.run import Reason, Run
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.engine.manager import SpawnRefused
+from retinue.engine.request import RunRequest
+from retinue.features.approvals.gate import deny
+from retinue.features.hooks.points import SPAWN
+from retinue.surfaces.dispatch.ports import DispatchPorts
+from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_profile, explain_failure, render_result
+
+NAME = "dispatch_agent"
+META = "retinue.dispatched"
+"""Custom entry of a child's session: whose child it is."""
+STOP_S = 5.0
+"""How long a stopped child is waited for, so that hooks are told when it is really over."""
+DESCRIPTION = (
+    "Hand a task to a subagent and wait for its answer, which is the result. The subagent knows nothing of this "
+    "conversation: put everything it needs into the prompt. Several calls in one reply run side by side."
+)
+_PARAMETERS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "agent": {"type": "string", "minLength": 1, "description": "Name of the subagent"},
+        "prompt": {"type": "string", "minLength": 1, "description": "The whole task, and what to report"},
+    },
+    "required": ["agent", "prompt"],
+}
+
+
+class DispatchTool:
+    """Starts agents and waits for them."""
+
+    effect = Effect.DELEGATE
+    hint = "Hand a task to a subagent and wait for its answer"
+    guidelines: tuple[str, ...] = ()
+    spec = ToolSpec(NAME, DESCRIPTION, _PARAMETERS)
+
+    def __init__(self, ports: DispatchPorts) -> None:
+        self._ports = ports
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Check, ask the hooks, run, report."""
+        try:
+            definition = self._find(arguments["agent"])
+            request = self._to_request(definition, arguments["prompt"], context)
+        except DispatchFailed as failure:
+            return failure.to_result()
+        board, profile = self._ports.board(), describe_profile(definition)
+        asked = {"profile": profile, "prompt": request.task, "parentSessionId": self._find_session()}
+        decision = await board.decide(SPAWN, asked)
+        if decision is not None and decision.word == "deny":
+            return deny(NAME, f"Subagent spawn denied: {decision.reason or 'no reason provided'}")
+        try:
+            run = self._ports.seat.manager.spawn(request, self._ports.seat.run_id)
+        except SpawnRefused as error:
+            return DispatchFailed(FAILED, str(error)).to_result()
+        return await self._follow(run, profile, request)
+
+    def _find(self, name: str) -> Definition:
+        """Steps 1 to 3: whether anything may be dispatched, which agent is meant, whether it may be run."""
+        ports = self._ports
+        if not ports.is_enabled():
+            raise DispatchFailed(FAILED, "Subagent dispatch is disabled in global settings")
+        if ports.seat.depth > 0:
+            raise DispatchFailed(FAILED, "A subagent cannot dispatch subagents")
+        definition = ports.find(name)
+        if definition is None:
+            raise DispatchFailed(FAILED, f"Unknown subagent: {name}")
+        if not definition.enabled or ports.is_disabled(definition.name):
+            raise DispatchFailed(FAILED, f"Subagent '{definition.name}' is disabled")
+        return definition
+
+    def _to_request(self, definition: Definition, prompt: str, context: ToolContext) -> RunRequest:
+        """Step 4, the model, and what the run is to be."""
+        if not prompt.strip():
+            raise DispatchFailed(FAILED, "prompt: expected a task, found nothing")
+        model = self._find_model(definition)
+        return RunRequest(
+            agent=definition.name,
+            task=prompt,
+            description=" ".join(prompt.split())[:60],
+            surface="dispatch",
+            model=None if model is None else model.ref,
+            max_turns=definition.max_turns or self._ports.max_steps,
+            isolation="worktree" if definition.isolation == "worktree" else None,
+            is_background=False,
+            call_id=context.call_id,
+            tokens=definition.max_tokens_total,
+            cost_usd=definition.max_cost,
+        )
+
+    def _find_model(self, definition: Definition) -> ModelInfo | None:
+        if not definition.model or definition.is_model_wish or definition.model == "inherit":
+            return None
+        model = self._ports.find_model(definition.model)
+        if model is None:
+            text = f'Subagent profile "{definition.name}" specifies unknown model: {definition.model}'
+            raise DispatchFailed(FAILED, text)
+        try:
+            self._ports.open_model(model)
+        except RetinueError as error:
+            raise DispatchFailed("CONFIG_MISSING", str(error)) from error
+        return model
+
+    async def _follow(self, run: Run, profile: dict[str, Any], request: RunRequest) -> ToolResult:
+        """Steps 6 to 15: the run with everything around it, and what hooks are told of it."""
+        manager, board = self._ports.seat.manager, self._ports.board()
+        facts: dict[str, Any] = {"childSessionId": "", "profile": profile}
+        most = request.max_turns or 0
+        try:
+            await self._wait_started(run)
+            if (live := manager.live(run.id)) is not None:
+                facts["childSessionId"] = live.session.id
+                meta = {"parentSessionId": self._find_session(), "agentName": run.agent}
+                live.journal.write(lambda: live.session.append_custom(META, meta))
+                await board.tell("agent.subagent.spawn.after", facts)
+            await manager.wait(run.id)
+        except asyncio.CancelledError:
+            manager.stop(run.id, Reason.PARENT)
+            if board.has("agent.subagent.complete"):
+                await manager.wait(run.id, STOP_S)
+            raise
+        finally:
+            await board.tell("agent.subagent.complete", {**facts, **_describe_end(run, most)})
+        manager.read(run.id, by_call=request.call_id)
+        return render_result(run, most)
+
+    async def _wait_started(self, run: Run) -> None:
+        """Until the run has a session, or has ended without one."""
+        begun = asyncio.Event()
+
+        def hear(event: Event) -> None:
+            if event.run_id == run.id and isinstance(event, RunStarted | RunFinished):
+                begun.set()
+
+        stop_listening = self._ports.seat.manager.root.bus.listen(hear, pieces=False)
+        try:
+            await begun.wait()
+        finally:
+            stop_listening()
+
+    def _find_session(self) -> str:
+        seat = self._ports.seat
+        live = seat.manager.live(seat.run_id) or seat.manager.root
+        return live.session.id
+
+
+def _describe_end(run: Run, max_steps: int) -> dict[str, Any]:
+    if run.outcome is None:
+        return {"status": "error", "error": "[AGENT_ABORTED] the agent was stopped"}
+    failure = explain_failure(run.outcome, max_steps)
+    return {"status": "error", "error": failure} if failure else {"status": "done"}
