@@ -1,0 +1,41 @@
+import pytest
+
+from retinue.ui.formats import clean_line, color_percent, find_percent, fold_middle, format_duration, format_tokens
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"), [(0, "0"), (999, "999"), (33_800, "33.8k"), (999_949, "999.9k"), (1_200_000, "1.2M")]
+)
+def test_tokens_are_short(count, shown):
+    assert format_tokens(count) == shown
+
+
+@pytest.mark.parametrize(
+    ("ms", "shown"), [(0, "0.0s"), (12_345, "12.3s"), (59_960, "1m 0s"), (312_000, "5m 12s"), (3_900_000, "1h 5m")]
+)
+def test_durations_are_short(ms, shown):
+    assert format_duration(ms) == shown
+
+
+def test_fill_level_has_colours():
+    assert [color_percent(percent) for percent in (0, 69, 70, 84, 85, 100)] == [
+        "dim",
+        "dim",
+        "warning",
+        "warning",
+        "error",
+        "error",
+    ]
+    assert (find_percent(0, 100), find_percent(50, 0), find_percent(50, 200)) == (None, None, 25)
+
+
+def test_long_texts_fold():
+    text = "\n".join(map(str, range(10)))
+    assert fold_middle(text, 2, 1) == ("0\n1\n… 7 more lines …\n9", 7)
+    assert fold_middle(text, 2, 0) == ("0\n1\n… 8 more lines …", 8)
+    assert fold_middle(text, 5, 4) == (text, 0)
+
+
+def test_hostile_lines_are_tamed():
+    assert clean_line("a\x1b[31m\nb\u202e") == "a\\x1b[31m b\\u202e"
+    assert clean_line("x" * 50, 10) == "xxxxxxxxx…"

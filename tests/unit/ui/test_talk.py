@@ -1,0 +1,126 @@
+from retinue.core import events as ev
+from retinue.core.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    ImageContent,
+    SystemMessage,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
+from retinue.core.model import Delta
+from retinue.ui.blocks import CommandBlock, NoteBlock, ReplyBlock, ReportBlock, SummaryBlock, ToolBlock, UserBlock
+from retinue.ui.talk import Talk
+
+CALL = ToolCall("c1", "read", {"path": "a"})
+RESULT = ToolResultMessage("c1", "read", [TextContent("one")], False, 3, details={"lines": 1})
+
+
+def reply(*content, stop="stop", **more):
+    return AssistantMessage(list(content), "api", "provider", "m", Usage(1, 2), stop, 2, **more)
+
+
+def strip(talk):
+    for block in talk.blocks:
+        block.version = 0
+    return talk.blocks
+
+
+def play(*events, run_id="r"):
+    talk = Talk(run_id)
+    for event in events:
+        talk.apply(event)
+    return talk
+
+
+def test_messages_become_blocks():
+    talk = Talk(
+        "r",
+        [
+            SystemMessage("prompt", 0),
+            UserMessage([TextContent("look"), ImageContent("x", "image/png")], 1),
+            reply(ThinkingContent("hm"), TextContent("I look."), CALL, stop="toolUse"),
+            RESULT,
+            BashExecutionMessage("ls", "a\n", False, False, 4, exit_code=0),
+            CompactionSummaryMessage("before", 900, 5),
+        ],
+    )
+    assert strip(talk) == [
+        UserBlock("look", 1),
+        ReplyBlock("I look.", "hm", model="m"),
+        ToolBlock("c1", "read", {"path": "a"}, "done", "one", details={"lines": 1}),
+        CommandBlock("ls", "a\n", 0),
+        SummaryBlock("before", 900),
+    ]
+
+
+def test_pieces_grow_one_block():
+    deltas = [
+        Delta("thinking_delta", 0, delta="hm"),
+        Delta("text_start", 1),
+        Delta("text_delta", 1, delta="He"),
+        Delta("text_delta", 1, delta="llo"),
+    ]
+    events = [ev.MessageDelta(run_id="r", delta=delta, usage=Usage()) for delta in deltas]
+    talk = play(ev.MessageStarted(run_id="r", message=reply()), *events)
+    assert strip(talk) == [ReplyBlock("Hello", "hm", is_live=True, model="m")]
+    talk.apply(ev.MessageFinished(run_id="r", message=reply(ThinkingContent("hm"), TextContent("Hello!"))))
+    assert strip(talk) == [ReplyBlock("Hello!", "hm", model="m")]
+
+
+def test_versions_grow_with_changes():
+    talk = play(ev.MessageStarted(run_id="r", message=reply()))
+    before = (talk.version, talk.blocks[0].version)
+    talk.apply(ev.MessageDelta(run_id="r", delta=Delta("text_delta", 0, delta="x"), usage=Usage()))
+    assert (talk.version, talk.blocks[0].version) == (before[0] + 1, before[1] + 1)
+    talk.apply(ev.TurnStarted(run_id="r", turn=1))
+    assert talk.version == before[0] + 1
+
+
+def test_call_runs_and_settles():
+    talk = play(
+        ev.MessageFinished(run_id="r", message=reply(CALL, stop="toolUse")),
+        ev.ToolStarted(run_id="r", call_id="c1", name="read", arguments={"path": "a"}),
+        ev.ToolProgress(run_id="r", call_id="c1", name="read", arguments={}, content=[TextContent("on")]),
+    )
+    assert strip(talk) == [ToolBlock("c1", "read", {"path": "a"}, "running", "on")]
+    talk.apply(ev.ToolFinished(run_id="r", result=RESULT, duration_ms=7))
+    talk.apply(ev.MessageFinished(run_id="r", message=RESULT))
+    assert strip(talk) == [ToolBlock("c1", "read", {"path": "a"}, "done", "one", details={"lines": 1}, duration_ms=7)]
+
+
+def test_errors_and_aborts_differ():
+    failed = reply(stop="error", error_message="overloaded")
+    aborted = reply(TextContent("half"), stop="aborted", error_message="Request was aborted")
+    talk = Talk("r", [failed, aborted])
+    assert strip(talk) == [ReplyBlock(error="overloaded", model="m"), ReplyBlock("half", is_aborted=True, model="m")]
+
+
+def test_reports_become_boxes():
+    details = {"id": "x", "description": "look", "others": [{"id": "y"}]}
+    report = CustomMessage("subagent-notification", "<task-notification>", True, 1, details=details)
+    hidden = CustomMessage("note", "secret", False, 1)
+    assert strip(Talk("r", [report, hidden])) == [ReportBlock([details, {"id": "y"}], "<task-notification>")]
+
+
+def test_remarks_are_noted():
+    talk = play(
+        ev.RetryScheduled(run_id="r", attempt=1, max_attempts=3, delay_ms=2000, error="busy."),
+        ev.RetryEnded(run_id="r", success=False, attempt=3, error="busy"),
+        ev.Warned(run_id="r", text="careful"),
+        ev.Warned(run_id="other", text="not mine"),
+        ev.Compacted(run_id="r", reason="threshold", result={"summary": "s", "tokensBefore": 5}),
+        ev.Compacted(run_id="r", reason="threshold", error="no room"),
+    )
+    assert strip(talk) == [
+        NoteBlock("busy. Trying again in 2 s (1 of 3).", "warning"),
+        NoteBlock("Gave up: busy", "error"),
+        NoteBlock("careful", "warning"),
+        SummaryBlock("s", 5),
+        NoteBlock("The context could not be summarised: no room", "warning"),
+    ]
