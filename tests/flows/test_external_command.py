@@ -14,6 +14,7 @@ MODELS = {
         "other": {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "models": [{"id": "o-1"}]},
     }
 }
+DONE = {"name": "subagent_finalize", "arguments": {"status": "SUCCESS", "result": "Found."}}
 STICKY = "---\nname: keeper\ndescription: d\napproved_tools:\n  - read\n---\nKeep it.\n"
 
 
@@ -47,14 +48,29 @@ async def test_command_line_is_that_of_the_seeds(world):
     assert (begun["cwd"], begun["stdin"]) == (str(world.work), "")
 
 
-@pytest.mark.spec("sticky:23")
-async def test_sticky_child_gets_the_bare_task(world):
+def add_sticky(world):
     (world.agent_dir / "subagents").mkdir()
     (world.agent_dir / "subagents" / "keeper.md").write_text(STICKY)
-    file = str(world.agent_dir / "sticky.jsonl")
+    return str(world.agent_dir / "sticky.jsonl")
+
+
+@pytest.mark.spec("sticky:23", "sticky:22")
+async def test_sticky_child_gets_the_bare_task(world):
+    world.child.plan([reply(stop="toolUse", calls=[DONE])])
+    file = add_sticky(world)
     begun = await start(world, agent="keeper", session_file=file)
-    assert begun["argv"][:5] == ["--mode", "json", "-p", "--session", file]
-    assert (find_flag(begun, "--tools").split(",")[0], begun["argv"][-1]) == ("read", "Where is it?")
+    assert begun["argv"][:7] == ["--mode", "json", "-p", "--session", file, "--tools", "read,subagent_finalize"]
+    assert begun["argv"][-1] == "Where is it?"
+
+
+@pytest.mark.spec("sticky:8", "sticky:11")
+async def test_child_without_an_end_goes_on(world):
+    world.child.plan([reply("Free words.")], [reply(stop="toolUse", calls=[DONE])])
+    outcome = await world.run(agent="keeper", session_file=add_sticky(world))
+    first, second = world.child.starts
+    assert (outcome.text, find_flag(first, "--session")) == ("Found.", find_flag(second, "--session"))
+    assert [text for text, _ in first["files"].values()] == [text for text, _ in second["files"].values()]
+    assert second["argv"][-1] != first["argv"][-1]
 
 
 @pytest.mark.spec("devkit:25")
