@@ -1,0 +1,375 @@
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from retinue.core.events import ToolProgress
+from tests.surfaces.subagent_world import WRITER, Flaky, World, ask, read_messages, to
+
+BUSY = {"error": {"kind": "overloaded", "message": "overloaded"}}
+
+
+@pytest.fixture
+def world(tmp_path, home):
+    return World(tmp_path, home)
+
+
+async def list_tools(world, **options):
+    async with world.open({"text": "ok"}, **options) as crew:
+        await crew.prompt("go")
+        return {tool["name"]: tool for tool in read_messages(crew.session_file)[0]["toolsAdded"]}
+
+
+@pytest.mark.spec("devkit:1", "sticky:1")
+async def test_main_agent_has_the_tool(world):
+    tools = await list_tools(world)
+    schema = tools["subagent"]["parameters"]
+    assert (schema["required"], schema["additionalProperties"]) == (["agent", "task"], False)
+    assert {name: field.get("minLength") for name, field in schema["properties"].items()} == {
+        "agent": 1,
+        "task": 1,
+        "sessionId": None,
+    }
+    assert "- explorer (readonly): " in tools["subagent"]["description"]
+    assert {"Agent", "subagent_finalize"} & set(tools) == set()
+
+
+@pytest.mark.spec("devkit:2", "devkit:3", "devkit:4", "sticky:2")
+@pytest.mark.parametrize(
+    ("settings", "environment"),
+    [
+        ({}, {"PI_SUBAGENT_CHILD": "1"}),
+        ({"subagents": {"enabled": False}}, {}),
+        ({"enabled": False}, {}),
+        ({"surfaces": []}, {}),
+    ],
+)
+async def test_tool_can_be_absent(world, settings, environment):
+    world.set(**{"surfaces": ["subagent"], **settings})
+    assert "subagent" not in await list_tools(world, environment=environment)
+
+
+async def test_named_tools_are_exact(world):
+    world.set()
+    assert set(await list_tools(world, tools=["read", "subagent"])) == {"read", "subagent"}
+
+
+async def test_surfaces_stand_side_by_side(world):
+    world.set(surfaces=["fleet", "subagent"])
+    assert {"Agent", "list_subagents", "subagent"} <= set(await list_tools(world))
+
+
+@pytest.mark.spec("devkit:30", "devkit:55")
+async def test_tool_gives_the_result(world):
+    result = await world.ask("explorer", "look", to("^look", text="Found."))
+    details = result.details
+    assert (result.is_error, result.content[0].text) == (False, "Found.")
+    assert (set(details), details["mode"]) == ({"mode", "runId", "results"}, "single")
+    assert re.fullmatch("[0-9a-f]{8}", details["runId"])
+    said = read_messages(details["results"][0].pop("sessionFile"))
+    assert [message["role"] for message in said] == ["system", "user", "assistant"]
+    assert said[1]["content"] == [{"type": "text", "text": "look"}]
+
+
+@pytest.mark.spec("devkit:29")
+async def test_session_lies_beside_its_parent(world):
+    call = ask("subagent", agent="explorer", task="look")
+    async with world.open(to("^go", calls=call), to("^go", text="thanks"), to("^look", text="Found.")) as crew:
+        await crew.prompt("go")
+        main = Path(crew.session_file)
+    (child,) = main.with_suffix("").iterdir()
+    result = next(message for message in read_messages(main) if message["role"] == "toolResult")
+    assert result["details"]["results"][0]["sessionFile"] == str(child / "session.jsonl")
+    assert child.name.startswith(result["details"]["runId"])
+
+
+@pytest.mark.spec("devkit:8")
+async def test_case_of_a_name_is_free(world):
+    result = await world.call("EXPLORER", "look", {"text": "Found."})
+    assert result["details"]["results"][0]["agent"] == "explorer"
+
+
+@pytest.mark.spec("devkit:11")
+async def test_environment_sets_the_depth(world):
+    world.set(subagents={"maxDepth": 0})
+    result = await world.call("explorer", "look", {"text": "Found."}, environment={"PI_SUBAGENT_MAX_DEPTH": "1"})
+    assert "error" not in result["details"]
+
+
+@pytest.mark.spec("devkit:9")
+@pytest.mark.parametrize("depth", ["x", "", "-1", "1.5"])
+async def test_unreadable_depth_never_blocks(world, depth):
+    result = await world.call("explorer", "look", {"text": "Found."}, environment={"PI_SUBAGENT_DEPTH": depth})
+    assert "error" not in result["details"]
+
+
+@pytest.mark.spec("devkit:31", "devkit:34")
+async def test_answer_is_the_last_text(world):
+    replies = [
+        {"text": "I will look.", "calls": ask("ls"), "usage": {"input": 10, "output": 1}},
+        {"text": "  Found.\n", "usage": {"input": 20, "output": 2, "cacheRead": 3, "cacheWrite": 4}},
+    ]
+    one = (await world.call("explorer", "look", *replies))["details"]["results"][0]
+    assert (one["output"], one["displayItems"]) == (
+        "Found.",
+        [
+            {"type": "text", "text": "I will look."},
+            {"type": "toolCall", "name": "ls", "args": {}},
+            {"type": "text", "text": "  Found.\n"},
+        ],
+    )
+    assert one["usage"] == {"input": 20, "output": 2, "cacheRead": 3, "cacheWrite": 4, "cost": 0, "turns": 2}
+
+
+@pytest.mark.spec("devkit:34")
+async def test_unknown_usage_is_zeros(world):
+    result = await world.call("explorer", "look", {"error": {"kind": "auth", "message": "bad key"}})
+    usage = result["details"]["results"][0]["usage"]
+    assert {key: value for key, value in usage.items() if key != "turns"} == dict.fromkeys(
+        ("input", "output", "cacheRead", "cacheWrite", "cost"), 0
+    )
+
+
+@pytest.mark.spec("devkit:32")
+async def test_silence_is_described(world):
+    result = await world.call("explorer", "look", {"calls": ask("ls")}, {"text": ""}, {"text": ""})
+    text = result["content"][0]["text"]
+    assert text.startswith("(no answer: the last event was turn_end, the last stop reason was stop, and 1 tool")
+    assert "error" not in result["details"]
+
+
+@pytest.mark.spec("devkit:52")
+async def test_updates_have_their_shape(world):
+    replies = [to("^look", calls=ask("ls"), usage={"input": 1}), to("^look", text="Found.", usage={"input": 2})]
+    await world.ask("explorer", "look", *replies)
+    updates = [event for event in world.events.of(ToolProgress) if event.name == "subagent"]
+    call = {"type": "toolCall", "name": "ls", "args": {}}
+
+    def shape(text, items, amount, turns):
+        usage = {"input": amount, "output": 0, "cacheRead": 0, "cacheWrite": 0, "cost": 0, "turns": turns}
+        streaming = {"displayItems": items, "usage": usage, "turnCount": turns}
+        return text, {"mode": "single", "results": [], "streaming": streaming}
+
+    for update in updates:
+        update.details["streaming"]["usage"]["output"] = 0
+    assert [(update.content[0].text, update.details) for update in updates] == [
+        shape("(running...)", [call], 1, 1),
+        shape("(running...)", [call], 1, 1),
+        shape("Found.", [call, {"type": "text", "text": "Found."}], 3, 2),
+    ]
+
+
+@pytest.mark.spec("devkit:43")
+async def test_passing_failure_is_retried(world):
+    result = await world.call("explorer", "look", model=Flaky({"text": "At last."}))
+    one = result["details"]["results"][0]
+    assert ("error" in result["details"], one["output"]) == (False, "At last.")
+    path = Path(one["sessionFile"])
+    assert sorted(file.name for file in path.parent.glob("*.jsonl")) == ["session-attempt-2.jsonl", "session.jsonl"]
+    assert (path.name, path.parent.name[:8]) == ("session-attempt-2.jsonl", result["details"]["runId"])
+
+
+@pytest.mark.spec("devkit:45")
+async def test_report_counts_attempts(world):
+    world.set(subagents={"retry": {"maxAttempts": 3}})
+    result = await world.call("explorer", "look", BUSY)
+    text = result["details"]["error"]["message"]
+    assert text.startswith("Subagent failed with exit code 1.\n\nAttempts: 3.\n\nError:\n")
+    assert text.endswith("/session-attempt-3.jsonl")
+
+
+@pytest.mark.spec("devkit:44")
+@pytest.mark.parametrize(
+    ("setting", "kind"), [({"enabled": False}, "overloaded"), ({"maxAttempts": 1}, "overloaded"), ({}, "auth")]
+)
+async def test_other_failures_are_final(world, setting, kind):
+    world.set(subagents={"retry": setting})
+    result = await world.call("explorer", "look", {"error": {"kind": kind, "message": kind}})
+    assert "Attempts:" not in result["content"][0]["text"]
+    assert Path(result["details"]["results"][0]["sessionFile"]).name == "session.jsonl"
+
+
+@pytest.mark.spec("devkit:37", "devkit:40", "devkit:42")
+async def test_time_limit_beats_activity(world):
+    world.set(subagents={"timeoutMs": 400, "idleTimeoutMs": 300})
+    replies = [{"calls": ask("ls"), "delay_ms": 50} for _ in range(20)]
+    result = await world.call("explorer", "look", *replies)
+    details, one = result["details"], result["details"]["results"][0]
+    assert (details["error"]["code"], one["exitCode"], one["timeoutReason"]) == ("SUBAGENT_TIMEOUT", 124, "runtime")
+    assert "Error:\nSubagent exceeded maximum runtime after 400ms.\n" in one["error"]
+    assert (Path(one["sessionFile"]).name, "Attempts" in one["error"]) == ("session.jsonl", False)
+
+
+@pytest.mark.spec("devkit:38", "devkit:42")
+async def test_silent_agent_is_ended(world):
+    world.add()
+    world.set(subagents={"idleTimeoutMs": 200})
+    replies = [{"text": "I sleep.", "calls": ask("bash", command="sleep 20")}]
+    result = await world.call("writer", "look", *replies, write=True)
+    one = result["details"]["results"][0]
+    assert (result["details"]["error"]["code"], one["exitCode"], one["timeoutReason"]) == (
+        "SUBAGENT_TIMEOUT",
+        124,
+        "idle",
+    )
+    assert "Error:\nSubagent timed out after 200ms without activity.\n\nPartial output:\nI sleep." in one["error"]
+
+
+@pytest.mark.spec("devkit:39")
+async def test_activity_keeps_it_alive(world):
+    world.add()
+    world.set(subagents={"idleTimeoutMs": 450})
+    replies = [*({"calls": ask("bash", command="sleep 0.2")} for _ in range(4)), {"text": "Done."}]
+    result = await world.call("writer", "look", *replies, write=True)
+    assert (result["content"][0]["text"], "error" in result["details"]) == ("Done.", False)
+
+
+@pytest.mark.spec("devkit:53")
+async def test_stopped_run_says_so(world):
+    async with world.open({"text": "late", "delay_ms": 20_000}) as crew, asyncio.timeout(5):
+        call = asyncio.ensure_future(crew.call_subagent("explorer", "look"))
+        while not (runs := await crew.runs()) or runs[0].status != "running":
+            await asyncio.sleep(0.01)
+        await runs[0].stop()
+        result = await call
+    one = result["details"]["results"][0]
+    assert (result["details"]["error"]["code"], one["exitCode"]) == ("SUBAGENT_FAILED", 130)
+    assert "Subagent execution was cancelled by user." in one["error"]
+    assert "Attempts" not in one["error"]
+
+
+@pytest.mark.spec("devkit:53")
+async def test_aborted_main_agent_stops_it(world):
+    call = ask("subagent", agent="explorer", task="look")
+    replies = [to("^go", calls=call), to("^look", text="late", delay_ms=20_000)]
+    async with world.open(*replies) as crew, asyncio.timeout(5), asyncio.TaskGroup() as group:
+        group.create_task(crew.prompt("go"))
+        while not (runs := await crew.runs()) or runs[0].status != "running":
+            await asyncio.sleep(0.01)
+        crew.abort()
+        await runs[0].wait()
+        assert runs[0].status == "stopped"
+
+
+@pytest.mark.spec("devkit:25")
+async def test_file_chooses_the_model(world, tmp_path):
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps({"replies": [{"text": "mine"}]}))
+    world.add(WRITER.replace("tools", f"model: scripted/{own}\ntools"))
+    assert (await world.ask("writer", "look")).content[0].text == "mine"
+
+
+@pytest.mark.spec("devkit:24")
+@pytest.mark.parametrize("setting", [{"allowWrite": False}, {"readonlyBash": False}])
+async def test_writing_tools_are_dropped(world, setting):
+    world.add()
+    world.set(subagents=setting)
+    result = await world.call("writer", "look", {"text": "ok"})
+    system = read_messages(result["details"]["results"][0]["sessionFile"])[0]
+    assert [tool["name"] for tool in system["toolsAdded"]] == ["read"]
+
+
+@pytest.mark.spec("devkit:56")
+async def test_policy_stands_once_in_the_prompt(world):
+    async with world.open({"text": "a"}, {"text": "b"}) as crew:
+        await crew.prompt("one")
+        await crew.prompt("two")
+        text = Path(crew.session_file).read_text()
+    assert (text.count("## Subagent Delegation Policy"), text.count("## Delegation Examples")) == (1, 1)
+
+
+@pytest.mark.spec("devkit:56")
+@pytest.mark.parametrize(
+    ("settings", "environment", "tools"),
+    [
+        ({"subagents": {"injectDelegationPolicy": False}}, {}, None),
+        ({}, {"PI_SUBAGENT_CHILD": "1"}, None),
+        ({}, {}, ["read"]),
+        ({"surfaces": ["fleet"]}, {}, None),
+    ],
+)
+async def test_policy_needs_the_tool(world, settings, environment, tools):
+    world.set(**{"surfaces": ["subagent"], **settings})
+    async with world.open({"text": "a"}, environment=environment, tools=tools) as crew:
+        await crew.prompt("one")
+        assert "Delegation Policy" not in Path(crew.session_file).read_text()
+
+
+@pytest.mark.spec("devkit:56")
+async def test_child_gets_no_policy(world):
+    result = await world.ask("explorer", "look", to("^look", text="Found."))
+    assert "Delegation Policy" not in Path(result.details["results"][0]["sessionFile"]).read_text()
+
+
+async def test_unusable_session_folder_is_told(world):
+    (world.agent_dir / "sessions").write_text("in the way")
+    result = await world.call("explorer", "look", {"text": "x"})
+    error = result["details"]["error"]
+    assert (error["code"], result["details"]["results"]) == ("SUBAGENT_FAILED", [])
+    assert error["message"].startswith("Failed to create session directory: ")
+
+
+async def test_fallback_is_noted(world):
+    world.set(surfaces=["subagent"], fallbackSubagent="explorer")
+    result = await world.ask("nobody", "look", to("^look", text="Found."))
+    note = 'Note: there is no agent "nobody"; explorer was used instead (fallbackSubagent).'
+    assert (result.content[0].text, result.details["results"][0]["output"]) == (f"Found.\n\n{note}", "Found.")
+
+
+async def test_calls_run_side_by_side(world):
+    calls = [*ask("subagent", agent="explorer", task="look 1"), *ask("subagent", agent="explorer", task="look 2")]
+    replies = [to("^go", calls=calls), to("^go", text="thanks"), to("^look", text="Found.", delay_ms=300)]
+    async with world.open(*replies) as crew:
+        await crew.prompt("go")
+        starts, ends = zip(*((run.run.started_ms, run.run.finished_ms) for run in await crew.runs()), strict=True)
+    assert max(starts) < min(ends)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"agent": "explorer"}, "'task' is missing"),
+        ({"task": "x"}, "'agent' is missing"),
+        ({"agent": None, "task": "x"}, "'agent' must be a string"),
+        ({"agent": 5, "task": "x"}, "'agent' must be a string"),
+        ({"agent": ["explorer"], "task": "x"}, "'agent' must be a string"),
+        ({"agent": "explorer", "task": {"a": 1}}, "'task' must be a string"),
+        ({"agent": "explorer", "task": True}, "'task' must be a string"),
+        ({"agent": "", "task": "x"}, "'agent' must not be empty"),
+        ({"agent": "explorer", "task": ""}, "'task' must not be empty"),
+        ({"agent": "explorer", "task": "  "}, "Missing required parameter: task"),
+        ({"agent": " ", "task": "x"}, "Missing required parameter: agent"),
+        ({"agent": "explorer", "task": "x", "chain": []}, "'chain' is not an argument"),
+        ({"agent": "explorer", "task": "x", "model": "y"}, "'model' is not an argument"),
+        ({"agent": "explorer", "task": "x", "sessionId": ""}, "session id '' is not usable"),
+        ({"agent": "explorer", "task": "x", "sessionId": 7}, "'sessionId' must be a string"),
+        ({"agent": "explorr", "task": "x"}, "did you mean 'explorer'?"),
+        ({"agent": "exp\0lorer\n", "task": "x"}, "Unknown agent: exp\\x00lorer\\n"),
+        ({"agent": "e" * 100_000, "task": "x"}, "Unknown agent: eeee"),
+    ],
+)
+async def test_bad_arguments_start_nothing(world, arguments, words):
+    replies = [to("^go", calls=ask("subagent", **arguments)), to("^go", text="sorry")]
+    async with world.open(*replies) as crew:
+        crew.listen(world.events)
+        await crew.prompt("go")
+        runs = await crew.runs()
+    result = next(event.result for event in world.events.events if type(event).__name__ == "ToolFinished")
+    assert (result.is_error, runs, words in result.content[0].text) == (True, [], True)
+    assert len(result.content[0].text) < 2_000
+
+
+@pytest.mark.parametrize("task", ["x" * 1_000_000, "a\0b", "lone \ud800 half", "-rf", "@/etc/passwd", "日本語 🎉"])
+async def test_odd_tasks_arrive_whole(world, task):
+    result = await world.call("explorer", task, {"text": "ok"})
+    one = result["details"]["results"][0]
+    assert (one["task"], one["exitCode"]) == (task, 0)
+    said = read_messages(one["sessionFile"])[1]["content"][0]["text"]
+    assert said == task.replace("\ud800", "\ufffd")
+
+
+async def test_half_a_character_is_no_name(world):
+    result = await world.call("\ud800", "look")
+    assert result["content"][0]["text"].startswith("Unknown agent: \\ud800. Available agents: ")
