@@ -74,13 +74,13 @@ class Extending:
         self._main = await self._load(wanted)
         self._report(_find_clashes(self.collect("commands")))
         own = self._to_extras(self._main)
-        return own if self.servers is None else _join(own, await self.servers.load_main(definition))
+        return _defer(own if self.servers is None else _join(own, await self.servers.load_main(definition)))
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
         """What a run of a definition gets."""
         loaded = await self._load(to_wanted(definition, isolated=request.isolated, always=self._always))
         own = self._to_extras(loaded, self._find_listeners(loaded))
-        return own if self.servers is None else _join(own, await self.servers.load_child(definition, request))
+        return _defer(own if self.servers is None else _join(own, await self.servers.load_child(definition, request)))
 
     def listen(self, main: LiveRun) -> None:
         """Tell the main agent's extensions what happens from now on."""
@@ -185,6 +185,7 @@ class Extending:
             found=found | there | failed,
             failed=failed,
             listeners=listeners,
+            points=loaded.list_points(),
         )
 
     def _report(self, diagnostics: Sequence[Diagnostic]) -> None:
@@ -206,6 +207,15 @@ def _find_clashes(commands: "Sequence[Command]") -> list[Diagnostic]:
             )
             clashes.append(Diagnostic(text, command.path, severity="warning", code="extension-command"))
     return clashes
+
+
+def _defer(extras: Extras) -> Extras:
+    """The same, with tools that wait hidden until they are looked for; that comes last, when all tools are there."""
+    if not any(getattr(tool, "deferred", False) for tool in extras.tools.values()):
+        return extras
+    from retinue.features.deferred import Deferring
+
+    return replace(extras, features=(*extras.features, Deferring()))
 
 
 def _join(own: Extras, served: Extras) -> Extras:

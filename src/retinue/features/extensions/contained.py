@@ -6,7 +6,7 @@ Must not know how extensions are found or loaded.
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +18,16 @@ from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request,
 from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool, ToolContext, ToolResult
 from retinue.engine.setup import Feature, RunSetup
-from retinue.features.extensions.foreign import ForeignFailed, await_foreign, call_foreign, call_in_thread, find_place
+from retinue.features.extensions.foreign import (
+    ForeignFailed,
+    await_foreign,
+    await_limited,
+    call_foreign,
+    call_in_thread,
+    find_place,
+)
+from retinue.features.hooks.points import DECIDED, LIMIT_S, HookFailed, HookLate
+from retinue.features.hooks.spec import Kind, Scope
 
 Function = Callable[..., Any]
 
@@ -35,6 +44,8 @@ class ExtensionTool(Struct, frozen=True):
     guidelines: tuple[str, ...]
     run: Function
     """Called with the arguments and the context."""
+    deferred: bool = False
+    """Not shown to a model before it has looked for it."""
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run it; whatever it raises but a cancel becomes an error result."""
@@ -102,6 +113,43 @@ class ExtensionHook(Struct, frozen=True):
             get_log(self.extension).error("a hook failed after %s: %s", call.name, _tell(self, error))
             return result
         return answer if isinstance(answer, ToolResult) else result
+
+
+class ExtensionPoint(Struct, frozen=True):
+    """A function of an extension that is told or asked at a point of a run."""
+
+    extension: str
+    path: str
+    point: str
+    function: Function
+    priority: int = 0
+    is_own: bool = True
+    """False for an extension that a project brings along."""
+
+    @property
+    def name(self) -> str:
+        """For messages."""
+        return f"{self.extension}:{getattr(self.function, '__name__', 'hook')}"
+
+    @property
+    def kind(self) -> Kind:
+        """Its answer counts wherever answers do."""
+        return "decision" if self.point in DECIDED else "observer"
+
+    @property
+    def scope(self) -> Scope:
+        """How near it is to the run."""
+        return "global" if self.is_own else "project"
+
+    async def ask(self, payload: Mapping[str, Any]) -> Any:
+        """Call it. Raises HookFailed."""
+        try:
+            if _is_async(self.function):
+                return await await_limited(lambda: self.function(dict(payload)), LIMIT_S)
+            return await call_in_thread(lambda: self.function(dict(payload)), LIMIT_S)
+        except ForeignFailed as error:
+            kind = HookLate if error.cause is None else HookFailed
+            raise kind(f"failed: {_tell(self, error)}") from error
 
 
 class ExtensionFeature:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError, quote
@@ -30,7 +30,7 @@ from retinue.features.extensions.candidates import (
     read_source,
 )
 from retinue.features.extensions.channels import Channels
-from retinue.features.extensions.contained import ExtensionTool
+from retinue.features.extensions.contained import ExtensionPoint, ExtensionTool
 from retinue.features.extensions.foreign import ForeignFailed, await_limited, call_in_thread, find_place
 from retinue.features.extensions.registrar import Api, Registrations, close_api
 from retinue.features.extensions.scope import Candidate, Source, Wanted, choose_extensions
@@ -68,6 +68,14 @@ class Loaded(Struct, frozen=True):
     def collect(self, verb: str) -> tuple[Any, ...]:
         """All that was registered with a verb, by the field of `Registrations`, in order."""
         return tuple(item for extension in self.extensions for item in getattr(extension.registrations, verb))
+
+    def list_points(self) -> tuple[ExtensionPoint, ...]:
+        """The functions at points of a run, each knowing whether it is the user's or a project's."""
+        return tuple(
+            structs.replace(point, is_own=extension.source != "project")
+            for extension in self.extensions
+            for point in extension.registrations.points
+        )
 
     def make_features(self) -> tuple[Feature, ...]:
         """New features for one run."""

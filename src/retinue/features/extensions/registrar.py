@@ -27,6 +27,7 @@ from retinue.features.extensions.contained import (
     ExtensionFeature,
     ExtensionHook,
     ExtensionModel,
+    ExtensionPoint,
     ExtensionSurface,
     ExtensionTool,
     Function,
@@ -36,6 +37,7 @@ from retinue.features.extensions.contained import (
     make_handler,
     to_tool_call,
 )
+from retinue.features.hooks.points import POINTS, SILENT
 from retinue.models.catalog import Provider
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -54,6 +56,8 @@ class Registrations(Struct, frozen=True):
     providers: tuple[Provider, ...] = ()
     commands: tuple[Command, ...] = ()
     hooks: tuple[CallHook, ...] = ()
+    points: tuple[ExtensionPoint, ...] = ()
+    """Functions at points of a run."""
     features: tuple[Callable[[], Feature], ...] = ()
     """Each makes a new feature for one run."""
     surfaces: tuple[ExtensionSurface, ...] = ()
@@ -94,11 +98,15 @@ class Api:
         effect: Effect | str | None = None,
         hint: str = "",
         guidelines: Sequence[str] = (),
+        deferred: bool = False,
     ) -> Any:
-        """Add a tool; without one, a decorator that makes a tool of a function. An effect nobody names is execute."""
+        """Add a tool; without one, a decorator that makes a tool of a function. An effect nobody names is execute.
+
+        A `deferred` one is shown to a model only after it has looked for it with `tool_search`.
+        """
         self._check_open("tool")
         if tool is not None:
-            self._add_tool(tool)
+            self._add_tool(tool, deferred=deferred)
             return tool
         spec = self._to_spec(ToolSpec(name, description, dict(parameters or {})))
         granted = _to_effect(effect, name)
@@ -106,7 +114,7 @@ class Api:
         def register(function: F) -> F:
             self._check_open("tool")
             _check_parameters(function, spec)
-            self._keep_tool(spec, granted, hint, guidelines, to_tool_call(function))
+            self._keep_tool(spec, granted, hint, guidelines, to_tool_call(function), deferred=deferred)
             return function
 
         return register
@@ -132,13 +140,26 @@ class Api:
         self._kept["commands"].append(Command(self.name, self._path, name, handler, help))
         return None
 
-    def hook(self, hook: Any) -> None:
-        """Ask an object around every tool call: `before`, `after` or both."""
+    def hook(self, hook: Any = None, *, point: str = "", priority: int = 0) -> Any:
+        """Ask an object around every tool call: `before`, `after` or both.
+
+        With a point of a run, ask a function there instead; without one, a decorator. It gets the payload and returns
+        a decision object or nothing.
+        """
         self._check_open("hook")
+        if point:
+            if point not in POINTS or point in SILENT:
+                raise UsageError(f"api.hook: there is no point {quote(point)}{suggest(point, POINTS)}")
+            if hook is None:
+                return lambda function: self.hook(function, point=point, priority=priority) or function
+            _check_callable("hook", hook)
+            self._kept["points"].append(ExtensionPoint(self.name, self._path, point, hook, int(priority)))
+            return None
         methods = [method for name in ("before", "after") if (method := getattr(hook, name, None)) is not None]
         if not methods or not all(inspect.iscoroutinefunction(method) for method in methods):
             raise UsageError(f"api.hook: expected async methods before or after, not {_name_type(hook)}")
         self._kept["hooks"].append(ExtensionHook(self.name, self._path, hook))
+        return None
 
     def feature(self, factory: Callable[[], Feature]) -> None:
         """Put a feature around every run that gets this extension; the factory makes one for each."""
@@ -179,7 +200,7 @@ class Api:
         self._kept["handlers"].append(make_handler(self.name, self._path, kinds, handler))
         return None
 
-    def _add_tool(self, tool: Any) -> None:
+    def _add_tool(self, tool: Any, *, deferred: bool) -> None:
         spec = getattr(tool, "spec", None)
         call = getattr(tool, "call", None)
         if not isinstance(spec, ToolSpec) or not inspect.iscoroutinefunction(call):
@@ -188,9 +209,12 @@ class Api:
             )
         effect = _to_effect(getattr(tool, "effect", None), spec.name)
         hint, guidelines = getattr(tool, "hint", ""), getattr(tool, "guidelines", ())
-        self._keep_tool(self._to_spec(spec), effect, hint, guidelines, call)
+        is_deferred = deferred or getattr(tool, "deferred", False) is True
+        self._keep_tool(self._to_spec(spec), effect, hint, guidelines, call, deferred=is_deferred)
 
-    def _keep_tool(self, spec: ToolSpec, effect: Effect, hint: str, guidelines: Sequence[str], run: Function) -> None:
+    def _keep_tool(
+        self, spec: ToolSpec, effect: Effect, hint: str, guidelines: Sequence[str], run: Function, *, deferred: bool
+    ) -> None:
         if spec.name.lower() in self._taken or spec.name.lower().startswith(_FOREIGN_PREFIX):
             line = self._find_line()
             where = f"{self._path}:{line}" if line is not None else self._path or self.name
@@ -198,7 +222,8 @@ class Api:
             self._diagnostics.append(Diagnostic(text, self._path, line, code="extension-tool"))
             return
         self._taken.add(spec.name.lower())
-        tool = ExtensionTool(self.name, self._path, spec, effect, str(hint), tuple(map(str, guidelines)), run)
+        sentences = tuple(map(str, guidelines))
+        tool = ExtensionTool(self.name, self._path, spec, effect, str(hint), sentences, run, bool(deferred))
         self._kept["tools"].append(tool)
 
     def _to_spec(self, spec: ToolSpec) -> ToolSpec:

@@ -14,12 +14,11 @@ import msgspec
 
 from retinue.core.errors import quote
 from retinue.core.jsonline import encode_json
-from retinue.features.hooks.points import HookFailed, HookLate
+from retinue.features.hooks.points import LIMIT_S, HookFailed, HookLate
 from retinue.features.hooks.spec import HookSpec
 from retinue.tools.process import Command, run_process
 from retinue.tools.trees import TreeProbe, find_program
 
-LIMIT_S = 30.0
 MAX_OUTPUT_BYTES = 256 * 1024
 _SHOWN_ERROR_BYTES = 2_000
 _KEPT = frozenset(

@@ -29,6 +29,8 @@ OBSERVED = (
 SILENT = {"session.save.before": "sessions are written while a run works, so nothing comes before that"}
 """Points that other programs know and nothing is told at."""
 POINTS = (*DECIDED, *OBSERVED, *SILENT)
+LIMIT_S = 30.0
+"""For one hook to answer."""
 MAX_WORDS = 4_000
 """Of a reason or an injection."""
 

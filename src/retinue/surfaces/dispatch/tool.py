@@ -57,7 +57,8 @@ class DispatchTool:
         except DispatchFailed as failure:
             return failure.to_result()
         board, profile = self._ports.board(), describe_profile(definition)
-        asked = {"profile": profile, "prompt": request.task, "parentSessionId": self._find_session()}
+        session_id = self._find_session()
+        asked = {"sessionId": session_id, "profile": profile, "prompt": request.task, "parentSessionId": session_id}
         decision = await board.decide(SPAWN, asked)
         if decision is not None and decision.word == "deny":
             return deny(NAME, f"Subagent spawn denied: {decision.reason or 'no reason provided'}")
@@ -116,13 +117,13 @@ class DispatchTool:
     async def _follow(self, run: Run, profile: dict[str, Any], request: RunRequest) -> ToolResult:
         """Steps 6 to 15: the run with everything around it, and what hooks are told of it."""
         manager, board = self._ports.seat.manager, self._ports.board()
-        facts: dict[str, Any] = {"childSessionId": "", "profile": profile}
+        facts: dict[str, Any] = {"sessionId": self._find_session(), "childSessionId": "", "profile": profile}
         most = request.max_turns or 0
         try:
             await self._wait_started(run)
             if (live := manager.live(run.id)) is not None:
                 facts["childSessionId"] = live.session.id
-                meta = {"parentSessionId": self._find_session(), "agentName": run.agent}
+                meta = {"parentSessionId": facts["sessionId"], "agentName": run.agent}
                 live.journal.write(lambda: live.session.append_custom(META, meta))
                 await board.tell("agent.subagent.spawn.after", facts)
             await manager.wait(run.id)
