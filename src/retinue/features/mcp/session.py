@@ -82,7 +82,7 @@ class Session:
                 self._trouble.note(text)
             raise McpFailed(text) from error
         except ValidationError as error:
-            raise McpFailed("its answer does not fit the protocol") from error
+            raise McpFailed(describe_failure(error)) from error
         except Exception as error:
             reason = self._trouble.reason if self.is_over else describe_failure(error)
             self._trouble.note(reason)
@@ -128,6 +128,8 @@ def describe_failure(error: BaseException) -> str:
     """The innermost reason of a failure, in one line."""
     while isinstance(error, BaseExceptionGroup) and error.exceptions:
         error = error.exceptions[0]
+    if isinstance(error, ValidationError):
+        return "its answer does not fit the protocol"
     text = clean_text(" ".join(str(error).split()), 400)
     return text or type(error).__name__
 

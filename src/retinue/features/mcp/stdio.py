@@ -31,6 +31,7 @@ async def open_stdio(
     to_us, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, from_us = anyio.create_memory_object_stream[SessionMessage](0)
     guard = _Guard(on_asked)
+    is_leaving = False
 
     async def read() -> None:
         reason = ""
@@ -42,10 +43,12 @@ async def open_stdio(
                         reason = message
                         break
                     await to_us.send(SessionMessage(message))
-            if not reason:
+            if not reason and not is_leaving:
                 await program.wait_ended(0.2)
                 reason = program.describe_end()
-            trouble.note(reason)
+            # An end that we bring about is not the server's doing: whoever leaves knows why.
+            if not is_leaving:
+                trouble.note(reason)
 
     async def write() -> None:
         with suppress(*_GONE):
@@ -64,6 +67,7 @@ async def open_stdio(
             try:
                 yield read_stream, write_stream
             finally:
+                is_leaving = True
                 # The process must end whatever cancels us; every wait in there is bounded.
                 with anyio.CancelScope(shield=True):
                     await program.stop()
