@@ -96,6 +96,7 @@ async def test_plain_text_is_sent_back(world):
     details = result["details"]
     assert details["finalized"] == {"status": "SUCCESS", "result": "The answer."}
     assert ("As I said." in result["content"][0]["text"], "ended without" in json.dumps(result)) == (False, False)
+    assert all(item["type"] == "text" for item in details["results"][0]["displayItems"])
     said = roles(details["results"][0]["sessionFile"])
     assert (said.count("system"), said.count("user"), len(details["results"])) == (1, 3, 1)
 
@@ -181,6 +182,15 @@ async def test_bad_ids_are_refused(world, session_id):
     assert (result["details"]["error"]["code"], result["details"]["results"]) == ("INVALID_INPUT", [])
     assert "is not usable: letters, digits, '-', '_' and '.' are" in result["content"][0]["text"]
     assert not (world.home / ".pi" / "subagent-sessions").exists()
+
+
+async def test_long_names_leave_room_for_the_id(world):
+    world.add(KEEPER.format(lists="").replace("keeper", "k" * 128), "subagents")
+    result = await world.call("k" * 128, "look", DONE, session_id="x" * 128)
+    assert (result["details"]["error"]["code"], "is too long beside" in result["content"][0]["text"]) == (
+        "INVALID_INPUT",
+        True,
+    )
 
 
 @pytest.mark.parametrize("session_id", ["con", "A.b_c-1", "0", "x" * 128])

@@ -51,6 +51,17 @@ async def test_tool_can_be_absent(world, settings, environment):
     assert "subagent" not in await list_tools(world, environment=environment)
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_nesting_needs_list_and_depth(world, depth):
+    world.set(surfaces=["subagent"], subagents={"maxDepth": depth, "allowWrite": True})
+    world.add(WRITER.replace("read, write, bash", "read, subagent"))
+    inner = [to("^outer", calls=ask("subagent", agent="explorer", task="inner")), to("^outer", text="outer done")]
+    result = await world.ask("writer", "outer", *inner, to("^inner", text="inner done"))
+    said = read_messages(result.details["results"][0]["sessionFile"])
+    (answer,) = [message["content"][0]["text"] for message in said if message["role"] == "toolResult"]
+    assert answer == "inner done" if depth == 2 else "Tool 'subagent' not found" in answer
+
+
 async def test_named_tools_are_exact(world):
     world.set()
     assert set(await list_tools(world, tools=["read", "subagent"])) == {"read", "subagent"}
@@ -261,7 +272,7 @@ async def test_file_chooses_the_model(world, tmp_path):
     assert (await world.ask("writer", "look")).content[0].text == "mine"
 
 
-@pytest.mark.spec("devkit:24")
+@pytest.mark.spec("devkit:22", "devkit:23")
 @pytest.mark.parametrize("setting", [{"allowWrite": False}, {"readonlyBash": False}])
 async def test_writing_tools_are_dropped(world, setting):
     world.add()

@@ -6,6 +6,7 @@ from typing import Any
 from retinue.core.events import Event, MessageFinished, RunStarted, ToolFinished, TurnFinished
 from retinue.core.messages import AssistantMessage, TextContent, ToolCall, Usage
 from retinue.engine.manager import Manager
+from retinue.surfaces.names import FINALIZE
 
 RUNNING = "(running...)"
 
@@ -15,7 +16,7 @@ class Watch:
 
     def __init__(self, manager: Manager, run_id: str, on_change: Callable[["Watch"], None]) -> None:
         self.items: list[dict[str, Any]] = []
-        """Texts and tool calls in the order of the conversation."""
+        """Texts and tool calls in the order of the conversation; how an answer was delivered is no item."""
         self.text = ""
         """The last one that was said."""
         self.usage = Usage()
@@ -75,7 +76,7 @@ class Watch:
         for block in message.content:
             if isinstance(block, TextContent) and block.text.strip():
                 self.items.append({"type": "text", "text": block.text})
-            elif isinstance(block, ToolCall):
+            elif isinstance(block, ToolCall) and block.name != FINALIZE:
                 self.items.append({"type": "toolCall", "name": block.name, "args": block.arguments})
         if message.text.strip():
             self.text = message.text.strip()
