@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from retinue.app.extending import Extending
 
 CLOSE_S = 2.0
+_LONGEST_PATH = 4096
 _OWN = (CREW, RECORD)
 """Entries about runs: they belong to the session that started them, not to its forks."""
 
@@ -133,11 +134,13 @@ class Sessions:
         await self._enter(self._copy(self._present.leaf_id))
 
     def _load(self, path: str) -> Session:
-        if not path.strip() or "\0" in path:
+        if not path.strip() or "\0" in path or len(path) > _LONGEST_PATH:
             raise UsageError(f"{quote(path)} is no path of a session file")
         present, clock = self._present, self._clock
         file = Path(present.cwd, Path(path).expanduser())
         if not file.exists():
+            if not file.parent.is_dir():
+                raise SessionError(f"there is no session file {quote(str(file), 300)}, and no folder to make it in")
             return Session.create(cwd=present.cwd, directory=None, path=file, clock=clock, new_id=make_uuid)
         if present.path is not None and present.path.exists() and file.samefile(present.path):
             raise SessionError(f"session {present.id} is the one that is open")

@@ -22,7 +22,8 @@ class Command:
         self.fields = fields
         self.id = fields.get("id", msgspec.UNSET)
         """Whatever the caller has put there: an answer repeats it."""
-        self.type = fields.get("type")
+        kind = fields.get("type")
+        self.type = kind if isinstance(kind, str) else None
 
     def take_text(self, name: str) -> str:
         """A text that must be there."""

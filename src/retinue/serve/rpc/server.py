@@ -71,9 +71,9 @@ class RpcServer:
 
     async def _run(self, command: Command) -> None:
         """Answer a command, exactly once, whatever happens."""
-        action = ACTIONS.get(command.type) if isinstance(command.type, str) else None
+        action = None if command.type is None else ACTIONS.get(command.type)
         if action is None:
-            shown = quote(command.type)[1:-1] if isinstance(command.type, str) else "a command needs a type, a string"
+            shown = "a command needs a type, a string" if command.type is None else quote(command.type)[1:-1]
             self._answer_badly(command.id, command.type, f"Unknown command: {shown}")
             return
         try:
@@ -94,12 +94,12 @@ class RpcServer:
         except Exception as error:
             send_notice(self._link, f"internal error: {type(error).__name__}: {error}", "error")
 
-    def _answer(self, command_id: Any, name: Any, **rest: Any) -> None:
+    def _answer(self, command_id: Any, name: str | None, **rest: Any) -> None:
         head = {} if command_id is UNSET else {"id": command_id}
-        kind = {"command": name} if isinstance(name, str) else {}
+        kind = {} if name is None else {"command": name}
         self._link.send({**head, "type": "response", **kind, **rest})
 
-    def _answer_badly(self, command_id: Any, name: Any, error: str) -> None:
+    def _answer_badly(self, command_id: Any, name: str | None, error: str) -> None:
         self._answer(command_id, name, success=False, error=error)
 
     def _hear(self, event: Event) -> None:
