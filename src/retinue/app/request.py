@@ -36,6 +36,8 @@ class Request:
     tools: Sequence[str] | None = None
     """Exactly these, delegation included; None for the settings' choice."""
     exclude_tools: Sequence[str] = ()
+    surfaces: Sequence[str] | None = None
+    """Those whose delegation tools are offered, `*` for all there are; None for the settings' choice."""
     system_prompt: str | None = None
     append_system_prompt: Sequence[str] = ()
     context_files: bool = True

@@ -30,6 +30,7 @@ commands
   trust [DIR]          whether a folder's own configuration is used (--yes, --no, --forget)
   trust --mcp NAME     one of its MCP servers: what it would start, and whether it may (--yes, --no)
   why AGENT TOOL       the chain that grants or refuses a tool
+  mcp                  serve the delegation tools to an MCP host, such as another coding agent
   models               models that can be used here, and the default one
   schedules            agents that start by themselves later (schedules cancel ID takes one back)
   sessions             sessions of this folder (--all: also those of other folders and of subagents)
@@ -123,7 +124,7 @@ class Options:
         self.files: list[str] = []
 
 
-COMMANDS = ("models", "sessions", "agents", "run", "schedules", "doctor", "trust", "why")
+COMMANDS = ("mcp", "models", "sessions", "agents", "run", "schedules", "doctor", "trust", "why")
 _MOST_WORDS = {"agents": 2, "run": None, "schedules": 2, "trust": 1, "why": 2}
 """Arguments a command takes; None: any number. The others take none."""
 
@@ -175,6 +176,14 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
     "": _MAIN,
     "models": {**_LISTING, "--model": ("model", "value"), "--provider": ("provider", "value")},
     "doctor": _LISTING,
+    "mcp": {
+        **_EVERYWHERE,
+        "--model": ("model", "value"),
+        "--provider": ("provider", "value"),
+        "--api-key": ("api_key", "value"),
+        "--thinking": ("thinking", "value"),
+        "--no-session": ("no_session", "switch"),
+    },
     "why": _LISTING,
     "schedules": _LISTING,
     "agents": {
