@@ -586,7 +586,7 @@ class Retinue:
             tools=tools,
             sections=build_sections(
                 cwd=str(paths.cwd),
-                tools=tools,
+                tools={name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)},
                 custom=system,
                 addendum=addendum,
                 context_files=[(file.path, file.text) for file in files.context],
