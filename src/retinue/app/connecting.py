@@ -49,7 +49,7 @@ class Connecting:
         self._always = world.crew.settings.always_exposed_extensions
         self._wanted, self._excluded = request.tools, request.exclude_tools
         self._tell = tell
-        around = Surroundings(world.paths.cwd, environment, trees, _find_version(), tell)
+        around = Surroundings(world.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
         self._pool = Pool(self._found.ready, Opener(around), clock, tell)
         self._servers = self._pool.servers
         self._is_open = False
@@ -160,6 +160,17 @@ class _MainTools:
 
 def _to_extras(tools: Mapping[str, McpTool]) -> Extras:
     return Extras(tools=dict(tools), offers={name: tool.offer for name, tool in tools.items()})
+
+
+def _mark(environment: Mapping[str, str]) -> dict[str, str]:
+    """A server counts as one level of agents: one that starts agents must not begin at the top."""
+    from retinue.settings.kit import find_own_depth
+
+    limit = environment.get("PI_SUBAGENT_MAX_DEPTH", "")
+    return {
+        "PI_SUBAGENT_DEPTH": str(find_own_depth(environment) + 1),
+        **({"PI_SUBAGENT_MAX_DEPTH": limit} if limit else {}),
+    }
 
 
 def _find_version() -> str:

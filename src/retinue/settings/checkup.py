@@ -21,6 +21,7 @@ from retinue.core.errors import RetinueError
 from retinue.features.place import find_program
 from retinue.models.resolve import Wishes
 from retinue.settings.layers import Loaded, load_settings
+from retinue.settings.mcp_files import has_files
 from retinue.settings.paths import Paths, find_paths, find_session_dir
 from retinue.settings.providers import load_registry
 from retinue.settings.roster import Roster
@@ -74,6 +75,7 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
         *_check_trust(paths, loaded),
         *_check_models(paths, loaded, environment, offline=offline),
         *_check_agents(paths, loaded, environment),
+        *_check_servers(paths, loaded, environment),
         *_check_terminal(environment),
     ]
     return Report(tuple(items))
@@ -225,6 +227,29 @@ def _check_agents(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) 
         told = [*rights.warnings, *(refusal.sentence for refusal in rights.refused if refusal.code == "sandbox")]
         if told and item.source != "builtin":
             yield Item("info", "agents", f"{item.name} does not get all it asks for", f"{item.path}: {'; '.join(told)}")
+
+
+def _check_servers(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+    """MCP servers as they are configured; none of them is started."""
+    if not has_files(paths, trusted=loaded.trust.trusted):
+        return
+    from retinue.features.mcp.opening import MISSING, has_library
+    from retinue.settings.mcp import load_servers
+
+    servers = load_servers(paths, environment, trusted=loaded.trust.trusted)
+    yield from _to_items("mcp", servers.diagnostics, "MCP server skipped", "MCP server remark")
+    for item in servers.found:
+        server = item.server
+        place = f"{server.place} ({server.path})"
+        if item.notice:
+            yield Item("warn", "mcp", f"{server.name} waits for approval", f"{item.notice}; {place}")
+        elif item.state == "disabled":
+            yield Item("info", "mcp", f"{server.name} is disabled", place)
+        else:
+            agreed = "your own" if server.level == "user" else "approved"
+            yield Item("pass", "mcp", f"{server.name} may be started ({agreed})", place)
+    if servers.ready and not has_library():
+        yield Item("warn", "mcp", "MCP servers cannot be used", MISSING)
 
 
 def _check_terminal(environment: Mapping[str, str]) -> Iterable[Item]:

@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,6 +38,8 @@ class Surroundings:
     version: str = ""
     tell: Callable[[str], None] = lambda text: None
     initialise_s: float = INITIALISE_S
+    marks: Mapping[str, str] = field(default_factory=dict)
+    """Variables that tell a server how deep inside of agents it is: it may be retinue itself."""
 
 
 class Opener:
@@ -73,7 +75,7 @@ class Opener:
         cwd = around.cwd / _expand(server.cwd, home) if server.cwd else around.cwd
         if not cwd.is_dir():
             raise McpFailed(f"its folder {str(cwd)!r} does not exist")
-        env = choose_environment(around.environment, await self._resolve(server, server.env))
+        env = {**choose_environment(around.environment, await self._resolve(server, server.env)), **around.marks}
         program = find_command(server, _expand(server.command, home), around.cwd, env.get("PATH", os.defpath))
         argv = [program, *(_expand(text, home) for text in server.args)]
         return await Program.start(argv, str(cwd), env, around.trees)

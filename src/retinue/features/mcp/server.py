@@ -45,8 +45,8 @@ class McpServer:
 
     @property
     def place(self) -> str:
-        """What is started or reached, for people."""
-        return " ".join((self.command, *self.args)) if self.command else self.url
+        """What is started or reached, for people; without arguments and queries, which may hold secrets."""
+        return self.command or self.url.partition("?")[0]
 
     def find_effect(self, tool: str) -> Effect:
         """The most that one of its tools can do, as far as the user vouches for it."""
