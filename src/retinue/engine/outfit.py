@@ -152,6 +152,7 @@ class Outfitter:
         self._clock = clock
         self._surveys = Surveys(kit.survey, clock)
         self._offers = {name: Offer(tool.effect) for name, tool in kit.tools.items()}
+        self._decided: tuple[Definition, Terms, Rights] | None = None
         self._rights: dict[str, Rights] = {}
         self._leases: dict[str, Lease] = {}
         """Of every run so far: what one had bounds its children, and itself when it is resumed."""
@@ -240,7 +241,10 @@ class Outfitter:
             extensions=None if extras is None else extras.found,
             failed=frozenset() if extras is None else extras.failed,
         )
-        return decide_tools(definition, terms), terms
+        # Runs that start together are mostly alike, and what is decided depends on nothing else.
+        if self._decided is None or self._decided[0] is not definition or self._decided[1] != terms:
+            self._decided = (definition, terms, decide_tools(definition, terms))
+        return self._decided[2], terms
 
     def _find_bound(self, run: Run) -> Rights:
         """The rights that a run's cannot exceed. A file that has changed since does not widen a resumed run."""

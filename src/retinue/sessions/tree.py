@@ -82,7 +82,7 @@ class SessionTree:
 
     def child_path(self, run_id: str) -> Path | None:
         """Where the session of a run below the main session lies; None when the main session is in memory."""
-        return None if self.main is None else self.main.with_suffix("") / run_id / "session.jsonl"
+        return None if self.main is None else Path(os.path.splitext(self.main)[0], run_id, "session.jsonl")
 
     def close(self) -> None:
         """Close all descriptors and free the lock."""
