@@ -69,7 +69,7 @@ def read_transcript(messages: Sequence[Message]) -> Transcript:
             if working and _WRAP_UP.search(text):
                 wrap_up = True
             else:
-                asked.append((index, text))
+                asked.append((index, text.removeprefix("Task: ")))  # as callers of a child process put it
                 wrap_up = working = is_news = is_idle = False
         elif isinstance(message, AssistantMessage):
             working = bool(message.calls)
