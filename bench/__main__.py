@@ -24,6 +24,7 @@ BENCHES = {
     "fleet": ("bench.fleet", "measure"),
     "crash": ("bench.crash", "measure"),
     "crew-crash": ("bench.crew_crash", "measure"),
+    "sandbox": ("bench.sandbox", "measure"),
 }
 
 

@@ -6,7 +6,9 @@ This file must not know which boundaries there are, nor how one is enforced.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeVar
+
+Started = TypeVar("Started")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,14 @@ class Spawner(Protocol):
         ...
 
 
+class Pen(Protocol):
+    """A thread from which processes are started, so that they share its bounds."""
+
+    def run(self, start: Callable[[], Started]) -> Started:
+        """Call a function there and wait for it."""
+        ...
+
+
 def _do_nothing() -> None:
     """What a launch that holds nothing does in the end."""
 
@@ -62,7 +72,11 @@ class Launch:
     pass_fds: tuple[int, ...] = ()
     spawner: Spawner | None = None
     """None: start `argv` as it is; it makes the first process of a namespace, with which all others die."""
+    layers: int = 1
+    """Processes between the one we know and the command; they must live until the command has ended."""
     release: Callable[[], None] = _do_nothing
+    pen: "Pen | None" = None
+    """Whose thread must start it; None: anybody's."""
 
     def __enter__(self) -> Self:
         return self

@@ -38,8 +38,12 @@ def build_arguments(
     seccomp_fd: int,
     tmp: str = "",
     visible: Sequence[str] = (),
+    covers: Covers | None = None,
 ) -> Arguments:
-    """The command line up to the command itself; `tmp` is a directory that stands for the system's temporary one."""
+    """The command line up to the command itself; `tmp` is a directory that stands for the system's temporary one.
+
+    `covers` is what was found of the protected paths before anything stood in for those that are missing.
+    """
     sized = "size" in features
     hidden = [path for path in PRIVATE_DIRS if os.path.isdir(path) and not os.path.islink(path)]
     arguments = [program, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
@@ -62,7 +66,7 @@ def build_arguments(
             arguments += ["--bind", path, path]
     exposed = (profile.workspace, *profile.writable, *visible)
     arguments += _hide([path for path in profile.secrets if path not in outer], hidden, sized=sized, exposed=exposed)
-    arguments += _protect(profile)
+    arguments += _protect(profile, covers or sort_protected(profile))
     arguments += ["--unshare-all", "--unshare-user", *(["--share-net"] if profile.network else ())]
     arguments += ["--disable-userns"] if "disable-userns" in features else []
     arguments += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--chdir", cwd]
@@ -106,8 +110,7 @@ def _find_missing(path: str, profile: Profile) -> str:
     return path
 
 
-def _protect(profile: Profile) -> Arguments:
-    covers = sort_protected(profile)
+def _protect(profile: Profile, covers: Covers) -> Arguments:
     roots = (profile.workspace, *profile.writable)
     missing = (*covers.files, *covers.folders)
     arguments: Arguments = []

@@ -14,6 +14,7 @@ from typing import Protocol
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Launch
 from retinue.sandbox import bwrap, landlock, seatbelt
+from retinue.sandbox.corral import Corral
 from retinue.sandbox.profile import Profile, build_environment
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
 from retinue.sandbox.server import Errand, ForkServer
@@ -44,7 +45,7 @@ def open_sandbox(status: Status, profile: Profile, server: ForkServer | None = N
         return Refusal(profile, status.reason)
     match status.backend:
         case "bwrap":
-            return BwrapConfinement(status, profile)
+            return BwrapConfinement(status, profile, server)
         case "landlock":
             return LandlockConfinement(status, profile, server)
         case "seatbelt":
@@ -99,8 +100,12 @@ class _Boundary:
     def summary(self) -> str:
         profile = self._profile
         what = "read-only" if profile.is_readonly else f"workspace, {'network' if profile.network else 'no network'}"
-        weak = f" ({self._status.state})" if self._status.state != "enforced" else ""
-        return f"{what}, {self._status.backend}{weak}"
+        return f"{what}, {self._status.backend}{'' if self._is_whole else ' (partial)'}"
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the profile is enforced with nothing left out."""
+        return self._status.state == "enforced"
 
     @property
     def is_readonly(self) -> bool:
@@ -137,6 +142,15 @@ class _Boundary:
 
 class BwrapConfinement(_Boundary):
     """Namespaces made by bubblewrap."""
+
+    def __init__(self, status: Status, profile: Profile, server: ForkServer | None = None) -> None:
+        super().__init__(status, profile)
+        self._pen: Corral | None = None
+        self._errand: Errand | None = None
+        if server is not None and server.corral.takes_threads:
+            self._pen = server.corral
+        elif server is not None and server.corral.is_useful:
+            self._errand = Errand(server, limits=list_limits(profile))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -176,11 +190,13 @@ class BwrapConfinement(_Boundary):
             features=self._status.features,
             seccomp_fd=handle,
             tmp="" if profile.is_readonly else self._open_tmp(),
+            covers=covers,
             visible=(*visible, *([_RESOLVER] if profile.network else ())),
         )
         # Its own environment is that of the first process inside, which any command can read.
         env = build_environment(profile, environment)
-        return Launch([*arguments, *argv], env, real, (*pass_fds, handle), release=release)
+        layers = 1 if self._errand is None else 2
+        return Launch([*arguments, *argv], env, real, (*pass_fds, handle), self._errand, layers, release, self._pen)
 
 
 class LandlockConfinement(_Boundary):
@@ -191,6 +207,10 @@ class LandlockConfinement(_Boundary):
         self._server = server or ForkServer()
         self._owns_server = server is None
         self._abi = landlock.read_abi()
+
+    @property
+    def _is_whole(self) -> bool:
+        return super()._is_whole and self._profile.is_readonly
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -216,10 +236,9 @@ class LandlockConfinement(_Boundary):
             metadata=not profile.is_readonly,
             namespaces=False,
         )
-        limits = {"RLIMIT_FSIZE": profile.tmp_bytes} if profile.is_readonly else {}
-        errand = Errand(self._server, plan, build_filter(find_architecture(), rules), limits)
+        errand = Errand(self._server, plan, build_filter(find_architecture(), rules), list_limits(profile))
         env = build_environment(profile, environment, tmp)
-        return Launch(argv, env, real, pass_fds, errand, release=lambda: remove_forbidden(profile))
+        return Launch(argv, env, real, pass_fds, errand, 0, lambda: remove_forbidden(profile))
 
     def close(self) -> None:
         super().close()
@@ -251,6 +270,11 @@ def to_filter(profile: Profile, *, namespaces: bool) -> Filter:
     return Filter(
         sockets=_choose_sockets(profile, has_netns=True), tracing=not profile.is_readonly, namespaces=namespaces
     )
+
+
+def list_limits(profile: Profile) -> dict[str, int]:
+    """What a command is bounded by before it begins."""
+    return {"RLIMIT_FSIZE": profile.tmp_bytes} if profile.is_readonly else {}
 
 
 def remove_forbidden(profile: Profile) -> None:

@@ -102,10 +102,11 @@ def become(order: "dict[str, Any]", stdio: "tuple[int, int, int]", passed: "list
     for name, value in order["limits"].items():
         resource.setrlimit(getattr(resource, name), (value, value))
     os.chdir(order["cwd"])
-    drop_capabilities()
-    prctl(_PR_NO_NEW_PRIVS, 1)
-    restrict_files(order["handled"], order["scoped"], order["rules"])
-    restrict_calls(bytes.fromhex(order["filter"]))
+    if plan := order["plan"]:
+        drop_capabilities()
+        prctl(_PR_NO_NEW_PRIVS, 1)
+        restrict_files(plan["handled"], plan["scoped"], plan["rules"])
+        restrict_calls(bytes.fromhex(order["filter"]))
     try:
         os.execve(order["argv"][0], order["argv"], order["env"])
     except OSError as error:

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from retinue.core.launch import Launch, Stdio
+from retinue.sandbox.corral import Corral
 from retinue.sandbox.landlock import Plan
 
 PROGRAM = Path(__file__).with_name("forkserver.py")
@@ -24,9 +25,11 @@ _END_S = 2.0
 class ForkServer:
     """One fork server, started when it is first needed and again when it was killed."""
 
-    def __init__(self, command: Sequence[str] = ()) -> None:
+    def __init__(self, command: Sequence[str] = (), corral: Corral | None = None) -> None:
         """`command` starts the program, without its last argument, in another way than usual."""
         self._command = tuple(command)
+        self.corral = corral or Corral()
+        """What bounds the commands of root."""
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
@@ -49,6 +52,7 @@ class ForkServer:
         """End it; commands that still run have lifelines of their own."""
         with self._lock:
             self._drop()
+            self.corral.close()
 
     def _reach(self) -> socket.socket:
         if self._process is not None and self._process.poll() is not None:
@@ -73,6 +77,7 @@ class ForkServer:
             finally:
                 theirs.close()
             self._control = ours
+            self.corral.admit(self._process.pid)
         return self._control
 
     def _drop(self) -> None:
@@ -90,11 +95,18 @@ class ForkServer:
 class Errand:
     """Starts one command through a fork server."""
 
-    def __init__(self, server: ForkServer, plan: Plan, program: bytes, limits: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        server: ForkServer,
+        plan: Plan | None = None,
+        program: bytes = b"",
+        limits: Mapping[str, int] | None = None,
+    ) -> None:
+        """Without a plan the command is one that confines itself."""
         self._server = server
         self._plan = plan
         self._program = program
-        self._limits = limits
+        self._limits = limits or {}
 
     def spawn(self, launch: Launch, stdio: Stdio) -> "Remote":
         """Send it on its way."""
@@ -103,9 +115,7 @@ class Errand:
             "env": dict(launch.env),
             "cwd": launch.cwd,
             "fds": list(launch.pass_fds),
-            "handled": self._plan.handled,
-            "scoped": self._plan.scoped,
-            "rules": self._plan.rules,
+            "plan": self._plan,
             "filter": self._program.hex(),
             "limits": dict(self._limits),
         }

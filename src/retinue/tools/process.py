@@ -15,8 +15,15 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from retinue.core.launch import Launch, Spawned, Spawner, Stdio
-from retinue.tools.trees import CONFINED, PLAIN, WARDED, Tree, count_tasks, kill_processes, list_descendants
+from retinue.core.launch import Launch, Pen, Spawned, Spawner, Stdio
+from retinue.tools.trees import (
+    PLAIN,
+    Tree,
+    count_all_tasks,
+    has_more_tasks,
+    kill_processes,
+    list_descendants,
+)
 
 READ_SIZE = 128 * 1024
 LIFELINE = "RETINUE_LIFELINE"
@@ -24,7 +31,7 @@ LIFELINE = "RETINUE_LIFELINE"
 _DRAIN_S = 0.1
 _REAP_S = 0.3
 _PIPE_SIZE = 512 * 1024
-_COUNT_S = 0.05
+_COUNT_S = 0.03
 """Between two looks at how many processes a command has: a bomb makes some hundred in that time."""
 
 
@@ -63,12 +70,16 @@ class Command(Struct, frozen=True):
     """Who starts it, when it cannot be a child of ours."""
     max_tasks: int = 0
     """Processes and threads it may have at once; 0 is as many as the system allows."""
+    pen: Pen | None = None
+    """Whose thread must start it."""
 
 
 def to_command(launch: Launch, *, stdin: int = subprocess.DEVNULL, max_tasks: int = 0) -> tuple[Command, Tree]:
     """A confined command, and what keeps it together: its boundary does."""
-    tree = CONFINED if launch.spawner is None else WARDED
-    return Command(launch.argv, launch.cwd, launch.env, launch.pass_fds, stdin, launch.spawner, max_tasks), tree
+    tree = Tree("namespace" if launch.spawner is None else "supervisor", skip=launch.layers)
+    return Command(
+        launch.argv, launch.cwd, launch.env, launch.pass_fds, stdin, launch.spawner, max_tasks, launch.pen
+    ), tree
 
 
 async def run_process(
@@ -131,6 +142,9 @@ class _Child:
         self.status: int | None = None
         self.failure: OSError | None = None
         self.crowded = 0
+        self._others = 0
+        """Processes of the whole machine when it began."""
+        self._counting = False
         self._process: subprocess.Popen[bytes] | Spawned
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -160,16 +174,21 @@ class _Child:
             else:
                 if self.tree.needs_lifeline:
                     pass_fds, env = (*pass_fds, theirs[-1]), {**env, LIFELINE: str(theirs[-1])}
-                self._process = subprocess.Popen(
-                    self.tree.wrap(command.argv, command.cwd, theirs[-1]),
-                    stdin=command.stdin,
-                    stdout=out,
-                    stderr=err,
-                    cwd=command.cwd,
-                    env=env,
-                    start_new_session=True,
-                    pass_fds=pass_fds,
-                )
+                argv = self.tree.wrap(command.argv, command.cwd, theirs[-1])
+
+                def start() -> subprocess.Popen[bytes]:
+                    return subprocess.Popen(
+                        argv,
+                        stdin=command.stdin,
+                        stdout=out,
+                        stderr=err,
+                        cwd=command.cwd,
+                        env=env,
+                        start_new_session=True,
+                        pass_fds=pass_fds,
+                    )
+
+                self._process = start() if command.pen is None else command.pen.run(start)
         except BaseException:
             self.close()
             raise
@@ -178,18 +197,30 @@ class _Child:
                 os.close(each)
         self._watch_end()
         if command.max_tasks:
+            self._others = count_all_tasks()
             self._timer = self._loop.call_later(_COUNT_S, self._count, command.max_tasks)
 
     def _count(self, most: int) -> None:
         """Kill a tree that has grown beyond its limit; the kernel's own limit does not hold for root."""
-        self._timer = None
-        if self.ended.is_set():
-            return
-        if count_tasks(self._process.pid, most) > most:
-            self.crowded = most
-            self.kill()
-            return
-        self._timer = self._loop.call_later(_COUNT_S, self._count, most)
+        everybody = count_all_tasks()
+        if everybody - self._others > 2 * most:
+            # So many in so short a time: by the time they are counted the machine has no room for anybody.
+            self._end_crowd(most)
+        elif everybody > most and not self._counting:
+            self._counting = True
+            answer = self._loop.run_in_executor(None, has_more_tasks, self._process.pid, self.tree.kind, most)
+            answer.add_done_callback(lambda told: self._judge(told, most))
+        if not self.crowded:
+            self._timer = self._loop.call_later(_COUNT_S, self._count, most)
+
+    def _judge(self, told: "asyncio.Future[bool]", most: int) -> None:
+        self._counting = False
+        if not self.ended.is_set() and not told.cancelled() and told.result():
+            self._end_crowd(most)
+
+    def _end_crowd(self, most: int) -> None:
+        self.crowded = most
+        self.kill()
 
     def _open_pipe(self, theirs: list[int], handle: Callable[[bytes], bool | None]) -> int:
         ours, end = os.pipe()

@@ -29,6 +29,8 @@ class Tree(Struct, frozen=True):
 
     kind: TreeKind
     program: str = ""
+    skip: int = 0
+    """How many of the first descendants keep the tree, and are not the command."""
 
     @property
     def needs_lifeline(self) -> bool:
@@ -52,14 +54,10 @@ class Tree(Struct, frozen=True):
     def select(self, pids: list[int]) -> list[int]:
         """Of the descendants of the launcher those a signal is meant for."""
         # The first is the namespace's own first process; it must live until the others are done.
-        return pids[1:] if self.kind == "namespace" else pids
+        return pids[self.skip or self.kind == "namespace" :]
 
 
 PLAIN = Tree("plain")
-CONFINED = Tree("namespace")
-"""Of a command that comes with a namespace of its own."""
-WARDED = Tree("supervisor")
-"""Of a command that somebody else starts and keeps together for us."""
 _NAMESPACE = (
     *("--dev-bind", "/", "/", "--unshare-pid", "--proc", "/proc"),
     *("--die-with-parent", "--new-session"),
@@ -144,22 +142,37 @@ def _list_children(pid: int) -> list[int]:
     return children
 
 
-def count_tasks(root: int, most: int) -> int:
-    """How many processes and threads there are below one; counting ends soon after `most`."""
+def count_all_tasks() -> int:
+    """Processes and threads of the whole machine: as long as it has few, nobody has many. 0 where nobody knows."""
     try:
         with open("/proc/loadavg", "rb") as file:
-            # As long as the whole machine has fewer, nobody has more.
-            if int(file.read().split()[3].partition(b"/")[2]) <= most:
-                return 0
+            return int(file.read().split()[3].partition(b"/")[2])
     except (OSError, ValueError, IndexError):
         return 0
-    count, waiting = 0, [root]
-    while waiting and count <= most:
-        pid = waiting.pop()
+
+
+def has_more_tasks(root: int, kind: TreeKind, most: int) -> bool:
+    """Whether there are more processes and threads below one. Takes long where there are many: not for a loop."""
+    base, count = "/proc", 0
+    waiting: list[int] = [root]
+    if kind == "namespace" and (first := _list_children(root)[:1]):
+        # What the namespace shows of itself is a list that costs little, however many there are.
         with suppress(OSError):
-            count += len(os.listdir(f"/proc/{pid}/task"))
-        waiting += _list_children(pid)
-    return count
+            waiting = [int(name) for name in os.listdir(f"/proc/{first[0]}/root/proc") if name.isdigit()]
+            base = f"/proc/{first[0]}/root/proc"
+    while waiting and count + len(waiting) <= most:
+        pid = waiting.pop()
+        count += _count_threads(f"{base}/{pid}/task")
+        if base == "/proc":
+            waiting += _list_children(pid)
+    return count + len(waiting) > most
+
+
+def _count_threads(folder: str) -> int:
+    try:
+        return max(os.stat(folder).st_nlink - 2, 1)
+    except OSError:
+        return 0
 
 
 def kill_processes(pids: Iterable[int], number: signal.Signals) -> None:

@@ -41,6 +41,7 @@ MAX_FILE = 256 * 1024**2
 """Of a file that a read-only command makes for itself."""
 _SPARE_TASKS = 1024
 _KEPT_SPILLS = 32
+_CROWDED_TRIES, _CROWDED_S = 20, 0.1
 _WRITING_MARKS = ("Read-only file system", "EROFS", "Device or resource busy")
 _READING_MARKS = (
     *(*_WRITING_MARKS, "Operation not permitted", "Permission denied", "EPERM", "EACCES"),
@@ -103,9 +104,17 @@ class BashTool:
             with ExitStack() as held:
                 arguments_, fds = held.enter_context(_open_script(script))
                 command_, tree = await self._prepare(held, [shell, *arguments_], fds, context)
-                ended = await run_process(
-                    command_, on_output=progress.take, timeout_s=timeout_s, grace_s=self._grace_s, tree=tree
-                )
+                for attempt in range(_CROWDED_TRIES):
+                    try:
+                        ended = await run_process(
+                            command_, on_output=progress.take, timeout_s=timeout_s, grace_s=self._grace_s, tree=tree
+                        )
+                        break
+                    except BlockingIOError:
+                        # The processes of a command that was ended for having too many are not all gone yet.
+                        if attempt == _CROWDED_TRIES - 1:
+                            raise
+                        await asyncio.sleep(_CROWDED_S)
             progress.finish()
             output.finish()
             await _finish_spill(output.spill)

@@ -1,0 +1,100 @@
+"""A control group that bounds how many processes and threads all commands of this process have together.
+
+Root needs it: the kernel's limit per user counts in a sandbox for everybody else, and never for root. A bomb that is
+only counted from outside stops the whole machine before anybody has counted.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TypeVar
+
+Started = TypeVar("Started")
+MAX_TASKS = 3072
+_ROOT = "/sys/fs/cgroup"
+_PREFIX = "retinue-"
+
+
+class Corral:
+    """One group, made when it is first needed and removed at the end."""
+
+    def __init__(self, root: str = _ROOT, most: int = MAX_TASKS) -> None:
+        self._root = root
+        self._most = most
+        self._path: str | None = None
+        self._thread: ThreadPoolExecutor | None = None
+
+    @property
+    def takes_threads(self) -> bool:
+        """Whether one thread of ours can be in the group, and the others not: what it starts costs nothing more."""
+        return self.is_useful and os.path.isfile(f"{self._path}/tasks")
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether there is such a group, or one can be made."""
+        if self._path is None:
+            self._path = self._make()
+        return bool(self._path)
+
+    def admit(self, pid: int) -> None:
+        """Put a process in; all it starts from then on is in. Where that fails it is only counted."""
+        if self.is_useful:
+            with suppress(OSError):
+                _write(f"{self._path}/cgroup.procs", str(pid))
+
+    def run(self, start: Callable[[], Started]) -> Started:
+        """Start something from the thread that is in the group. It stays: processes die with the one they come from."""
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, "retinue-corral", initializer=self._enter)
+        return self._thread.submit(start).result()
+
+    def _enter(self) -> None:
+        with suppress(OSError):
+            _write(f"{self._path}/tasks", str(threading.get_native_id()))
+
+    def close(self) -> None:
+        """Remove the group, when it is empty."""
+        if self._thread is not None:
+            self._thread.shutdown()
+            self._thread = None
+        if self._path:
+            with suppress(OSError):
+                os.rmdir(self._path)
+        self._path = None
+
+    def _make(self) -> str:
+        if not hasattr(os, "geteuid") or os.geteuid() != 0:
+            return ""
+        for base in (f"{self._root}/pids", f"{self._root}/unified", self._root):
+            if not os.path.isfile(f"{base}/cgroup.procs"):
+                continue
+            _remove_leftovers(base)
+            path = f"{base}/{_PREFIX}{os.getpid()}-{os.urandom(4).hex()}"
+            try:
+                os.mkdir(path)
+            except OSError:
+                continue
+            try:
+                _write(f"{path}/pids.max", str(self._most))
+            except OSError:
+                os.rmdir(path)
+                continue
+            return path
+        return ""
+
+
+def _remove_leftovers(base: str) -> None:
+    """Groups of processes that were killed; one that is in use cannot be removed."""
+    with suppress(OSError):
+        for name in os.listdir(base):
+            owner = name.removeprefix(_PREFIX).partition("-")[0]
+            if name.startswith(_PREFIX) and owner.isdigit() and not os.path.isdir(f"/proc/{owner}"):
+                with suppress(OSError):
+                    os.rmdir(f"{base}/{name}")
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="ascii") as file:
+        file.write(text)
