@@ -35,27 +35,21 @@ async def wait_for_start(world):
     return world.child.starts[-1]
 
 
-@pytest.mark.spec("devkit:31", "devkit:34")
+@pytest.mark.spec("devkit:31")
 async def test_last_answer_is_the_outcome(world):
     calls = [{"name": "read", "arguments": {"path": "a"}}]
     world.child.plan([reply("Let me look.", stop="toolUse", calls=calls), reply("Here."), END, reply(stop="toolUse")])
     outcome = await world.run()
     path = outcome.session_file
     assert outcome == Outcome(
-        Status.COMPLETED, Reason.DONE, "Here.", usage=ONE, turns=1, session_file=path, exit_code=0
+        Status.COMPLETED, Reason.DONE, "Here.", usage=ONE + ONE + ONE, turns=1, session_file=path, exit_code=0
     )
     assert path.startswith(str(world.agent_dir / "sessions")) and path.endswith("/session.jsonl")
 
 
-@pytest.mark.spec("devkit:34")
-async def test_missing_usage_is_zero(world):
-    world.child.plan([reply("Here.", usage=None)])
-    assert (await world.run()).usage == Usage()
-
-
-async def test_fleet_sums_up_usage(world):
-    world.child.plan([reply("a", stop="toolUse"), reply("Here.")])
-    assert (await world.run(surface="fleet")).usage == ONE + ONE
+async def test_usage_is_that_of_all_replies(world):
+    world.child.plan([reply("a", stop="toolUse"), reply("Here.", usage=None), reply("Here.")])
+    assert (await world.run()).usage == ONE + ONE
 
 
 @pytest.mark.spec("devkit:32")

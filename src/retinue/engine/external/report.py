@@ -24,7 +24,6 @@ class Report:
         """The last text that was meant as one."""
         self.last_text = ""
         self.error = ""
-        self.last_usage = Usage()
         self.usage = Usage()
         """Of all replies."""
         self.turns = 0
@@ -45,8 +44,6 @@ class Report:
         self.tool_calls += kind in ("tool_execution_end", "tool_result_end")
         self.error = _find_error(record, message if is_reply else {}) or self.error
         usage = read_usage(record.get("usage") or message.get("usage"))
-        if usage is not None:
-            self.last_usage = usage
         if kind == "result" and isinstance(record.get("output"), str):
             self._result = record["output"]
         if is_reply and kind in _SPEAKING:

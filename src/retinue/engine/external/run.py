@@ -171,14 +171,12 @@ class ExternalRun(LiveRun):
             status = Status.FAILED
         else:
             status = Status.INTERRUPTED if reason is Reason.PARENT else Status.STOPPED
-        # Callers of the bare command line know the last reply's usage; everybody else wants the sum.
-        used = report.last_usage if self._post.is_bare else past.usage + report.usage
         return Outcome(
             status=status,
             reason=reason,
             text=text,
             error=ending.error,
-            usage=used,
+            usage=past.usage + report.usage,
             turns=past.turns + (report.turns or report.replies),
             tool_calls=past.tool_calls + report.tool_calls,
             session_file=self._post.errand.session_file,

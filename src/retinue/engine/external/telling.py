@@ -22,6 +22,7 @@ from retinue.core.events import (
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, Message, ToolResultMessage, Usage, UserContent
 from retinue.core.model import Delta
+from retinue.engine.external.report import read_usage
 from retinue.sessions.entry import decode_message
 
 
@@ -131,9 +132,16 @@ def _read_message(raw: Any) -> Message | None:
     if not isinstance(raw, dict):
         return None
     try:
-        return decode_message(encode_json(raw))
+        message = decode_message(encode_json(raw))
     except (msgspec.MsgspecError, ValueError, TypeError):
         return None
+    used = read_usage(raw.get("usage"))
+    if isinstance(message, AssistantMessage) and used is not None:
+        kept = message.usage
+        # Some programs write no total, or the cost as one number.
+        if (kept.total_tokens, kept.cost.total) != (used.total_tokens, used.cost.total):
+            return msgspec.structs.replace(message, usage=used)
+    return message
 
 
 def _read_call(record: Mapping[str, Any]) -> dict[str, Any]:
