@@ -10,6 +10,7 @@ import signal
 import sys
 
 from retinue.app import Request, Retinue
+from retinue.cli.asking import ask_trust
 from retinue.cli.options import Options
 from retinue.cli.prompts import collect_prompts
 from retinue.cli.requests import to_request
@@ -37,15 +38,20 @@ def run_headless(options: Options) -> int:
             return run_screen(options)
         if not (options.prompts or options.files):
             raise UsageError('say what to do, as in: retinue -p "What does this project do?" (see retinue --help)')
-    return run_until_done(_Prompts(options, collect_prompts(options)))
+    prompts = collect_prompts(options)
+    if options.mode == "text":
+        ask_trust(options)
+    return run_until_done(_Prompts(options, prompts))
 
 
 def run_until_done(headless: "Headless") -> int:
     """Run to the end or to a signal; returns the exit status."""
     try:
-        return asyncio.run(headless.run())
+        status = asyncio.run(headless.run())
     except asyncio.CancelledError:
-        return headless.ended_by
+        status = 0
+    # A signal may have come while everything was being closed.
+    return headless.ended_by or status
 
 
 class Headless:

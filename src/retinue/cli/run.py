@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from retinue.app import Request, Retinue, SessionWish
+from retinue.cli.asking import ask_trust
 from retinue.cli.headless import Headless, run_until_done
 from retinue.cli.options import Options
 from retinue.cli.prompts import STDIN_WAIT_S, read_stdin
@@ -18,6 +19,8 @@ def run_agent(options: Options) -> int:
         raise UsageError('say which agent and what to do, as in: retinue run explorer "Where is the parser?"')
     agent, *words = options.words or [""]
     task = " ".join(words) if words else read_stdin(wait_s=STDIN_WAIT_S)
+    if not options.json:
+        ask_trust(options)
     return run_until_done(_AgentRun(options, agent, task))
 
 
