@@ -22,6 +22,7 @@ BENCHES = {
     "history": ("bench.history", "measure"),
     "long": ("bench.longsession", "measure"),
     "fleet": ("bench.fleet", "measure"),
+    "children": ("bench.children", "measure"),
     "crash": ("bench.crash", "measure"),
     "crew-crash": ("bench.crew_crash", "measure"),
     "sandbox": ("bench.sandbox", "measure"),

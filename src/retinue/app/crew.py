@@ -12,7 +12,6 @@ from retinue.app.aftermath import Aftermath, has_left_copies
 from retinue.app.delegating import make_tools
 from retinue.app.extending import Extending
 from retinue.app.modelling import Models, to_retry
-from retinue.app.outsourcing import build_outpost
 from retinue.app.reactions import Reactions
 from retinue.app.scheduling import Scheduling
 from retinue.app.world import World
@@ -168,9 +167,14 @@ class Crew:
             workshop=self._workshop,
             extend=self._extending.load_child,
         )
-        outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools)
         rules = self.world.guarding.rules
-        return replace(kit, rules=rules, runner=self.world.crew.settings.runner, send_out=outpost.send)
+        return replace(kit, rules=rules, runner=self.world.crew.settings.runner, send_out=self._send_out)
+
+    def _send_out(self, setup: RunSetup, errand: Errand) -> LiveRun:
+        from retinue.app.outsourcing import build_outpost  # most crews work in one process
+
+        outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools)
+        return outpost.send(setup, errand)
 
     def _surround(self, fitting: Fitting) -> list[Feature]:
         """What stands around each run of the crew, beside what its definition asks for."""
