@@ -27,11 +27,11 @@ from retinue.engine.ids import make_run_id
 from retinue.engine.journal import CREW
 from retinue.engine.manager import Bounds, Manager
 from retinue.engine.notify import Notifier
-from retinue.engine.outfit import Fitting, Kit, Outfitter
+from retinue.engine.outfit import Errand, Fitting, Kit, Outfitter
 from retinue.engine.recovery import read_remains
 from retinue.engine.retention import Retention
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import Feature
+from retinue.engine.setup import Feature, RunSetup
 from retinue.features.transcript import Transcribing
 from retinue.features.worktree.workshop import Tidying, Workshop
 from retinue.settings.kit import build_kit, find_depth_left
