@@ -62,6 +62,33 @@ async def test_nesting_needs_list_and_depth(world, depth):
     assert answer == "inner done" if depth == 2 else "Tool 'subagent' not found" in answer
 
 
+async def test_file_names_the_agents_it_may_start(world):
+    world.set(surfaces=["subagent"], subagents={"maxDepth": 2, "allowWrite": True})
+    world.add(WRITER.replace("read, write, bash", "read, subagent\nallowed_subagents: explorer"))
+    calls = [ask("subagent", agent=name, task="inner")[0] for name in ("tester", "EXPLORER")]
+    replies = [to("^outer", calls=calls), to("^outer", text="outer done"), to("^inner", text="inner done")]
+    result = await world.ask("writer", "outer", *replies)
+    said = read_messages(result.details["results"][0]["sessionFile"])
+    listed = next(tool for tool in said[0]["toolsAdded"] if tool["name"] == "subagent")["description"]
+    assert ("- explorer" in listed, "- tester" in listed) == (True, False)
+    assert [message["content"][0]["text"] for message in said if message["role"] == "toolResult"] == [
+        "Agent 'tester' is not open to this agent (allowed_subagents)",
+        "inner done",
+    ]
+
+
+async def test_fleet_obeys_the_same_list(world):
+    world.set(surfaces=["fleet"])
+    world.add(WRITER.replace("read, write, bash", "read, Agent\nallowed_subagents: Explore"))
+    call = ask("Agent", subagent_type="general-purpose", prompt="inner", description="d")
+    async with world.open(to("^outer", calls=call), to("^outer", text="done")) as crew:
+        run = await crew.spawn("writer", "outer")
+        outcome = await run.wait(5)
+        runs = await crew.runs()
+    (answer,) = [item for item in read_messages(outcome.session_file) if item["role"] == "toolResult"]
+    assert (len(runs), 'Agent type "general-purpose" is not open' in answer["content"][0]["text"]) == (1, True)
+
+
 async def test_named_tools_are_exact(world):
     world.set()
     assert set(await list_tools(world, tools=["read", "subagent"])) == {"read", "subagent"}

@@ -191,7 +191,13 @@ class Crew:
             list_models=self._models.list,
             clock=self._clock,
             lease=self._lease,
+            allowed_agents=self._find_allowed(run_id),
         )
+
+    def _find_allowed(self, run_id: str) -> tuple[str, ...] | None:
+        """The agents that a run's definition lets it start; None for all."""
+        run = self.find(run_id)
+        return None if run is None else self.world.roster.find(run.agent, run.surface).allowed_subagents
 
     def find_session_dir(self, run_id: str) -> Path | None:
         """Where sessions of the runs that a run starts are kept; None when they are not."""

@@ -76,6 +76,11 @@ class Seat:
         live = self.manager.live(self.run_id) or self.manager.root
         return live.setup.model.info
 
+    def may_start(self, agent: str) -> bool:
+        """Whether its definition lets the run start this agent."""
+        allowed = self.allowed_agents
+        return allowed is None or any(name in ("*", agent.casefold()) for name in map(str.casefold, allowed))
+
     def find_run(self, run_id: str) -> Run | None:
         """A run that this one may ask about: one that it started, directly or not."""
         run = found = self.manager.find(run_id)

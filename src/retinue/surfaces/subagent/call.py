@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from retinue.core.definition import Definition
-from retinue.core.errors import DisabledAgent, RetinueError, UnknownAgent, UsageError
+from retinue.core.errors import DisabledAgent, RetinueError, UnknownAgent, UsageError, quote
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.manager import Manager
 from retinue.engine.request import RunRequest
@@ -39,6 +39,8 @@ async def make_call(call: SubagentCall, ports: SubagentPorts, progress: Progress
         if (refusal := check_call(call, ports)) is not None:
             return refusal
         definition, request, session_id = ports.prepare(call)
+        if not ports.seat.may_start(definition.name):
+            raise DisabledAgent(f"Agent {quote(definition.name)} is not open to this agent (allowed_subagents)")
         return await _Attempts(call, ports, definition, request, session_id).run(progress)
     except UnknownAgent as error:
         return render_error("UNKNOWN_AGENT", str(error), home=home)

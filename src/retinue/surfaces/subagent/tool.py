@@ -34,7 +34,8 @@ class SubagentTool:
     def spec(self) -> ToolSpec:
         """What the model is told; fixed for the life of a run, since a change would cost it its cached prompt."""
         template = (_HERE / "tool.md").read_text(encoding="utf-8").strip()
-        agents = [each for each in self._ports.seat.definitions() if each.enabled]
+        seat = self._ports.seat
+        agents = [each for each in seat.definitions() if each.enabled and seat.may_start(each.name)]
         return ToolSpec("subagent", template.replace("{{agents}}", list_agents(agents)), _PARAMETERS)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
