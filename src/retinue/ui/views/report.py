@@ -34,7 +34,8 @@ class ReportView(BlockView):
         status = str(run.get("status", ""))
         is_good = any(word in status for word in _GOOD) and not run.get("error")
         sign, color = ("✓", "success") if is_good else ("■", "warning") if "stop" in status else ("✗", "error")
-        head = Text(f"{sign} ", style=self.app.theme_variables.get(color, ""))
+        head = Text()
+        head.append(f"{sign} ", style=self.app.theme_variables.get(color, ""))
         head.append(clean_line(str(run.get("description", "")), 120), style="bold")
         facts = [clean_line(status, 40)]
         if isinstance(run.get("turnCount"), int):

@@ -27,8 +27,9 @@ class ToolView(BlockView):
     def draw(self) -> None:
         """The call, then as much of the result as is open."""
         block, variables = self.block, self.app.theme_variables
-        head = Text(f"{_SIGNS[block.status]} ", style=variables.get(_COLORS[block.status], ""))
-        head.append(clean_line(block.name, 60), style="bold not dim")
+        head = Text()
+        head.append(f"{_SIGNS[block.status]} ", style=variables.get(_COLORS[block.status], ""))
+        head.append(clean_line(block.name, 60), style="bold")
         about = describe_call(block.name, block.arguments)
         if about:
             head.append(f" {clean_line(about, 300)}")

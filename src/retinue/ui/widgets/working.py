@@ -35,8 +35,9 @@ class WorkingLine(Static):
         words = _WORDS.get(state.phase, state.phase)
         if state.phase == "working" and state.tool:
             words = f"running {clean_line(state.tool, 40)}"
-        line = Text(f"{frame} ", style=self.app.theme_variables.get("accent", ""))
-        line.append(words, style="not dim")
+        line = Text()
+        line.append(f"{frame} ", style=self.app.theme_variables.get("accent", ""))
+        line.append(words)
         if state.started_ms:
             line.append(f" · {format_duration(max(0, now_ms - state.started_ms))}", style="dim")
         line.append(" · esc stops it", style="dim")
