@@ -1,15 +1,17 @@
 """What is left of runs whose process died: their last words, and the branch their work was saved to."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError
-from retinue.core.messages import AssistantMessage
+from retinue.core.messages import AssistantMessage, UserMessage
 from retinue.core.run import Outcome, Run, Status
 from retinue.engine.ids import make_uuid
+from retinue.engine.inbox import to_text
 from retinue.engine.manager import interrupt
 from retinue.engine.recovery import Remains
 from retinue.sessions.log import Session
@@ -27,9 +29,10 @@ def has_left_copies(remains: Remains) -> bool:
 class Aftermath:
     """Judges the dead runs of one main session."""
 
-    def __init__(self, main: Session, clock: Clock, copies: "Mapping[str, Leftover]") -> None:
+    def __init__(self, main: Session, clock: Clock, remains: Remains, copies: "Mapping[str, Leftover]") -> None:
         """`copies` is what became of the copies that dead processes have left, by run."""
         self._main = main
+        self._requests = remains.requests
         self._clock = clock
         self._copies = copies
 
@@ -43,15 +46,31 @@ class Aftermath:
         lines = render_kept(left.kept, left.repository)
         return replace(outcome, branch=left.kept.branch, notes="\n".join(("\n\n---", *lines)) if lines else "")
 
+    def read_words(self, run: Run) -> list[str]:
+        """What the user has said to a run, as its session has it."""
+        session = self._open(run)
+        if session is None:
+            return []
+        entries = session.entries()
+        session.close()
+        return [to_text(entry.message) for entry in entries if isinstance(entry.message, UserMessage)]
+
     def _read_partial(self, run: Run) -> str:
         """What a run had said when its process died."""
-        path = self._main.tree.child_path(run.id) if self._main.tree is not None else None
-        if path is None:
-            return ""
-        try:
-            session = Session.open(path, clock=self._clock, new_id=make_uuid, tree=self._main.tree)
-        except SessionError:
+        session = self._open(run)
+        if session is None:
             return ""
         said = [m.text for m in session.context().messages if isinstance(m, AssistantMessage) and m.text.strip()]
         session.close()
         return said[-1] if said else ""
+
+    def _open(self, run: Run) -> Session | None:
+        tree, kept = self._main.tree, self._requests[run.id].session_file
+        path = Path(kept) if kept else tree.child_path(run.id) if tree is not None else None
+        if path is None or not path.exists():
+            return None
+        try:
+            # What is kept elsewhere is not under the main session's lock.
+            return Session.open(path, clock=self._clock, new_id=make_uuid, tree=None if kept else tree)
+        except SessionError:
+            return None

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from retinue.app.aftermath import Aftermath, has_left_copies
 from retinue.app.delegating import make_tools
@@ -16,6 +17,7 @@ from retinue.app.reactions import Reactions
 from retinue.app.scheduling import Scheduling
 from retinue.app.world import World
 from retinue.core.clock import Clock
+from retinue.core.definition import Definition
 from retinue.core.errors import UsageError
 from retinue.core.events import Warned
 from retinue.core.messages import CustomMessage
@@ -25,6 +27,8 @@ from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
 from retinue.engine.ids import make_run_id
 from retinue.engine.journal import CREW
+from retinue.engine.keeping import Grounds
+from retinue.engine.keeping import find_session_dir as find_keeping_dir
 from retinue.engine.manager import Bounds, Manager
 from retinue.engine.notify import Notifier
 from retinue.engine.outfit import Errand, Fitting, Kit, Outfitter
@@ -96,6 +100,11 @@ class Crew:
         """Where its models come from."""
         return self._models
 
+    def find_keeping(self, definition: Definition) -> dict[str, Any]:
+        """Where a run of a definition keeps its session, as options of a request. Raises UsageError."""
+        folder = find_keeping_dir(definition, to_grounds(self.world))
+        return {"session_dir": folder, "keeps_session": definition.persist_session is not False}
+
     def find(self, run_id: str) -> Run | None:
         """A run of the crew; None while it is not open."""
         return None if self._manager is None else self._manager.find(run_id)
@@ -112,7 +121,10 @@ class Crew:
         self._main = main
         remains = read_remains(main.session.customs(CREW))
         copies = await self._workshop.tidy() if has_left_copies(remains) else {}
+        aftermath = Aftermath(main.session, self._clock, remains, copies)
+        remains.drop_used(aftermath.read_words)
         outfitter = Outfitter(self._build_kit(), root=rights, clock=self._clock)
+        main.bus.listen(outfitter.hear, pieces=False)
         if self._extending.servers is not None:
             self._extending.servers.join(outfitter.admit)
         await self._backend.__aenter__()
@@ -125,16 +137,17 @@ class Crew:
             bounds=Bounds(
                 settings.max_concurrent, find_depth_left(self.environment), max_spawns=settings.max_spawns_per_tree
             ),
-            judge_dead=Aftermath(main.session, self._clock, copies).judge,
+            judge_dead=aftermath.judge,
         )
         self._reactions = Reactions(main, self._backend)
         self._notifier = connect_notifier(
             self._manager, self._backend, self._render, self._clock, self._reactions.rouse
         )
-        for run in self._manager.recover(remains):
+        untold = self._manager.recover(remains)
+        for run in untold:
             self._notifier.finished(run)
-        Retention(self._manager, self._backend, self._clock).open()
-        if settings.scheduling_enabled:
+        Retention(self._manager, self._backend, self._clock).open(untold)
+        if settings.scheduling_enabled and self.world.has_session:
             ports = self.open_fleet(main.setup.run_id)
             self._scheduling = Scheduling(self.world, main.session.id, ports, self._clock, main.bus.publish)
             self._backend.start("scheduler", self._scheduling.run())
@@ -241,7 +254,7 @@ def to_fleet(world: World) -> FleetSettings:
     return FleetSettings(
         default_max_turns=crew.default_max_turns or None,
         default_join=crew.default_join_mode,
-        scheduling=crew.scheduling_enabled,
+        scheduling=crew.scheduling_enabled and world.has_session,
         model_scope=tuple(scope),
         wait_timeout_s=crew.wait_timeout_seconds,
         wall_s=crew.limits.wall_seconds,
@@ -254,7 +267,14 @@ def to_fleet(world: World) -> FleetSettings:
         rollup_usage=crew.rollup_child_usage,
         agent_dir=str(paths.agent_dir),
         template_files=_find_templates(world),
+        grounds=to_grounds(world),
     )
+
+
+def to_grounds(world: World) -> Grounds:
+    """What paths in agents' files are relative to."""
+    paths = world.paths
+    return Grounds(str(paths.cwd), str(paths.project), str(paths.home or ""))
 
 
 def _find_templates(world: World) -> tuple[Path, ...]:

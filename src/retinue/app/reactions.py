@@ -6,7 +6,7 @@ somebody else waits for. What it does not react to waits in its inbox for the ne
 
 import asyncio
 
-from retinue.core.events import Event, RunFinished
+from retinue.core.events import Event, RunFinished, RunForgotten
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Outcome, Status
 from retinue.engine.backend import Backend
@@ -48,6 +48,8 @@ class Reactions:
         self._is_open = False
 
     def _hear(self, event: Event) -> None:
+        if isinstance(event, RunForgotten):
+            self._spared.discard(event.run_id)
         # What came too late for the last turn is still there.
         if isinstance(event, RunFinished) and event.run_id == self._main.setup.run_id:
             if event.outcome.status is not Status.COMPLETED:

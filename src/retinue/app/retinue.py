@@ -191,6 +191,7 @@ class Retinue:
         crew = await self._need_crew()
         definition = self._need_world().roster.find_runnable(agent, "fleet")
         options.setdefault("isolation", "worktree" if definition.isolation == "worktree" else None)
+        options = {**crew.find_keeping(definition), **options}
         request = RunRequest(
             agent=definition.name,
             task=task,
@@ -550,7 +551,7 @@ class Retinue:
             use_context=request.context_files,
         )
         self._tell((*crew.diagnostics, *files.diagnostics))
-        world = World(paths, loaded, crew, files)
+        world = World(paths, loaded, crew, files, has_session=request.session.kind not in ("none", "children"))
         world.guarding = Guarding(
             world,
             self._environment,

@@ -24,6 +24,8 @@ class World:
     files: PromptFiles
     keeps_children: bool = True
     """Whether runs leave a session although the main agent leaves none."""
+    has_session: bool = True
+    """Whether the main agent keeps a session; what belongs to one, such as schedules, is not offered without."""
     surfaces: Sequence[str] = ()
     """Those whose tools the main agent and its crew may have."""
     _roster: "Roster | None" = None

@@ -69,6 +69,10 @@ class Lease:
         """A new prompt: nothing is spent yet; what is held by calls still under way stays held."""
         self.spent = Usage()
 
+    def repeat(self) -> "Lease":
+        """The same limits for work that is not part of this: nothing is spent, and nothing is above it."""
+        return Lease(self._tokens, self._cost_usd)
+
     def render_rest(self) -> str:
         """What is left, for the model to read; empty without a limit."""
         tokens, usd = self.left()

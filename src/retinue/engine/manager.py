@@ -118,6 +118,9 @@ class Manager:
             )
         self._spawned += not request.skips_queue
         run_id = self._new_id()
+        if request.session_dir and not request.session_file:
+            file = os.path.join(request.session_dir, f"{run_id}.jsonl")
+            request = msgspec.structs.replace(request, session_file=file)
         run = Run(
             id=run_id,
             parent_id=parent_id,
@@ -165,11 +168,11 @@ class Manager:
             self._requests[run_id] = remains.requests[run_id]
             self._children.setdefault(run.parent_id, {})[run_id] = None
         self.root.journal.take_over(remains.runs.values(), remains.ends, self.root.session.customs(RECORD))
+        self._said.update({run_id: said for run_id, said in remains.said.items() if said})
         for run in list(remains.runs.values()):
             if run.status is Status.RUNNING:
                 self._tell(RunFinished(run_id=run.id, outcome=self._judge_dead(run), at_ms=self._clock.now_ms()))
             elif run.status is Status.QUEUED:
-                self._said[run.id] = remains.said.get(run.id, [])
                 self._queue.add(run.parent_id, run.id)
         for run in remains.runs.values():
             if run.status is Status.QUEUED and not self._has_parent(run):
@@ -270,6 +273,8 @@ class Manager:
         self._tell(RunForgotten(run_id=run_id))
         del self._runs[run_id], self._requests[run_id], self._children[run.parent_id][run_id]
         self._said.pop(run_id, None)
+        if not self._children.get(run_id):
+            self._children.pop(run_id, None)
         return True
 
     def find(self, run_id: str) -> Run | None:

@@ -4,7 +4,7 @@ An outbox with timers through the clock. It knows runs and join modes; the words
 parent's. The message that delivers a report is its acknowledgement; a result that was read needs none.
 """
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -21,6 +21,16 @@ GROUP_S = 30.0
 STRAGGLER_S = 15.0
 """How long the first of those that were late waits for the rest of them."""
 CUSTOM_TYPE = "subagent-notification"
+
+
+def list_told(details: Any) -> Iterator[tuple[str, int]]:
+    """The ends of runs that a report tells of, by run and attempt."""
+    if not isinstance(details, dict):
+        return
+    others = details.get("others")
+    for item in (details, *(others if isinstance(others, list) else ())):
+        if isinstance(item, dict) and isinstance(item.get("id"), str):
+            yield item["id"], item.get("attempt", 1)
 
 
 class Post(Protocol):

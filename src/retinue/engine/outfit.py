@@ -14,7 +14,7 @@ from msgspec import structs
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, RetinueError, quote
-from retinue.core.events import Warned
+from retinue.core.events import Event, RunForgotten, Warned
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import Model, ModelInfo
 from retinue.core.run import Outcome, Run
@@ -246,6 +246,12 @@ class Outfitter:
             self._decided = (definition, terms, decide_tools(definition, terms))
         return self._decided[2], terms
 
+    def hear(self, event: Event) -> None:
+        """Keep nothing about runs that are forgotten."""
+        if isinstance(event, RunForgotten):
+            for store in (self._rights, self._leases, self._unsaved):
+                store.pop(event.run_id, None)
+
     def _find_bound(self, run: Run) -> Rights:
         """The rights that a run's cannot exceed. A file that has changed since does not widen a resumed run."""
         if (own := self._rights.get(run.id)) is not None:
@@ -263,7 +269,9 @@ class Outfitter:
         depth, max_depth = run.depth + kit.policy.base_depth, kit.policy.find_depth(request.surface)
         depths = {"PI_SUBAGENT_DEPTH": depth, "PI_SUBAGENT_MAX_DEPTH": max_depth}
         limits = choose_limits(definition, request, kit.policy)
-        lease = Lease(limits.tokens, limits.cost_usd, self._leases.get(run.parent_id, kit.lease))
+        # What the clock starts is no part of the last prompt.
+        above = kit.lease.repeat() if request.skips_queue else self._leases.get(run.parent_id, kit.lease)
+        lease = Lease(limits.tokens, limits.cost_usd, above)
         self._leases[run.id] = lease
         return RunSetup(
             run_id=run.id,
@@ -305,6 +313,8 @@ class Outfitter:
         path, tree = self._find_place(run, request, parent)
         if path is None and run.id in self._unsaved:
             return self._unsaved[run.id]
+        if run.attempt > 1 and run.started_ms and (path is None or not path.exists()):
+            raise RetinueError(f'Agent "{run.id}" has no active session to resume.')
         if path is not None and path.exists():
             return Session.open(path, clock=self._clock, new_id=make_uuid, tree=tree, cwd=str(cwd))
         above = parent.session.path
@@ -324,6 +334,8 @@ class Outfitter:
     def _find_place(self, run: Run, request: RunRequest, parent: LiveRun) -> tuple[Path | None, SessionTree | None]:
         """Where its session lies: where the request says, beside its main session, or among those without one."""
         tree = parent.session.tree
+        if not request.keeps_session:
+            return None, None
         if request.session_file:
             path = Path(request.session_file)
             # What is not below the main session is not under its lock.

@@ -4,7 +4,8 @@ Every state was written before anyone saw it, so the entries tell for each run w
 or had ended, and the messages to its parent whether that has been told. Deciding what to do is the Manager's.
 """
 
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,11 +13,11 @@ import msgspec
 
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError
-from retinue.core.events import Event, RunFinished, RunForgotten, RunQueued, RunStarted, RunSteered
+from retinue.core.events import Event, RunFinished, RunForgotten, RunQueued, RunSteered
 from retinue.core.fold import fold
-from retinue.core.run import Run
+from retinue.core.run import Reason, Run
 from retinue.engine.ids import make_uuid
-from retinue.engine.notify import CUSTOM_TYPE
+from retinue.engine.notify import CUSTOM_TYPE, list_told
 from retinue.engine.request import RunRequest
 from retinue.sessions.log import Session
 
@@ -28,7 +29,7 @@ class Remains:
     runs: dict[str, Run] = field(default_factory=dict)
     requests: dict[str, RunRequest] = field(default_factory=dict)
     said: dict[str, list[str]] = field(default_factory=dict)
-    """What was said to runs that had not begun."""
+    """What was said to runs and may not have reached them: all of it, until `drop_used` has looked."""
     ends: dict[str, int] = field(default_factory=dict)
     """How often each run has ended, counting resumptions."""
     damaged: int = 0
@@ -39,6 +40,19 @@ class Remains:
         for run_id, run in self.runs.items():
             if run.depth <= 1:
                 self.runs[run_id] = msgspec.structs.replace(run, parent_id=root_id)
+
+    def drop_used(self, read_words: Callable[[Run], Iterable[str]]) -> None:
+        """Keep of what was said only what the runs have not read; `read_words` are the user's words in a session."""
+        for run_id, said in list(self.said.items()):
+            used = Counter(read_words(self.runs[run_id]))
+            used[self.requests[run_id].task] -= 1  # its task is no answer to somebody who said the same
+            left = []
+            for text in said:
+                if used[text] > 0:
+                    used[text] -= 1
+                else:
+                    left.append(text)
+            self.said[run_id] = left
 
     def find_untold(self, main: Session, root_id: str, clock: Clock) -> list[Run]:
         """The finished runs whose parent has neither read of their end nor been told of it."""
@@ -65,12 +79,7 @@ def _read_told(parent_id: str, main: Session, root_id: str, clock: Clock) -> set
 
 def _list_told(session: Session) -> Iterator[tuple[str, int]]:
     for details in session.custom_details(CUSTOM_TYPE):
-        if not isinstance(details, dict):
-            continue
-        others = details.get("others")
-        for item in (details, *(others if isinstance(others, list) else ())):
-            if isinstance(item, dict) and isinstance(item.get("id"), str):
-                yield item["id"], item.get("attempt", 1)
+        yield from list_told(details)
 
 
 def read_remains(entries: Iterable[Any]) -> Remains:
@@ -93,14 +102,15 @@ def _apply(remains: Remains, event: Event) -> None:
         else:
             fold(known, event)
         remains.requests[event.run_id] = msgspec.convert(event.request, type=RunRequest)
-        remains.said.pop(event.run_id, None)
     elif isinstance(event, RunForgotten):
         del remains.runs[event.run_id], remains.requests[event.run_id]
+        remains.said.pop(event.run_id, None)
     else:
         if isinstance(event, RunSteered):
             remains.said.setdefault(event.run_id, []).append(event.text)
-        elif isinstance(event, RunStarted):
-            remains.said.pop(event.run_id, None)
         elif isinstance(event, RunFinished):
+            # A run that ended by itself has read what it was told, or was done without it.
+            if event.outcome.reason is not Reason.CRASH:
+                remains.said.pop(event.run_id, None)
             remains.ends[event.run_id] = remains.ends.get(event.run_id, 0) + 1
         fold(remains.runs[event.run_id], event)

@@ -32,6 +32,10 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     call_id: str = ""
     session_file: str = ""
     """Where its session is kept; empty for the usual place beside its parent's."""
+    session_dir: str = ""
+    """The folder of its session, as `<run id>.jsonl`; the Manager makes a `session_file` of it."""
+    keeps_session: bool = True
+    """False leaves no session behind: the run can be resumed as long as this process lives."""
     transcript_dir: str = ""
     """Where a transcript for people is kept, as `agent-<run id>.jsonl`; empty for none."""
     wall_s: float | None = None

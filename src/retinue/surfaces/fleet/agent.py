@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from retinue.core.definition import Definition
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, UsageError
 from retinue.core.messages import THINKING_LEVELS, Message
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
@@ -191,15 +191,18 @@ class AgentTool:
         self, asked: _Asked, definition: Definition, pick: ModelPick, note: str, context: ToolContext
     ) -> ToolResult:
         seat = self._seat
-        request = to_request(
-            asked.call,
-            definition,
-            pick,
-            self._ports.settings,
-            parent=seat.model,
-            messages=self._load_messages() if inherits_context(asked.call, definition) else (),
-            call_id=context.call_id,
-        )
+        try:
+            request = to_request(
+                asked.call,
+                definition,
+                pick,
+                self._ports.settings,
+                parent=seat.model,
+                messages=self._load_messages() if inherits_context(asked.call, definition) else (),
+                call_id=context.call_id,
+            )
+        except UsageError as error:
+            raise Refusal(str(error)) from error
         if request.isolation == "worktree" and self._ports.check_worktree is not None:
             try:
                 await self._ports.check_worktree(context.cwd)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from retinue.core.run import Join, Run
+from retinue.engine.keeping import Grounds
 from retinue.surfaces.base import Seat
 from retinue.surfaces.fleet.retries import RetryBook
 from retinue.surfaces.fleet.stats import Figures, count_context, count_tokens, measure_ms, roll_up
@@ -40,6 +41,8 @@ class FleetSettings:
     """For the tool's description: where the user's own agents lie."""
     template_files: tuple[Path, ...] = ()
     """Where a custom description may lie, the first that has text wins."""
+    grounds: Grounds = field(default_factory=Grounds)
+    """Where paths in agents' files begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

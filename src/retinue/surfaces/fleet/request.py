@@ -12,6 +12,7 @@ from retinue.core.errors import ModelError, RetinueError
 from retinue.core.messages import Message
 from retinue.core.model import ModelInfo
 from retinue.engine.childprompt import inherit_context
+from retinue.engine.keeping import find_session_dir
 from retinue.engine.request import RunRequest
 from retinue.models.resolve import Choice
 from retinue.surfaces.fleet.models import is_in_scope, pick_scope, shorten_name, tell_out_of_scope, tell_unknown
@@ -121,7 +122,10 @@ def to_request(
     messages: Sequence[Message] = (),
     call_id: str = "",
 ) -> RunRequest:
-    """The run that a call asks for. What the file says is final; `messages` is the caller's conversation."""
+    """The run that a call asks for. What the file says is final; `messages` is the caller's conversation.
+
+    Raises UsageError for a file that asks for a place it may not have.
+    """
     isolation = definition.isolation or call.isolation
     inherits = inherits_context(call, definition)
     writes = _first(definition.output_transcript, settings.output_transcript, default=True)
@@ -138,6 +142,8 @@ def to_request(
         isolation="worktree" if isolation == "worktree" else None,
         join=settings.default_join,
         call_id=call_id,
+        session_dir=find_session_dir(definition, settings.grounds),
+        keeps_session=definition.persist_session is not False,
         transcript_dir=settings.transcript_dir if writes else "",
         wall_s=settings.wall_s,
         idle_s=settings.idle_s,
