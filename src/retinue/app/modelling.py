@@ -46,7 +46,9 @@ class Models:
         try:
             return self.resolve(name).info
         except ModelError:
-            return None
+            # It may be there and only lack its key, which whoever opens it is told.
+            known = (info for provider in self.registry.providers.values() for info in provider.models)
+            return next((info for info in known if name in (info.ref, info.id, info.name)), None)
 
     def list(self) -> Sequence[ModelInfo]:
         """The models that can be asked."""

@@ -117,5 +117,5 @@ def _read(output: bytes) -> Any:
     try:
         return msgspec.json.decode(output)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        text = output.decode(errors="replace")
+        text = output.decode(errors="replace").strip()
         raise HookFailed(f"printed {quote(text)} instead of a JSON object") from None

@@ -1,0 +1,139 @@
+import asyncio
+import os
+import sys
+import time
+
+import pytest
+
+from retinue.features.hooks.board import Board, CommandHook
+from retinue.features.hooks.command import Workplace, find_command, run_command
+from retinue.features.hooks.points import HookFailed, HookLate
+from retinue.features.hooks.spec import HookSpec
+
+
+def python(code, **fields):
+    facts = {"name": "h", "point": "tool.approval.pre", "kind": "decision", **fields}
+    return HookSpec(command=sys.executable, args=("-c", code), **facts)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Workplace(tmp_path, tmp_path, dict(os.environ), limit_s=10)
+
+
+async def test_answer_is_read(place):
+    code = "import json, sys; print(json.dumps({'decision': 'deny', 'reason': json.load(sys.stdin)['toolName']}))"
+    assert await run_command(python(code), {"toolName": "bash"}, place) == {"decision": "deny", "reason": "bash"}
+
+
+async def test_large_payload_is_read_or_not(place):
+    payload = {"result": "x" * 3_000_000}
+    code = "import json, sys; print(len(json.load(sys.stdin)['result']))"
+    assert await run_command(python(code), payload, place) == 3_000_000
+    assert await run_command(python("pass"), payload, place) is None
+
+
+@pytest.mark.attack("F8")
+async def test_hanging_hook_and_its_children_end(place, tmp_path):
+    mark = tmp_path / "mark"
+    late = f"import time; time.sleep(1.6); open({str(mark)!r}, 'w')"
+    start = f"subprocess.Popen([sys.executable, '-c', {late!r}], start_new_session=True)"
+    code = f"import subprocess, sys, time; {start}; time.sleep(60)"
+    spec = python(code)
+    begun_s = time.monotonic()
+    with pytest.raises(HookLate, match="did not finish within 1 s"):
+        await run_command(spec, {}, Workplace(place.cwd, place.project, place.environment, limit_s=1))
+    assert time.monotonic() - begun_s < 4
+    await asyncio.sleep(1)
+    assert not mark.exists()
+
+
+@pytest.mark.attack("F8")
+async def test_daemon_of_a_hook_ends(place, tmp_path):
+    mark = tmp_path / "mark"
+    late = f"import time; time.sleep(0.4); open({str(mark)!r}, 'w')"
+    start = f"subprocess.Popen([sys.executable, '-c', {late!r}], start_new_session=True)"
+    assert await run_command(python(f"import subprocess, sys; {start}"), {}, place) is None
+    await asyncio.sleep(0.7)
+    assert not mark.exists()
+
+
+@pytest.mark.attack("A14")
+def test_command_is_not_the_projects(tmp_path):
+    own = tmp_path / "bin"
+    own.mkdir()
+    fake = own / "check-it"
+    fake.write_text("#!/bin/sh\n")
+    fake.chmod(0o755)
+    spec = HookSpec(name="h", point="agent.turn.start", command="check-it")
+    inside = Workplace(tmp_path, tmp_path, {"PATH": f"{own}:bin:/usr/bin"})
+    with pytest.raises(HookFailed, match="no program 'check-it' on the PATH"):
+        find_command(spec, inside)
+    outside = tmp_path / "project"
+    outside.mkdir()
+    assert find_command(spec, Workplace(outside, outside, {"PATH": str(own)})) == str(fake)
+
+
+def test_relative_command_belongs_to_its_file(tmp_path):
+    script = tmp_path / "check.sh"
+    script.write_text("#!/bin/sh\n")
+    script.chmod(0o755)
+    project = tmp_path / "project"
+    project.mkdir()
+    spec = HookSpec(name="h", point="agent.turn.start", command="./check.sh", folder=str(tmp_path))
+    assert find_command(spec, Workplace(project, project, {})) == str(script)
+
+
+async def test_late_observer_is_told_once(place):
+    warnings = []
+    spec = python("import time; time.sleep(60)", point="llm.request.before", kind="observer")
+    quick = Workplace(place.cwd, place.project, place.environment, limit_s=0.2)
+    board = Board([CommandHook(spec, quick)], warnings.append)
+    begun_s = time.monotonic()
+    for _ in range(5):
+        await board.tell("llm.request.before", {})
+    assert time.monotonic() - begun_s < 4
+    assert warnings == ["hook 'h' at llm.request.before did not finish within 0.2 s"]
+
+
+class Plain:
+    """A hook in memory."""
+
+    def __init__(self, name, answer, *, point="tool.approval.pre", priority=0, scope="global", is_own=True):
+        self.name, self.point, self.kind = name, point, "decision"
+        self.priority, self.scope, self.is_own = priority, scope, is_own
+        self.answer, self.asked = answer, 0
+
+    async def ask(self, payload):
+        self.asked += 1
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.spec("codingcode:38")
+async def test_nearest_scope_is_asked_first():
+    order = []
+
+    class Noting(Plain):
+        async def ask(self, payload):
+            order.append(self.name)
+
+    hooks = [Noting("g", None, priority=99), Noting("p", None, scope="project"), Noting("s", None, scope="session")]
+    hooks.append(Noting("s9", None, scope="session", priority=9))
+    await Board(hooks, order.append).decide("tool.approval.pre", {})
+    assert order == ["s9", "s", "p", "g"]
+
+
+@pytest.mark.attack("F8")
+async def test_failed_guard_outweighs_permission():
+    hooks = [Plain("broken", HookFailed("fell over"), priority=9), Plain("kind", {"decision": "allow"})]
+    decision = await Board(hooks, str).decide("tool.approval.pre", {})
+    assert (decision.word, decision.reason) == ("deny", "the hook 'broken' fell over")
+
+
+@pytest.mark.attack("F8")
+async def test_projects_permission_is_no_opinion():
+    hooks = [Plain("theirs", {"decision": "allow"}, scope="project", is_own=False), Plain("mine", {"decision": "ask"})]
+    decision = await Board(hooks, str).decide("tool.approval.pre", {})
+    assert (decision.word, decision.hook) == ("ask", "mine")
