@@ -35,6 +35,9 @@ class JsonFace:
 
     def __call__(self, event: ev.Event) -> None:
         """Print the records of one event."""
+        if isinstance(event, ev.Asked | ev.Answered):
+            self._print(_describe_question(event))
+            return
         if isinstance(event, ev.RunQueued):
             self._crew.add(event.run_id)
         if event.run_id in self._crew or (self._run_id and event.run_id != self._run_id):
@@ -159,6 +162,25 @@ class JsonFace:
     def _session_renamed(self, event: ev.SessionRenamed) -> None:
         name = {"name": event.name} if event.name else {}
         self._print({"type": "session_info_changed", **name})
+
+
+def _describe_question(event: ev.Asked | ev.Answered) -> dict[str, Any]:
+    """What a run wants decided, whole; and how that was answered."""
+    if isinstance(event, ev.Answered):
+        return {"type": "subagents:answer", "id": event.question_id, "answer": event.answer, "by": event.by}
+    question = event.question
+    return {
+        "type": "subagents:question",
+        "id": question.id,
+        "agentId": question.run_id,
+        "agentType": question.agent,
+        "kind": question.kind,
+        "title": question.title,
+        "text": question.text,
+        "options": question.options,
+        "default": question.default,
+        "toolName": question.tool,
+    }
 
 
 def _result(content: list[Any], details: Any) -> dict[str, Any]:
