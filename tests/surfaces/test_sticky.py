@@ -122,6 +122,22 @@ async def test_valid_call_ends_at_once(world):
     assert roles(result["details"]["results"][0]["sessionFile"])[-2:] == ["toolResult", "toolResult"]
 
 
+@pytest.mark.spec("devkit:40")
+async def test_reminders_give_no_more_time(world):
+    world.set(subagents={"timeoutMs": 500})
+    result = await world.call("scout", "look", *({"text": "Hm.", "delay_ms": 300} for _ in range(3)))
+    one = result["details"]["results"][0]
+    assert (one["exitCode"], roles(one["sessionFile"]).count("user")) == (124, 2)
+
+
+async def test_delivered_answer_survives_the_time_limit(world):
+    world.set(surfaces=["subagent"], subagents={"timeoutMs": 500, "allowWrite": True})
+    world.add(KEEPER.format(lists=""), "subagents")
+    calls = [*ask("bash", command="sleep 20"), *DONE["calls"]]
+    result = await world.call("keeper", "look", {"calls": calls})
+    assert (result["details"]["finalized"]["result"], "error" in result["details"]) == ("The answer.", False)
+
+
 async def test_last_valid_call_counts(world):
     calls = [
         *ask("subagent_finalize", status="SUCCESS", result="one"),

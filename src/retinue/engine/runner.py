@@ -165,10 +165,11 @@ class LiveRun:
             if isinstance(error, Ending):
                 self._outcome = self._settle(error)
             else:
+                began_s = asyncio.get_running_loop().time()
                 self._outcome = await self._converse(blocks)
                 if stay is not None:
                     self._outcome = await stay(self._outcome)
-                await self._review(stay)
+                await self._review(stay, began_s)
         finally:
             try:
                 if self._entered:
@@ -180,8 +181,11 @@ class LiveRun:
                 self._publish(end)
         return self._outcome
 
-    async def _review(self, stay: Stay | None) -> None:
-        """Let the run go on for as long as somebody sends it back; who does decides how often."""
+    async def _review(self, stay: Stay | None, began_s: float) -> None:
+        """Let the run go on for as long as somebody sends it back; who does decides how often.
+
+        Being sent back does not give it more time.
+        """
         while self.setup.reviewers:
             words = await self._scope.run(self._ask_reviewers())
             if isinstance(words, Reason):
@@ -189,7 +193,8 @@ class LiveRun:
                 return
             if not words:
                 return
-            self._outcome = await self._converse([TextContent(words)])
+            spent_s = asyncio.get_running_loop().time() - began_s
+            self._outcome = await self._converse([TextContent(words)], spent_s)
             if stay is not None:
                 self._outcome = await stay(self._outcome)
 
@@ -203,12 +208,13 @@ class LiveRun:
             self._outcome = verdict or self._outcome
         return ""
 
-    async def _converse(self, blocks: list[UserContent]) -> Outcome:
+    async def _converse(self, blocks: list[UserContent], spent_s: float = 0) -> Outcome:
         """One conversation under the run's limits; what it came to is kept also when it is cut off."""
         limits = self.setup.limits
+        wall_s = None if limits.wall_s is None else max(0.0, limits.wall_s - spent_s)
         ending = Ending(Reason.CRASH)
         try:
-            ended = await self._scope.run(self._work(blocks), wall_s=limits.wall_s, idle_s=limits.idle_s)
+            ended = await self._scope.run(self._work(blocks), wall_s=wall_s, idle_s=limits.idle_s)
             ending = ended if isinstance(ended, Ending) else Ending(ended)
         except asyncio.CancelledError:
             ending = Ending(Reason.PARENT, error="cancelled from outside")

@@ -84,8 +84,11 @@ class Finalising:
         )
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Nothing to undo."""
-        return outcome
+        """What was delivered stays so, whatever went wrong after; unless somebody did not want it any more."""
+        is_unwanted = outcome.reason in (Reason.USER, Reason.PARENT)
+        if self._finalized is None or outcome.finalized is not None or is_unwanted:
+            return outcome
+        return _apply(outcome, self._finalized)
 
     async def review(self, outcome: Outcome) -> str | Outcome | None:
         """Words for a run that has not finalised, as long as it may be reminded; else what it comes to."""
@@ -105,10 +108,15 @@ class Finalising:
 
 def _apply(outcome: Outcome, finalized: Finalized) -> Outcome:
     """The outcome with what was finalised as its words."""
-    outcome = msgspec.structs.replace(outcome, finalized=finalized, text=finalized.result)
-    if finalized.status == "SUCCESS":
-        return outcome
-    return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.ERROR, error=finalized.error)
+    is_good = finalized.status == "SUCCESS"
+    return msgspec.structs.replace(
+        outcome,
+        status=Status.COMPLETED if is_good else Status.FAILED,
+        reason=Reason.DONE if is_good else Reason.ERROR,
+        text=finalized.result,
+        error="" if is_good else finalized.error,
+        finalized=finalized,
+    )
 
 
 def _find_fault(arguments: dict[str, Any]) -> str:
