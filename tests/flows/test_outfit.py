@@ -6,10 +6,12 @@ import pytest
 
 from retinue.core.definition import DeclaredTools, Definition
 from retinue.core.errors import ModelError, UnknownAgent
-from retinue.core.events import Warned
+from retinue.core.events import RunForgotten, Warned
+from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo
 from retinue.core.run import Status
 from retinue.engine.backend import LocalBackend
+from retinue.engine.budget import Lease
 from retinue.engine.childprompt import Place
 from retinue.engine.clock import SystemClock
 from retinue.engine.manager import Bounds, Manager
@@ -46,7 +48,7 @@ class Models:
 
 
 class World:
-    def __init__(self, tmp_path, definitions, replies=(DONE,), *, rights=None, directory=None, policy=None):
+    def __init__(self, tmp_path, definitions, replies=(DONE,), *, rights=None, directory=None, policy=None, lease=None):
         self.cwd, clock = tmp_path, SystemClock()
         self.definitions = {item.name: item for item in definitions}
         self.tools = build_tools(ToolOptions())
@@ -57,7 +59,7 @@ class World:
         self.root = LiveRun(RunSetup("main", tmp_path, model, sections=sections), session, clock=clock)
         self.events = EventCollector()
         self.root.bus.listen(self.events, pieces=False)
-        kit = Kit(self.find, Models(), self.tools, self.survey, policy=policy or Policy())
+        kit = Kit(self.find, Models(), self.tools, self.survey, policy=policy or Policy(), lease=lease or Lease())
         rights = rights or Rights(allowed=tuple(self.tools))
         self.outfitter = Outfitter(kit, root=rights, clock=clock)
         self.setups = []
@@ -223,3 +225,19 @@ def test_limits_have_an_order(own, asked, default, turns):
     request = RunRequest(agent="a", task="t", description="d", surface="fleet", max_turns=asked)
     limits = choose_limits(define(max_turns=own), request, Policy(default_max_turns=default))
     assert limits.max_turns == turns
+
+
+@pytest.mark.parametrize(("skips_queue", "status"), [(False, Status.STOPPED), (True, Status.COMPLETED)])
+async def test_clock_starts_runs_on_their_own_budget(tmp_path, skips_queue, status):
+    spent = Lease(tokens=50_000)
+    spent.settle(0, 0, Usage(total_tokens=50_000))
+    world = World(tmp_path, [define()], lease=spent)
+    assert [run.status for run in await world.run("a", skips_queue=skips_queue)] == [status]
+
+
+async def test_forgotten_run_leaves_nothing(tmp_path):
+    world = World(tmp_path, [define()])
+    (run,) = await world.run("a")
+    world.outfitter.hear(RunForgotten(run_id=run.id))
+    kept = [value for value in vars(world.outfitter).values() if isinstance(value, dict)]
+    assert [run.id in store for store in kept] == [False] * len(kept)

@@ -36,6 +36,7 @@ async def test_single_time_disables_itself(world: World) -> None:
     assert "nextRun" not in stored
 
 
+@pytest.mark.spec("fleet:B88")
 @pytest.mark.parametrize("text", ["+30d", "30d", "2026-07-01T12:00:00Z"])
 async def test_far_dates_wait(world: World, text: str) -> None:
     async with world.running():

@@ -48,6 +48,20 @@ def test_words_before_the_start_are_kept():
     assert read(queued("a"), RunSteered(run_id="a", text="left")).said == {"a": ["left"]}
 
 
+def test_only_unread_words_are_kept():
+    said = [RunSteered(run_id="a", text=text) for text in ("t", "left", "left", "right")]
+    remains = read(queued("a"), *said[:2], RunStarted(run_id="a"), *said[2:])
+    remains.drop_used(lambda run: ["t", "left"])
+    assert remains.said == {"a": ["t", "left", "right"]}
+
+
+def test_words_outlive_a_crash_and_no_other_end():
+    crashed = RunFinished(run_id="a", outcome=Outcome(Status.INTERRUPTED, Reason.CRASH))
+    begun = [queued("a"), RunStarted(run_id="a"), RunSteered(run_id="a", text="left")]
+    assert read(*begun, crashed, queued("a", 2), RunStarted(run_id="a")).said == {"a": ["left"]}
+    assert read(*begun, done("a"), queued("a", 2)).said == {}
+
+
 def test_damaged_entries_are_counted():
     remains = read_remains([{"type": "RunStarted"}, None, msgspec.to_builtins(done("nobody"))])
     assert (remains.runs, remains.damaged) == ({}, 3)

@@ -1,0 +1,31 @@
+from retinue.core.events import Warned
+from retinue.engine.bus import Bus
+
+NEWS = Warned(run_id="r", text="news")
+
+
+def test_leaving_listener_hides_nothing_from_the_next():
+    bus, heard = Bus(), []
+    stop = bus.listen(lambda event: (heard.append("first"), stop()))
+    for name in ("second", "third"):
+        bus.listen(lambda event, name=name: heard.append(name))
+    bus.publish(NEWS)
+    bus.publish(NEWS)
+    assert heard == ["first", "second", "third", "second", "third"]
+
+
+def test_new_listener_hears_from_the_next_event_on():
+    bus, heard = Bus(), []
+    bus.listen(lambda event: bus.listen(heard.append) if not heard else None)
+    bus.publish(NEWS)
+    assert heard == []
+    bus.publish(NEWS)
+    assert heard == [NEWS]
+
+
+def test_failing_listener_holds_up_nobody(caplog):
+    bus, heard = Bus(), []
+    bus.listen(lambda event: 1 / 0)
+    bus.listen(heard.append)
+    bus.publish(NEWS)
+    assert (heard, caplog.messages) == ([NEWS], ["a listener failed on Warned"])
