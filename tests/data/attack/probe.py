@@ -1,0 +1,155 @@
+"""Tries everything that a read-only command must not be able to do, and prints what came of each, as JSON.
+
+usage: python3 -I probe.py WORKSPACE HOME TMP HOST_PID HOST_PORT
+It does no harm where it succeeds: it writes what was there before, or only opens.
+"""
+
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import signal
+import socket
+import struct
+import subprocess
+import sys
+
+W, H, TMP, HOST_PID, HOST_PORT = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+A = os.path.join(W, "a.txt")
+libc = ctypes.CDLL(None, use_errno=True)
+results = {}
+
+
+def attempt(name):
+    def take(function):
+        try:
+            found = function()
+            results[name] = "ok" if found is None or found else "no"
+        except OSError as error:
+            results[name] = errno.errorcode.get(error.errno or 0, str(error))
+        except subprocess.SubprocessError:
+            results[name] = "failed"
+        return function
+
+    return take
+
+
+def check(found):
+    if found < 0:
+        raise OSError(ctypes.get_errno(), "call")
+
+
+def write(path, flags=os.O_WRONLY, data=b""):
+    handle = os.open(path, flags | os.O_NONBLOCK, 0o644)
+    try:
+        os.write(handle, data)
+    finally:
+        os.close(handle)
+
+
+def connect(family, kind, address):
+    with socket.socket(family, kind) as made:
+        made.settimeout(1)
+        made.connect(address)
+
+
+def read(path):
+    with open(path, "rb") as file:
+        return bool(file.read(1))
+
+
+attempt("inherited")(
+    lambda: bool(
+        [name for name in os.listdir("/proc/self/fd") if int(name) > 2 and os.path.exists(f"/proc/self/fd/{name}")]
+    )
+)
+attempt("create")(lambda: write(f"{W}/new", os.O_CREAT | os.O_WRONLY))
+attempt("overwrite")(lambda: write(A, data=b"one\n"))
+attempt("append")(lambda: write(A, os.O_WRONLY | os.O_APPEND))
+attempt("open rdwr")(lambda: write(A, os.O_RDWR))
+attempt("truncate")(lambda: os.truncate(A, os.stat(A).st_size))
+attempt("o_trunc")(lambda: os.close(os.open(f"{W}/del.txt", os.O_RDONLY | os.O_TRUNC)))
+attempt("unlink")(lambda: os.unlink(f"{W}/del.txt"))
+attempt("rename")(lambda: os.rename(f"{W}/ren.txt", f"{W}/ren2.txt"))
+attempt("mkdir")(lambda: os.mkdir(f"{W}/dir"))
+attempt("rmdir")(lambda: os.rmdir(f"{W}/.git/hooks"))
+attempt("symlink")(lambda: os.symlink("a.txt", f"{W}/link"))
+attempt("hardlink")(lambda: os.link(A, f"{TMP}/hard"))
+attempt("mkfifo")(lambda: os.mkfifo(f"{W}/fifo2"))
+attempt("chmod")(lambda: os.chmod(A, 0o644))
+attempt("chown")(lambda: os.chown(A, -1, os.getgid()))
+attempt("utime")(lambda: os.utime(A))
+attempt("setxattr")(lambda: os.setxattr(A, "user.x", b"y"))
+attempt("setflags")(lambda: fcntl.ioctl(os.open(A, os.O_RDONLY), 0x40086602, struct.pack("l", 0x40)))
+attempt("fd reopen")(lambda: write(f"/proc/self/fd/{os.open(A, os.O_RDONLY)}"))
+attempt("home")(lambda: write(f"{H}/.bashrc", os.O_WRONLY | os.O_APPEND))
+attempt("private tmp")(lambda: write(f"{TMP}/x", os.O_CREAT | os.O_WRONLY, b"x"))
+attempt("shm")(lambda: write("/dev/shm/x", os.O_CREAT | os.O_WRONLY, b"x"))
+attempt("var tmp")(lambda: write("/var/tmp/x", os.O_CREAT | os.O_WRONLY, b"x"))
+attempt("dev")(lambda: write("/dev/x", os.O_CREAT | os.O_WRONLY, b"x"))
+attempt("run")(lambda: write("/run/x", os.O_CREAT | os.O_WRONLY, b"x"))
+attempt("git commit")(lambda: subprocess.run(["git", "-C", W, "commit", "--allow-empty", "-qm", "x"], check=True))
+attempt("hook")(lambda: write(f"{W}/.git/hooks/pre-commit", os.O_CREAT | os.O_WRONLY))
+attempt("ssh key")(lambda: read(f"{H}/.ssh/id"))
+attempt("ssh list")(lambda: bool(os.listdir(f"{H}/.ssh")))
+
+
+def read_environments():
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/environ", "rb") as file:
+                    if b"CANARY" in file.read():
+                        return True
+            except OSError:
+                pass
+    return False
+
+
+attempt("environ")(read_environments)
+attempt("own environ")(lambda: "CANARY_KEY" in os.environ)
+attempt("tcp")(lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", HOST_PORT)))
+attempt("udp")(lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 9)))
+attempt("unix")(lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, f"{W}/sock"))
+attempt("abstract")(lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, f"\0retinue-{HOST_PID}"))
+attempt("netlink")(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close())
+attempt("raw")(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close())
+attempt("packet")(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close())
+attempt("listen")(lambda: socket.create_server(("127.0.0.1", 0)).close())
+attempt("socketpair")(lambda: [end.close() for end in socket.socketpair()] and None)
+attempt("signal")(lambda: os.kill(HOST_PID, 0))
+attempt("ptrace")(lambda: check(libc.ptrace(16, HOST_PID, 0, 0)))
+attempt("memory")(lambda: os.close(os.open(f"/proc/{HOST_PID}/mem", os.O_RDWR)))
+attempt("remount")(lambda: check(libc.mount(b"none", W.encode(), None, 0x1020, None)))
+attempt("user namespace")(lambda: check(libc.unshare(0x10000000 | 0x20000)))
+attempt("clone namespace")(
+    lambda: check(libc.syscall(56, 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0) if os.uname().machine == "x86_64" else -1)
+)
+attempt("chroot")(lambda: os.chroot("/"))
+attempt("setns")(lambda: check(libc.setns(os.open("/proc/self/ns/mnt", os.O_RDONLY), 0)))
+attempt("io_uring")(lambda: check(libc.syscall(425, 1, ctypes.create_string_buffer(256))))
+attempt("bpf")(
+    lambda: check(
+        libc.syscall(321 if os.uname().machine == "x86_64" else 280, 0, ctypes.create_string_buffer(128), 128)
+    )
+)
+attempt("keyctl")(lambda: check(libc.syscall(250 if os.uname().machine == "x86_64" else 219, 0, -3, 1)))
+attempt("core pattern")(lambda: os.close(os.open("/proc/sys/kernel/core_pattern", os.O_WRONLY)))
+attempt("sysrq")(lambda: os.close(os.open("/proc/sysrq-trigger", os.O_WRONLY)))
+attempt("sys")(lambda: os.close(os.open("/sys/kernel/mm/transparent_hugepage/enabled", os.O_WRONLY)))
+attempt("disk")(
+    lambda: bool(
+        [
+            name
+            for name in os.listdir("/dev")
+            if name.startswith(("sd", "vd", "mem", "kmem")) and os.open(f"/dev/{name}", os.O_RDONLY)
+        ]
+    )
+)
+attempt("tiocsti")(lambda: fcntl.ioctl(os.openpty()[1], 0x5412, b"x"))
+attempt("by handle")(
+    lambda: check(libc.open_by_handle_at(os.open(W, os.O_RDONLY), ctypes.create_string_buffer(128), 0))
+)
+attempt("tty")(lambda: os.close(os.open("/dev/tty", os.O_RDWR)))
+print(json.dumps(results))

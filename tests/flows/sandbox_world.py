@@ -1,0 +1,291 @@
+"""A workspace, a home and a user to attack them as, for tests of the sandbox."""
+
+import fcntl
+import hashlib
+import os
+import select
+import shutil
+import stat
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from retinue.core.launch import Launch, Stdio
+from retinue.sandbox.confinement import OpenConfinement, open_sandbox
+from retinue.sandbox.probe import Probe, find_status
+from retinue.sandbox.profile import Wishes, build_readonly, build_writing
+from retinue.sandbox.server import PROGRAM, ForkServer
+from retinue.sandbox.status import Backend, Status
+
+DATA = Path(__file__).resolve().parent.parent / "data" / "attack"
+NOBODY = 65534
+# A program of our environment may be out of reach for other users; then the system's are all there are.
+PATH = f"/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:{Path(sys.executable).parent}"
+BACKENDS: tuple[Backend, ...] = ("bwrap", "landlock")
+WHO = ("root", "user")
+_FS_IOC_GETFLAGS = 0x80086601
+LIMIT_S = 20.0
+
+Who = Literal["root", "user"]
+
+
+def list_users() -> list[Who]:
+    """Root tries everything twice; an ordinary user only as itself."""
+    return ["root", "user"] if os.geteuid() == 0 else ["user"]
+
+
+def become(who: Who) -> list[str]:
+    """What starts a program as that user."""
+    if who == "root" or os.geteuid():
+        return []
+    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
+
+
+def need_status(backend: Backend) -> Status:
+    """What works here; where nothing does, CI must hear of it."""
+    server = ForkServer()
+    status = find_status(Probe(backends=(backend,)), server)
+    server.close()
+    if not status.is_usable:
+        text = f"{backend} does not work here: {status.reason}"
+        pytest.fail(text) if os.environ.get("CI") else pytest.skip(text)
+    return status
+
+
+def become_server(who: Who) -> list[str]:
+    """The fork server as that user, who may not reach our own Python."""
+    if not become(who):
+        return []
+    return [*become(who), "/usr/bin/python3", "-I", "-S", str(PROGRAM)]
+
+
+@dataclass
+class World:
+    """One tree: w is the workspace, h the home; t is a name in the system's temporary directory."""
+
+    root: Path
+    who: Who
+    shared: Path = field(default_factory=lambda: Path(f"/tmp/retinue-canary-{os.urandom(6).hex()}"))
+
+    @property
+    def workspace(self) -> Path:
+        return self.root / "w"
+
+    @property
+    def home(self) -> Path:
+        return self.root / "h"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        places = {"W": str(self.workspace), "H": str(self.home), "T": str(self.shared), "HOME": str(self.home)}
+        return {**places, "PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "x"}
+
+    @property
+    def wishes(self) -> Wishes:
+        return Wishes(home=str(self.home), environment=("W", "H", "T"))
+
+    def digest(self) -> dict[str, tuple[object, ...]]:
+        """Content, mode, owner, time, attributes and flags of everything that must stay as it is."""
+        found = {"shared": (os.path.lexists(self.shared),)}
+        for folder, folders, files in os.walk(self.root):
+            for name in [".", *folders, *files]:
+                path = os.path.normpath(os.path.join(folder, name))
+                found[os.path.relpath(path, self.root)] = describe(path)
+        return found
+
+    def run_bare(self, command: str) -> None:
+        """Without any boundary, in this throw-away tree."""
+        with tempfile.TemporaryDirectory() as tmp:
+            os.chmod(tmp, 0o777)
+            env = {**self.environment, "TMPDIR": tmp}
+            argv = [*become(self.who), "/bin/bash", "-c", command]
+            with subprocess.Popen(
+                argv,
+                cwd=self.workspace,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            ) as process:
+                try:
+                    process.wait(LIMIT_S)
+                except subprocess.TimeoutExpired:
+                    os.killpg(process.pid, 9)
+
+    def remove_shared(self) -> None:
+        if self.shared.is_dir():
+            self.shared.rmdir()
+        self.shared.unlink(missing_ok=True)
+
+
+def describe(path: str) -> tuple[object, ...]:
+    """One node, as far as anybody could have changed it."""
+    found = os.lstat(path)
+    content: object = ""
+    flags: object = ""
+    if stat.S_ISREG(found.st_mode):
+        with open(path, "rb") as file:
+            content = hashlib.sha256(file.read()).hexdigest()
+            flags = struct.unpack("l", fcntl.ioctl(file, _FS_IOC_GETFLAGS, bytes(8)))
+    elif stat.S_ISLNK(found.st_mode):
+        content = os.readlink(path)
+    attributes = sorted((name, os.getxattr(path, name, follow_symlinks=False)) for name in os.listxattr(path))
+    return found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, found.st_nlink, content, flags, attributes
+
+
+def build_template(root: Path) -> None:
+    """The tree that every attack begins with."""
+    work, home = root / "w", root / "h"
+    work.mkdir(parents=True)
+    (home / ".ssh").mkdir(parents=True)
+    (home / ".ssh" / "id").write_text("PRIVATE KEY\n")
+    (home / ".bashrc").write_text("# mine\n")
+    for name, text in {"a.txt": "one\n", "del.txt": "x\n", "ren.txt": "x\n", "mod.py": "answer = 42\n"}.items():
+        (work / name).write_text(text)
+    (work / "prog").write_text('#!/bin/sh\ntouch "$W/pwn"\ncat\n')
+    (work / "prog").chmod(0o755)
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "init.defaultBranch=main"]
+    for command in (
+        ["tar", "cf", "t.tar", "a.txt"],
+        ["git", *identity, "init", "-q"],
+        ["git", "config", "user.email", "a@b"],
+        ["git", "config", "user.name", "a"],
+        ["git", "add", "a.txt"],
+        ["git", *identity, "commit", "-qm", "one"],
+        ["git", "add", "."],
+        ["git", *identity, "commit", "-qm", "two"],
+    ):
+        subprocess.run(command, cwd=work, check=True, env={"PATH": PATH, "HOME": str(home)})
+    shutil.rmtree(work / ".git" / "hooks")
+    (work / ".git" / "hooks").mkdir()
+
+
+@contextmanager
+def open_world(who: Who) -> Iterator[World]:
+    """A fresh tree that the user owns, somewhere that every user can reach."""
+    root = Path(tempfile.mkdtemp(prefix="retinue-world-"))
+    try:
+        root.chmod(0o755)
+        build_template(root)
+        if become(who):
+            subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", str(root)], check=True)
+        world = World(root, who)
+        yield world
+        world.remove_shared()
+    finally:
+        subprocess.run(["chattr", "-R", "-i", str(root)], check=False, capture_output=True)
+        shutil.rmtree(root)
+
+
+@contextmanager
+def copy_world(world: World) -> Iterator[World]:
+    """A throw-away copy, owners and times included."""
+    root = Path(tempfile.mkdtemp(prefix="retinue-copy-"))
+    try:
+        root.chmod(0o755)
+        subprocess.run(["cp", "-a", f"{world.root}/w", f"{world.root}/h", str(root)], check=True)
+        copy = World(root, world.who)
+        yield copy
+        copy.remove_shared()
+    finally:
+        subprocess.run(["chattr", "-R", "-i", str(root)], check=False, capture_output=True)
+        shutil.rmtree(root)
+
+
+class Box:
+    """A boundary around a world, and how commands run in it as the world's user."""
+
+    def __init__(self, world: World, status: Status, *, writing: bool = False) -> None:
+        self.world = world
+        self.status = status
+        build = build_writing if writing else build_readonly
+        self.profile = build(world.workspace, world.wishes)
+        self.server = ForkServer(become_server(world.who))
+        given = self.server if status.backend == "landlock" else None
+        self.confinement: OpenConfinement = open_sandbox(status, self.profile, given)
+
+    def run(self, command: str, *, shell: str = "/bin/bash", fds: tuple[int, ...] = ()) -> tuple[int, str]:
+        """The status and all output of one command."""
+        argv, env = [shell, "-c", command], self.world.environment
+        with self.confinement.wrap(argv, env, str(self.world.workspace), pass_fds=fds) as launch:
+            return self._finish(launch)
+
+    def _finish(self, launch: Launch) -> tuple[int, str]:
+        if become(self.world.who):
+            tmp = getattr(self.confinement, "_tmp", "")
+            if tmp:
+                os.chown(tmp, NOBODY, NOBODY)
+        with tempfile.TemporaryFile() as output:
+            if launch.spawner is None:
+                done = subprocess.run(
+                    [*become(self.world.who), *launch.argv],
+                    env=dict(launch.env),
+                    cwd=launch.cwd,
+                    pass_fds=launch.pass_fds,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    timeout=LIMIT_S,
+                    check=False,
+                )
+                code = done.returncode
+            else:
+                code = self._wait(launch, output.fileno())
+            output.seek(0)
+            return code, output.read().decode("utf-8", "replace")
+
+    def _wait(self, launch: Launch, output: int) -> int:
+        assert launch.spawner is not None
+        held, lifeline = os.pipe()
+        remote = launch.spawner.spawn(launch, Stdio(output, output, held))
+        os.close(held)
+        deadline = time.monotonic() + LIMIT_S
+        while (code := remote.poll()) is None and time.monotonic() < deadline:
+            select.select([remote.fileno()], [], [], 0.5)
+        os.close(lifeline)
+        remote.close()
+        return -1 if code is None else code
+
+    def close(self) -> None:
+        self.confinement.close()
+        self.server.close()
+
+
+@contextmanager
+def open_box(backend: Backend, who: Who, *, writing: bool = False) -> Iterator[Box]:
+    """A world with a boundary around it."""
+    status = need_status(backend)
+    with open_world(who) as world:
+        box = Box(world, status, writing=writing)
+        try:
+            yield box
+        finally:
+            box.close()
+
+
+def load_lines(name: str, columns: int) -> list[tuple[str, ...]]:
+    """The lines of a data file, as columns."""
+    lines = (DATA / name).read_text(encoding="utf-8").splitlines()
+    return [tuple(line.split("\t", columns - 1)) for line in lines if line and not line.startswith("#")]
+
+
+def is_here(need: str, who: Who) -> bool:
+    """Whether what a command needs is there for that user."""
+    if need in ("-", "box"):
+        return True
+    if need == "root":
+        return who == "root"
+    found = subprocess.run(
+        [*become(who), "/bin/sh", "-c", 'command -v "$0"', need], env={"PATH": PATH}, capture_output=True, check=False
+    )
+    return found.returncode == 0

@@ -1,0 +1,96 @@
+import pytest
+
+from retinue.sandbox.status import Backend
+from tests.flows.sandbox_world import (
+    BACKENDS,
+    Box,
+    Who,
+    World,
+    copy_world,
+    is_here,
+    list_users,
+    load_lines,
+    open_box,
+    open_world,
+)
+
+CORPUS = load_lines("bash_corpus.txt", 3)
+READING = load_lines("reading_commands.txt", 2)
+CASES = ("B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10", "B11", "B12", "B13", "B16")
+# Not effective everywhere: a command of these says something about a program, not about the sandbox.
+LEAST_LIVE = 120
+
+
+def has_effect(world: World, command: str) -> bool:
+    with copy_world(world) as copy:
+        before = copy.digest()
+        copy.run_bare(command)
+        return copy.digest() != before
+
+
+def find_escapes(box: Box, commands: list[str]) -> list[str]:
+    escaped = []
+    before = box.world.digest()
+    for command in commands:
+        box.run(command)
+        after = box.world.digest()
+        if after != before:
+            escaped.append(command)
+            before = after
+    return escaped
+
+
+@pytest.mark.attack(*CASES)
+@pytest.mark.parametrize("who", list_users())
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sampled_commands_change_nothing(backend: Backend, who: Who) -> None:
+    sample = [command for _, need, command in CORPUS[::9] if need in ("-", "box")]
+    with open_box(backend, who) as box:
+        live = [command for command in sample[:6] if has_effect(box.world, command)]
+        assert (find_escapes(box, sample), len(live) >= 4) == ([], True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.attack(*CASES)
+@pytest.mark.parametrize("who", list_users())
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_no_command_changes_anything(backend: Backend, who: Who) -> None:
+    commands = [command for _, need, command in CORPUS if is_here(need, who)]
+    with open_box(backend, who) as box:
+        assert find_escapes(box, commands) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.attack(*CASES)
+@pytest.mark.parametrize("who", list_users())
+def test_commands_are_live_outside(who: Who) -> None:
+    commands = [command for _, need, command in CORPUS if need != "box" and is_here(need, who)]
+    with open_world(who) as world:
+        dead = [command for command in commands if not has_effect(world, command)]
+    assert len(commands) - len(dead) >= LEAST_LIVE, dead
+    assert len(dead) <= len(commands) // 10, dead
+
+
+@pytest.mark.parametrize("who", list_users())
+@pytest.mark.parametrize("backend", ["bwrap"])
+def test_sampled_reading_commands_work(backend: Backend, who: Who) -> None:
+    with open_box(backend, who) as box:
+        wanted = [command for need, command in READING[::5] if is_here(need, who)]
+        results = [(command, *box.run(command)) for command in wanted]
+        assert [result for result in results if result[1]] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.attack("B24")
+@pytest.mark.parametrize("who", list_users())
+def test_reading_commands_work_unchanged(who: Who) -> None:
+    with open_box("bwrap", who) as box:
+        wanted = [command for need, command in READING if is_here(need, who)]
+        before = box.world.digest()
+        results = [(command, *box.run(command)) for command in wanted]
+        assert [result for result in results if result[1]] == []
+        assert len(wanted) >= 42
+        assert box.world.digest() == before
