@@ -216,6 +216,8 @@ class Outfitter:
         if runner == "inprocess" or kit.send_out is None:
             return LiveRun(setup, self._open_session(run, request, parent, fitting.cwd), clock=self._clock)
         path, _ = self._find_place(run, request, parent)
+        if path is None and run.attempt > 1:
+            raise RetinueError(f"run {run.id!r} worked in a process that kept no session: it cannot be resumed")
         errand = Errand(runner, definition, request, fitting.rights, str(path or ""), self._leases[run.id])
         return kit.send_out(setup, errand)
 

@@ -13,6 +13,8 @@ _TROUBLE = re.compile(
     "rate limit|rate_limit|overloaded|provider error|server error|API error|network error|timeout",
     re.IGNORECASE,
 )
+_LARGEST = 1e15
+"""What is more than this is no amount of anything."""
 _SPEAKING = ("turn_end", "message_end", "message")
 
 
@@ -104,12 +106,10 @@ def read_usage(raw: Any) -> Usage | None:
     """What a record says was used; None when it says nothing."""
     if not isinstance(raw, dict):
         return None
-    numbers = {
-        key: int(value) for key, value in raw.items() if isinstance(value, int | float) and key != "cost" and value >= 0
-    }
+    numbers = {key: int(value) for key, value in raw.items() if key != "cost" and _is_amount(value)}
     paid = raw.get("cost")
-    parts = paid if isinstance(paid, dict) else {"total": paid}
-    cost = {key: float(value) for key, value in parts.items() if isinstance(value, int | float)}
+    parts: dict[str, Any] = paid if isinstance(paid, dict) else {"total": paid}
+    cost = {key: float(value) for key, value in parts.items() if _is_amount(value)}
     into, out, read, written = (numbers.get(key, 0) for key in ("input", "output", "cacheRead", "cacheWrite"))
     total = numbers.get("totalTokens") or into + out + read + written
     prices = (cost.get(key, 0.0) for key in ("input", "output", "cacheRead", "cacheWrite", "total"))
@@ -126,6 +126,10 @@ def read_finalized(arguments: Any) -> Finalized | None:
     if arguments.get("status") == "ERROR" and error.strip():
         return Finalized("ERROR", result, error)
     return None
+
+
+def _is_amount(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
 
 def _list_parts(message: Mapping[str, Any], kind: str) -> list[dict[str, Any]]:

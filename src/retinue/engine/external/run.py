@@ -108,7 +108,7 @@ class ExternalRun(LiveRun):
 
         def take(record: dict[str, Any]) -> None:
             self._report.add(record)
-            if record.get("type") in ACTIVITY:
+            if str(record.get("type")) in ACTIVITY:
                 self._scope.touch()
             telling.tell(record)
             self._check(record)

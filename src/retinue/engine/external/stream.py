@@ -90,7 +90,7 @@ class Stream:
             self._take_piece(kind, line)
             return
         record = _decode(line)
-        if isinstance(record, dict) and record.get("type") in PIECES:
+        if isinstance(record, dict) and str(record.get("type")) in PIECES:
             self._take_piece(str(record["type"]), line)
             return
         self._kept += len(line) + 1

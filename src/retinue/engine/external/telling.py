@@ -133,7 +133,7 @@ def _read_message(raw: Any) -> Message | None:
         return None
     try:
         message = decode_message(encode_json(raw))
-    except (msgspec.MsgspecError, ValueError, TypeError):
+    except (msgspec.MsgspecError, ValueError, TypeError, RecursionError):
         return None
     used = read_usage(raw.get("usage"))
     if isinstance(message, AssistantMessage) and used is not None:
