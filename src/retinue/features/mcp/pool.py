@@ -13,6 +13,8 @@ from retinue.features.mcp.trouble import McpFailed
 
 WAIT_S = 10.0
 """How long a run waits for the tools of its servers; who is later is there for the next one."""
+LATE_S = 0.3
+"""How long the next ones wait for a server that kept somebody waiting in vain."""
 CLOSE_S = 1.6
 
 
@@ -42,6 +44,7 @@ class Pool:
         self._links = {server.name: Link(server, open_session, clock, self._group) for server in servers}
         self._tell = tell
         self._told: set[str] = set()
+        self._late: set[Link] = set()
         self._tasks: list[asyncio.Task[Any]] = []
 
     @property
@@ -92,17 +95,24 @@ class Pool:
         tasks = {link: self._group.create_task(self._list(link)) for link in links}
         # Only ours is cancelled: the connection a late one is making serves the next run.
         try:
-            await asyncio.wait(tasks.values(), timeout=limit_s)
+            prompt = [task for link, task in tasks.items() if link not in self._late]
+            if prompt:
+                await asyncio.wait(prompt, timeout=limit_s)
+            await asyncio.wait(tasks.values(), timeout=min(LATE_S, limit_s))
         finally:
             for task in tasks.values():
                 task.cancel()
         found: dict[str, McpTool] = {}
         for link, task in tasks.items():
             if not task.done() or task.cancelled():
-                self._report(link, f"not connected within {limit_s:g} s; its tools are missing")
+                if link not in self._late:
+                    self._report(link, f"not connected within {limit_s:g} s; its tools are missing")
+                self._late.add(link)
                 continue
+            self._late.discard(link)
             for tool in task.result():
-                found.setdefault(tool.spec.name, tool)
+                if found.setdefault(tool.spec.name, tool) is not tool:
+                    self._report(link, f"its tool {tool.spec.name} has the name of another server's: left out")
         return found
 
     async def _list(self, link: Link) -> list[McpTool]:
