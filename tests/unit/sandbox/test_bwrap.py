@@ -1,0 +1,69 @@
+from pathlib import Path
+
+from retinue.sandbox.bwrap import Covers, build_arguments, sort_protected
+from retinue.sandbox.profile import PRIVATE_DIRS, Profile
+
+
+def build(profile: Profile, **more: object) -> list[str]:
+    return build_arguments("/usr/bin/bwrap", profile, profile.workspace, seccomp_fd=9, **more)  # type: ignore[arg-type]
+
+
+def find(arguments: list[str], *wanted: str) -> list[int]:
+    return [at for at in range(len(arguments)) if tuple(arguments[at : at + len(wanted)]) == wanted]
+
+
+def test_readonly_profile_is_complete(tmp_path: Path) -> None:
+    arguments = build(Profile(str(tmp_path)))
+    parts = [
+        *(("--ro-bind", "/", "/"), ("--ro-bind", "/proc/sys", "/proc/sys"), ("--cap-drop", "ALL"), ("--unshare-all",)),
+        *(("--unshare-user",), ("--disable-userns",), ("--die-with-parent",), ("--new-session",), ("--seccomp", "9")),
+    ]
+    assert [part for part in parts if not find(arguments, *part)] == []
+    assert "--bind" not in arguments
+    assert "--share-net" not in arguments
+
+
+def test_every_tmpfs_has_size(tmp_path: Path) -> None:
+    arguments = build(Profile(str(tmp_path), tmp_bytes=4096, secrets=(str(tmp_path),)))
+    places = [at for at, word in enumerate(arguments) if word == "--tmpfs"]
+    assert len(places) >= 3
+    assert all(arguments[at - 2 : at] == ["--size", "4096"] for at in places)
+
+
+def test_old_version_goes_without(tmp_path: Path) -> None:
+    arguments = build(Profile(str(tmp_path)), features=frozenset({"seccomp"}))
+    assert {"--size", "--disable-userns"} & {*arguments} == set()
+
+
+def test_workspace_comes_after_private_directories(tmp_path: Path) -> None:
+    arguments = build(Profile(str(tmp_path)))
+    workspace = find(arguments, "--ro-bind", str(tmp_path), str(tmp_path))[0]
+    assert all(place < workspace for folder in PRIVATE_DIRS for place in find(arguments, "--tmpfs", folder))
+
+
+def test_secrets_cover_what_is_bound(tmp_path: Path) -> None:
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "key").write_text("x")
+    secrets = (str(tmp_path / "secret"), str(tmp_path / "key"), str(tmp_path / "missing"))
+    arguments = build(Profile(str(tmp_path), secrets=secrets))
+    assert find(arguments, "--tmpfs", secrets[0])[0] > find(arguments, "--ro-bind", str(tmp_path))[0]
+    assert find(arguments, "--ro-bind", "/dev/null", secrets[1])
+    assert secrets[2] not in arguments
+
+
+def test_parents_of_protected_are_mounts(tmp_path: Path) -> None:
+    (tmp_path / ".git" / "hooks").mkdir(parents=True)
+    profile = Profile(str(tmp_path), "workspace_write", protected=(str(tmp_path / ".git" / "hooks"),))
+    arguments = build(profile)
+    git, hooks = str(tmp_path / ".git"), str(tmp_path / ".git" / "hooks")
+    assert find(arguments, "--bind", git, git)[0] < find(arguments, "--ro-bind", hooks, hooks)[0]
+
+
+def test_protected_paths_are_sorted(tmp_path: Path) -> None:
+    (tmp_path / ".pi").mkdir()
+    (tmp_path / ".agents").symlink_to(".pi")
+    names = (".pi", ".agents", ".vscode", ".mcp.json", ".config/git/hooks")
+    profile = Profile(str(tmp_path), "workspace_write", protected=tuple(str(tmp_path / name) for name in names))
+    at = str(tmp_path)
+    found = Covers((f"{at}/.pi",), (f"{at}/.mcp.json",), (f"{at}/.vscode", f"{at}/.config"), (f"{at}/.agents",))
+    assert sort_protected(profile) == found

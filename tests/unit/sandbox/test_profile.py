@@ -1,0 +1,102 @@
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from retinue.sandbox.gitdirs import GitDirs, read_git_dirs
+from retinue.sandbox.profile import (
+    Profile,
+    Wishes,
+    build_environment,
+    build_readonly,
+    build_writing,
+    is_below,
+    list_secrets,
+)
+from retinue.testing import make_repo
+
+
+@pytest.fixture
+def wishes(home: Path) -> Wishes:
+    return Wishes(home=str(home), agent_dir=str(home / ".pi" / "agent"))
+
+
+def test_readonly_has_no_network(tmp_path: Path, wishes: Wishes) -> None:
+    profile = build_readonly(tmp_path, wishes)
+    assert (profile.mode, profile.network, profile.writable, profile.protected) == ("read_only", False, (), ())
+
+
+def test_writing_follows_wishes(tmp_path: Path, wishes: Wishes, home: Path) -> None:
+    profile = build_writing(tmp_path, wishes)
+    assert (profile.mode, profile.network, profile.writable) == ("workspace_write", True, (str(home / ".cache"),))
+
+
+@pytest.mark.attack("C8")
+def test_missing_files_are_protected(tmp_path: Path, wishes: Wishes) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
+    names = [os.path.relpath(path, repo) for path in build_writing(repo, wishes).protected]
+    assert {".pi", ".agents", ".vscode", ".mcp.json", ".git/hooks", ".git/config", ".git/config.worktree"} <= {*names}
+    assert ".git" not in names
+
+
+def test_folder_without_repository_stays_one(tmp_path: Path, wishes: Wishes) -> None:
+    assert str(tmp_path / ".git") in build_writing(tmp_path, wishes).protected
+
+
+def test_copy_writes_its_own_part(tmp_path: Path, wishes: Wishes) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
+    copy = tmp_path / "copy"
+    subprocess.run(["git", "-C", repo, "worktree", "add", "-q", "--detach", copy], check=True)
+    (repo / ".git" / "refs" / "heads" / "pi-agent-1").write_text("")
+    profile = build_writing(copy, wishes)
+    common = repo / ".git"
+    parts = ["objects", "logs", "worktrees/copy", "refs/heads/pi-agent-1"]
+    assert profile.writable[1:] == tuple(str(common / part) for part in parts)
+    assert {str(copy / ".git"), str(common / "worktrees" / "copy" / "commondir")} <= {*profile.protected}
+
+
+@pytest.mark.attack("A5")
+def test_foreign_pointer_grants_nothing(tmp_path: Path, wishes: Wishes) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
+    subprocess.run(["git", "-C", repo, "worktree", "add", "-q", "--detach", tmp_path / "copy"], check=True)
+    thief = tmp_path / "thief"
+    thief.mkdir()
+    (thief / ".git").write_text(f"gitdir: {repo}/.git/worktrees/copy\n")
+    profile = build_writing(thief, wishes)
+    assert [path for path in profile.writable if is_below(path, [str(repo)])] == []
+
+
+def test_pipe_is_no_pointer(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / ".git")
+    assert read_git_dirs(str(tmp_path)) == GitDirs()
+
+
+def test_secrets_are_real_paths(tmp_path: Path, home: Path, wishes: Wishes) -> None:
+    (tmp_path / "keys").mkdir()
+    (home / ".ssh").symlink_to(tmp_path / "keys")
+    found = list_secrets(Wishes(home=str(home), secrets=("~/own", "/etc/x")))
+    assert {str(tmp_path / "keys"), str(home / "own"), "/etc/x", str(home / ".netrc")} <= {*found}
+
+
+@pytest.mark.attack("F1")
+def test_environment_is_allowed_by_name() -> None:
+    inherited = {"PATH": "/bin", "LC_ALL": "C", "OPENAI_API_KEY": "k", "MINE": "1", "GIT_DIR": "/x", "AWS_X": "y"}
+    found = build_environment(Profile("/w", environment=("PATH", "LC_*", "MINE", "GIT_*")), inherited)
+    assert found == {
+        **{"PATH": "/bin", "LC_ALL": "C", "MINE": "1", "TMPDIR": "/tmp", "PYTHONDONTWRITEBYTECODE": "1"},
+        **{"GIT_OPTIONAL_LOCKS": "0", "GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"},
+    }
+
+
+def test_proxy_with_password_is_dropped() -> None:
+    inherited = {"http_proxy": "http://me:secret@proxy:1", "HTTPS_PROXY": "http://proxy:1"}
+    profile = Profile("/w", "workspace_write", environment=("http_proxy", "HTTPS_PROXY"))
+    assert "http_proxy" not in build_environment(profile, inherited)
+    assert build_environment(profile, inherited)["HTTPS_PROXY"] == "http://proxy:1"
+
+
+@pytest.mark.attack("C2")
+@pytest.mark.parametrize(("path", "answer"), [("/x/proj", True), ("/x/proj/a", True), ("/x/proj-evil/a", False)])
+def test_prefix_is_no_parent(path: str, answer: bool) -> None:
+    assert is_below(path, ["/x/proj"]) is answer

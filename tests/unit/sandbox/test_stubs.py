@@ -1,0 +1,81 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from retinue.sandbox.stubs import Stubs, is_stub
+
+HOLD = """
+import sys
+from retinue.sandbox.stubs import Stubs
+stubs = Stubs()
+stubs.hold([], [sys.argv[1]])
+print("held", flush=True)
+sys.stdin.readline()
+if len(sys.argv) > 2:
+    __import__("os").kill(__import__("os").getpid(), 9)
+stubs.release()
+"""
+
+
+def test_nodes_come_and_go(tmp_path: Path) -> None:
+    stubs = Stubs()
+    stubs.hold([str(tmp_path / "file")], [str(tmp_path / "folder")])
+    assert [is_stub(str(tmp_path / name)) for name in ("file", "folder")] == [True, True]
+    stubs.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_real_files_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    stubs = Stubs()
+    stubs.hold([str(tmp_path / "file")], [str(tmp_path / "folder")])
+    stubs.release()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+
+
+def test_filled_node_stays(tmp_path: Path) -> None:
+    stubs = Stubs()
+    stubs.hold([str(tmp_path / "file")], [])
+    (tmp_path / "file").write_text("somebody else's")
+    stubs.release()
+    assert (tmp_path / "file").read_text() == "somebody else's"
+
+
+def test_last_user_removes_node(tmp_path: Path) -> None:
+    one, other, path = Stubs(), Stubs(), tmp_path / "folder"
+    one.hold([], [str(path)])
+    other.hold([], [str(path)])
+    one.release()
+    assert path.exists()
+    other.release()
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_other_process_keeps_node(tmp_path: Path, dies: bool) -> None:
+    path = tmp_path / "folder"
+    argv = [sys.executable, "-c", HOLD, str(path), *(["die"] if dies else [])]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdout.readline()
+        stubs = Stubs()
+        stubs.hold([], [str(path)])
+        stubs.release()
+        assert path.exists()
+        process.stdin.close()
+        process.wait(5)
+    again = Stubs()
+    again.hold([], [str(path)])
+    again.release()
+    assert not path.exists()
+
+
+def test_unwritable_place_is_told(tmp_path: Path) -> None:
+    with pytest.raises(OSError):
+        Stubs().hold([], [str(tmp_path / "missing" / "folder")])
+    assert os.listdir(tmp_path) == []
