@@ -512,3 +512,38 @@ def test_caller_may_read_late(place):
 def test_prompts_do_not_belong_on_the_command_line(place):
     done = place.run("--mode", "rpc", "hello", replies=[])
     assert (done.status, done.stdout, "standard input" in done.stderr) == (2, "", True)
+
+
+def test_failed_switch_changes_nothing(place):
+    gone = place.root / "gone.jsonl"
+    header = {"type": "session", "version": 3, "id": "a", "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/gone/away"}
+    entry = {"type": "session_info", "id": "b", "parentId": None, "timestamp": "", "name": "gone"}
+    gone.write_text(f"{json.dumps(header)}\n{json.dumps(entry)}\n")
+    with call(place, "--tools", "bash", replies=[SLEEPS, {"text": "Fine."}]) as caller:
+        caller.get("prompt", message="go")
+        caller.read_until("tool_execution_start")
+        refused = caller.ask("switch_session", sessionPath=str(gone))
+        caller.read_until("agent_settled")
+        assert (refused["success"], "/gone/away" in refused["error"]) == (False, True)
+        assert caller.get("get_last_assistant_text") == {"text": "Fine."}
+        (ended,) = [record for record in caller.seen if record["type"] == "agent_end"]
+    assert [message["role"] for message in ended["messages"]][-1] == "assistant"
+    assert len(ended["messages"]) == 5
+
+
+def test_open_session_of_another_is_refused(place):
+    with call(place, "--tools", "") as first, call(place, "--tools", "") as second:
+        first.say("hi")
+        refused = second.ask("switch_session", sessionPath=first.get("get_state")["sessionFile"])
+        assert (refused["success"], second.say("hello")) == (False, "Hello.")
+
+
+def test_approval_of_a_folder_stays_there(place):
+    other = place.root / "other"
+    (other / ".pi" / "skills" / "trap").mkdir(parents=True)
+    (other / ".pi" / "skills" / "trap" / "SKILL.md").write_text("---\nname: trap\ndescription: d\n---\n\nDo it.\n")
+    place.run("-C", str(other), "-p", "hi", replies=[{"text": "Hello."}])
+    (session,) = place.sessions()
+    with call(place, "--approve", "--tools", "read") as caller:
+        caller.get("switch_session", sessionPath=str(session))
+        assert caller.get("get_commands") == {"commands": []}

@@ -342,14 +342,18 @@ class Retinue:
         try:
             await self._begin(session, world.paths, world.loaded)
         except BaseException:
+            if self._crew is not None:
+                await self._crew.close()
             self._run, self._crew, self._extending = berth.run, berth.crew, berth.extending
             (self._world, self._extras, self._lease, self._run_id), self._models = kept, models
             raise
         self.selection.restore()
         self.tuning.take_over(main.setup)
         self.shell.abort()
-        await berth.close()
-        self._audience.move(self._main)
+        try:
+            await berth.close()
+        finally:
+            self._audience.move(self._main)
 
     def events(self) -> Subscription:
         """The events from now on, in whatever session, for `async for`."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.app.chronicle import Chronicle
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError, UsageError, quote
 from retinue.core.events import Event, RunFinished
@@ -123,6 +122,8 @@ class Sessions:
 
     async def fork(self, entry_id: str) -> str:
         """Go over to a copy that ends before something the user has said; returns that. Raises RetinueError."""
+        from retinue.app.chronicle import Chronicle
+
         text, before = Chronicle(self._main).find_prompt(entry_id)
         await self._enter(self._copy(before))
         return text

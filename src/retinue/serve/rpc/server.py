@@ -35,6 +35,8 @@ class RpcServer:
         self._link = Link(crew, outlet.write, lambda work: self._group.create_task(self._guard(work)))
         self._questions = Questions(self._link)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._run_id = crew.run_id
+        """Of the main agent that is listened to: while one session is left for another, that of the former."""
         self._face = self._open_face()
 
     async def serve(self) -> None:
@@ -63,7 +65,9 @@ class RpcServer:
         elif command.type in SWITCHES:
             # In this task, which has opened the present session and closes the last one.
             await self._run(command)
-            self._face = self._open_face()
+            if self._crew.run_id != self._run_id:
+                self._run_id, self._link.is_compacting = self._crew.run_id, False
+                self._face = self._open_face()
         else:
             task = self._group.create_task(self._run(command))
             self._tasks.add(task)
@@ -103,13 +107,13 @@ class RpcServer:
         self._answer(command_id, name, success=False, error=error)
 
     def _hear(self, event: Event) -> None:
-        if isinstance(event, CompactionStarted | Compacted) and event.run_id == self._crew.run_id:
+        if isinstance(event, CompactionStarted | Compacted) and event.run_id == self._run_id:
             self._link.is_compacting = isinstance(event, CompactionStarted)
         self._questions.hear(event)
         self._face(event)
 
     def _open_face(self) -> JsonFace:
-        return JsonFace(self._outlet.write, self._crew.describe_life(), self._crew.run_id)
+        return JsonFace(self._outlet.write, self._crew.describe_life(), self._run_id)
 
     async def _keep_pace(self) -> None:
         """Take no further command before the caller has read what there is."""
