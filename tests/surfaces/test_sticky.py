@@ -302,6 +302,16 @@ async def test_fleet_delivers_what_was_finalised(world):
     ]
 
 
+async def test_dispatch_delivers_what_was_finalised(world):
+    world.set(surfaces=["dispatch"])
+    call = ask("dispatch_agent", agent="scout", prompt="look")
+    replies = [to("^go", calls=call), to("^go", text="thanks"), to("^look", text="Here it is."), reminded(**DONE)]
+    async with world.open(*replies) as crew:
+        await crew.prompt("go")
+        (result,) = [item for item in read_messages(crew.session_file) if item["role"] == "toolResult"]
+    assert (result["isError"], "The answer." in result["content"][0]["text"]) == (False, True)
+
+
 async def test_main_agent_can_play_such_a_role(world):
     async with world.open({"text": "Hm."}, reminded(**DONE), agent="scout") as crew:
         outcome = await crew.prompt("look")

@@ -152,7 +152,10 @@ class Manager:
         request = msgspec.structs.replace(
             before, task=task, preface="", session_file=session_file or before.session_file
         )
-        again = msgspec.structs.replace(run, attempt=run.attempt + 1, queued_ms=self._clock.now_ms())
+        # Where it never worked there is nothing to go on from.
+        began_ms = 0 if session_file else run.started_ms
+        now_ms = self._clock.now_ms()
+        again = msgspec.structs.replace(run, attempt=run.attempt + 1, queued_ms=now_ms, started_ms=began_ms)
         self._accept(again, request)
         return self._runs[run_id]
 
