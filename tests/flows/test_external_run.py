@@ -317,7 +317,7 @@ def test_child_dies_with_its_parent(world):
         f"async def main():\n  async with Retinue({str(world.work)!r}, model={world.model!r}) as crew:\n"
         "    await (await crew.spawn('looker', 'one')).wait()\nasyncio.run(main())\n"
     )
-    with subprocess.Popen([sys.executable, "-c", code], env=dict(os.environ)) as parent:
+    with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(world.work)}) as parent:
         deadline = time.monotonic() + 8
         while not world.child.starts and time.monotonic() < deadline:
             time.sleep(0.05)

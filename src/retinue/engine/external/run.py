@@ -78,7 +78,7 @@ class ExternalRun(LiveRun):
         self._publish(MessageFinished(run_id=run_id, message=UserMessage([TextContent(text)], self._clock.now_ms())))
         try:
             ended = await self._run(text)
-        except (OSError, RetinueError) as error:
+        except (OSError, ValueError, RetinueError) as error:
             name = "pi" if self._post.errand.runner == "pi" else "retinue"
             return Ending(Reason.ERROR, error=f"Failed to spawn {name}: {error}")
         return self._conclude(ended)
