@@ -90,6 +90,7 @@ class _Running:
         self._calls = calls
         self._ports = ports
         self._results: list[ToolResultMessage | None] = [None] * len(calls)
+        self._in_order = [False] * len(calls)
         self.refused = 0
         self.ends_run = False
 
@@ -197,7 +198,8 @@ class _Running:
             timestamp=self._ports.clock.now_ms(),
         )
         self._results[index] = message
-        is_next = all(earlier is not None for earlier in self._results[:index])
+        # Behind one that overtook an earlier call, no result's turn has come before all messages are told.
+        is_next = self._in_order[index] = all(self._in_order[:index])
         self._ports.publish(
             ToolFinished(run_id=self._ports.run_id, result=message, duration_ms=duration_ms, in_order=is_next)
         )
