@@ -42,6 +42,8 @@ ORPHAN_S = 2.0
 JOINS = ("async", "smart")
 AGAIN = 0.3
 """How many second processes are killed too."""
+MOST_RECORDS, MOST_WAIT_S = 250, 0.25
+"""What a process may tell, and how long it may live after that, before it is killed: it tells 270 and more in all."""
 Json = dict[str, Any]
 
 
@@ -114,13 +116,10 @@ def sweep_lane(numbers: range, seed: int) -> Damage:
         make_repository(template)
         with serve(place.folder, script_crew(write_sample(place.folder), place.folder / "effects.txt")) as mock:
             place.use(mock)
-            write_settings(place, JOINS[0])
-            renew_project(place, template)
-            whole_s = min(time_whole(place, "whole-1"), time_whole(place, "whole-2"))
             for number in numbers:
                 write_settings(place, JOINS[number % len(JOINS)])
                 renew_project(place, template)
-                Scene(place, number, found).play(random.Random(seed + number), whole_s)
+                Scene(place, number, found).play(random.Random(seed + number))
     return found
 
 
@@ -135,14 +134,14 @@ class Scene:
         self._records: list[Json] = []
         self._due_often = 0
 
-    def play(self, chance: random.Random, whole_s: float) -> None:
+    def play(self, chance: random.Random) -> None:
         """Kill, kill again perhaps, go on, look."""
         begun_s = time.monotonic()
-        self._kill("begin", chance.uniform(0.2, 1) * whole_s)
+        self._kill("begin", chance)
         if not self._session.exists():
             return
         if chance.random() < AGAIN:
-            self._kill("go on", chance.uniform(0.2, 1) * whole_s)
+            self._kill("go on", chance)
         problem = self._finish()
         self._due_often += int(time.monotonic() - begun_s) // INTERVAL_S
         if problem:
@@ -151,8 +150,10 @@ class Scene:
         self._look(parse_lines(self._session.read_bytes()))
         self._session.unlink()
 
-    def _kill(self, prompt: str, after_s: float) -> None:
+    def _kill(self, prompt: str, chance: random.Random) -> None:
+        """Kill a process a moment after it has told so much; time alone would miss it on a busy machine."""
         self._let_time_pass()
+        after_records, after_s = chance.randrange(MOST_RECORDS), chance.uniform(0, MOST_WAIT_S)
         output = self._place.folder / "stream.jsonl"
         with open(output, "wb") as sink:
             process = subprocess.Popen(
@@ -162,6 +163,8 @@ class Scene:
                 stdout=sink,
                 stderr=subprocess.DEVNULL,
             )
+            while process.poll() is None and output.read_bytes().count(b"\n") < after_records:
+                time.sleep(0.002)
             try:
                 process.wait(after_s)
             except subprocess.TimeoutExpired:
@@ -230,13 +233,6 @@ def find_left_copies(place: Workplace) -> Iterator[str]:
     yield from (f"a copy is left: {line}" for line in copies[1:])
     records = (place.agent_dir / "retinue" / "worktrees").glob("*.json")
     yield from (f"a record of a copy is left: {path.name}" for path in records)
-
-
-def time_whole(place: Workplace, name: str) -> float:
-    """How long an undisturbed crew takes."""
-    begun_s = time.monotonic()
-    place.run(*build_command(place.folder / f"{name}.jsonl", "begin"))
-    return time.monotonic() - begun_s
 
 
 def await_end_of_processes(place: Workplace) -> list[str]:
