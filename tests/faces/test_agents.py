@@ -258,3 +258,14 @@ def test_delete_asks_on_a_terminal(place, answer, is_left):
     path = write(place.agent_dir / "agents", "finder.md")
     assert ask_on_terminal(place, ["agents", "delete", "finder"], answer) == 0
     assert path.exists() is is_left
+
+
+def test_codingcode_switches_are_listed(place, agents):
+    folder = place.home / ".codingcode"
+    folder.mkdir()
+    (folder / "config.yaml").write_text("subagent:\n  disabledAgents: {scout: true, plan: 3}\n")
+    listed = agents()
+    assert [item["name"] for item in listed["agents"] if not item["enabled"]] == ["scout"]
+    assert [item["code"] for item in listed["diagnostics"]] == ["switches"]
+    done = place.run("agents", "enable", "scout")
+    assert (done.status, "is switched off in .codingcode/config.yaml" in done.stderr) == (2, True)

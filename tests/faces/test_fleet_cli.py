@@ -1,5 +1,6 @@
 import json
 import subprocess
+import time
 
 import pytest
 
@@ -113,3 +114,17 @@ def test_no_session_leaves_no_run_behind(place):
     ]
     result = place.run("--no-session", "-p", "begin", replies=replies)
     assert (result.stdout, sorted(place.agent_dir.glob("sessions/**/*.jsonl"))) == ("thanks\n", [])
+
+
+@pytest.mark.spec("fleet:B53")
+def test_no_timer_keeps_the_process(place):
+    replies = [
+        to("^begin", calls=[*agent(subagent_type="Explore"), *agent(schedule="1h", description="later")]),
+        to("^begin", text="started"),
+        to("^make it", text="the report"),
+        to("task-notification", text="thanks"),
+    ]
+    begun_s = time.monotonic()
+    done = place.run("-p", "begin", replies=replies, timeout_s=20)
+    # Old runs are looked for every minute, and the job is due in an hour.
+    assert (done.status, done.stdout, time.monotonic() - begun_s < 10) == (0, "thanks\n", True)

@@ -43,7 +43,7 @@ from retinue.settings.providers import load_registry
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
 from retinue.surfaces.names import DISPATCH, FINALIZE, SURFACE_TOOLS, find_surfaces, list_tools
-from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_tools
+from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_extra_tools, build_tools
 
 if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for these
     from contextlib import AbstractContextManager
@@ -456,7 +456,8 @@ class Retinue:
     async def _open_crew(self, crew: "Crew") -> None:
         from retinue.tools.policy import Rights
 
-        await crew.open(self._main, Rights(allowed=tuple({**self._main.setup.tools, **crew.main_tools})))
+        own = {**self._main.setup.tools, **crew.main_tools, **build_extra_tools()}
+        await crew.open(self._main, Rights(allowed=tuple(own)))
 
     def _make_crew(self, world: World, run_id: str) -> "Crew":
         from retinue.app.crew import Crew
@@ -467,7 +468,7 @@ class Retinue:
             self._environment,
             self._clock,
             run_id=run_id,
-            tools={**build_tools(self._tool_options), **self._tools},
+            tools={**build_tools(self._tool_options), **build_extra_tools(), **self._tools},
             lease=self._lease,
             extending=self._need_extending(world),
         )
@@ -624,7 +625,7 @@ class Retinue:
             return None
         from retinue.settings.kit import build_role
 
-        own = {**build_tools(self._tool_options), **self._tools}
+        own = {**build_tools(self._tool_options), **build_extra_tools(), **self._tools}
         return build_role(world.roster, self._request.agent, own, self._extras)
 
     def _list_skills(self, world: World, tools: Mapping[str, Tool]) -> dict[str, str]:

@@ -3,12 +3,13 @@
 Joins definitions, trust, settings and the rights policy; must not know how anything is shown.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from retinue.core.definition import Definition, Dialect
 from retinue.core.diagnostics import Diagnostic, suggest
@@ -26,10 +27,11 @@ from retinue.definitions.sources import Places
 from retinue.settings.layers import Loaded
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
-from retinue.tools.policy import BUILTIN_OFFERS, Rights, Terms, decide_tools
+from retinue.settings.switches import Switches, load_switches, stamp_switches
+from retinue.tools.policy import BUILTIN_OFFERS, EXTRA_OFFERS, Rights, Terms, decide_tools
 from retinue.tools.reasons import Chain, explain_tool
 
-MAIN_RIGHTS = Rights(allowed=tuple(BUILTIN_OFFERS))
+MAIN_RIGHTS = Rights(allowed=(*BUILTIN_OFFERS, *EXTRA_OFFERS))
 """What a main agent may use that nothing limits."""
 MOST_SHOWN = 60
 """Names in a message; `retinue agents` has them all."""
@@ -69,10 +71,18 @@ class Roster:
         self.trust = loaded.trust
         self.crew = crew
         self.registry = open_registry(paths, crew, trusted=loaded.trust.trusted)
+        self._switched: tuple[Definitions, tuple[Any, ...], Definitions] | None = None
+        """What was found, when the switches were written, and what that comes to."""
 
     def read(self) -> Definitions:
-        """The agents as they are on disk now."""
-        return self.registry.read()
+        """The agents as they are on disk now; what CodingCode's switches turn off is off here as well."""
+        found, stamp = self.registry.read(), stamp_switches(self.paths)
+        if not any(stamp):
+            return found
+        if self._switched is None or self._switched[0] is not found or self._switched[1] != stamp:
+            switches, problems = load_switches(self.paths, trusted=self.trust.trusted)
+            self._switched = (found, stamp, _apply_switches(found, switches, problems))
+        return self._switched[2]
 
     def find(self, name: str, surface: str | None = None) -> Definition:
         """The agent of this name, also one that is off. Raises UnknownAgent."""
@@ -97,7 +107,7 @@ class Roster:
     def _find_terms(self, definition: Definition) -> Terms:
         own = self.crew
         return Terms(
-            available=BUILTIN_OFFERS,
+            available={**BUILTIN_OFFERS, **EXTRA_OFFERS},
             parent=MAIN_RIGHTS,
             has_lsp=own.has_child_lsp,
             always_exposed=own.always_exposed_extensions,
@@ -157,6 +167,8 @@ class Roster:
         definition = self._find_changeable(name)
         if definition.enabled:
             raise UsageError(f"{quote(definition.name)} is enabled already")
+        if load_switches(self.paths, trusted=self.trust.trusted)[0].is_agent_off(definition.name):
+            raise UsageError(f"{quote(definition.name)} is switched off in .codingcode/config.yaml (disabledAgents)")
         if _is_stub(definition):
             delete_definition(definition)
         else:
@@ -228,6 +240,13 @@ def open_registry(paths: Paths, crew: CrewSettings, *, trusted: bool) -> Registr
     """The agents of one folder, read again when a file changes."""
     places = Places(paths.cwd, paths.project, paths.agent_dir, paths.home)
     return Registry(places, trusted=trusted, hide_defaults=crew.disable_default_agents)
+
+
+def _apply_switches(found: Definitions, switches: Switches, problems: Sequence[Diagnostic]) -> Definitions:
+    definitions = tuple(
+        replace(item, enabled=False) if switches.is_agent_off(item.name) else item for item in found.definitions
+    )
+    return Definitions(definitions, (*found.diagnostics, *problems))
 
 
 def find_runnable(found: Definitions, name: str, surface: str | None, *, fallback: str | None = None) -> Definition:

@@ -52,6 +52,11 @@ def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagno
     return Switches(enabled is not False, agents, hooks, steps), problems
 
 
+def stamp_switches(paths: Paths) -> tuple[tuple[int, int] | None, ...]:
+    """When each of the two files was written, and how long it is; None where there is none."""
+    return tuple(_stamp(folder) for folder in (paths.home, paths.project))
+
+
 def load_rules(paths: Paths) -> tuple[tuple[str, ...], list[Diagnostic]]:
     """The user's rules for agents of that program, `~/.codingcode/rules.md`."""
     path = None if paths.home is None else paths.home / ".codingcode" / RULES_FILE
@@ -135,6 +140,16 @@ def _load(folder: Path | None, problems: list[Diagnostic]) -> _Config:
     except ConfigError as error:
         problems.append(Diagnostic(str(error), str(path), None, "error", "switches"))
     return _Config(raw, str(path), problems)
+
+
+def _stamp(folder: Path | None) -> tuple[int, int] | None:
+    if folder is None:
+        return None
+    try:
+        status = os.stat(folder / ".codingcode" / "config.yaml")
+    except (OSError, ValueError):
+        return None
+    return status.st_mtime_ns, status.st_size
 
 
 def _read_text(path: Path) -> str:

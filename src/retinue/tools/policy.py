@@ -34,6 +34,8 @@ BUILTIN_OFFERS = {
     "ls": Offer(Effect.READ),
 }
 """The builtin tools without loading them, for listings."""
+EXTRA_OFFERS = {"todo_write": Offer(Effect.READ)}
+"""The tools beside them that an agent has when its file asks for them, whatever its parent has."""
 SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
 INTERNAL_TOOLS = ("subagent_finalize",)
 """Given to a run by its way of completing, never by a list and never inherited."""

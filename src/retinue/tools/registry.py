@@ -35,6 +35,13 @@ class ToolOptions(Struct, frozen=True):
     sync_writes: bool = False
 
 
+def build_extra_tools() -> dict[str, Tool]:
+    """The tools beside the builtin ones that an agent has when its file asks for them."""
+    from retinue.tools.todo import TodoTool
+
+    return {"todo_write": TodoTool()}
+
+
 def build_tools(options: ToolOptions, names: Iterable[str] = BUILTIN_TOOLS) -> dict[str, Tool]:
     """The named tools, in the order of the list. Raises UsageError for a name that is not on it."""
     wanted = set(names)

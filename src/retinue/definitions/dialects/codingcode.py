@@ -20,6 +20,7 @@ TOOL_NAMES = {
     "search_code": "grep",
     "search_files": "find",
     "fetch_url": "fetch_content",
+    "todo_write": "todo_write",
 }
 """CodingCode's name of a tool → ours; the model of such an agent sees the former."""
 DEFAULT_PROMPT = "You are a specialized agent."

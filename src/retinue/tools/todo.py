@@ -1,0 +1,63 @@
+"""The todo_write tool: an agent's own list of what is to be done.
+
+It keeps nothing: the list is in the call and comes back as text, so that it is part of the run's conversation, is there
+when the run is resumed, and goes with it.
+"""
+
+from collections import Counter
+from functools import cached_property
+from typing import Any
+
+from retinue.core.errors import ToolRetry
+from retinue.core.model import ToolSpec
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.tools.descriptions import load_description
+
+MAX_ITEMS = 100
+MAX_ITEM_CHARS = 500
+_MARKS = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]"}
+
+
+class TodoTool:
+    """Shows a list."""
+
+    effect = Effect.READ
+    hint = "Keep a list of what is to be done"
+    guidelines: tuple[str, ...] = ()
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        item = {
+            "type": "object",
+            "properties": {
+                "content": {"type": "string", "description": "What is to be done, in one line"},
+                "status": {"type": "string", "enum": list(_MARKS)},
+            },
+            "required": ["content", "status"],
+        }
+        properties = {"todos": {"type": "array", "items": item, "description": "The whole list; empty clears it"}}
+        parameters = {"type": "object", "properties": properties, "required": ["todos"]}
+        return ToolSpec("todo_write", load_description(__file__), parameters)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Check the list and give it back. Raises ToolRetry for one that nobody could keep to."""
+        items = [
+            {"content": " ".join(str(item["content"]).split()), "status": item["status"]} for item in arguments["todos"]
+        ]
+        if len(items) > MAX_ITEMS:
+            raise ToolRetry(
+                f"The list has {len(items)} items; at most {MAX_ITEMS} are kept. Join what belongs together."
+            )
+        for number, item in enumerate(items, 1):
+            if not 0 < len(item["content"]) <= MAX_ITEM_CHARS:
+                raise ToolRetry(f"Item {number} needs a content of 1 to {MAX_ITEM_CHARS} characters.")
+        return ToolResult.of(_render(items), {"todos": items})
+
+
+def _render(items: list[dict[str, str]]) -> str:
+    if not items:
+        return "The list is empty."
+    done = Counter(item["status"] for item in items)["completed"]
+    lines = [f"{_MARKS[item['status']]} {item['content']}" for item in items]
+    return "\n".join((f"{done} of {len(items)} done:", *lines))
