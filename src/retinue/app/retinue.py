@@ -62,6 +62,7 @@ if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for th
     from retinue.engine.manager import Manager
     from retinue.features.extensions.channels import Channels
     from retinue.features.extensions.contained import Renderer
+    from retinue.sandbox.probe import Machine
     from retinue.settings.kit import Role
     from retinue.surfaces.base import Seat
     from retinue.surfaces.fleet.ports import FleetPorts
@@ -114,6 +115,7 @@ class Retinue:
         self._extras = Extras()
         self._own_models = models
         self._run_id = make_run_id()
+        self._machine: Machine | None = None
 
     async def __aenter__(self) -> Self:
         paths = find_paths(self._cwd, self._environment)
@@ -161,6 +163,8 @@ class Retinue:
         await berth.close()
         if self._models is not None:
             await self._models.close()
+        if self._machine is not None:
+            self._machine.close()
 
     async def prompt(self, content: str | Sequence[UserContent], *, settle: bool = False) -> Outcome:
         """Say something to the main agent and wait until it is done.
@@ -556,7 +560,8 @@ class Retinue:
             use_context=request.context_files,
         )
         self._tell((*crew.diagnostics, *files.diagnostics))
-        world = World(paths, loaded, crew, files, has_session=request.session.kind not in ("none", "children"))
+        has_session = request.session.kind not in ("none", "children")
+        world = World(paths, loaded, crew, files, has_session=has_session, find_machine=self._find_machine)
         world.guarding = Guarding(
             world,
             self._environment,
@@ -607,11 +612,19 @@ class Retinue:
             features=self._surround(world, role),
         )
 
+    def _find_machine(self) -> "Machine":
+        if self._machine is None:
+            from retinue.features.confined import open_machine
+
+            self._machine = open_machine()
+        return self._machine
+
     def _surround(self, world: World, role: "Role | None") -> list[Feature]:
         definition = None if role is None else role.definition
         is_readonly = role is not None and role.rights.readonly
         guards = world.guarding.surround_main(definition, self._extras.points, readonly=is_readonly)
-        return [*(() if role is None else role.features), *guards, *self._extras.features]
+        own = [world.boundaries.surround(readonly=False)] if role is None else role.features
+        return [*own, *guards, *self._extras.features]
 
     def _charge(self, model: Model) -> Model:
         return BudgetedModel(model, self._lease) if self._lease.is_limited else model

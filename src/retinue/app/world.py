@@ -1,6 +1,6 @@
 """What was read for one Retinue: settings, trust, prompt files, and the agents of the folder when somebody asks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +11,8 @@ from retinue.settings.subagents import LoadedCrew
 
 if TYPE_CHECKING:
     from retinue.app.guarding import Guarding
+    from retinue.features.confined import Boundaries
+    from retinue.sandbox.probe import Machine
     from retinue.settings.roster import Roster
 
 
@@ -28,6 +30,9 @@ class World:
     """Whether the main agent keeps a session; what belongs to one, such as schedules, is not offered without."""
     surfaces: Sequence[str] = ()
     """Those whose tools the main agent and its crew may have."""
+    find_machine: "Callable[[], Machine] | None" = None
+    """What this machine can enforce, found out for all worlds of one Retinue at once."""
+    _boundaries: "Boundaries | None" = None
     _roster: "Roster | None" = None
     _guarding: "Guarding | None" = None
 
@@ -47,10 +52,24 @@ class World:
         self._guarding = guarding
 
     @property
+    def boundaries(self) -> "Boundaries":
+        """What commands are confined by."""
+        if self._boundaries is None:
+            from retinue.features.confined import Boundaries
+
+            self._boundaries = Boundaries(
+                self.crew.settings.sandbox,
+                home=self.paths.home,
+                agent_dir=self.paths.agent_dir,
+                find_machine=self.find_machine,
+            )
+        return self._boundaries
+
+    @property
     def roster(self) -> "Roster":
         """The agents of this folder, read when first asked for."""
         if self._roster is None:
             from retinue.settings.roster import Roster
 
-            self._roster = Roster(self.paths, self.loaded, self.crew.settings)
+            self._roster = Roster(self.paths, self.loaded, self.crew.settings, self.boundaries)
         return self._roster

@@ -87,6 +87,14 @@ class Launch:
         self.release()
 
 
+class Confining(Protocol):
+    """Knows the boundary of one run, and draws it when a command needs it."""
+
+    async def open(self) -> "Confinement | None":
+        """The boundary; None: commands of this run have none."""
+        ...
+
+
 class Confinement(Protocol):
     """The boundary of one run."""
 

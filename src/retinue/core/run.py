@@ -76,6 +76,8 @@ class Outcome(Struct, frozen=True):
     """Where its changes are kept, when it worked in a copy of the repository."""
     notes: str = ""
     """What whatever was around the run has to say about its end."""
+    sandbox: str = ""
+    """What its commands ran in; empty where nobody knows of any."""
     finalized: Finalized | None = None
     exit_code: int | None = None
     """Of the process it was, when it was one of its own and came to an end by itself."""

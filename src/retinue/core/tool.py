@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from msgspec import UNSET
 
-from retinue.core.launch import Confinement
+from retinue.core.launch import Confining
 from retinue.core.messages import TextContent, UserContent
 from retinue.core.model import ToolSpec
 from retinue.core.territory import ANYWHERE, Territory
@@ -63,7 +63,7 @@ class ToolContext:
     progress: Callable[[ToolResult], None] = ignore_progress
     territory: Territory = ANYWHERE
     """Where files may be read and changed."""
-    confinement: Confinement | None = None
+    confinement: Confining | None = None
     """The boundary of processes the tool starts; None: they have none."""
 
 

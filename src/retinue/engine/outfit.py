@@ -73,6 +73,8 @@ class Policy:
     readonly_bash: bool = False
     is_confined: bool = False
     confinement: str = "no sandbox is available on this machine"
+    judge: Callable[[], tuple[bool, str]] | None = None
+    """Says both when they are needed, which takes a while; instead of the two above."""
     has_lsp: bool = True
     always_exposed: tuple[str, ...] = ()
     max_depth: Mapping[str, int] = field(default_factory=lambda: {"fleet": 4})
@@ -81,6 +83,10 @@ class Policy:
     """How deep the main agent is itself, when it runs inside another program's agent."""
     default_max_turns: int | None = None
     grace_turns: int = 5
+
+    def tell(self) -> tuple[bool, str]:
+        """Whether read-only commands can be confined, and why not."""
+        return self.is_confined, self.confinement
 
     def find_depth(self, surface: str) -> int:
         return self.max_depth.get(surface, 1)
@@ -227,6 +233,7 @@ class Outfitter:
         """The rights of a run, never more than its parent's, and what decided them."""
         policy = self._kit.policy
         is_subagent = request.surface == "subagent"
+        is_confined, confinement = (policy.judge or policy.tell)()
         terms = Terms(
             available=self._offers if extras is None else {**self._offers, **extras.offers},
             parent=self._find_bound(run),
@@ -234,8 +241,8 @@ class Outfitter:
             readonly_set=SUBAGENT_READONLY if is_subagent else None,
             readonly_bash=policy.readonly_bash,
             is_exact=is_subagent,
-            is_confined=policy.is_confined,
-            confinement=policy.confinement,
+            is_confined=is_confined,
+            confinement=confinement,
             has_lsp=policy.has_lsp,
             may_nest=run.depth + policy.base_depth < policy.find_depth(request.surface),
             isolated=request.isolated,

@@ -363,6 +363,7 @@ class LiveRun:
                 run_name=setup.name,
                 environment=self._environment(),
                 spill_dir=setup.spill_dir,
+                confinement=setup.confinement,
             ),
             publish=self._publish,
             clock=self._clock,

@@ -6,6 +6,7 @@ from pathlib import Path
 from random import random
 from typing import Protocol
 
+from retinue.core.launch import Confining
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.run import Outcome
@@ -39,6 +40,8 @@ class RunSetup:
     spill_dir: Path | None = None
     steering_mode: Delivery = "one-at-a-time"
     follow_up_mode: Delivery = "one-at-a-time"
+    confinement: Confining | None = None
+    """The boundary of the processes its tools start."""
     features: Sequence["Feature"] = ()
     """Entered in this order before the first turn, left in reverse after the last."""
     reviewers: Sequence["Reviewer"] = ()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from retinue.engine.outfit import Fitting
 from retinue.engine.setup import Feature
+from retinue.features.confined import Boundaries
 from retinue.features.finalise import Finalising
 from retinue.features.memory import Memory, plan_memory
 from retinue.features.skills import Skills, find_skill_roots
@@ -21,6 +22,8 @@ class Grounds:
     trusted: bool
     workshop: Workshop | None = None
     """Where runs get copies of the repository from; None for a main agent, which works where it is."""
+    boundaries: Boundaries | None = None
+    """What commands of runs are confined by; None: by nothing."""
 
 
 def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
@@ -28,6 +31,8 @@ def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
     definition, features = fitting.definition, list[Feature]()
     if fitting.request.isolation == "worktree" and grounds.workshop is not None:
         features.append(grounds.workshop.isolate(fitting))
+    if grounds.boundaries is not None:
+        features.append(grounds.boundaries.surround(readonly=fitting.rights.readonly))
     if definition.memory is not None:
         plan = plan_memory(definition, fitting.rights, fitting.terms)
         features.append(

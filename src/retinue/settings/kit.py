@@ -55,7 +55,7 @@ def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, ea
 ) -> Kit:
     """All that runs of one main agent are made from; one that keeps no session may still keep those of its runs."""
     paths, crew = roster.paths, roster.crew
-    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted, workshop)
+    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted, workshop, roster.boundaries)
     sessions = find_session_dir(paths, environment, setting=settings.session_dir)
 
     async def survey(cwd: Path) -> Place:
@@ -75,7 +75,7 @@ def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, ea
         list_features=list_features,
         compaction=find_compaction,
         retry=retry,
-        policy=build_policy(crew, environment),
+        policy=replace(build_policy(crew, environment), judge=roster.boundaries.judge),
         context_files=[(file.path, file.text) for file in files.context],
         orphan_dir=sessions / "runs" if keeps_orphans else None,
         lease=lease or Lease(),
@@ -174,13 +174,16 @@ def build_role(roster: Roster, name: str, tools: Mapping[str, Tool], extras: Ext
     definition = roster.find_runnable(name)
     crew, paths = roster.crew, roster.paths
     tools = {**tools, **extras.tools}
+    is_confined, confinement = roster.boundaries.judge()
     terms = Terms(
+        is_confined=is_confined,
+        confinement=confinement,
         available={name: extras.offers.get(name) or Offer(tool.effect) for name, tool in tools.items()},
         has_lsp=crew.has_child_lsp,
         always_exposed=crew.always_exposed_extensions,
     )
     rights = decide_tools(definition, terms)
-    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted)
+    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted, boundaries=roster.boundaries)
     fitting = Fitting(definition, _describe_main(definition), rights, terms, paths.cwd, tools)
     given = rename_tools(tools, {name: rights.targets.get(name, name) for name in rights.allowed})
     return Role(definition, rights, given, tuple(build_features(fitting, grounds)))

@@ -24,6 +24,7 @@ from retinue.definitions.edit import (
 )
 from retinue.definitions.registry import Definitions, Registry
 from retinue.definitions.sources import Places
+from retinue.features.confined import Boundaries
 from retinue.settings.layers import Loaded
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
@@ -66,8 +67,9 @@ class Portrait(Struct, frozen=True):
 class Roster:
     """The agents of one folder."""
 
-    def __init__(self, paths: Paths, loaded: Loaded, crew: CrewSettings) -> None:
+    def __init__(self, paths: Paths, loaded: Loaded, crew: CrewSettings, boundaries: Boundaries | None = None) -> None:
         self.paths = paths
+        self.boundaries = boundaries or Boundaries(crew.sandbox, home=paths.home, agent_dir=paths.agent_dir)
         self.trust = loaded.trust
         self.crew = crew
         self.registry = open_registry(paths, crew, trusted=loaded.trust.trusted)
@@ -106,9 +108,12 @@ class Roster:
 
     def _find_terms(self, definition: Definition) -> Terms:
         own = self.crew
+        is_confined, confinement = self.boundaries.judge()
         return Terms(
             available={**BUILTIN_OFFERS, **EXTRA_OFFERS},
             parent=MAIN_RIGHTS,
+            is_confined=is_confined,
+            confinement=confinement,
             has_lsp=own.has_child_lsp,
             always_exposed=own.always_exposed_extensions,
             extensions=self._find_extensions(definition),
@@ -136,6 +141,7 @@ class Roster:
         """What `retinue agents --json` prints."""
         found = self.read()
         return {
+            "sandbox": self.boundaries.describe(),
             "agents": [to_row(item, self.decide(item)) for item in found.definitions],
             "diagnostics": [to_problem(item) for item in found.diagnostics],
         }

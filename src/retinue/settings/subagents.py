@@ -72,6 +72,10 @@ class Sandbox(Struct, frozen=True):
     """Network for runs that may write; read-only commands never have it."""
     writable: tuple[str, ...] = ("~/.cache",)
     """Places that may be written beside the workspace and a private directory for temporary files."""
+    hidden: tuple[str, ...] = ()
+    """Files and directories that commands cannot read, beside those that hold keys by custom."""
+    environment: tuple[str, ...] = ()
+    """Variables that commands see beside the usual ones; a name may end with a star."""
 
 
 class CrewSettings(Struct, frozen=True):
@@ -194,6 +198,8 @@ CREW_SETTINGS = (
     Setting("sandbox.mode", "sandbox.mode", choice("auto", "off"), user_only=True),
     Setting("sandbox.network", "sandbox.network", flag(), user_only=True),
     Setting("sandbox.writable", "sandbox.writable", names(), user_only=True),
+    Setting("sandbox.hidden", "sandbox.hidden", names(), user_only=True),
+    Setting("sandbox.environment", "sandbox.environment", names(), user_only=True),
     Setting("alwaysExposedExtensions", "always_exposed_extensions", names(), user_only=True),
     Setting("maxConcurrent", "max_concurrent", between(1, 1024)),
     Setting("defaultMaxTurns", "default_max_turns", between(0, 10_000)),

@@ -98,12 +98,13 @@ class BashTool:
         cwd = str(context.cwd)
         shell = self._find_shell(cwd)
         output = Output(Spill(context.spill_dir, cap=self._spill_cap))
-        progress = _Progress(output, context, self._max_printed if context.confinement else None)
+        confinement = None if context.confinement is None else await context.confinement.open()
+        progress = _Progress(output, context, None if confinement is None else self._max_printed)
         progress.begin()
         try:
             with ExitStack() as held:
                 arguments_, fds = held.enter_context(_open_script(script))
-                command_, tree = await self._prepare(held, [shell, *arguments_], fds, context)
+                command_, tree = await self._prepare(held, [shell, *arguments_], fds, context, confinement)
                 for attempt in range(_CROWDED_TRIES):
                     try:
                         ended = await run_process(
@@ -119,18 +120,23 @@ class BashTool:
             output.finish()
             await _finish_spill(output.spill)
         except OSError as error:
-            raise _explain_start(error, context.confinement) from error
+            raise _explain_start(error, confinement) from error
         finally:
             progress.close()
             output.spill.close()
-        if output.spill.path and context.confinement is not None:
-            self._spills = [*self._spills[1 - _KEPT_SPILLS :], output.spill.path]
-        if context.confinement is not None:
+        if confinement is not None:
+            if output.spill.path:
+                self._spills = [*self._spills[1 - _KEPT_SPILLS :], output.spill.path]
             _check_begun(output, ended)
-        return _render(output, ended, _Frame(timeout_s, shell, context.confinement, self._max_printed))
+        return _render(output, ended, _Frame(timeout_s, shell, confinement, self._max_printed))
 
     async def _prepare(
-        self, held: ExitStack, argv: list[str], fds: tuple[int, ...], context: ToolContext
+        self,
+        held: ExitStack,
+        argv: list[str],
+        fds: tuple[int, ...],
+        context: ToolContext,
+        confinement: Confinement | None,
     ) -> "tuple[Command, Tree]":
         """The command as it is started: inside the boundary of its run, when that has one."""
         from retinue.tools.process import Command, to_command
@@ -139,16 +145,16 @@ class BashTool:
         inherited = os.environ if self._environment is None else self._environment
         cwd = str(context.cwd)
         env = build_environment(inherited, context.environment, cwd)
-        if context.confinement is None:
+        if confinement is None:
             tree = await self._trees.find()
             gated = tree.kind == "namespace" and _is_bash(argv[0])
             return Command(argv, cwd, add_gate(env) if gated else env, fds), tree
         visible = (os.path.dirname(GATE), *self._spills)
-        launch = held.enter_context(context.confinement.wrap(argv, env, cwd, pass_fds=fds, visible=visible))
+        launch = held.enter_context(confinement.wrap(argv, env, cwd, pass_fds=fds, visible=visible))
         command, tree = to_command(launch, max_tasks=self._max_tasks)
         if launch.spawner is None and _is_bash(argv[0]):
             limits = f"-u {self._max_tasks + _SPARE_TASKS}"
-            if context.confinement.is_readonly:
+            if confinement.is_readonly:
                 limits += f" -f {MAX_FILE // 1024}"
             command = structs.replace(command, env={**add_gate(command.env), "RETINUE_LIMITS": limits})
         return command, tree
