@@ -1,0 +1,147 @@
+"""Draws the boundary of each run's commands: read-only or its workspace, by what this machine can enforce.
+
+Nothing is tried before somebody needs to know. A read-only run never goes without; a writing one does where the user
+says so, or where the machine can enforce nothing, and its record tells.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from retinue.core.launch import Confinement
+from retinue.core.run import Outcome
+from retinue.engine.setup import RunSetup
+
+if TYPE_CHECKING:  # a run that starts no command pays for none of it
+    from retinue.sandbox.confinement import OpenConfinement
+    from retinue.sandbox.probe import Machine
+    from retinue.sandbox.profile import Wishes
+    from retinue.sandbox.status import Status
+
+OFF = "off (sandbox.mode)"
+UNUSED = "no command was run"
+
+
+class Boundaries:
+    """What this machine can enforce for this user; one object for all runs of a process."""
+
+    def __init__(
+        self,
+        settings: Any,
+        *,
+        home: Path | None,
+        agent_dir: Path,
+        find_machine: "Callable[[], Machine] | None" = None,
+    ) -> None:
+        """`settings` has `mode`, `network`, `writable`, `hidden` and `environment`."""
+        self._settings = settings
+        self._home = home
+        self._agent_dir = agent_dir
+        self._find_machine = find_machine or open_machine
+
+    @cached_property
+    def machine(self) -> "Machine":
+        return self._find_machine()
+
+    @property
+    def is_off(self) -> bool:
+        """Whether the user has switched it off."""
+        return bool(self._settings.mode == "off")
+
+    @property
+    def status(self) -> "Status":
+        """What was found out; the first who asks waits some milliseconds."""
+        return self.machine.look()
+
+    def judge(self) -> tuple[bool, str]:
+        """Whether read-only commands can be run, and why not."""
+        if self.is_off:
+            return False, "sandbox.mode is off in the user's settings"
+        return self.status.is_usable, self.status.reason
+
+    def describe(self) -> dict[str, Any]:
+        """For programs."""
+        return {"mode": "off" if self.is_off else "auto", **self.status.to_json()}
+
+    def surround(self, *, readonly: bool) -> "Confined":
+        """The boundary of one run."""
+        return Confined(self, readonly=readonly)
+
+    def build_wishes(self) -> "Wishes":
+        """What the user settled, for a profile."""
+        from retinue.sandbox.profile import Wishes
+
+        own = self._settings
+        return Wishes(
+            mode=own.mode,
+            network=own.network,
+            writable=tuple(own.writable),
+            secrets=tuple(own.hidden),
+            environment=tuple(own.environment),
+            home=str(self._home or ""),
+            agent_dir=str(self._agent_dir),
+        )
+
+
+def open_machine() -> "Machine":
+    """One that belongs to whoever asks; it MUST be closed when it has opened boundaries."""
+    from retinue.sandbox.probe import Machine
+
+    return Machine()
+
+
+class Confined:
+    """The boundary of one run, opened with its first command and closed with the run."""
+
+    name = "sandbox"
+
+    def __init__(self, boundaries: Boundaries, *, readonly: bool) -> None:
+        self._boundaries = boundaries
+        self._readonly = readonly
+        self._cwd = Path()
+        self._opened: OpenConfinement | None = None
+        self._summary = UNUSED
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Remember where the run works: a private copy is entered before."""
+        self._cwd = setup.cwd
+        self._summary = OFF if self._boundaries.is_off else UNUSED
+        return replace(setup, confinement=self)
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Remove what was private to the run, and put on record what it ran in."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+        return structs.replace(outcome, sandbox=self._summary)
+
+    async def open(self) -> Confinement | None:
+        """The boundary for a command; None where a writing run has none."""
+        if self._opened is not None:
+            return self._opened
+        from retinue.sandbox.confinement import open_sandbox
+        from retinue.sandbox.profile import build_readonly, build_writing
+        from retinue.sandbox.status import Status
+
+        is_off, status = self._boundaries.is_off, Status("unavailable", reason=self._boundaries.judge()[1])
+        if not is_off:
+            status = await self._boundaries.machine.find()
+        if not self._readonly and not status.is_usable:
+            self._summary = OFF if is_off else f"none: {status.sentence}"
+            return None
+        build = build_readonly if self._readonly else build_writing
+        profile = build(find_workspace(self._cwd), self._boundaries.build_wishes())
+        self._opened = open_sandbox(status, profile, self._boundaries.machine.server)
+        self._summary = "; ".join((self._opened.summary, *self._opened.notes))
+        return self._opened
+
+
+def find_workspace(cwd: Path) -> Path:
+    """The checkout that a directory is in, or itself: git must be able to write its own directory."""
+    here = Path(os.path.realpath(cwd))
+    return next((folder for folder in (here, *here.parents) if os.path.lexists(folder / ".git")), here)
