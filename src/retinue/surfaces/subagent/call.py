@@ -12,10 +12,12 @@ from typing import Any
 from retinue.core.definition import Definition
 from retinue.core.errors import DisabledAgent, RetinueError, UnknownAgent, UsageError, quote
 from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.definitions.names import fold_name
 from retinue.engine.manager import Manager
 from retinue.engine.request import RunRequest
 from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts
 from retinue.surfaces.subagent.result import Finish, render_error, render_run, render_update
+from retinue.surfaces.subagent.sanitise import sanitise_all
 from retinue.surfaces.subagent.watch import Watch
 
 Progress = Callable[[dict[str, Any]], None]
@@ -92,11 +94,16 @@ class _Attempts:
         if note:
             seat.warn(note)
 
-        def tell(watch: Watch) -> None:
-            progress(render_update(watch, settings))
+        def follow(run: Run) -> Watch:
+            return Watch(
+                manager,
+                run.id,
+                lambda value: sanitise_all(value, settings.home),
+                lambda watch: progress(render_update(watch)),
+            )
 
         run = manager.spawn(self._request, seat.run_id)
-        watch = Watch(manager, run.id, tell)
+        watch = follow(run)
         try:
             outcome = await _wait(manager, run)
             while is_passing(outcome) and attempts < settings.max_attempts:
@@ -105,7 +112,7 @@ class _Attempts:
                 # A session that callers go on with is one file, whatever happened in it.
                 path = self._request.session_file if self._session_id else _name_attempt(outcome, attempts)
                 run = manager.resume(run.id, self._call.task, session_file=path)
-                watch = Watch(manager, run.id, tell)
+                watch = follow(run)
                 outcome = await _wait(manager, run)
         finally:
             watch.close()
@@ -116,7 +123,7 @@ class _Attempts:
 
     def _find_note(self) -> str:
         asked, used = self._call.agent.strip(), self._definition.name
-        if asked.casefold() == used.casefold():
+        if fold_name(asked) == fold_name(used):
             return ""
         return f'Note: there is no agent "{asked}"; {used} was used instead (fallbackSubagent).'
 

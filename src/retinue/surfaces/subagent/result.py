@@ -19,8 +19,8 @@ TIMEOUTS = {Reason.WALL_TIMEOUT: "runtime", Reason.IDLE_TIMEOUT: "idle"}
 CANCELLED = "Subagent execution was cancelled by user."
 TRUNCATED = "SUBAGENT_OUTPUT_TRUNCATED"
 RUN_ID_CHARS = 8
-SPARED = ("task", "sessionFile", "sessionId", "runId")
-"""Given back as they are: callers go on with them."""
+SPARED = ("task", "sessionFile", "sessionId", "runId", "displayItems")
+"""Given back as they are, since callers go on with them; what is displayed is clean already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,13 @@ def render_error(code: str, message: str, *, mode: str = "single", home: str = "
     return {"content": _to_content(message), "details": details}
 
 
-def render_update(watch: Watch, settings: SubagentSettings) -> dict[str, Any]:
+def render_update(watch: Watch) -> dict[str, Any]:
     """What a caller sees while the run works."""
     items = [*watch.calls, *([{"type": "text", "text": watch.text}] if watch.text else [])]
     usage = render_usage(watch.usage, watch.replies)
     streaming = {"displayItems": items, "usage": usage, "turnCount": watch.replies}
     details = {"mode": "single", "results": [], "streaming": streaming}
-    text = sanitise(watch.text, settings.home) or RUNNING
-    return {"content": _to_content(text), "details": sanitise_all(details, settings.home)}
+    return {"content": _to_content(watch.text or RUNNING), "details": details}
 
 
 def render_run(finish: Finish, settings: SubagentSettings) -> dict[str, Any]:

@@ -14,7 +14,10 @@ RUNNING = "(running...)"
 class Watch:
     """Follows one run from its start; every further attempt begins anew."""
 
-    def __init__(self, manager: Manager, run_id: str, on_change: Callable[["Watch"], None]) -> None:
+    def __init__(
+        self, manager: Manager, run_id: str, clean: Callable[[Any], Any], on_change: Callable[["Watch"], None]
+    ) -> None:
+        """`clean` takes out of each text what must not be shown: once, since updates repeat what was said."""
         self.items: list[dict[str, Any]] = []
         """Texts and tool calls in the order of the conversation; how an answer was delivered is no item."""
         self.text = ""
@@ -29,6 +32,7 @@ class Watch:
         self.last_stop = ""
         self._manager = manager
         self._run_id = run_id
+        self._clean = clean
         self._on_change = on_change
         self._stops = [manager.root.bus.listen(self._await_start, pieces=False)]
 
@@ -75,8 +79,8 @@ class Watch:
             self.last_usage = message.usage
         for block in message.content:
             if isinstance(block, TextContent) and block.text.strip():
-                self.items.append({"type": "text", "text": block.text})
+                self.items.append({"type": "text", "text": self._clean(block.text)})
             elif isinstance(block, ToolCall) and block.name != FINALIZE:
-                self.items.append({"type": "toolCall", "name": block.name, "args": block.arguments})
+                self.items.append({"type": "toolCall", "name": block.name, "args": self._clean(block.arguments)})
         if message.text.strip():
-            self.text = message.text.strip()
+            self.text = self._clean(message.text.strip())
