@@ -29,7 +29,9 @@ commands
   doctor               look for what is wrong with the configuration
   trust [DIR]          whether a folder's own configuration is used (--yes, --no, --forget)
   trust --mcp NAME     one of its MCP servers: what it would start, and whether it may (--yes, --no)
+  trust --hook NAME    one of its hooks, in the same way
   why AGENT TOOL       the chain that grants or refuses a tool
+  export [SESSION]     one HTML file of a session with all its runs and a timeline (-o FILE)
   mcp                  serve the delegation tools to an MCP host, such as another coding agent
   models               models that can be used here, and the default one
   schedules            agents that start by themselves later (schedules cancel ID takes one back)
@@ -120,12 +122,14 @@ class Options:
         self.no = False
         self.forget = False
         self.mcp = ""
+        self.hook = ""
+        self.output = ""
         self.prompts: list[str] = []
         self.files: list[str] = []
 
 
-COMMANDS = ("mcp", "models", "sessions", "agents", "run", "schedules", "doctor", "trust", "why")
-_MOST_WORDS = {"agents": 2, "run": None, "schedules": 2, "trust": 1, "why": 2}
+COMMANDS = ("mcp", "models", "sessions", "agents", "run", "schedules", "doctor", "trust", "why", "export")
+_MOST_WORDS = {"agents": 2, "run": None, "schedules": 2, "trust": 1, "why": 2, "export": 1}
 """Arguments a command takes; None: any number. The others take none."""
 
 _EVERYWHERE: dict[str, tuple[str, Kind]] = {
@@ -185,6 +189,7 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
         "--no-session": ("no_session", "switch"),
     },
     "why": _LISTING,
+    "export": {**_EVERYWHERE, "-o": ("output", "value"), "--session-dir": ("session_dir", "value")},
     "schedules": _LISTING,
     "agents": {
         **_LISTING,
@@ -213,6 +218,7 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
         "--no": ("no", "switch"),
         "--forget": ("forget", "switch"),
         "--mcp": ("mcp", "value"),
+        "--hook": ("hook", "value"),
     },
     "sessions": {**_LISTING, "--all": ("all", "switch"), "--session-dir": ("session_dir", "value")},
 }

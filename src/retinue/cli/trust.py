@@ -1,6 +1,7 @@
 """`retinue trust [DIR]`: whether a folder's own configuration is used, and saving that decision.
 
-With `--mcp NAME` the same for one MCP server of the project, which is started only when the user agreed to it as it is.
+With `--mcp NAME` or `--hook NAME` the same for one MCP server or hook of the project, which is started only when the
+user agreed to it as it is.
 """
 
 import shlex
@@ -10,13 +11,14 @@ from retinue.app import open_approval, open_folder
 from retinue.cli.options import Options
 from retinue.cli.requests import to_request
 from retinue.cli.voice import say
+from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_line, escape_text
 
 
 def run_trust(options: Options) -> int:
     """Show a decision, or save or forget one."""
-    if options.mcp:
-        return _decide_server(options)
+    if options.mcp or options.hook:
+        return _decide_entry(options)
     folder = open_folder(options.words[0] if options.words else None)
     if options.yes or options.no or options.forget:
         folder.decide(None if options.forget else options.yes)
@@ -36,9 +38,12 @@ def run_trust(options: Options) -> int:
     return 0
 
 
-def _decide_server(options: Options) -> int:
-    """Show a server of the project whole, and agree to it or take that back."""
-    approval = open_approval(options.mcp, to_request(options))
+def _decide_entry(options: Options) -> int:
+    """Show a server or a hook of the project whole, and agree to it or take that back."""
+    if options.mcp and options.hook:
+        raise UsageError("--mcp and --hook: decide about one of them at a time")
+    kind, name = ("mcp", options.mcp) if options.mcp else ("hook", options.hook)
+    approval = open_approval(name, to_request(options), kind=kind)
     if options.yes or options.no or options.forget:
         approval.decide(options.yes)
     line, entry = approval.describe()
@@ -46,5 +51,5 @@ def _decide_server(options: Options) -> int:
     for text in entry:
         sys.stdout.write(f"  {escape_text(text)}\n")
     if approval.needs_decision and not (options.no or options.forget):
-        say(f"to let it be started as it is: retinue trust --mcp {options.mcp} --yes")
+        say(f"to let it be started as it is: retinue trust --{kind} {shlex.quote(name)} --yes")
     return 0
