@@ -101,14 +101,14 @@ def _check_sandbox(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
     status = boundaries.status
     boundaries.machine.close()
     if own.mode == "off":
-        detail = f"{find_user_file(paths)}: commands of agents that write run without a boundary, read-only agents get no bash"
-        yield Item("warn", "sandbox", "The sandbox is switched off", detail)
+        detail = "commands of agents that write run without a boundary, read-only agents get no bash"
+        yield Item("warn", "sandbox", "The sandbox is switched off", f"{find_user_file(paths)}: {detail}")
     if not status.is_usable:
         detail = f"{status.reason}; read-only agents get no bash, others run without a boundary"
         yield Item("warn", "sandbox", "No sandbox on this machine", detail)
     else:
-        kind = "pass" if status.state == "enforced" and not status.weaker else "info"
-        yield Item("warn" if status.state == "partial" else kind, "sandbox", f"Sandbox {status.state}", status.sentence)
+        kind: State = "warn" if status.state == "partial" else "info" if status.weaker else "pass"
+        yield Item(kind, "sandbox", f"Sandbox {status.state}", status.sentence)
 
 
 def _check_program(name: str, environment: Mapping[str, str], need: str, category: str = "") -> Item:
