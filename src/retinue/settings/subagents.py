@@ -5,7 +5,7 @@ The docstring under a field is its documentation. This file must not know who us
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
@@ -40,7 +40,7 @@ from retinue.settings.paths import Paths
 
 Surface: TypeAlias = Literal["fleet", "subagent", "dispatch"]
 Runner: TypeAlias = Literal["inprocess", "process", "pi"]
-Approvals: TypeAlias = Literal["never", "ask", "plan", "bypass"]
+Approvals: TypeAlias = Literal["never", "ask", "acceptEdits", "plan", "bypass"]
 
 
 class RunLimits(Struct, frozen=True):
@@ -96,9 +96,9 @@ class CrewSettings(Struct, frozen=True):
     pi_command: str = "pi"
     """The program behind the runner `pi`: a name on `PATH`, or an absolute path."""
     approvals: Approvals = "never"
-    """Whether calls are asked about."""
+    """Whether calls are asked about; see the guide to approvals."""
     approval_rules: tuple[Mapping[str, Any], ...] = ()
-    """Rules for single tools and paths."""
+    """Rules about calls, each with `action`, `tool`, `pattern`, `priority` and `reason`."""
     sandbox: Sandbox = Sandbox()
     always_exposed_extensions: tuple[str, ...] = ()
     """Extensions whose tools no list of an agent hides; denials still do."""
@@ -170,14 +170,30 @@ class LoadedCrew(Struct, frozen=True):
 
 def _rules() -> Check:
     def convert(value: Any, report: Report) -> tuple[Mapping[str, Any], ...]:
+        # What cannot be read may have been meant to refuse something: then a person is asked about everything.
+        doubt = {"action": "ask", "reason": "a rule in approvalRules cannot be read"}
         if not isinstance(value, list):
-            raise ValueError
+            report("", value, "a list of objects; every call is asked about")
+            return (doubt,)
         for index, item in enumerate(value):
             if not isinstance(item, dict):
-                report(f"[{index}]", item, "an object")
-        return tuple(item for item in value if isinstance(item, dict))
+                report(f"[{index}]", item, "an object; every call is asked about")
+        return tuple(item if isinstance(item, dict) else doubt for item in value)
 
     return Check("a list of objects", convert)
+
+
+def _approvals() -> Check:
+    """A mode; what is none is the one that asks, since a slip of the pen must not mean that nobody is asked."""
+    known = choice(*get_args(Approvals))
+
+    def convert(value: Any, report: Report) -> str:
+        if value not in get_args(Approvals):
+            report("", value, f"{known.accepts}; it asks")
+            return "ask"
+        return str(value)
+
+    return Check(known.accepts, convert)
 
 
 # In the order of the reference page.
@@ -193,7 +209,7 @@ CREW_SETTINGS = (
     Setting("budget.costUsd", "budget.cost_usd", amount()),
     Setting("runner", "runner", choice("inprocess", "process", "pi")),
     Setting("piCommand", "pi_command", trimmed(), user_only=True),
-    Setting("approvals", "approvals", choice("never", "ask", "plan", "bypass"), user_only=True),
+    Setting("approvals", "approvals", _approvals(), user_only=True),
     Setting("approvalRules", "approval_rules", _rules(), user_only=True),
     Setting("sandbox.mode", "sandbox.mode", choice("auto", "off"), user_only=True),
     Setting("sandbox.network", "sandbox.network", flag(), user_only=True),
