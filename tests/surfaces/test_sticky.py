@@ -124,14 +124,14 @@ async def test_valid_call_ends_at_once(world):
 
 @pytest.mark.spec("devkit:40")
 async def test_reminders_give_no_more_time(world):
-    world.set(subagents={"timeoutMs": 500})
-    result = await world.call("scout", "look", *({"text": "Hm.", "delay_ms": 300} for _ in range(3)))
+    world.set(subagents={"timeoutMs": 1000})
+    result = await world.call("scout", "look", *({"text": "Hm.", "delay_ms": 600} for _ in range(3)))
     one = result["details"]["results"][0]
     assert (one["exitCode"], roles(one["sessionFile"]).count("user")) == (124, 2)
 
 
 async def test_delivered_answer_survives_the_time_limit(world):
-    world.set(surfaces=["subagent"], subagents={"timeoutMs": 500, "allowWrite": True})
+    world.set(surfaces=["subagent"], subagents={"timeoutMs": 900, "allowWrite": True})
     world.add(KEEPER.format(lists=""), "subagents")
     calls = [*ask("bash", command="sleep 20"), *DONE["calls"]]
     result = await world.call("keeper", "look", {"calls": calls})
@@ -226,7 +226,7 @@ async def test_unreadable_session_is_told(world):
 
 
 async def test_session_in_use_is_refused(world):
-    replies = [to("^slow", **DONE, delay_ms=600), to("^quick", **DONE)]
+    replies = [to("^slow", **DONE, delay_ms=1200), to("^quick", **DONE)]
     async with world.open(*replies) as crew:
         first = asyncio.ensure_future(crew.call_subagent("scout", "slow", session_id="mine"))
         while not (runs := await crew.runs()) or runs[0].status != "running":

@@ -258,8 +258,8 @@ async def test_silent_agent_is_ended(world):
 @pytest.mark.spec("devkit:39")
 async def test_activity_keeps_it_alive(world):
     world.add()
-    world.set(subagents={"idleTimeoutMs": 450})
-    replies = [*({"calls": ask("bash", command="sleep 0.2")} for _ in range(4)), {"text": "Done."}]
+    world.set(subagents={"idleTimeoutMs": 900})
+    replies = [*({"calls": ask("bash", command="sleep 0.4")} for _ in range(3)), {"text": "Done."}]
     result = await world.call("writer", "look", *replies, write=True)
     assert (result["content"][0]["text"], "error" in result["details"]) == ("Done.", False)
 
