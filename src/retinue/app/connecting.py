@@ -66,14 +66,16 @@ class Connecting:
             self._names = choose_servers(definition, self._servers, always=self._always)
         else:
             self._names = list(self._servers) if self._wanted is None else find_named(self._wanted, self._servers)
-        if not self._names:
-            return Extras()
-        self._main = self._pool.lease(self._names)
         if definition is not None:
             self._warn_unknown(definition)
+            self._hold()
             return _to_extras(await self._pool.list_tools(self._names))
+        return Extras(features=(_MainTools(self._list_main),)) if self._names else Extras()
+
+    def warm(self) -> None:
+        """Begin to connect what the main agent may use, without waiting: it is going to be prompted."""
+        self._hold()
         self._pool.warm(self._names)
-        return Extras(features=(_MainTools(self._list_main),))
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
         """What a run of a definition gets, with a share in its servers that it gives back at its end."""
@@ -82,6 +84,8 @@ class Connecting:
             definition, self._servers, isolated=request.isolated, exact=is_exact, always=self._always
         )
         self._warn_unknown(definition)
+        # No run has more than the main agent, so nobody waits for what that one may not use.
+        names = [name for name in names if name in self._names]
         if not names:
             return Extras()
         lease = self._pool.lease(names)
@@ -108,7 +112,13 @@ class Connecting:
             self._is_open = False
             await self._pool.close()
 
+    def _hold(self) -> None:
+        """The main agent keeps what it may use, from its first prompt on."""
+        if self._main is None:
+            self._main = self._pool.lease(self._names)
+
     async def _list_main(self) -> dict[str, Tool]:
+        self._hold()
         tools = await self._pool.list_tools(self._names)
         return dict(self._give(tools))
 

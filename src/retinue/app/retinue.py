@@ -253,6 +253,11 @@ class Retinue:
         """Say that somebody is there to answer; without, the default of each question counts at once."""
         return self._desk.attend()
 
+    def warm_up(self) -> None:
+        """Begin what the first prompt would wait for, such as connecting MCP servers; for faces that prompt later."""
+        if self._extending is not None and self._extending.servers is not None:
+            self._extending.servers.warm()
+
     async def compact(self, instructions: str = "") -> bool:
         """Summarise the main agent's context now."""
         return await self._main.compact(instructions)
