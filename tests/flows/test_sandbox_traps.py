@@ -1,0 +1,279 @@
+import asyncio
+import errno
+import os
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from retinue.core.errors import ToolFailed
+from retinue.core.tool import ToolContext
+from retinue.sandbox import bwrap
+from retinue.sandbox.confinement import open_sandbox
+from retinue.sandbox.probe import Machine, Probe
+from retinue.sandbox.profile import Profile
+from retinue.sandbox.status import Backend
+from retinue.tools.shell.bash import BashTool
+from retinue.tools.trees import TreeProbe
+from tests.flows.sandbox_world import BACKENDS, Who, list_users, need_status, open_box
+
+
+@pytest.mark.attack("B10")
+@pytest.mark.parametrize("who", list_users())
+def test_root_has_no_capabilities(who: Who) -> None:
+    with open_box("bwrap", who) as box:
+        code, text = box.run("grep Cap /proc/self/status | cut -f2 | sort -u; mount -o remount,rw,bind /")
+        assert (code != 0, text.splitlines()[0]) == (True, "0" * 16)
+
+
+@pytest.mark.attack("B11")
+@pytest.mark.parametrize("who", list_users())
+def test_kernel_knobs_are_readonly(who: Who) -> None:
+    with open_box("bwrap", who) as box:
+        code, text = box.run("for f in /proc/sys/kernel/core_pattern /proc/sys/vm/drop_caches; do : >>$f; done")
+    assert (code != 0, text.count("\n")) == (True, 2)
+
+
+@pytest.mark.attack("F1")
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("who", list_users())
+def test_first_process_knows_no_secret(backend: Backend, who: Who) -> None:
+    with open_box(backend, who) as box:
+        environment = {**box.world.environment, "OPENAI_API_KEY": "CANARY"}
+        argv = ["/bin/sh", "-c", "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep CANARY || echo clean"]
+        with box.confinement.wrap(argv, environment, str(box.world.workspace)) as launch:
+            assert box._finish(launch) == (0, "clean\n")
+
+
+@pytest.mark.parametrize("place", ["/tmp", "/run"])
+def test_host_sockets_are_out_of_sight(place: str) -> None:
+    if not os.access(place, os.W_OK):
+        pytest.skip(f"{place} is not ours to write")
+    path = f"{place}/retinue-canary-{os.urandom(6).hex()}"
+    with open_box("bwrap", list_users()[0]) as box, socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        try:
+            assert box.run(f"test -e {path}")[0] == 1
+        finally:
+            os.unlink(path)
+
+
+@pytest.mark.attack("B8")
+@pytest.mark.parametrize("command", ["chmod 600 a.txt", "touch a.txt", "chattr +d a.txt", "ln a.txt b.txt"])
+def test_landlock_guards_metadata(command: str) -> None:
+    with open_box("landlock", list_users()[0]) as box:
+        before = box.world.digest()
+        assert box.run(command)[0] != 0
+        assert box.world.digest() == before
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_daemon_ends_with_command(backend: Backend) -> None:
+    marker = f"300.{int.from_bytes(os.urandom(3)):09}"
+    with open_box(backend, list_users()[0]) as box:
+        assert box.run(f"setsid nohup sleep {marker} >/dev/null 2>&1 & sleep 0.1")[0] == 0
+        deadline = time.monotonic() + 2
+        while subprocess.run(["pgrep", "-f", f"sleep {marker}"], check=False, capture_output=True).returncode == 0:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_private_directories_are_bounded() -> None:
+    with open_box("bwrap", list_users()[0]) as box:
+        box.profile = Profile(str(box.world.workspace), tmp_bytes=1 << 20)
+        box.confinement = open_sandbox(box.status, box.profile)
+        places = [folder for folder in ("/tmp", "/var/tmp", "/dev/shm") if os.path.isdir(folder)]
+        for folder in places:
+            code, text = box.run(f"head -c 4000000 /dev/zero >{folder}/big")
+            assert (code != 0, os.strerror(errno.ENOSPC) in text) == (True, True), folder
+        assert box.run("echo x >/dev/x")[0] != 0
+
+
+def test_workspace_below_tmp_is_seen() -> None:
+    with open_box("bwrap", list_users()[0]) as box:
+        assert str(box.world.workspace).startswith("/tmp/")
+        assert box.run("pwd; cat a.txt") == (0, f"{box.world.workspace}\none\n")
+
+
+def make_bwrap(folder: Path, script: str) -> str:
+    folder.mkdir()
+    (folder / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "bwrap").chmod(0o755)
+    return str(folder)
+
+
+def test_container_without_setfcap_is_named(tmp_path: Path) -> None:
+    place = make_bwrap(tmp_path / "bin", "echo 'bwrap: setting up uid map: Permission denied' >&2; exit 1")
+    status = Machine(Probe(dirs=(place,), backends=("bwrap",))).look()
+    assert (status.state, "lacks CAP_SETFCAP" in status.reason) == ("unavailable", True)
+
+
+@pytest.mark.attack("B18")
+def test_lying_helper_is_not_believed(tmp_path: Path) -> None:
+    run = 'while [ "$1" != -- ]; do shift; done; shift; TMPDIR=/tmp exec "$@"'
+    place = make_bwrap(tmp_path / "bin", run)
+    status = Machine(Probe(dirs=(place,), backends=("bwrap",))).look()
+    assert (status.state, "a read-only command could write" in status.reason) == ("unavailable", True)
+
+
+@pytest.mark.attack("B18")
+def test_old_helper_works_with_less(tmp_path: Path) -> None:
+    need_status("bwrap")
+    refuse = 'case " $* " in *" --size "*|*" --disable-userns "*) echo "bwrap: Unknown option" >&2; exit 1;; esac'
+    place = make_bwrap(tmp_path / "bin", f'{refuse}\nexec /usr/bin/bwrap "$@"')
+    status = Machine(Probe(dirs=(place,), backends=("bwrap",))).look()
+    assert (status.state, status.features) == ("partial", frozenset(bwrap.HARD_FEATURES))
+    profile = Profile(os.path.realpath(tmp_path))
+    with open_sandbox(status, profile).wrap(["/usr/bin/unshare", "-U", "true"], {}, profile.workspace) as launch:
+        done = subprocess.run(launch.argv, env=launch.env, pass_fds=launch.pass_fds, check=False, capture_output=True)
+        assert (done.returncode, b"Operation not permitted" in done.stderr) == (1, True)
+
+
+@pytest.mark.attack("A14", "B18")
+async def test_missing_helper_runs_nothing(tmp_path: Path) -> None:
+    need_status("bwrap")
+    place = make_bwrap(tmp_path / "bin", 'exec /usr/bin/bwrap "$@"')
+    status = Machine(Probe(dirs=(place,), backends=("bwrap",))).look()
+    confinement = open_sandbox(status, Profile(os.path.realpath(tmp_path)))
+    os.unlink(f"{place}/bwrap")
+    with pytest.raises(ToolFailed, match=r"^SANDBOX_UNAVAILABLE: .*The command was not run"):
+        await BashTool(TreeProbe()).call({"command": "touch pwn"}, ToolContext(tmp_path, confinement=confinement))
+    assert not (tmp_path / "pwn").exists()
+
+
+@pytest.mark.attack("B18")
+async def test_failing_helper_runs_nothing(tmp_path: Path) -> None:
+    need_status("bwrap")
+    place = make_bwrap(tmp_path / "bin", 'exec /usr/bin/bwrap "$@"')
+    status = Machine(Probe(dirs=(place,), backends=("bwrap",))).look()
+    confinement = open_sandbox(status, Profile(os.path.realpath(tmp_path)))
+    Path(place, "bwrap").write_text("#!/bin/sh\necho 'bwrap: No permissions' >&2; exit 1\n")
+    with pytest.raises(ToolFailed, match="SANDBOX_UNAVAILABLE: bwrap: No permissions"):
+        await BashTool(TreeProbe()).call({"command": "true"}, ToolContext(tmp_path, confinement=confinement))
+
+
+@pytest.mark.attack("B18")
+async def test_killed_server_is_replaced(tmp_path: Path) -> None:
+    status = need_status("landlock")
+    machine = Machine(Probe(backends=("landlock",)))
+    confinement = open_sandbox(status, Profile(os.path.realpath(tmp_path)), machine.server)
+    context = ToolContext(tmp_path, confinement=confinement)
+    tool = BashTool(TreeProbe())
+    await tool.call({"command": "true"}, context)
+    assert machine.server._process is not None
+    machine.server._process.kill()
+    machine.server._process.wait()
+    result = await tool.call({"command": "echo again; touch pwn"}, context)
+    assert result.content[0].text.startswith("again\n")
+    assert not (tmp_path / "pwn").exists()
+    confinement.close()
+    machine.close()
+
+
+@pytest.mark.attack("A14")
+def test_workspace_brings_no_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = make_bwrap(tmp_path / "bin", "touch /tmp/never")
+    monkeypatch.setenv("PATH", f"{place}:{os.environ['PATH']}")
+    monkeypatch.chdir(place)
+    assert Machine(Probe(backends=("bwrap",))).look().program in ("/usr/bin/bwrap", "/bin/bwrap", "")
+    assert Machine(Probe(dirs=(".", "bin"), backends=("bwrap",))).look().state == "unavailable"
+
+
+@pytest.mark.attack("B20")
+@pytest.mark.parametrize("change", ["gone", "link", "other"])
+async def test_replaced_workspace_is_refused(change: str, tmp_path: Path) -> None:
+    status, work = need_status("bwrap"), tmp_path / "work"
+    work.mkdir()
+    confinement = open_sandbox(status, Profile(os.path.realpath(work)))
+    work.rename(tmp_path / "moved")
+    if change == "link":
+        work.symlink_to(tmp_path / "moved")
+    if change == "other":
+        work.mkdir()
+    with pytest.raises(ToolFailed, match=r"was removed or replaced|does not exist"):
+        await BashTool(TreeProbe()).call({"command": "true"}, ToolContext(work, confinement=confinement))
+
+
+@pytest.mark.attack("B17")
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_crowd_is_ended_by_name(backend: Backend, tmp_path: Path) -> None:
+    machine = Machine(Probe(backends=(backend,)))
+    confinement = open_sandbox(need_status(backend), Profile(os.path.realpath(tmp_path)), machine.server)
+    tool = BashTool(TreeProbe(), max_tasks=150)
+    began, late_s = time.monotonic(), 0.0
+
+    async def watch() -> None:
+        nonlocal late_s
+        while True:
+            asked = time.monotonic()
+            await asyncio.sleep(0.01)
+            late_s = max(late_s, time.monotonic() - asked)
+
+    watching = asyncio.ensure_future(watch())
+    crowd = "for i in $(seq 400); do sleep 20 & done; wait"
+    result = await tool.call({"command": crowd}, ToolContext(tmp_path, confinement=confinement))
+    watching.cancel()
+    assert "[Ended by the sandbox: more than 150 processes and threads at once]" in result.content[0].text
+    assert (time.monotonic() - began < 10, late_s < 1) == (True, True)
+    confinement.close()
+    machine.close()
+
+
+@pytest.mark.attack("B17")
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_limits_are_named(backend: Backend, tmp_path: Path) -> None:
+    machine = Machine(Probe(backends=(backend,)))
+    confinement = open_sandbox(need_status(backend), Profile(os.path.realpath(tmp_path)), machine.server)
+    context = ToolContext(tmp_path, confinement=confinement)
+    tool = BashTool(TreeProbe(), max_printed=1 << 20)
+    flood = await tool.call({"command": "yes"}, context)
+    assert "[Ended by the sandbox: more than 1.0MB of output]" in flood.content[0].text
+    sparse = await tool.call({"command": "exec truncate -s 1T $TMPDIR/big"}, context)
+    assert "[Ended by the sandbox: a file of more than 256.0MB]" in sparse.content[0].text
+    Path(flood.details["fullOutputPath"]).unlink()
+    confinement.close()
+    machine.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_long_script_runs_inside(backend: Backend, tmp_path: Path) -> None:
+    machine = Machine(Probe(backends=(backend,)))
+    confinement = open_sandbox(need_status(backend), Profile(os.path.realpath(tmp_path)), machine.server)
+    command = f"# {'x' * 150_000}\necho end; ls /proc/self/fd | wc -l"
+    result = await BashTool(TreeProbe()).call({"command": command}, ToolContext(tmp_path, confinement=confinement))
+    assert result.content[0].text.startswith("end\n")
+    confinement.close()
+    machine.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_streams_times_out_and_exits(backend: Backend, tmp_path: Path) -> None:
+    machine = Machine(Probe(backends=(backend,)))
+    confinement = open_sandbox(need_status(backend), Profile(os.path.realpath(tmp_path)), machine.server)
+    seen: list[str] = []
+    context = ToolContext(
+        tmp_path, confinement=confinement, progress=lambda part: seen.extend(item.text for item in part.content)
+    )
+    tool = BashTool(TreeProbe(), grace_s=0.5)
+    command = "trap 'echo cleaned; exit 3' TERM; echo up; while :; do sleep 0.05; done"
+    late = await tool.call({"command": command, "timeout": 0.6}, context)
+    assert late.content[0].text.endswith("cleaned\n\n\nCommand timed out after 0.6 seconds")
+    assert "up\n" in seen
+    codes = [
+        (await tool.call({"command": f"exit {code}"}, context)).content[0].text.split("\n")[-1] for code in (3, 126)
+    ]
+    assert codes == ["Command exited with code 3", "Command exited with code 126"]
+    killed = await tool.call({"command": "kill -9 $$"}, context)
+    assert killed.content[0].text.endswith("Command exited with code 137 (SIGKILL)")
+    confinement.close()
+    machine.close()
+
+
+async def test_refusal_runs_nothing(tmp_path: Path) -> None:
+    status = Machine(Probe(backends=())).look()
+    confinement = open_sandbox(status, Profile(str(tmp_path)))
+    with pytest.raises(ToolFailed, match="SANDBOX_UNAVAILABLE: there is no sandbox for this system"):
+        await BashTool(TreeProbe()).call({"command": "touch pwn"}, ToolContext(tmp_path, confinement=confinement))
+    assert list(tmp_path.iterdir()) == []
