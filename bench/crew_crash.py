@@ -27,6 +27,7 @@ from bench.crew_script import (
     LATE_S,
     OFTEN,
     build_command,
+    find_effects,
     make_repository,
     read_jobs,
     renew_project,
@@ -64,6 +65,8 @@ class Damage:
     requeued: int = 0
     saved: int = 0
     """Files of copies that are in branches."""
+    salvaged: int = 0
+    """Runs in copies that were cut off, with their work in a branch."""
     fired: int = 0
 
     @property
@@ -94,7 +97,8 @@ def measure() -> Iterator[Figure]:
     yield Figure("crew: reports lost or doubled", len(found.notices), "", 0)
     yield Figure("crew: tool effects repeated", len(found.repeated), "", 0, f"{found.fired} runs of schedules")
     yield Figure(f"crew: processes left after {ORPHAN_S:g} s", len(found.orphans), "", 0)
-    yield Figure("crew: work of agents lost", len(found.work), "", 0, f"{found.saved} files of copies in branches")
+    note = f"{found.saved} files of copies in branches, the work of {found.salvaged} interrupted runs among them"
+    yield Figure("crew: work of agents lost", len(found.work), "", 0, note)
     yield Figure("crew: sessions that do not go on", len(found.unopened), "", 0)
 
 
@@ -114,7 +118,7 @@ def sweep_lane(numbers: range, seed: int) -> Damage:
     with open_workplace() as place:
         template = place.folder / "template"
         make_repository(template)
-        with serve(place.folder, script_crew(write_sample(place.folder), place.folder / "effects.txt")) as mock:
+        with serve(place.folder, script_crew(write_sample(place.folder), find_effects(place))) as mock:
             place.use(mock)
             for number in numbers:
                 write_settings(place, JOINS[number % len(JOINS)])
@@ -198,7 +202,7 @@ class Scene:
 
     def _look(self, entries: list[Json]) -> None:
         found, place = self._found, self._place
-        lives, done = oracle.read_lives(entries), oracle.read_tokens(place.folder / "effects.txt")
+        lives, done = oracle.read_lives(entries), oracle.read_tokens(find_effects(place))
         saved, branches = list_saved(place), set(ask_git(place, "for-each-ref", "--format=%(refname:short)"))
         jobs = read_jobs(place)
         tell = f"kill {self._number}: {{}}".format
@@ -213,6 +217,7 @@ class Scene:
         found.interrupted += sum(life.statuses == ["interrupted"] for life in lives.values())
         found.requeued += sum(life.is_requeued for life in lives.values())
         found.saved += len(saved)
+        found.salvaged += sum(life.statuses == ["interrupted"] and life.branch != "" for life in lives.values())
         found.fired += sum(not life.task.startswith("child") for life in lives.values())
 
 

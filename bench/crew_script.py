@@ -21,12 +21,14 @@ Json = dict[str, Any]
 
 
 def script_crew(sample: Path, effects: Path) -> Json:
-    """A parent that starts twenty children in one reply and schedules two more; each leaves traces, and reads."""
+    """A parent that starts twenty children and schedules two more; each leaves traces, and reads."""
     pace = {"delay_ms": 2}
-    calls = [start_child(number) for number in range(CHILDREN)]
-    calls[2:2] = [schedule(SOON, "+1s"), schedule(OFTEN, f"{INTERVAL_S}s")]
+    later = [schedule(SOON, "+1s"), schedule(OFTEN, f"{INTERVAL_S}s")]
+    copies = [start_child(number) for number in ISOLATED]
+    others = [start_child(number) for number in range(CHILDREN) if number not in ISOLATED]
     parent = {"first_user": "^begin|^go on"}
-    replies: list[Json] = [{"calls": calls, "match": parent, **pace}]
+    # Those in copies come first, since making a copy takes longest.
+    replies: list[Json] = [{"calls": calls, "match": parent, **pace} for calls in ([*later, *copies], others)]
     replies += [{"text": f"Noted ({number}).", "match": parent, **pace} for number in range(5 * CHILDREN)]
     for number in range(CHILDREN):
         match = {"first_user": f"child-{number:02d}"}
@@ -86,12 +88,18 @@ def renew_project(place: Workplace, template: Path) -> None:
     """Nothing of the last crew is left."""
     shutil.rmtree(place.project)
     shutil.copytree(template, place.project)
-    (place.folder / "effects.txt").unlink(missing_ok=True)
+    shutil.rmtree(find_effects(place).parent, ignore_errors=True)
+    find_effects(place).parent.mkdir()
+
+
+def find_effects(place: Workplace) -> Path:
+    """Where commands leave their tokens; outside of the project, since a copy has another one."""
+    return place.folder / "traces" / "effects.txt"
 
 
 def write_settings(place: Workplace, join: str) -> None:
-    """Few at once, so that many wait."""
-    settings = {"maxConcurrent": CONCURRENT, "defaultJoinMode": join}
+    """Few at once, so that many wait; commands see the disk as it is, which is where they leave their tokens."""
+    settings = {"maxConcurrent": CONCURRENT, "defaultJoinMode": join, "sandbox": {"mode": "off"}}
     (place.agent_dir / "subagents.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
