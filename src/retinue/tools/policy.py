@@ -199,7 +199,9 @@ class Decision:
     def _want_inherited(self) -> None:
         for name, offer in self._available.items():
             has = self._parent is None or name in self._parent
-            if has and offer.effect is not Effect.DELEGATE and name not in INTERNAL_TOOLS:
+            # What a parent may hand on but does not use itself is no active tool of its own.
+            is_special = offer.effect is Effect.DELEGATE or name in INTERNAL_TOOLS or name in EXTRA_OFFERS
+            if has and not is_special:
                 self.want(name, name)
 
     def _want_named(self, word: str) -> None:
