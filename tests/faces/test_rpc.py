@@ -261,6 +261,13 @@ def test_bash_can_be_aborted(place):
     assert done["data"] == {"output": "begun\n", "cancelled": True, "truncated": False}
 
 
+def test_bash_is_aborted_before_it_begins(place):
+    with call(place) as caller:
+        caller.write('{"id": "b", "type": "bash", "command": "sleep 47"}\n{"id": "a", "type": "abort_bash"}')
+        answers = {(record := caller.read_until("response"))["id"]: record for _ in range(2)}
+    assert (answers["b"]["data"]["cancelled"], answers["a"]["success"]) == (True, True)
+
+
 def test_long_output_is_kept_in_a_file(place):
     with call(place) as caller:
         told = caller.get("bash", command="seq 1 30000")

@@ -64,7 +64,8 @@ class Shell:
             task = group.create_task(self._execute(main, command, on_output))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
-        done = task.result()
+        # One that was cancelled before it had begun has nothing to tell.
+        done = Execution("", UNSET, True, False) if task.cancelled() else task.result()
         main.note(
             BashExecutionMessage(
                 command=command,

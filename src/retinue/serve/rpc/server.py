@@ -82,6 +82,11 @@ class RpcServer:
             return
         try:
             data = await action(self._link, command)
+        except asyncio.CancelledError:
+            # The end of everything needs no answers; whatever else has cancelled it owes one.
+            if not self._link.is_open:
+                raise
+            self._answer_badly(command.id, command.type, "cancelled")
         except RetinueError as error:
             self._answer_badly(command.id, command.type, str(error))
         except Exception as error:
