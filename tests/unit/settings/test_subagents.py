@@ -171,3 +171,18 @@ def test_limits_may_be_none(load: Any) -> None:
 
 def test_keys_of_other_versions_pass(load: Any) -> None:
     assert load({"guards": {"mode": "off"}, "showCost": True, "web": {"connectionPool": {}}}).diagnostics == ()
+
+
+@pytest.mark.parametrize(
+    ("raw", "field", "value"),
+    [
+        ({"approvals": "aks"}, "approvals", "ask"),
+        ({"approvalRules": "deny bash"}, "approval_rules", "ask"),
+        ({"approvalRules": [5]}, "approval_rules", "ask"),
+    ],
+)
+def test_doubt_about_approvals_asks(load: Any, raw: Any, field: str, value: str) -> None:
+    loaded = load(raw)
+    found = getattr(loaded.settings, field)
+    assert (found if field == "approvals" else found[0]["action"]) == value
+    assert len(loaded.diagnostics) == 1
