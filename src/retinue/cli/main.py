@@ -13,6 +13,7 @@ _COMMANDS = {
     "": ("headless", "run_headless"),
     "agents": ("agents", "run_agents"),
     "doctor": ("doctor", "run_doctor"),
+    "export": ("export", "run_export"),
     "mcp": ("mcp", "run_mcp"),
     "models": ("models", "list_models"),
     "run": ("run", "run_agent"),
