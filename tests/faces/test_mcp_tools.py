@@ -120,45 +120,6 @@ def test_listed_servers_reach_the_child(place, server):
     assert "agent 'helper': MCP server 'missing' is not configured; it goes on without it" in told
 
 
-@pytest.mark.spec("codingcode:31")
-def test_other_servers_stay_out(place, server):
-    server()
-    server("other")
-    text = "---\nname: helper\ndescription: d\ntools: [read_file]\nmcpServers: [raw]\n---\n\nWork.\n"
-    put_agent(place, text, ".codingcode/agents")
-    text, _ = ask_child(place, "mcp__other__hi")
-    assert "Tool 'mcp__other__hi' not found." in text and "Available: read_file, mcp__raw__hi" in text
-
-
-@pytest.mark.parametrize("tools", ["read, raw:hi", "read, ext:mcp/hi", "read, ext:mcp"])
-def test_files_name_tools_of_servers(place, server, tools):
-    server()
-    put_agent(place, f"---\ndescription: d\ntools: {tools}\n---\n\nWork.\n")
-    text, _ = ask_child(place, "mcp__raw__hi")
-    assert "hello" in text
-
-
-def test_child_has_no_more_than_main(place, server):
-    server()
-    put_agent(place, "---\ndescription: d\ntools: read, raw:hi\n---\n\nWork.\n")
-    text, _ = ask_child(place, "mcp__raw__hi", "--tools", "read,Agent")
-    assert "Tool 'mcp__raw__hi' not found" in text
-
-
-def test_isolated_child_starts_no_server(place, server):
-    server()
-    put_agent(place, "---\ndescription: d\nisolated: true\n---\n\nWork.\n")
-    text, _ = ask_child(place, "mcp__raw__hi", "--tools", "read,Agent")
-    assert ("not found" in text, starts(place)) == (True, 0)
-
-
-def test_role_gets_its_servers(place, server):
-    server()
-    put_agent(place, "---\ndescription: d\ntools: read, raw:hi\n---\n\nWork.\n")
-    done = run(place, "--agent", "helper", replies=[calls("mcp__raw__hi"), {"text": "done"}])
-    assert results(done) == ["hello"]
-
-
 @pytest.mark.attack("F7")
 def test_readonly_role_gets_vouched_tools(place, server):
     server(extra='TOOLS = [tool("get"), tool("put")]', readOnlyTools=["get"])
@@ -179,18 +140,22 @@ def test_project_server_waits_for_consent(place, server):
     assert (trusted.stderr, starts(place)) == (f"retinue: {line}\n", 0)
 
 
+def test_consent_starts_a_server(place, server):
+    server(where=place.work / ".pi" / "mcp.json")
+    shown = place.run("trust", "--approve", "--mcp", "raw")
+    place.run("trust", "--approve", "--mcp", "raw", "--yes")
+    done = run(place, "--approve", replies=[calls("mcp__raw__hi"), {"text": "done"}])
+    assert "raw.py" in shown.stdout and "retinue trust --mcp raw --yes" in shown.stderr
+    assert results(done) == ["hello"]
+
+
 @pytest.mark.attack("A12")
 def test_consent_ends_with_a_change(place, server):
     file = server(where=place.work / ".pi" / "mcp.json")
-    place.run("trust", "--yes")
-    shown = place.run("trust", "--mcp", "raw")
-    place.run("trust", "--mcp", "raw", "--yes")
-    replies = [calls("mcp__raw__hi"), {"text": "done"}]
-    assert results(run(place, replies=replies)) == ["hello"]
+    place.run("trust", "--approve", "--mcp", "raw", "--yes")
     file.write_text(file.read_text().replace("raw.py", "evil.py"))
-    done = run(place, replies=replies)
-    again = place.run("trust", "--mcp", "raw")
-    assert "raw.py" in shown.stdout and "retinue trust --mcp raw --yes" in shown.stderr
+    done = run(place, "--approve", replies=[{"text": "done"}])
+    again = place.run("trust", "--approve", "--mcp", "raw")
     assert "has changed since it was approved: skipped" in done.stderr
     assert next(line for line in again.stdout.splitlines() if "evil.py" in line).strip().startswith("+")
 
