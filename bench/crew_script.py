@@ -88,7 +88,8 @@ def renew_project(place: Workplace, template: Path) -> None:
     """Nothing of the last crew is left."""
     shutil.rmtree(place.project)
     shutil.copytree(template, place.project)
-    shutil.rmtree(find_effects(place).parent, ignore_errors=True)
+    for folder in (find_effects(place).parent, place.agent_dir / "retinue" / "worktrees"):
+        shutil.rmtree(folder, ignore_errors=True)
     find_effects(place).parent.mkdir()
 
 
