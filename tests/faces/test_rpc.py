@@ -144,6 +144,15 @@ def test_models_and_levels_go_round(place, two_models):
     assert (turned, thought) == (["other", first], [*levels[1:], "off"])
 
 
+def test_enabled_models_are_the_round(place, two_models):
+    provider, first = two_models
+    (place.agent_dir / "settings.json").write_text(json.dumps({"enabledModels": [f"{provider}/*", "offline/rules"]}))
+    with call(place, "--tools", "", model=f"{provider}/{first}") as caller:
+        turned = [caller.get("cycle_model") for _ in range(3)]
+    assert [turn["model"]["id"] for turn in turned] == ["other", "rules", first]
+    assert {turn["isScoped"] for turn in turned} == {True}
+
+
 @pytest.mark.parametrize(
     ("command", "error"),
     [
