@@ -11,9 +11,11 @@ from external_world import ExternalWorld, find_flag
 
 from retinue.core.messages import Cost, Usage
 from retinue.core.run import Finalized, Outcome, Reason, Status
+from retinue.core.tool import ToolContext
 from retinue.testing.child import reply
 
 ONE = Usage(10, 2, 0, 0, 12, Cost(total=0.5))
+NONE = "none: its commands are started by a pi"
 END = {"record": {"type": "turn_end", "message": reply("Here.")["record"]["message"], "toolResults": []}}
 
 
@@ -42,7 +44,14 @@ async def test_last_answer_is_the_outcome(world):
     outcome = await world.run()
     path = outcome.session_file
     assert outcome == Outcome(
-        Status.COMPLETED, Reason.DONE, "Here.", usage=ONE + ONE + ONE, turns=1, session_file=path, exit_code=0
+        Status.COMPLETED,
+        Reason.DONE,
+        "Here.",
+        usage=ONE + ONE + ONE,
+        turns=1,
+        session_file=path,
+        exit_code=0,
+        sandbox=NONE,
     )
     assert path.startswith(str(world.agent_dir / "sessions")) and path.endswith("/session.jsonl")
 
@@ -234,6 +243,21 @@ async def test_working_child_hears_nothing(world):
         taken = await handle.steer("and the tests")
         outcome = await handle.wait()
     assert (taken, outcome.text) == (False, "Here.")
+
+
+async def test_model_is_told_that_it_hears_nothing(world):
+    world.child.plan([{"sleep_s": 0.5}, reply("Here.")])
+    async with world.open() as crew:
+        handle = await crew.spawn("looker", "one")
+        await wait_for_start(world)
+        tool = crew._crew.main_tools["steer_subagent"]
+        result = await tool.call({"agent_id": handle.id, "message": "and the tests"}, ToolContext(world.work))
+        await handle.wait()
+    assert (result.is_error, result.content[0].text) == (
+        True,
+        f'Agent "{handle.id}" works in a process of its own, which hears nothing but its task. '
+        "Wait for its result, then resume it with what you have to say.",
+    )
 
 
 async def test_resumed_run_has_its_session(world):

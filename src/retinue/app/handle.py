@@ -42,7 +42,8 @@ class Handle:
                 return
 
     async def steer(self, text: str) -> bool:
-        """Say something before its next reply, or before it starts; False when it is finished."""
+        """Say something before its next reply, or before it starts; False when it is finished, or a process of its
+        own is at work, which hears nothing."""
         return self._manager.steer(self.id, text)
 
     async def stop(self) -> bool:

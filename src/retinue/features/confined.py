@@ -118,7 +118,8 @@ class Confined:
         if self._opened is not None:
             self._opened.close()
             self._opened = None
-        return structs.replace(outcome, sandbox=self._summary)
+        # A run in a process of its own says itself what it was confined by.
+        return structs.replace(outcome, sandbox=outcome.sandbox or self._summary)
 
     async def open(self) -> Confinement | None:
         """The boundary for a command; None where a writing run has none."""

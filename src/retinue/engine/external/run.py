@@ -20,7 +20,7 @@ from retinue.engine.external.stream import Stream
 from retinue.engine.external.telling import Telling
 from retinue.engine.ids import make_uuid
 from retinue.engine.loop import Ending
-from retinue.engine.outfit import Errand
+from retinue.engine.outfit import Errand, Runner
 from retinue.engine.prompt import render_prompt
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
@@ -37,6 +37,10 @@ MAX_ERROR_CHARS = 16_000
 ACTIVITY = frozenset({"message_end", "tool_result_end", "turn_end"})
 """What a child says that counts as life; it may print anything else for ever."""
 _TREES = TreeProbe(kind="supervisor")
+_CONFINED: dict[Runner, str] = {
+    "process": "its own process confines its commands by the same settings",
+    "pi": "none: its commands are started by a pi",
+}
 
 
 class ExternalRun(LiveRun):
@@ -180,6 +184,7 @@ class ExternalRun(LiveRun):
             turns=past.turns + (report.turns or report.replies),
             tool_calls=past.tool_calls + report.tool_calls,
             session_file=self._post.errand.session_file,
+            sandbox=_CONFINED[self._post.errand.runner],
             finalized=report.finalized,
             exit_code=self._exit_code,
         )
