@@ -59,6 +59,7 @@ def build_arguments(
     outer = [path for path in profile.secrets if is_below(profile.workspace, [path])]
     arguments += _hide(outer, hidden, sized=sized)
     arguments += ["--ro-bind" if profile.is_readonly else "--bind", profile.workspace, profile.workspace]
+    visible = (*profile.visible, *visible)
     for path in _list_visible(profile, visible, hidden):
         arguments += ["--ro-bind", path, path]
     for path in profile.writable if not profile.is_readonly else ():

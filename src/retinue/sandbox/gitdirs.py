@@ -33,7 +33,7 @@ def read_git_dirs(workspace: str) -> GitDirs:
         return GitDirs(entry, _follow(entry, _read_line(os.path.join(entry, "commondir"))) or entry, True)
     line = "" if os.path.islink(entry) else _read_line(entry)
     own = _follow(workspace, line.removeprefix("gitdir:").strip()) if line.startswith("gitdir:") else ""
-    if not own:
+    if not own or not os.path.isfile(os.path.join(own, "HEAD")):
         return GitDirs()
     common = _follow(own, _read_line(os.path.join(own, "commondir"))) or own
     back = _read_line(os.path.join(own, "gitdir"))

@@ -79,6 +79,8 @@ class Profile(Struct, frozen=True):
     """Files that do not exist, that even an empty one would do harm: taken away again when a command has made one."""
     environment: tuple[str, ...] = READING_NAMES
     """Names of variables that are passed on; one may end with a star."""
+    visible: tuple[str, ...] = ()
+    """To be read also where a private directory would hide it."""
     tmp_bytes: int = TMP_BYTES
     """What each private directory may hold, while it is in memory."""
 
@@ -108,6 +110,7 @@ def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
         "read_only",
         secrets=list_secrets(wishes),
         environment=(*READING_NAMES, *OWN_NAMES, *SHELL_NAMES, *wishes.environment),
+        visible=_list_pointed(read_git_dirs(real)),
     )
 
 
@@ -128,6 +131,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         protected=tuple(path for path in list_protected(real, git, wishes) if is_below(path, roots)),
         forbidden=list_forbidden(git),
         environment=(*WRITING_NAMES, *OWN_NAMES, *SHELL_NAMES, *wishes.environment),
+        visible=_list_pointed(git),
     )
 
 
@@ -137,6 +141,11 @@ def list_secrets(wishes: Wishes) -> tuple[str, ...]:
     own = [os.path.join(wishes.agent_dir, name) for name in ("auth.json", "sessions")] if wishes.agent_dir else []
     told = [expand(path, wishes.home) for path in wishes.secrets]
     return tuple(dict.fromkeys(os.path.realpath(path) for path in (*below, *own, *told)))
+
+
+def _list_pointed(git: GitDirs) -> tuple[str, ...]:
+    """A repository that is elsewhere."""
+    return () if git.is_plain or not git.own else (git.common, git.own)
 
 
 def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
