@@ -175,6 +175,14 @@ def test_call_under_way_ends_with_the_input(wire):
     assert wire.process.wait(5) == 0
 
 
+@pytest.mark.attack("E6")
+def test_deep_server_starts_no_agent(place):
+    depth = {"PI_SUBAGENT_DEPTH": "4"}
+    with open_cli(["mcp"], place.work, depth, home=place.home, has_stdin=True) as process:
+        result = Wire(process).ask("tools/call", name="Agent", arguments=CALL)["result"]
+    assert (result["isError"], "maximum recursive subagent depth" in result["content"][0]["text"]) == (True, True)
+
+
 def test_signal_ends_it(wire):
     wire.ask("ping")
     wire.process.terminate()

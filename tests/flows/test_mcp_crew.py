@@ -227,3 +227,28 @@ async def test_role_gets_its_servers(place):
     async with retinue:
         outcome = await retinue.prompt("begin")
     assert (outcome.text, outcome.tool_calls, len(starts(place))) == ("done", 1, 1)
+
+
+@pytest.mark.spec("codingcode:30")
+@pytest.mark.parametrize(
+    ("name", "reason"), [("off", "is disabled"), ("rew", "is not configured (did you mean 'raw'?)")]
+)
+async def test_missing_server_does_not_stop_the_run(place, name, reason):
+    path = place / "home/.pi/agent/mcp.json"
+    servers = json.loads(path.read_text())["mcpServers"]
+    path.write_text(json.dumps({"mcpServers": {**servers, "off": {**servers["raw"], "enabled": False}}}))
+    agents = place / "home/.codingcode/agents/helper.md"
+    agents.write_text(CHILD.replace("[raw]", f"[{name}]"))
+    retinue, told = crew(place, {"text": "done"})
+    async with retinue:
+        outcome = await (await retinue.spawn("helper", "look")).wait()
+    assert (outcome.text, starts(place)) == ("done", [])
+    assert told == [f"agent 'helper': MCP server '{name}' {reason}; it goes on without it"]
+
+
+@pytest.mark.attack("E6")
+async def test_server_counts_as_a_level(place):
+    path = place / "raw.py"
+    tell = 'def call(message):\n    say(message, os.environ["PI_SUBAGENT_DEPTH"])\n'
+    path.write_text(path.read_text().replace("for line in sys.stdin", f"{tell}\nfor line in sys.stdin"))
+    assert await ask(place, "tools: read, raw:hi") == "1"
