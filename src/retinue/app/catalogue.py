@@ -58,10 +58,6 @@ class Catalogue:
         ]
         return called
 
-    def has(self, name: str) -> bool:
-        """Whether an extension has a command of this name."""
-        return name in self._commands
-
     def expand(self, text: str) -> str:
         """The text with the skill it names in place of the name; anything else stays as it is."""
         if not text.startswith(_SKILL):
