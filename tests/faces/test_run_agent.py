@@ -221,6 +221,24 @@ def test_sticky_session_goes_on(place, run):
     assert [message["role"] for message in read_session(second)].count("user") == 2
 
 
+def test_modules_of_the_folder_are_not_imported(place):
+    for name in ("queue", "shlex", "difflib", "hashlib", "uuid", "bisect", "msgspec", "sitecustomize"):
+        (place.work / f"{name}.py").write_text(f"open({str(place.root / 'ran')!r}, 'a').write({name!r})\n")
+    done = place.run("run", "explorer", "Where is it?", "--model", "offline/rules")
+    assert (done.status, (place.root / "ran").exists()) == (0, False)
+
+
+@pytest.mark.parametrize("runner", ["inprocess", "process"])
+def test_scout_delivers_without_a_key(place, runner):
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"runner": runner}))
+    (place.work / "queue.py").write_text("class Queue:\n    pass\n")
+    args = ["run", "--session-id", "q", "--model", "offline/rules", "scout"]
+    first, second = place.run(*args, "Where is Queue defined?"), place.run(*args, "Who uses it?")
+    head = "**Status:** SUCCESS\n**Session ID:** `q`\n\n---\n\n`Queue` is "
+    assert (first.status, first.stdout.startswith(f"{head}a class defined in `queue.py:1`.")) == (0, True)
+    assert (second.status, second.stdout.startswith(f"{head}defined, but no use of it was found.")) == (0, True)
+
+
 @pytest.mark.spec("sticky:5")
 def test_finalised_error_fails_the_command(place, run):
     replies = [call("subagent_finalize", status="ERROR", error="No such thing.")]
