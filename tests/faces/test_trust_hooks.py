@@ -71,3 +71,13 @@ def test_bad_hook_file_stops_nothing(place):
     done = place.run("-p", "hi", replies=[{"text": "Hello"}])
     assert (done.status, done.stdout) == (0, "Hello\n")
     assert "hooks.yaml:5: not valid YAML" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_doctor_lists_the_hooks(hooked):
+    items = json.loads(hooked.run("doctor", "--json").stdout)["items"]
+    (item,) = [item for item in items if item["category"] == "hooks"]
+    assert (item["status"], item["message"]) == ("warn", "'gate' waits for approval")
+    hooked.run("trust", "--hook", "gate", "--yes")
+    items = json.loads(hooked.run("doctor", "--json").stdout)["items"]
+    (item,) = [item for item in items if item["category"] == "hooks"]
+    assert item["status"] == "pass" and "'gate' at tool.approval.pre: 'sh' '-c' 'cat > seen'" in item["message"]

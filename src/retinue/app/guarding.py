@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from retinue.features.hooks.command import Workplace
     from retinue.features.hooks.spec import HookSpec
     from retinue.settings.switches import Switches
+    from retinue.tools.policy import Rights
+
+
+def is_readonly_shell(rights: "Rights") -> bool:
+    """Whether a run's commands can change nothing: a read-only agent has `bash` only inside a sandbox that says so."""
+    return rights.readonly and "bash" in rights.tools
 
 
 class Guarding:
@@ -79,13 +85,17 @@ class Guarding:
         self._tell(problems, ())
         return rules
 
-    def surround_main(self, definition: Definition | None, points: Sequence[Any], *, readonly: bool) -> list[Feature]:
+    def surround_main(
+        self, definition: Definition | None, points: Sequence[Any], rights: "Rights | None"
+    ) -> list[Feature]:
         """What stands around the main agent; `definition` is what it runs as, `points` are its extensions' hooks."""
         if not (self._has_files or self._asks or points or (definition is not None and definition.hooks)):
             return []
         self._main_board = self._build_board(definition, points)
-        book = self._book.fork(readonly=True) if readonly and self._asks else self._book
-        return self._surround(self._main_board, book, definition, is_confined=False, is_forced=False)
+        is_confined = rights is not None and is_readonly_shell(rights)
+        is_closed = rights is not None and rights.readonly and not is_confined
+        book = self._book.fork(readonly=True) if is_closed and self._asks else self._book
+        return self._surround(self._main_board, book, definition, is_confined=is_confined, is_forced=False)
 
     def surround(self, fitting: "Fitting") -> list[Feature]:
         """What stands around a run of the crew."""
@@ -95,7 +105,7 @@ class Guarding:
             return []
         from retinue.settings.approvals import fork_dispatched
 
-        is_confined = fitting.rights.readonly and fitting.terms.is_confined
+        is_confined = is_readonly_shell(fitting.rights)
         readonly = fitting.rights.readonly and not is_confined
         book = fork_dispatched(self._book, readonly=readonly) if is_dispatched else self._book.fork(readonly=readonly)
         board = self._build_board(definition, points)

@@ -466,7 +466,7 @@ class Retinue:
         from retinue.tools.policy import Rights
 
         own = {**self._main.setup.tools, **crew.main_tools, **build_extra_tools()}
-        await crew.open(self._main, Rights(allowed=tuple(own)))
+        await crew.open(self._main, Rights(allowed=tuple(own), readonly=self._request.is_readonly))
 
     def _make_crew(self, world: World, run_id: str) -> "Crew":
         from retinue.app.crew import Crew
@@ -626,9 +626,9 @@ class Retinue:
 
     def _surround(self, world: World, role: "Role | None") -> list[Feature]:
         definition = None if role is None else role.definition
-        is_readonly = role is not None and role.rights.readonly
-        guards = world.guarding.surround_main(definition, self._extras.points, readonly=is_readonly)
-        own = [world.boundaries.surround(readonly=False)] if role is None else role.features
+        rights = None if role is None else role.rights
+        guards = world.guarding.surround_main(definition, self._extras.points, rights)
+        own = [world.boundaries.surround(readonly=self._request.is_readonly)] if role is None else role.features
         return [*own, *guards, *self._extras.features]
 
     def _charge(self, model: Model) -> Model:

@@ -31,16 +31,17 @@ from retinue.core.messages import (
     BashExecutionMessage,
     Message,
     TextContent,
+    ToolCall,
     Usage,
     UserContent,
     UserMessage,
 )
 from retinue.core.model import Draft, Model, ModelInfo, Reply, Request, ToolSpec
 from retinue.core.run import Outcome, Reason, Status
-from retinue.core.tool import Tool, ToolContext
+from retinue.core.tool import Tool, ToolContext, ToolResult
 from retinue.core.transcript import repair_transcript
 from retinue.engine.bus import Bus
-from retinue.engine.calls import CallPorts, run_calls
+from retinue.engine.calls import CallHook, CallPorts, run_calls
 from retinue.engine.compact import Compactor
 from retinue.engine.current import CurrentModel
 from retinue.engine.inbox import Inbox
@@ -367,7 +368,7 @@ class LiveRun:
             ),
             publish=self._publish,
             clock=self._clock,
-            hooks=setup.hooks,
+            hooks=[_PatientHook(hook, self._scope) for hook in setup.hooks],
             tool_s=setup.limits.tool_s,
             watched=lambda: self.bus.is_watched,
         )
@@ -487,6 +488,22 @@ class _Specs:
         if len(self._specs) != len(self._tools):
             self._specs = [tool.spec for tool in self._tools.values()]
         return self._specs
+
+
+class _PatientHook:
+    """A hook that may wait for a person: that must not look like an idle run."""
+
+    def __init__(self, hook: CallHook, scope: Scope) -> None:
+        self._hook = hook
+        self._scope = scope
+
+    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
+        with self._scope.patience():
+            return await self._hook.before(call, tool)
+
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
+        with self._scope.patience():
+            return await self._hook.after(call, tool, result)
 
 
 class _PatientModel:

@@ -17,10 +17,12 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, quote
 from retinue.features.confined import Boundaries
 from retinue.features.place import find_program
 from retinue.models.resolve import Wishes
+from retinue.settings.hooks import list_files as list_hook_files
+from retinue.settings.hooks import load_hooks
 from retinue.settings.layers import Loaded, load_settings
 from retinue.settings.mcp_files import has_files
 from retinue.settings.paths import Paths, find_paths, find_session_dir
@@ -78,6 +80,7 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
         *_check_models(paths, loaded, environment, offline=offline),
         *_check_agents(paths, loaded, environment),
         *_check_servers(paths, loaded, environment),
+        *_check_hooks(paths, loaded),
         *_check_terminal(environment),
     ]
     return Report(tuple(items))
@@ -239,6 +242,26 @@ def _check_agents(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) 
         told = [*rights.warnings, *(refusal.sentence for refusal in rights.refused if refusal.code == "sandbox")]
         if told and item.source != "builtin":
             yield Item("info", "agents", f"{item.name} does not get all it asks for", f"{item.path}: {'; '.join(told)}")
+
+
+def _check_hooks(paths: Paths, loaded: Loaded) -> Iterable[Item]:
+    """Hooks of files as they are configured; none of them is run."""
+    trusted = loaded.trust.trusted
+    if not any(os.path.lexists(path) for path, _ in list_hook_files(paths, trusted=trusted)):
+        return
+    from retinue.settings.switches import load_switches
+
+    own, project = load_switches(paths, trusted=trusted)[0].disabled_hooks
+    hooks = load_hooks(paths, trusted=trusted, disabled=own, muted=project)
+    yield from _to_items("hooks", hooks.diagnostics, "hook skipped", "hook remark")
+    for item in hooks.found:
+        text = item.spec.describe()
+        if item.notice:
+            yield Item("warn", "hooks", f"{quote(item.spec.name)} waits for approval", item.notice)
+        else:
+            yield Item(
+                "info" if item.state == "disabled" else "pass", "hooks", f"{text} ({item.state})", item.spec.path
+            )
 
 
 def _check_servers(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:

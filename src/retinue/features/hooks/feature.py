@@ -3,7 +3,9 @@
 What a hook wants is decided on the Board; here is only where it is asked and what follows. Must not know approvals.
 """
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -37,11 +39,13 @@ class Hooking:
         self._clock = clock
         self._max_continuations = max_continuations
         self._turns = 0
+        self._farewell_s = 1.0
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Stand at every point somebody listens to, and tell that the run begins."""
         board = self._board
         self._turns += 1
+        self._farewell_s = setup.limits.cleanup_s * 0.8
         turn_id = f"{setup.run_id}:{self._turns}"
         board.facts.update(sessionId=setup.session_id, runId=setup.run_id, cwd=str(setup.cwd), turnId=turn_id)
         if board.has(*_MODEL_POINTS):
@@ -54,11 +58,13 @@ class Hooking:
         return setup
 
     async def leave(self, outcome: Outcome) -> Outcome:
-        """Tell that the run is over; all it said is on disk by now."""
-        if outcome.session_file:
-            await self._board.tell("session.save.after", {"path": outcome.session_file})
+        """Tell that the run is over; all it said is on disk by now. Whoever is slow does not spoil the outcome."""
         facts = {"status": describe_end(outcome), **({"error": outcome.error} if outcome.error else {})}
-        await self._board.tell("agent.turn.end", facts)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._farewell_s):
+                if outcome.session_file:
+                    await self._board.tell("session.save.after", {"path": outcome.session_file})
+                await self._board.tell("agent.turn.end", facts)
         return outcome
 
 
