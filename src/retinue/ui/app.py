@@ -9,6 +9,7 @@ from retinue.app import Request
 from retinue.core.errors import RetinueError
 from retinue.ui.link import Link
 from retinue.ui.screens.main import MainScreen
+from retinue.ui.screens.viewer import RunViewer
 from retinue.ui.themes import DEFAULT, THEMES
 
 
@@ -71,6 +72,12 @@ class RetinueApp(App[int]):
         except RetinueError as error:
             self.link.state.talk.note(str(error), "error")
             self.link.version += 1
+
+    def view_run(self, run_id: str) -> None:
+        """Look at one run; the main agent is what the main screen shows."""
+        run = self.link.crew.lookout.find(run_id) if self.link.is_open else None
+        if run is not None:
+            self.push_screen(RunViewer(run))
 
     def leave(self) -> None:
         """Go, without a question: whatever works is stopped and can be resumed."""

@@ -31,6 +31,8 @@ class State:
     context_tokens: int = 0
     """Of the last reply; 0 when it is not known."""
     turns: int = 0
+    rounds: int = 0
+    """Replies that called tools."""
     started_ms: int = 0
     """When the present work began."""
 
@@ -86,6 +88,8 @@ def _follow(state: State, event: ev.Event) -> None:
             state.context_tokens = 0 if event.result is not None else state.context_tokens
         case ev.Steered():
             state.steering, state.follow_up = list(event.steering), list(event.follow_up)
+        case ev.TurnFinished():
+            state.rounds += bool(event.tool_results)
         case ev.MessageFinished(message=AssistantMessage() as message):
             state.usage += message.usage
             state.context_tokens = message.usage.total_tokens or state.context_tokens

@@ -10,8 +10,11 @@ from textual.screen import Screen
 
 from retinue.core.errors import RetinueError
 from retinue.ui.formats import find_percent
+from retinue.ui.tree import Lingering, Outlook
+from retinue.ui.widgets.agents import AgentTree
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.editor import Editor
+from retinue.ui.widgets.fleet import FleetList
 from retinue.ui.widgets.footer import Facts, StatusFooter
 from retinue.ui.widgets.queued import QueuedLines
 from retinue.ui.widgets.working import WorkingLine
@@ -49,27 +52,34 @@ class MainScreen(Screen[None]):
         self._link = link
         self._seen = -1
         self._leaving_s = 0.0
+        self._lingering = Lingering()
 
     def compose(self) -> ComposeResult:
         """Top to bottom."""
         yield Conversation(self._link.state.talk, id="conversation")
         with Vertical(id="bottom"):
+            yield AgentTree(id="agents")
             yield WorkingLine(id="working")
             yield QueuedLines(id="queued")
             yield Editor(id="editor")
+            yield FleetList(id="fleet")
             yield StatusFooter(id="footer")
 
     def on_mount(self) -> None:
         """Begin to look for news."""
-        self.query_one(Editor).focus()
+        editor = self.query_one(Editor)
+        editor.asks_first = self._take_key
+        editor.focus()
         self.set_interval(REFRESH_S, self.sync)
         self.sync()
 
     def sync(self) -> None:
         """Show what has happened since the last look; costs nothing when nothing has."""
         state = self._link.state
+        now_ms = round(time.time() * 1000)
         if state.is_busy:
-            self.query_one(WorkingLine).show(state, round(time.time() * 1000))
+            self.query_one(WorkingLine).show(state, now_ms)
+        self._show_runs(now_ms)
         if self._seen == self._link.version:
             return
         self._seen = self._link.version
@@ -77,9 +87,38 @@ class MainScreen(Screen[None]):
         if conversation.talk is not state.talk:
             conversation.show(state.talk)
         conversation.sync()
-        self.query_one(WorkingLine).show(state, round(time.time() * 1000))
+        self.query_one(WorkingLine).show(state, now_ms)
         self.query_one(QueuedLines).show(state.steering, state.follow_up)
         self.query_one(StatusFooter).show(self._find_facts())
+
+    def _show_runs(self, now_ms: int) -> None:
+        """The agents, above and below the editor."""
+        lookout = self._link.crew.lookout if self._link.is_open else None
+        runs = lookout.runs if lookout is not None else []
+        frame = int(now_ms / 1000 / REFRESH_S)
+        shown = self._lingering.choose(runs, self._link.state.rounds, now_ms)
+        find_window = (lambda run_id: 0) if lookout is None else lookout.find_window
+        outlook = Outlook(
+            max(0, self.size.width - 4), now_ms, frame, find_window=find_window, colors=dict(self.app.theme_variables)
+        )
+        self.query_one(AgentTree).show(shown, outlook)
+        self.query_one(FleetList).show([run for run in runs if run.started_ms], now_ms, frame)
+
+    def _take_key(self, key: str) -> bool:
+        """Whether a key is for the fleet below the editor: down or left in an empty editor goes there."""
+        fleet = self.query_one(FleetList)
+        if not fleet.is_active:
+            is_empty = not self.query_one(Editor).text
+            return key in ("down", "left") and is_empty and fleet.activate()
+        if key in ("up", "down"):
+            fleet.move(-1 if key == "up" else 1)
+            return True
+        chosen = fleet.chosen
+        fleet.leave()
+        if key == "enter":
+            self.app.view_run(chosen)
+            return True
+        return key == "escape"
 
     def _find_facts(self) -> Facts:
         if not self._link.is_open:

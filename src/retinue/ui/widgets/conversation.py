@@ -6,6 +6,7 @@ Older blocks get a view when somebody scrolls up to them: a session of many thou
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
+from retinue.ui.blocks import Block
 from retinue.ui.talk import Talk
 from retinue.ui.views.base import BlockView
 from retinue.ui.views.registry import open_view
@@ -75,6 +76,14 @@ class Conversation(VerticalScroll):
             view.fold(is_open=self._all_open)
         return self._all_open
 
+    def find_views(self, needle: str) -> list[BlockView]:
+        """The views in whose blocks some words are, whatever their case; earlier blocks get a view for it."""
+        if not needle.strip():
+            return []
+        while self._first > 0 and any(_has(block, needle) for block in self._talk.blocks[: self._first]):
+            self.load_earlier()
+        return [view for view in self._views if _has(view.block, needle)]
+
     def load_earlier(self) -> None:
         """Give the blocks before the first one that is shown a view."""
         first = max(0, self._first - PAGE)
@@ -109,3 +118,8 @@ class Conversation(VerticalScroll):
         self.set_class(self._first > 0, "-has-earlier")
         if self._first:
             self.query_one("#earlier", Static).update(f"↑ {self._first} earlier")
+
+
+def _has(block: Block, needle: str) -> bool:
+    texts = (getattr(block, name, "") for name in ("text", "output", "thinking", "command", "summary"))
+    return any(needle.lower() in text.lower() for text in texts if isinstance(text, str))

@@ -1,0 +1,199 @@
+"""The agents as lines of a tree: who works for whom, how far each is. Pure; knows no widget and no clock."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from rich.text import Text
+
+from retinue.core.run import Reason, Run, Status
+from retinue.ui.formats import SPINNER, clean_line, color_percent, find_percent, format_duration, format_tokens
+
+MOST_LINES = 12
+RICH_COLUMNS = 88
+_RANKS = {Status.RUNNING: 0, Status.QUEUED: 1}
+_WRAPPED = (Reason.TURN_LIMIT_WRAPPED, Reason.LENGTH)
+_VERBS = {
+    "read": "reading",
+    "bash": "running a command",
+    "edit": "editing",
+    "write": "writing",
+    "grep": "searching",
+    "find": "finding files",
+    "ls": "listing",
+    "thinking": "thinking…",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """Everything beside the runs that decides how they look."""
+
+    width: int
+    now_ms: int
+    frame: int = 0
+    max_depth: int = 4
+    find_window: Callable[[str], int] = lambda run_id: 0
+    colors: dict[str, str] = field(default_factory=dict)
+    """The theme's, by name."""
+
+    def color(self, name: str) -> str:
+        return self.colors.get(name, "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    run: Run
+    prefix: str
+    is_last: bool
+    is_orphan: bool
+
+
+def render_tree(runs: Sequence[Run], outlook: Outlook) -> list[Text]:
+    """The heading and the rows, never more than the most lines; none without runs."""
+    if not runs or outlook.width < 6:
+        return []
+    rows = _plan(runs)
+    is_rich = outlook.width >= RICH_COLUMNS
+    lines = _render_rows(rows, outlook, is_rich=is_rich)
+    if is_rich and len(lines) + 1 > MOST_LINES:
+        is_rich, lines = False, _render_rows(rows, outlook, is_rich=False)
+    hidden = len(lines) + 1 - MOST_LINES
+    if hidden > 0:
+        lines = [*lines[: MOST_LINES - 2], Text(f"└─ +{hidden + 1} more agents hidden", style="dim")]
+    made = [_render_heading(runs, outlook, is_rich=is_rich), *lines]
+    for line in made:
+        line.truncate(outlook.width, overflow="ellipsis")
+    return made
+
+
+def _plan(runs: Sequence[Run]) -> list[_Row]:
+    known = {run.id for run in runs}
+    below: dict[str, list[Run]] = {}
+    for run in runs:
+        below.setdefault(run.parent_id if run.parent_id in known else "", []).append(run)
+    rows: list[_Row] = []
+
+    def add(parent_id: str, prefix: str) -> None:
+        siblings = sorted(below.get(parent_id, ()), key=_rank)
+        for index, run in enumerate(siblings):
+            is_last = index == len(siblings) - 1
+            rows.append(_Row(run, prefix, is_last, not parent_id and run.depth > 1))
+            add(run.id, prefix + ("   " if is_last else "│  "))
+
+    add("", "")
+    return rows
+
+
+def _rank(run: Run) -> tuple[int, int]:
+    return _RANKS.get(run.status, 2), run.started_ms or run.queued_ms
+
+
+def _render_heading(runs: Sequence[Run], outlook: Outlook, *, is_rich: bool) -> Text:
+    running = sum(run.status is Status.RUNNING for run in runs)
+    queued = sum(run.status is Status.QUEUED for run in runs)
+    line = Text()
+    line.append("● " if running else "○ ", style=outlook.color("accent"))
+    line.append("Agents", style="bold")
+    if is_rich:
+        depth = max(run.depth for run in runs)
+        facts = f" {running} running · {queued} queued · depth {depth}/{outlook.max_depth}"
+        line.append(facts, style="dim")
+    elif queued:
+        line.append(f" {queued} queued", style="dim")
+    return line
+
+
+def _render_rows(rows: Sequence[_Row], outlook: Outlook, *, is_rich: bool) -> list[Text]:
+    lines = []
+    for row in rows:
+        lines.append(_render_row(row, outlook))
+        if is_rich and row.run.status is Status.RUNNING:
+            bar = "   " if row.is_last else "│  "
+            lines.append(Text(f"{row.prefix}{bar}⎿ {describe_activity(row.run)}", style="dim"))
+    return lines
+
+
+def _render_row(row: _Row, outlook: Outlook) -> Text:
+    run = row.run
+    sign, color = find_sign(run, outlook.frame)
+    line = Text()
+    line.append(f"{row.prefix}{'└─' if row.is_last else '├─'} ", style="dim")
+    line.append(f"{sign} ", style=outlook.color(color) or color)
+    line.append(clean_line(run.agent, 40), style="bold")
+    line.append(f"  {clean_line(run.description, 80)}")
+    line.append_text(render_figures(run, outlook))
+    if row.is_orphan:
+        line.append(" ⚠ orphan", style=outlook.color("warning"))
+    if run.outcome is not None and run.outcome.error and run.status is Status.FAILED:
+        line.append(f" error: {clean_line(run.outcome.error, 120)}", style=outlook.color("error"))
+    return line
+
+
+def render_figures(run: Run, outlook: Outlook) -> Text:
+    """` · ↻5≤30 · 7 tools · 12.3s · 33.8k token 41% ⇊1`."""
+    text = Text(style="dim")
+    limit = run.invocation.get("maxTurns")
+    if run.turns:
+        text.append(f" · ↻{run.turns}{f'≤{limit}' if isinstance(limit, int) and limit else ''}")
+    if run.tool_uses:
+        text.append(f" · {run.tool_uses} tool{'s' if run.tool_uses > 1 else ''}")
+    if run.started_ms:
+        text.append(f" · {format_duration((run.finished_ms or outlook.now_ms) - run.started_ms)}")
+    tokens = run.usage.total_tokens
+    if tokens:
+        text.append(f" · {format_tokens(tokens)} token")
+        percent = find_percent(run.context_tokens, outlook.find_window(run.id))
+        if percent is not None:
+            color = color_percent(percent)
+            text.append(f" {percent}%", style="dim" if color == "dim" else f"not dim {outlook.color(color)}".strip())
+    if run.compactions:
+        text.append(f" ⇊{run.compactions}")
+    return text
+
+
+def find_sign(run: Run, frame: int) -> tuple[str, str]:
+    """The sign of a run and the name of its colour."""
+    if run.status is Status.RUNNING:
+        return SPINNER[frame % len(SPINNER)], "accent"
+    if run.status is Status.QUEUED:
+        return "◦", "dim"
+    if run.status is Status.COMPLETED:
+        is_wrapped = run.outcome is not None and run.outcome.reason in _WRAPPED
+        return "✓", "warning" if is_wrapped else "success"
+    return ("■", "dim") if run.status is Status.STOPPED else ("✗", "error")
+
+
+def describe_activity(run: Run) -> str:
+    """What a run is doing, as a person would say it."""
+    word = run.activity or "thinking"
+    return _VERBS.get(word, clean_line(word, 60))
+
+
+class Lingering:
+    """Which finished runs are still shown: a success for a moment, a failure for longer.
+
+    A round is one reply of the main agent that called tools: by then it has had its chance to be seen.
+    """
+
+    SUCCESS = (1, 30_000)
+    FAILURE = (2, 120_000)
+
+    def __init__(self) -> None:
+        self._ended: dict[str, tuple[int, int]] = {}
+
+    def choose(self, runs: Sequence[Run], rounds: int, now_ms: int) -> list[Run]:
+        """The runs to show: all that are not finished, those above them, and those that linger."""
+        shown = {run.id for run in runs if not run.status.is_final or self._lingers(run, rounds, now_ms)}
+        by_id = {run.id: run for run in runs}
+        for run in runs:
+            parent = by_id.get(run.parent_id) if run.id in shown else None
+            while parent is not None and parent.id not in shown:
+                shown.add(parent.id)
+                parent = by_id.get(parent.parent_id)
+        self._ended = {run_id: end for run_id, end in self._ended.items() if run_id in by_id}
+        return [run for run in runs if run.id in shown]
+
+    def _lingers(self, run: Run, rounds: int, now_ms: int) -> bool:
+        seen_round, ended_ms = self._ended.setdefault(run.id, (rounds, run.finished_ms or now_ms))
+        most_rounds, most_ms = self.SUCCESS if run.status is Status.COMPLETED else self.FAILURE
+        return rounds - seen_round < most_rounds and now_ms - ended_ms < most_ms

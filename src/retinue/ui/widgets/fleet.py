@@ -1,0 +1,110 @@
+"""The fleet below the editor: the main agent and its runs, one of which can be chosen and looked at."""
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual.widgets import Static
+
+from retinue.core.run import Run
+from retinue.ui.formats import clean_line, format_duration, format_tokens
+from retinue.ui.tree import find_sign
+
+ROWS = 5
+LINGER_MS = 4000
+MAIN = "main"
+
+
+class FleetList(Static):
+    """`main` and the runs, oldest first; at most five rows, with the chosen one among them."""
+
+    DEFAULT_CSS = """
+    FleetList { height: auto; padding: 0 2; display: none; }
+    FleetList.-some { display: block; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._runs: list[Run] = []
+        self._chosen = MAIN
+        self._is_active = False
+        self._drawn = ""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the arrow keys choose in here."""
+        return self._is_active
+
+    @property
+    def chosen(self) -> str:
+        """The id of the chosen run; `main` for the main agent."""
+        return self._chosen
+
+    def show(self, runs: Sequence[Run], now_ms: int, frame: int) -> None:
+        """Draw the runs as they are now; finished ones go after a moment, the chosen one stays."""
+        self._runs = [
+            run
+            for run in runs
+            if not run.status.is_final or now_ms - run.finished_ms < LINGER_MS or (self._is_active and run.started_ms)
+        ]
+        if self._chosen not in (MAIN, *(run.id for run in self._runs)):
+            self._chosen = MAIN
+        self.set_class(bool(self._runs) or self._is_active, "-some")
+        self._draw(now_ms, frame)
+
+    def activate(self) -> bool:
+        """Take the arrow keys; False when there is nothing to choose."""
+        if not self._runs:
+            return False
+        self._is_active = True
+        return True
+
+    def leave(self) -> None:
+        """Give the arrow keys back."""
+        self._is_active, self._chosen = False, MAIN
+
+    def move(self, step: int) -> bool:
+        """Choose another row; False above the first one, which leaves the list."""
+        ids = [MAIN, *(run.id for run in self._runs)]
+        place = ids.index(self._chosen) + step
+        if place < 0:
+            self.leave()
+            return False
+        self._chosen = ids[min(place, len(ids) - 1)]
+        return True
+
+    def _draw(self, now_ms: int, frame: int) -> None:
+        rows = [self._render_main(), *(self._render_run(run, now_ms, frame) for run in self._runs)]
+        ids = [MAIN, *(run.id for run in self._runs)]
+        place = ids.index(self._chosen)
+        first = max(0, min(place - ROWS // 2, len(rows) - ROWS))
+        shown = rows[first : first + ROWS]
+        if first:
+            shown[0] = Text(f"  ↑ {first + 1} more", style="dim")
+        rest = len(rows) - first - ROWS
+        if rest > 0:
+            shown[-1] = Text(f"  ↓ {rest + 1} more", style="dim")
+        drawn = Text("\n").join(shown)
+        key = f"{drawn.plain}{place}{self._is_active}"
+        if key != self._drawn:
+            self._drawn = key
+            self.update(drawn)
+
+    def _mark(self, run_id: str) -> str:
+        return "❯ " if self._is_active and run_id == self._chosen else "  "
+
+    def _render_main(self) -> Text:
+        style = "bold" if self._is_active and self._chosen == MAIN else "dim"
+        return Text(f"{self._mark(MAIN)}{MAIN}", style=style)
+
+    def _render_run(self, run: Run, now_ms: int, frame: int) -> Text:
+        sign, color = find_sign(run, frame)
+        line = Text(self._mark(run.id))
+        line.append(f"{sign} ", style=self.app.theme_variables.get(color, "dim"))
+        is_chosen = self._is_active and run.id == self._chosen
+        line.append(f"{clean_line(run.agent, 30)} ", style="bold" if is_chosen else "")
+        line.append(clean_line(run.description, 60), style="" if is_chosen else "dim")
+        seconds = format_duration((run.finished_ms or now_ms) - run.started_ms) if run.started_ms else "queued"
+        tokens = f" · ↓ {format_tokens(run.usage.output)} tokens" if run.usage.output else ""
+        line.append(f"  {seconds}{tokens}", style="dim")
+        line.truncate(max(4, self.size.width - 4), overflow="ellipsis")
+        return line
