@@ -209,3 +209,9 @@ async def test_tool_of_this_process_is_left_out(world):
     async with world.open(tools=[Own()]) as crew:
         await (await crew.spawn("looker", "one")).wait()
     assert find_flag(world.child.starts[0], "--tools") == "read"
+
+
+async def test_readonly_commands_are_not_for_pi(world):
+    world.write_agent("---\nname: looker\ndescription: d\nreadonly: true\ntools: read, bash\n---\nLook.\n")
+    begun = await start(world, surface="fleet")
+    assert (find_flag(begun, "--tools"), begun["env"]["RETINUE_READONLY"]) == ("read", "1")

@@ -134,6 +134,16 @@ async def test_stopped_child_leaves_nothing_running(world):
     assert list_texts(outcome.session_file, "user") == ["go"]
 
 
+async def test_readonly_child_changes_nothing(world):
+    text = "---\nname: careful\ndescription: d\nreadonly: true\ntools: bash\n---\nx\n"
+    (world.agent_dir / "agents" / "careful.md").write_text(text)
+    command = "echo x > new.txt; ls"
+    async with world.open({"calls": [call("bash", command=command)]}, {"text": "Tried."}) as crew:
+        outcome = await (await crew.spawn("careful", "go")).wait()
+    assert (outcome.status, outcome.text) == (Status.COMPLETED, "Tried.")
+    assert not (world.work / "new.txt").exists()
+
+
 async def test_failing_model_is_a_failed_run(world):
     async with world.open({"error": "overflow of everything"}) as crew:
         outcome = await (await crew.spawn("looker", "Where?")).wait()

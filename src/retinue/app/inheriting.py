@@ -21,6 +21,7 @@ def inherit(request: Request, environment: Mapping[str, str]) -> Request:
     return replace(
         request,
         is_child=True,
+        is_readonly=environment.get("RETINUE_READONLY") == "1",
         limits=limits,
         # Its file lies below the session of a parent that holds the lock of the whole tree.
         session=replace(request.session, is_alone=True),

@@ -47,6 +47,8 @@ class Request:
     limits: Limits = field(default_factory=Limits)
     is_child: bool = False
     """Whether another agent has started this process."""
+    is_readonly: bool = False
+    """Its commands may change nothing, and neither may anything it starts."""
     inherited_provider: str | None = None
     inherited_model: str | None = None
     """That one's; used when neither the request nor the session says anything."""

@@ -33,12 +33,13 @@ class Post:
     def list_tools(self, setup: RunSetup, premises: Premises) -> tuple[list[str], list[str]]:
         """The tools the child is given, and those that it cannot have there, each with the reason."""
         given, missing, rights = list[str](), list[str](), self.errand.rights
+        is_pi = self.errand.runner == "pi"
         for name, tool in setup.tools.items():
             target = rights.targets.get(name, name)
             if target in premises.private_tools:
                 missing.append(f"tool {target} exists in this process only")
-            elif rights.readonly and tool.effect in (Effect.WRITE, Effect.EXECUTE):
-                # Whatever confines it here does not reach into another process.
+            elif rights.readonly and (tool.effect is Effect.WRITE or (is_pi and tool.effect is Effect.EXECUTE)):
+                # What confines a command here reaches into a process of ours by a mark, and into no other.
                 missing.append(f"tool {target} cannot be kept read-only there")
             else:
                 given.append(target)
@@ -70,6 +71,8 @@ class Post:
         info, limits = setup.model.info, setup.limits
         marks = {**setup.environment, "PI_PROVIDER": info.provider, "PI_MODEL": info.id}
         marks["PI_REASONING_LEVEL"] = setup.thinking
+        if self.errand.rights.readonly:
+            marks["RETINUE_READONLY"] = "1"
         if limits.max_turns is not None:
             marks["RETINUE_MAX_TURNS"] = str(limits.max_turns)
             marks["RETINUE_GRACE_TURNS"] = str(limits.grace_turns)
