@@ -112,12 +112,12 @@ async def test_switched_off_reconnect_is_obeyed(world):
     assert "not connected, and autoReconnect is off: it exited with status 7" in text
 
 
-async def test_complaints_do_not_fill_memory(world):
-    world.add(extra="for _ in range(200): sys.stderr.write('y' * 100_000)")
+async def test_complaints_are_taken_and_cut(world):
+    flood = "for _ in range(200): sys.stderr.write('y' * 100_000)"
+    world.add(extra=f"{flood}\ndef call(message):\n    os._exit(1)")
     async with world.open() as pool:
-        assert text_of(await world.call(pool)) == "hello"
-        line = pool._links["raw"]._line
-        assert line is not None
+        text = text_of(await world.call(pool))
+    assert text == "MCP tool 'hi' failed: server 'raw': it exited with status 1: " + "y" * 300
 
 
 async def test_cancel_while_connecting_is_quick(world):
