@@ -26,6 +26,7 @@ _TYPES = ("stdio", "http", "streamable-http")
 _EXPOSURES = ("codemode", "codemode-deferred", "deferred", "direct", "hidden")
 CONNECTING = ("command", "url", "type")
 """Without one of these a project's entry only changes a server of the user's."""
+_DEFERRED = ("deferred", "codemode-deferred")
 OVERRIDES = ("enabled", "exposure", "toolExposure")
 _KNOWN = (
     *("command", "args", "env", "cwd", "url", "headers", "type", "timeout", "enabled", "exposure", "toolExposure"),
@@ -90,6 +91,7 @@ class _Reader:
         self._check_keys(entry)
         command, url = self._take_target(entry)
         hidden, shown = self._take_exposure(entry)
+        deferred, direct = _find_deferred(entry)
         return McpServer(
             name=written.name,
             command=command,
@@ -105,6 +107,8 @@ class _Reader:
             read_only_tools=self._take_read_only(entry),
             hidden_tools=hidden,
             shown_tools=shown,
+            deferred_tools=deferred,
+            direct_tools=direct,
             level=written.level,
             path=written.path,
             digest=written.digest,
@@ -257,3 +261,12 @@ class _Reader:
         self.problems.append(
             Diagnostic(message, written.path, written.line, severity, "mcp", f"{written.name[:80]}{where}")
         )
+
+
+def _find_deferred(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The tools that wait until they are looked for, and those that do not; other words were refused before."""
+    tools = entry.get("toolExposure")
+    single = dict(tools) if isinstance(tools, Mapping) else {}
+    every = ["*"] if entry.get("exposure") in _DEFERRED else []
+    waiting = [name for name, how in single.items() if how in _DEFERRED]
+    return (*waiting, *every), tuple(name for name in single if name not in waiting)

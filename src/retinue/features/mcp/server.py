@@ -37,6 +37,10 @@ class McpServer:
     hidden_tools: tuple[str, ...] = ()
     shown_tools: tuple[str, ...] = ()
     """Exceptions from the hidden ones."""
+    deferred_tools: tuple[str, ...] = ()
+    """Tools that a model is shown only after it has looked for them."""
+    direct_tools: tuple[str, ...] = ()
+    """Exceptions from the deferred ones."""
     level: Level = "user"
     path: str = ""
     """The file that says all this."""
@@ -59,6 +63,12 @@ class McpServer:
         if tool in self.shown_tools or tool in self.hidden_tools:
             return tool in self.hidden_tools
         return _matches(tool, self.hidden_tools) and not _matches(tool, self.shown_tools)
+
+    def is_deferred(self, tool: str) -> bool:
+        """Whether one of its tools waits until it is looked for."""
+        if tool in self.deferred_tools or tool in self.direct_tools:
+            return tool in self.deferred_tools
+        return _matches(tool, self.deferred_tools) and not _matches(tool, self.direct_tools)
 
 
 def _matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -32,6 +32,11 @@ class McpTool:
         return self._link.server.find_effect(self._listed.name)
 
     @property
+    def deferred(self) -> bool:
+        """Whether a model is shown it only after it has looked for it."""
+        return self._link.server.is_deferred(self._listed.name)
+
+    @property
     def offer(self) -> Offer:
         """Where it comes from."""
         return Offer(self.effect, EXTENSION, self._link.server.name, self._listed.name)
