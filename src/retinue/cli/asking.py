@@ -18,7 +18,8 @@ _TRIES = 3
 
 def ask_trust(options: Options) -> None:
     """Ask whether this folder's own configuration is used; the answer counts as the flag would."""
-    if options.approve or options.no_approve or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    is_attended = all(end is not None and end.isatty() for end in (sys.stdin, sys.stderr))
+    if options.approve or options.no_approve or not is_attended:
         return
     folder = open_folder(None)
     project, trust = folder.read(approve=None)

@@ -1,16 +1,27 @@
-"""The terminal program: a screen, a link to the crew, and what becomes of the user's words."""
+"""The terminal program: a screen, a link to the crew, and what commands may ask of it."""
 
 import os
 from pathlib import Path
+from typing import TypeVar
 
+from rich.console import RenderableType
+from rich.text import Text
 from textual.app import App
+from textual.screen import ModalScreen
 
 from retinue.app import Request
 from retinue.core.errors import RetinueError
+from retinue.ui.commands.registry import Commands
+from retinue.ui.formats import clean
 from retinue.ui.link import Link
 from retinue.ui.screens.main import MainScreen
+from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.viewer import RunViewer
+from retinue.ui.speech import Speech
 from retinue.ui.themes import DEFAULT, THEMES
+from retinue.ui.widgets.editor import Editor
+
+Answer = TypeVar("Answer")
 
 
 class RetinueApp(App[int]):
@@ -24,7 +35,10 @@ class RetinueApp(App[int]):
 
     def __init__(self, request: Request, *, first_words: tuple[str, ...] = ()) -> None:
         super().__init__()
+        self.request = request
         self.link = Link(request)
+        self.speech = Speech(self)
+        self.commands = Commands(self)
         self._first_words = first_words
         self.ended_badly = ""
         """Why it could not go on, for standard error."""
@@ -51,33 +65,32 @@ class RetinueApp(App[int]):
             self.exit(error.exit_status)
             return
         for words in self._first_words:
-            self.send(words)
+            self.speech.take(words)
+        self.speech.take_early()
 
-    def send(self, text: str, *, is_follow_up: bool = False) -> None:
-        """What the user has written: said now when the agent rests, before its next reply or its end when it works."""
-        if not self.link.is_open:
-            self._first_words = (*self._first_words, text)
-            return
-        crew = self.link.crew
-        if not crew.is_busy:
-            self.run_worker(self._prompt(text), group="prompt")
-        elif is_follow_up:
-            crew.follow_up(text)
-        else:
-            crew.steer(text)
+    async def ask(self, screen: ModalScreen[Answer]) -> Answer | None:
+        """Show something over the screen and wait for what it gives back."""
+        return await self.push_screen_wait(screen)
 
-    async def _prompt(self, text: str) -> None:
-        try:
-            await self.link.prompt(text)
-        except RetinueError as error:
-            self.link.state.talk.note(str(error), "error")
-            self.link.version += 1
+    def show_panel(self, title: str, text: RenderableType) -> None:
+        """Show a report."""
+        self.push_screen(Panel(title, Text(clean(text)) if isinstance(text, str) else text))
 
     def view_run(self, run_id: str) -> None:
         """Look at one run; the main agent is what the main screen shows."""
         run = self.link.crew.lookout.find(run_id) if self.link.is_open else None
         if run is not None:
             self.push_screen(RunViewer(run))
+
+    def put_words(self, text: str) -> None:
+        """Put words into the editor, to be changed and sent."""
+        for screen in self.screen_stack:
+            for editor in screen.query(Editor):
+                editor.put(text)
+
+    def choose_theme(self, name: str) -> None:
+        """Another theme, from now on."""
+        self.theme = name
 
     def leave(self) -> None:
         """Go, without a question: whatever works is stopped and can be resumed."""

@@ -81,6 +81,7 @@ class CommandBlock(Block):
     exit_code: int | None = None
     is_private: bool = False
     """The model does not see it."""
+    is_live: bool = False
 
 
 @dataclass(slots=True)

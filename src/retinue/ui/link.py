@@ -75,6 +75,11 @@ class Link:
         self.state.talk.note(text, tone)
         self.version += 1
 
+    def touch(self) -> None:
+        """Something in the conversation has changed that no event tells of."""
+        self.state.talk.version += 1
+        self.version += 1
+
     async def prompt(self, content: str | Sequence[UserContent]) -> None:
         """Say something to the agent at rest and wait until it is done. Raises RetinueError."""
         await self.crew.prompt(content)

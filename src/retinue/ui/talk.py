@@ -97,15 +97,24 @@ class Talk:
             case CustomMessage(display=True):
                 self._append(_to_block(message))
             case BashExecutionMessage():
-                code = message.exit_code if isinstance(message.exit_code, int) else None
-                block = CommandBlock(message.command, message.output, code, message.exclude_from_context)
-                self._append(block)
+                self._close_command(message)
             case CompactionSummaryMessage():
                 self._append(SummaryBlock(message.summary, message.tokens_before))
             case BranchSummaryMessage():
                 self._append(SummaryBlock(message.summary, kind="branch"))
             case _:
                 pass
+
+    def open_command(self, command: str, *, is_private: bool) -> CommandBlock:
+        """A command of the user's that begins now; its message will complete it."""
+        block = CommandBlock(command, is_private=is_private, is_live=True)
+        self._append(block)
+        return block
+
+    def grow_command(self, block: CommandBlock, piece: str) -> None:
+        """What a command has just printed."""
+        block.output += piece
+        self._touch(block)
 
     @property
     def last_reply(self) -> ReplyBlock | None:
@@ -156,6 +165,16 @@ class Talk:
         for call in message.calls:
             if call.id not in self._calls:
                 self._add_call(ToolBlock(call.id, call.name, call.arguments))
+
+    def _close_command(self, message: BashExecutionMessage) -> None:
+        code = message.exit_code if isinstance(message.exit_code, int) else None
+        waiting = (b for b in self.blocks if isinstance(b, CommandBlock) and b.is_live and b.command == message.command)
+        block = next(waiting, None)
+        if block is None:
+            self._append(CommandBlock(message.command, message.output, code, message.exclude_from_context))
+            return
+        block.output, block.exit_code, block.is_live = message.output, code, False
+        self._touch(block)
 
     def _add_call(self, block: ToolBlock) -> None:
         self._calls[block.call_id] = block

@@ -139,7 +139,7 @@ class MainScreen(Screen[None]):
     def on_editor_submitted(self, event: Editor.Submitted) -> None:
         """Send: a command, words for now, or words for an agent that works."""
         event.stop()
-        self.app.send(event.text)
+        self.app.speech.take(event.text)
 
     def action_follow_up(self) -> None:
         """Send for later: said when the agent would stop."""
@@ -147,7 +147,7 @@ class MainScreen(Screen[None]):
         if text := editor.words.strip():
             editor.remember(text)
             editor.clear_all()
-            self.app.send(text, is_follow_up=True)
+            self.app.speech.take(text, is_follow_up=True)
 
     def action_stop(self) -> None:
         """Stop what the agent does; what waits goes back into the editor."""
@@ -199,7 +199,7 @@ class MainScreen(Screen[None]):
             return
         await crew.rest()
         try:
-            self.app.send(words)
+            self.app.speech.say(words)
         except RetinueError as error:
             self.query_one(Editor).put(words)
             self.notify(str(error), severity="error")

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 
+from retinue.app.export.charts import draw_bars, draw_timeline, order_chapters
+from retinue.app.export.conversation import render_messages
+from retinue.app.export.figures import format_cost, format_duration, format_tokens
+from retinue.app.export.markup import escape
 from retinue.app.story import Chapter, Story
-from retinue.serve.export.charts import draw_bars, draw_timeline, order_chapters
-from retinue.serve.export.conversation import render_messages
-from retinue.serve.export.figures import format_cost, format_duration, format_tokens
-from retinue.serve.export.markup import escape
 
 _LEGEND = '<p class="legend"><i class="waiting"></i>waiting<i class="model"></i>model<i class="tool"></i>tool</p>'
 

@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from retinue.app.export.figures import format_cost, format_tokens
+from retinue.app.export.markup import escape, render_pre, render_prose
 from retinue.core.messages import (
     AssistantMessage,
     BashExecutionMessage,
@@ -19,8 +21,6 @@ from retinue.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from retinue.serve.export.figures import format_cost, format_tokens
-from retinue.serve.export.markup import escape, render_pre, render_prose
 
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _MOST_RESULT = 200_000

@@ -1,0 +1,74 @@
+"""All slash commands: ours by hand, then those of extensions and the skills."""
+
+from typing import TYPE_CHECKING
+
+from retinue.core.errors import UsageError, quote
+from retinue.ui.commands import general, model, session
+from retinue.ui.commands.base import Command, Run
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
+OWN = (
+    general.HELP,
+    model.MODEL,
+    model.THINKING,
+    session.NEW,
+    session.RESUME,
+    session.TREE,
+    session.NAME,
+    session.SESSION,
+    session.COMPACT,
+    general.EXPORT,
+    general.COPY,
+    general.THEME,
+    general.TRUST,
+    general.QUIT,
+)
+
+
+class Commands:
+    """What can be called by a slash in one program."""
+
+    def __init__(self, app: "RetinueApp") -> None:
+        self._app = app
+
+    def list(self) -> list[Command]:
+        """All of them; ours first."""
+        found = {command.name: command for command in OWN}
+        if self._app.link.is_open:
+            for offer in self._app.link.crew.catalogue.list():
+                run = _run_extension(offer.name) if offer.source == "extension" else _run_skill(offer.name)
+                found.setdefault(offer.name, Command(offer.name, offer.description, run, "[words]"))
+        return list(found.values())
+
+    def find(self, text: str) -> tuple[Command, str] | None:
+        """The command that a text calls, and the words after it; None when the text calls none.
+
+        Raises UsageError for a name that nothing has.
+        """
+        if not text.startswith("/") or text.startswith("//"):
+            return None
+        name, _, words = text[1:].partition(" ")
+        if not name or "/" in name:
+            return None  # a path, not a command
+        command = next((each for each in self.list() if each.name == name), None)
+        if command is None:
+            raise UsageError(f"there is no command /{quote(name)[1:-1]}; /help lists all")
+        return command, words.strip()
+
+
+def _run_extension(name: str) -> Run:
+    async def run(app: "RetinueApp", words: str) -> None:
+        answer = await app.link.crew.run_command(name, words)
+        if answer:
+            app.link.note(answer)
+
+    return run
+
+
+def _run_skill(name: str) -> Run:
+    async def run(app: "RetinueApp", words: str) -> None:
+        app.speech.say(f"/{name} {words}".strip())
+
+    return run

@@ -1,0 +1,90 @@
+"""`/new`, `/resume`, `/tree`, `/name`, `/session`, `/compact`: the session one works in."""
+
+from typing import TYPE_CHECKING, Any
+
+from retinue.app import list_sessions
+from retinue.core.errors import UsageError
+from retinue.ui.commands.base import Command
+from retinue.ui.formats import clean_line, format_cost, format_tokens
+from retinue.ui.screens.picker import Choice, Picker
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
+
+async def begin_session(app: "RetinueApp", words: str) -> None:
+    """A new, empty one; the present one is kept."""
+    await app.link.crew.sessions.begin()
+    app.link.reload()
+
+
+async def resume_session(app: "RetinueApp", words: str) -> None:
+    """One of this folder, out of a list."""
+    found = list_sessions(app.request, everything=words == "all")
+    now = app.link.crew.chronicle.file
+    rows = [
+        Choice(
+            each["path"],
+            each["name"] or clean_line(each["firstMessage"] or "(empty)", 80),
+            f"{each['modified'][:16].replace('T', ' ')} · {each['messages']} messages"
+            + (f" · {each['cwd']}" if words == "all" else ""),
+            "●" if each["path"] == now else "",
+        )
+        for each in found
+    ]
+    if not rows:
+        raise UsageError("there is no session of this folder yet; /resume all shows those of all folders")
+    chosen = await app.ask(Picker("Resume a session", rows))
+    if chosen and chosen != now:
+        await app.link.crew.sessions.open(chosen)
+        app.link.reload()
+
+
+async def show_tree(app: "RetinueApp", words: str) -> None:
+    """Go back to something that was said and take another way from there; the way so far stays in the session."""
+    prompts = app.link.crew.chronicle.list_prompts()
+    if not prompts:
+        raise UsageError("nothing has been said yet")
+    rows = [Choice(each.entry_id, clean_line(each.text, 120), f"#{number}") for number, each in enumerate(prompts, 1)]
+    chosen = await app.ask(Picker("Go back to", rows[::-1], hint="enter: say it anew from there · esc leaves"))
+    if chosen:
+        text = await app.link.crew.sessions.fork(chosen)
+        app.link.reload()
+        app.put_words(text)
+
+
+async def name_session(app: "RetinueApp", words: str) -> None:
+    """Give the session a name."""
+    if not words:
+        raise UsageError("say the name, as in: /name refactoring the parser")
+    app.link.crew.chronicle.rename(words)
+    app.link.note(f"this session is called {clean_line(words, 80)}")
+
+
+async def show_session(app: "RetinueApp", words: str) -> None:
+    """Its figures."""
+    stats: Any = app.link.crew.chronicle.count()
+    tokens = stats.tokens
+    lines = [
+        f"session   {app.link.crew.chronicle.file or 'not kept'}",
+        f"id        {stats.session_id}",
+        f"messages  {stats.user_messages} of yours, {stats.assistant_messages} replies, {stats.tool_calls} tool calls",
+        f"tokens    {format_tokens(tokens.input)} in, {format_tokens(tokens.output)} out, "
+        f"{format_tokens(tokens.cache_read)} from the cache",
+        f"cost      {format_cost(stats.cost) or 'nothing known'}",
+    ]
+    app.show_panel("Session", "\n".join(lines))
+
+
+async def compact_session(app: "RetinueApp", words: str) -> None:
+    """Summarise the conversation now; words say what to keep in mind."""
+    if not await app.link.crew.compact(words):
+        app.link.note("there was nothing to gain by summarising")
+
+
+NEW = Command("new", "begin a new session", begin_session, needs_rest=True)
+RESUME = Command("resume", "go on with another session", resume_session, "[all]", needs_rest=True)
+TREE = Command("tree", "go back to something said and take another way", show_tree, needs_rest=True)
+NAME = Command("name", "name this session", name_session, "NAME")
+SESSION = Command("session", "the figures of this session", show_session)
+COMPACT = Command("compact", "summarise the conversation so far", compact_session, "[what to keep]", needs_rest=True)

@@ -1,0 +1,131 @@
+"""A list to choose from, over whatever is shown: type to narrow it, Enter to take one, Escape to leave."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+from textual import events
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from retinue.ui.formats import clean_line
+from retinue.ui.matching import rank_matches
+
+_MOST = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One row."""
+
+    key: str
+    """What is given back."""
+    label: str
+    note: str = ""
+    mark: str = ""
+    """A sign before the label, such as the one that is in use."""
+
+
+class Picker(ModalScreen[str | None]):
+    """Gives back the key of the chosen row, or None."""
+
+    DEFAULT_CSS = """
+    Picker { align: center bottom; background: $background 50%; }
+    Picker > #frame {
+        width: 100%; max-width: 110; height: auto; max-height: 85%; border: round $accent; background: $background;
+        padding: 0 1; margin: 0 1 1 1;
+    }
+    Picker #title { height: auto; text-style: bold; }
+    Picker Input { border: none; height: 1; padding: 0; background: $boost; }
+    Picker OptionList { height: auto; max-height: 20; border: none; background: transparent; padding: 0; }
+    Picker #hint { height: auto; color: $text-muted; }
+    """
+    BINDINGS = [
+        Binding("escape", "leave", "back", show=False, id="tui.select.cancel"),
+        Binding("up", "move(-1)", "up", show=False, priority=True, id="tui.select.up"),
+        Binding("down", "move(1)", "down", show=False, priority=True, id="tui.select.down"),
+        Binding("pageup", "move(-10)", "page up", show=False, priority=True, id="tui.select.pageUp"),
+        Binding("pagedown", "move(10)", "page down", show=False, priority=True, id="tui.select.pageDown"),
+        Binding("enter,right", "take", "take", show=False, priority=True, id="tui.select.confirm"),
+    ]
+
+    def __init__(self, title: str, choices: Sequence[Choice], *, hint: str = "", chosen: str = "") -> None:
+        super().__init__()
+        self._title = title
+        self._choices = list(choices)
+        self._shown: list[Choice] = []
+        self._hint = hint or "type to search · enter takes · esc leaves"
+        self._chosen = chosen
+
+    def compose(self) -> ComposeResult:
+        """Title, search, rows, hint."""
+        with Vertical(id="frame"):
+            yield Static(clean_line(self._title), id="title", markup=False)
+            yield Input(id="search")
+            yield OptionList(id="rows")
+            yield Static(self._hint, id="hint", markup=False)
+
+    def on_mount(self) -> None:
+        """Show all rows, with the present choice lit."""
+        self._fill("")
+        keys = [choice.key for choice in self._shown]
+        if self._chosen in keys:
+            self.query_one(OptionList).highlighted = keys.index(self._chosen)
+        self.query_one(Input).focus()
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Narrow the rows."""
+        event.stop()
+        self._fill(event.value)
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """A click takes a row."""
+        event.stop()
+        self.dismiss(self._shown[event.option_index].key)
+
+    async def on_key(self, event: events.Key) -> None:
+        """Left in an empty search goes back, as in a menu."""
+        if event.key == "left" and not self.query_one(Input).value:
+            event.stop()
+            self.dismiss(None)
+
+    def action_leave(self) -> None:
+        """Choose nothing."""
+        self.dismiss(None)
+
+    def action_move(self, step: int) -> None:
+        """Light another row."""
+        rows = self.query_one(OptionList)
+        if not self._shown:
+            return
+        place = (rows.highlighted or 0) + step
+        wraps = abs(step) == 1
+        rows.highlighted = place % len(self._shown) if wraps else max(0, min(place, len(self._shown) - 1))
+
+    def action_take(self) -> None:
+        """Choose the lit row."""
+        place = self.query_one(OptionList).highlighted
+        if place is not None and place < len(self._shown):
+            self.dismiss(self._shown[place].key)
+
+    def _fill(self, needle: str) -> None:
+        texts = [f"{choice.label} {choice.note}" for choice in self._choices]
+        order = rank_matches(needle, texts)
+        self._shown = [self._choices[index] for index in order[:_MOST]]
+        rows = self.query_one(OptionList)
+        rows.clear_options()
+        rows.add_options([Option(_draw(choice)) for choice in self._shown])
+        rows.highlighted = 0 if self._shown else None
+
+
+def _draw(choice: Choice) -> Text:
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"{choice.mark or ' '} ")
+    line.append(clean_line(choice.label, 200), style="bold")
+    if choice.note:
+        line.append(f"  {clean_line(choice.note, 300)}", style="dim")
+    return line

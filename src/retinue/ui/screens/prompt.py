@@ -1,0 +1,62 @@
+"""One line, or some, that a command asks for."""
+
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Static, TextArea
+
+from retinue.ui.formats import clean_line
+
+
+class Asking(ModalScreen[str | None]):
+    """Gives back what was written, or None."""
+
+    DEFAULT_CSS = """
+    Asking { align: center middle; background: $background 50%; }
+    Asking > #frame {
+        width: 90%; max-width: 100; height: auto; border: round $accent; background: $background; padding: 0 1;
+    }
+    Asking Input { border: none; height: 1; padding: 0; background: $boost; }
+    Asking TextArea { height: 10; border: none; background: $boost; }
+    Asking #hint { color: $text-muted; height: auto; }
+    """
+    BINDINGS = [
+        Binding("escape", "leave", "back", show=False, priority=True),
+        Binding("ctrl+s", "send", "done", show=False, priority=True),
+    ]
+
+    def __init__(self, question: str, *, value: str = "", is_long: bool = False) -> None:
+        super().__init__()
+        self._question = question
+        self._value = value
+        self._is_long = is_long
+
+    def compose(self) -> ComposeResult:
+        """Question, answer, hint."""
+        with Vertical(id="frame"):
+            yield Static(clean_line(self._question), markup=False)
+            if self._is_long:
+                yield TextArea(self._value, id="answer")
+            else:
+                yield Input(self._value, id="answer")
+            hint = "ctrl+s done · esc back" if self._is_long else "enter done · esc back"
+            yield Static(hint, id="hint", markup=False)
+
+    def on_mount(self) -> None:
+        """Write at once."""
+        self.query_one("#answer").focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Done."""
+        event.stop()
+        self.dismiss(event.value)
+
+    def action_send(self) -> None:
+        """Done."""
+        answer = self.query_one("#answer")
+        self.dismiss(answer.text if isinstance(answer, TextArea) else self.query_one(Input).value)
+
+    def action_leave(self) -> None:
+        """Back without an answer."""
+        self.dismiss(None)

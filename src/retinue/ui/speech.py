@@ -1,0 +1,74 @@
+"""What becomes of the user's words: a command, a shell line, or something said to the agent, now or later."""
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from retinue.core.errors import RetinueError, UsageError
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
+
+class Speech:
+    """Takes words from the editor; errors become notes in the conversation."""
+
+    def __init__(self, app: "RetinueApp") -> None:
+        self._app = app
+        self._early: list[str] = []
+        """Said before there was an agent."""
+
+    def take(self, text: str, *, is_follow_up: bool = False) -> None:
+        """Do what the words mean."""
+        app = self._app
+        if not app.link.is_open:
+            self._early.append(text)
+            return
+        try:
+            called = app.commands.find(text.strip())
+            if called is not None:
+                command, words = called
+                if command.needs_rest and app.link.crew.is_busy:
+                    raise UsageError(f"/{command.name} has to wait until the agent is done; esc stops it")
+                app.run_worker(self._guard(command.run(app, words)), group="command")
+            elif text.startswith("!") and text.strip("! \n"):
+                app.run_worker(self._guard(self._run_shell(text)), group="shell")
+            else:
+                self.say(text, is_follow_up=is_follow_up)
+        except RetinueError as error:
+            app.link.note(str(error), "error")
+
+    def say(self, text: str, *, is_follow_up: bool = False) -> None:
+        """Say something to the agent: at once when it rests, before its next reply or at its end when it works."""
+        crew = self._app.link.crew
+        text = crew.catalogue.expand(text)
+        if not crew.is_busy:
+            self._app.run_worker(self._guard(self._app.link.prompt(text)), group="prompt")
+        elif is_follow_up:
+            crew.follow_up(text)
+        else:
+            crew.steer(text)
+
+    def take_early(self) -> None:
+        """Say what was said before there was an agent."""
+        early, self._early = self._early, []
+        for text in early:
+            self.take(text)
+
+    async def _run_shell(self, text: str) -> None:
+        is_private = text.startswith("!!")
+        command, link = text.lstrip("!").strip(), self._app.link
+        talk = link.state.talk
+        block = talk.open_command(command, is_private=is_private)
+
+        def show(piece: str) -> None:
+            talk.grow_command(block, piece)
+            link.version += 1
+
+        link.version += 1
+        await link.crew.shell.run(command, show, exclude=is_private)
+
+    async def _guard(self, work: Awaitable[None]) -> None:
+        try:
+            await work
+        except RetinueError as error:
+            self._app.link.note(str(error), "error")
