@@ -40,12 +40,12 @@ class Inbox:
     def steer(self, message: Queued) -> None:
         """Say something before the next model reply."""
         self._steering.append(message)
-        self._tell()
+        self._tell(message)
 
     def follow_up(self, message: Queued) -> None:
         """Say something when the run would otherwise stop."""
         self._follow_up.append(message)
-        self._tell()
+        self._tell(message)
 
     def take_steering(self) -> list[Queued]:
         """What to say now."""
@@ -61,15 +61,16 @@ class Inbox:
         if left:
             self._steering.clear()
             self._follow_up.clear()
-            self._tell()
+            self._tell(*left)
         return left
 
     def take_back(self) -> tuple[list[str], list[str]]:
         """Take out what people have said and return it, steering and follow-ups; reports go on waiting."""
         taken = self.words
+        said = [message for message in (*self._steering, *self._follow_up) if isinstance(message, UserMessage)]
         for queue in (self._steering, self._follow_up):
             queue[:] = [message for message in queue if not isinstance(message, UserMessage)]
-        self._tell()
+        self._tell(*said)
         return taken
 
     @property
@@ -90,11 +91,12 @@ class Inbox:
             return []
         taken = queue[:] if mode == "all" else queue[: _count_next(queue)]
         del queue[: len(taken)]
-        self._tell()
+        self._tell(*taken)
         return taken
 
-    def _tell(self) -> None:
-        if self._on_change is not None:
+    def _tell(self, *changed: Queued) -> None:
+        # Reports are no words of people: ten thousand of them must not be gone through with each that comes.
+        if self._on_change is not None and any(isinstance(message, UserMessage) for message in changed):
             self._on_change(*self.words)
 
 

@@ -24,3 +24,13 @@ def test_only_people_have_words():
     assert inbox.has_words is False
     inbox.steer(UserMessage("now", 0))
     assert (inbox.has_words, told[-1]) == (True, ["now"])
+
+
+def test_only_words_of_people_are_told():
+    told = []
+    inbox = Inbox(on_change=lambda steering, follow_up: told.append(steering))
+    for message in (report("a"), UserMessage("left", 0), report("b")):
+        inbox.steer(message)
+    inbox.take_back()
+    inbox.take_steering()
+    assert told == [["left"], []]
