@@ -244,6 +244,8 @@ async def test_abort_reaches_the_child(world):
         (run,) = [handle.run for handle in await crew.runs()]
     assert (work.result().status, work.result().reason) == (Status.STOPPED, Reason.USER)
     assert run.status in (Status.STOPPED, Status.INTERRUPTED)
+    (told,) = world.seen("done")
+    assert told["status"] == "error"
 
 
 @pytest.mark.spec("codingcode:42")

@@ -204,6 +204,7 @@ async def test_every_point_is_told(world):
     assert denied.items() >= {"toolName": "bash", "args": {"command": "true"}, "source": "rule"}.items()
     (failed,) = told["tool.execute.error"]
     assert failed["toolName"] == "read" and "nothing" in failed["error"]
+    assert sorted(each["agent"] for each in told["llm.request.before"]) == ["", "", "helper"]
     ends = [each["status"] for each in told["agent.turn.end"]]
     assert ends == ["done", "error"]
 
@@ -294,3 +295,35 @@ async def test_project_cannot_disarm_a_guard(world):
     save_consent(paths, "hooks", "guard", load_hooks(paths, trusted=True).find("guard").entry)
     assert "the user said no" in await world.dispatch(look(text="never"))
     assert any("a project cannot switch it off" in line for line in world.said)
+
+
+async def test_hooks_stay_when_the_model_changes(world):
+    from retinue.models.scripted import ScriptedModel, parse_script
+
+    world.hooks(world.hook("watch", "llm.request.before", kind="observer"))
+    other = ScriptedModel(parse_script([{"text": "unused"}, {"text": "from the other"}]))
+    async with world.open(to("^begin", calls=[call("ls")]), to("^begin", text="never")) as crew:
+        main = crew._main
+        crew.listen(lambda event: main.change(model=other) if type(event).__name__ == "ToolStarted" else None)
+        outcome = await crew.prompt("begin")
+    assert (outcome.text, outcome.error) == ("from the other", "")
+    assert [each["step"] for each in world.seen("watch")] == [1, 2]
+
+
+@pytest.mark.parametrize(("runner", "told"), [("pi", "hooks are set"), ("process", "its file has hooks")])
+async def test_unguarded_runner_is_refused(world, runner, told):
+    hook = world.hook("own", "tool.approval.pre")
+    path = world.agent(fields=f"hooks: [{json.dumps(hook)}]\n")
+    assert path.exists()
+    world.settings(surfaces=["fleet"], runner=runner)
+    async with world.open() as crew:
+        run = await crew.spawn("helper", "look around")
+        outcome = await run.wait(5)
+    assert (outcome.status, told in outcome.error) == (Status.FAILED, True)
+
+
+async def test_dispatched_agent_stays_here(world):
+    world.settings(runner="process")
+    world.hooks(world.hook("watch", "agent.turn.start", kind="observer"))
+    assert await world.dispatch(look(calls=[call("write_file", path="a", content="")]), look(text="tried")) == "tried"
+    assert world.results(world.child())[0].startswith('[Denied] Tool "write_file"')

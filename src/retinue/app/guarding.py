@@ -110,12 +110,19 @@ class Guarding:
         book = fork_dispatched(self._book, readonly=readonly) if is_dispatched else self._book.fork(readonly=readonly)
         board = self._build_board(definition, points)
         found = self._surround(board, book, definition, is_confined=is_confined, is_forced=is_dispatched)
-        if found and not is_dispatched and (definition.runner or self._world.crew.settings.runner) == "pi":
-            raise RetinueError(
-                f"agent {quote(definition.name)} cannot run as a real pi: nobody could ask there about its calls "
-                "(approvals, approvalRules or hooks are set; use another runner)"
-            )
+        if found and not is_dispatched:
+            self._check_runner(definition)
         return found
+
+    def _check_runner(self, definition: Definition) -> None:
+        """A run elsewhere must be guarded there: another retinue reads the same files, but no hooks of its agent."""
+        runner = definition.runner or self._world.crew.settings.runner
+        if runner == "pi" or (runner == "process" and definition.hooks):
+            why = "approvals, approvalRules or hooks are set" if runner == "pi" else "its file has hooks"
+            raise RetinueError(
+                f"agent {quote(definition.name)} cannot run with runner {runner}: nobody could be asked there about its "
+                f"calls ({why}); use inprocess"
+            )
 
     def _surround(
         self, board: "Board", book: "Book", definition: Definition | None, *, is_confined: bool, is_forced: bool

@@ -116,7 +116,10 @@ class LiveRun:
 
     def change(self, **parts: Any) -> None:
         """Put other parts into the setup; a model and a thinking level count from the next reply on."""
-        self._base, self.setup = replace(self._base, **parts), replace(self.setup, **parts)
+        # What a feature has put around the model stays around the next one.
+        rewrap = getattr(self.setup.model, "rewrap", None) if "model" in parts else None
+        current = parts if rewrap is None else {**parts, "model": rewrap(parts["model"])}
+        self._base, self.setup = replace(self._base, **parts), replace(self.setup, **current)
         self._compactor.use(self.setup)
 
     def note(self, message: BashExecutionMessage) -> None:

@@ -111,6 +111,12 @@ class HookedModel:
         """The model's own."""
         return self.inner_model.info
 
+    def rewrap(self, model: Model) -> "HookedModel":
+        """The same hooks around another model."""
+        other = HookedModel(model, self._board)
+        other._steps = self._steps
+        return other
+
     async def reply(self, request: Request, draft: Draft) -> Reply:
         """Ask the hooks, then the model."""
         board, ref = self._board, self.inner_model.info.ref
