@@ -49,11 +49,11 @@ async def test_found_tools_come_with_the_next_step(world):
     extend(world, TOOLS)
     replies = (
         to("^begin", calls=[call("paint_wall")]),
-        to("^begin", calls=[call("tool_search", query="PAINT wall"), call("paint_wall")]),
+        to("^begin", calls=[call("tool_search", query="PAINT wall")]),
         to("^begin", calls=[call("paint_wall"), call("paint_door")]),
         to("^begin", text="done"),
     )
-    early, found, same_step, later, other = await world.run(*replies)
+    early, found, later, other = await world.run(*replies)
     assert early.startswith("Tool 'paint_wall' not found")
     assert found == (
         "Loaded 1 tool(s). Their full schemas are now available next turn:\n- paint_wall: Paint a wall in a colour"

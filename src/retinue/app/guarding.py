@@ -120,8 +120,8 @@ class Guarding:
         if runner == "pi" or (runner == "process" and definition.hooks):
             why = "approvals, approvalRules or hooks are set" if runner == "pi" else "its file has hooks"
             raise RetinueError(
-                f"agent {quote(definition.name)} cannot run with runner {runner}: nobody could be asked there about its "
-                f"calls ({why}); use inprocess"
+                f"agent {quote(definition.name)} cannot run with runner {runner}: nobody could be asked there about "
+                f"its calls ({why}); use inprocess"
             )
 
     def _surround(
