@@ -14,7 +14,7 @@ TEXT = {"text": "Hello"}
     ("arguments", "said"),
     [
         (["--wat"], "unknown option '--wat'"),
-        (["--mode", "yaml", "-p", "x"], "--mode must be one of text, json, not 'yaml'"),
+        (["--mode", "yaml", "-p", "x"], "--mode must be one of text, json, rpc, not 'yaml'"),
         (["-p", ""], "the prompt is empty"),
         (["-p", "  "], "the prompt is empty"),
         (["-p"], "the prompt is empty"),

@@ -172,7 +172,7 @@ def test_enabled_models_are_the_round(place, two_models):
         ({"type": "switch_session", "sessionPath": "/dev/null"}, ""),
         ({"type": "switch_session", "sessionPath": "/" * 5000}, "'///"),
         ({"type": "switch_session", "sessionPath": ""}, "'' is no path"),
-        ({"type": "export_html"}, "export_html is not supported"),
+        ({"type": "export_html", "outputPath": "/dev/null/x"}, ""),
         ({"type": "prompt", "message": ["a"]}, "prompt: message is"),
         ({"type": "prompt", "message": "a", "images": "b"}, "prompt: images is 'b'"),
         ({"type": "no_such"}, "Unknown command: no_such"),

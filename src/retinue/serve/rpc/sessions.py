@@ -1,6 +1,8 @@
 """Commands that name a session, leave it for another one, or export it."""
 
+import asyncio
 from collections.abc import Awaitable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import UNSET
@@ -55,5 +57,13 @@ async def set_session_name(link: Link, command: Command) -> Any:
 
 
 async def export_html(link: Link, command: Command) -> Any:
-    """There is no exporter yet."""
-    raise UsageError("export_html is not supported: retinue cannot export sessions to HTML yet; get_entries has it all")
+    """Write the session as one HTML file; without a path, beside the work."""
+    from retinue.app.export.file import export_session
+
+    file = link.crew.chronicle.file
+    if file is None:
+        raise UsageError("this session is not kept, so there is nothing to export")
+    asked = command.find_text("outputPath")
+    target = Path(asked or f"{Path(file).stem}.html")
+    await asyncio.to_thread(export_session, file, target, is_asked=bool(asked))
+    return {"path": str(target.absolute())}
