@@ -277,3 +277,22 @@ async def test_refusal_runs_nothing(tmp_path: Path) -> None:
     with pytest.raises(ToolFailed, match="SANDBOX_UNAVAILABLE: there is no sandbox for this system"):
         await BashTool(TreeProbe()).call({"command": "touch pwn"}, ToolContext(tmp_path, confinement=confinement))
     assert list(tmp_path.iterdir()) == []
+
+
+async def test_early_cancel_leaves_nobody(tmp_path: Path) -> None:
+    machine = Machine(Probe(backends=("bwrap",)))
+    confinement = open_sandbox(need_status("bwrap"), Profile(os.path.realpath(tmp_path)), machine.server)
+    tool, marker = BashTool(TreeProbe()), f"300.{int.from_bytes(os.urandom(3)):09}"
+    for step in range(25):
+        context = ToolContext(tmp_path, confinement=confinement)
+        call = asyncio.ensure_future(tool.call({"command": f"sleep {marker}"}, context))
+        await asyncio.sleep(step / 1000)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+    deadline = time.monotonic() + 2
+    while subprocess.run(["pgrep", "-f", f"sleep {marker}"], check=False, capture_output=True).returncode == 0:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.02)
+    confinement.close()
+    machine.close()

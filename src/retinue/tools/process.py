@@ -21,6 +21,7 @@ from retinue.tools.trees import (
     Tree,
     count_all_tasks,
     has_more_tasks,
+    kill_launcher,
     kill_processes,
     list_descendants,
 )
@@ -333,6 +334,8 @@ class _Child:
 
     def _kill_first(self) -> None:
         if isinstance(self._process, subprocess.Popen):
+            if self.tree.kind == "namespace":
+                kill_launcher(self._process.pid)
             self._process.kill()
         elif pid := self._process.pid:
             kill_processes([pid], signal.SIGKILL)

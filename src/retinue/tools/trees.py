@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ from msgspec import Struct
 SYSTEM_DIRS = ("/usr/bin", "/bin", "/usr/local/bin")
 _SUPERVISOR = Path(__file__).with_name("supervisor.py")
 _PROBE_TIMEOUT_S = 5.0
+_HOLD_TRIES, _HOLD_S = 50, 0.001
 
 TreeKind: TypeAlias = Literal["namespace", "supervisor", "plain"]
 
@@ -173,6 +175,22 @@ def _count_threads(folder: str) -> int:
         return max(os.stat(folder).st_nlink - 2, 1)
     except OSError:
         return 0
+
+
+def kill_launcher(pid: int) -> None:
+    """Kill the first process of a namespace with the one that makes it.
+
+    Killed alone at the wrong moment, the maker leaves a first process behind that waits for its word for ever. So it is
+    held, then what it has made is killed; it must not be making anything meanwhile, which takes a few milliseconds.
+    """
+    with suppress(OSError):
+        os.kill(pid, signal.SIGSTOP)
+        for _ in range(_HOLD_TRIES):
+            with open(f"/proc/{pid}/stat", "rb") as file:
+                if file.read().rpartition(b") ")[2][:1] in b"TtZX":
+                    break
+            time.sleep(_HOLD_S)
+        kill_processes(_list_children(pid), signal.SIGKILL)
 
 
 def kill_processes(pids: Iterable[int], number: signal.Signals) -> None:
