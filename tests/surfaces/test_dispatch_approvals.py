@@ -127,7 +127,7 @@ async def test_leaving_face_decides_by_default(world):
         with crew.attend():
             group.create_task(crew.prompt("begin"))
             await asked.wait()
-    assert world.results(world.child()) == [DENIED.format("write_file", "denied by the user")]
+    assert world.results(world.child()) == [DENIED.format("write_file", NO_FACE)]
 
 
 async def test_abort_takes_the_question_back(world):

@@ -142,8 +142,9 @@ class Gate:
         answer = await desk.ask(question)
         if answer == ALLOW_AGAIN:
             self._book.grant(subject.call)
-        is_allowed = answer in (ALLOW, ALLOW_AGAIN)
-        return Finding("allow", "confirmation") if is_allowed else Finding("deny", "confirmation", "denied by the user")
+        if answer in (ALLOW, ALLOW_AGAIN):
+            return Finding("allow", "confirmation")
+        return Finding("deny", "confirmation", "denied by the user" if desk.has_face else NO_FACE)
 
 
 def deny(tool: str, reason: str) -> ToolResult:
