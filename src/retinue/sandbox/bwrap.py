@@ -97,10 +97,8 @@ def sort_protected(profile: Profile) -> Covers:
 
 
 def _is_file_name(path: str) -> bool:
-    name = os.path.basename(path)
-    return name in ("config", "config.worktree", "commondir", "gitdir", ".mcp.json") or (
-        name.startswith(".") and name.endswith(("rc", "profile", "env", "login", "logout", "gitconfig"))
-    )
+    """Whether a directory would not do: git reads these. Elsewhere it adds every file it finds, and no empty folder."""
+    return os.path.basename(path) in ("config", "config.worktree", "commondir", "gitdir")
 
 
 def _find_missing(path: str, profile: Profile) -> str:
@@ -122,7 +120,7 @@ def _protect(profile: Profile, covers: Covers) -> Arguments:
     for path in covers.present:
         arguments += ["--ro-bind", path, path]
     for path in covers.files:
-        # A device is nothing that git would find and add.
+        # Reads as nothing, and takes whatever is written to it.
         arguments += ["--ro-bind", "/dev/null", path]
     for path in covers.folders:
         arguments += ["--ro-bind", path, path]

@@ -62,8 +62,9 @@ def test_parents_of_protected_are_mounts(tmp_path: Path) -> None:
 def test_protected_paths_are_sorted(tmp_path: Path) -> None:
     (tmp_path / ".pi").mkdir()
     (tmp_path / ".agents").symlink_to(".pi")
-    names = (".pi", ".agents", ".vscode", ".mcp.json", ".config/git/hooks")
+    names = (".pi", ".agents", ".mcp.json", ".git/config", ".config/git/hooks")
+    (tmp_path / ".git").mkdir()
     profile = Profile(str(tmp_path), "workspace_write", protected=tuple(str(tmp_path / name) for name in names))
     at = str(tmp_path)
-    found = Covers((f"{at}/.pi",), (f"{at}/.mcp.json",), (f"{at}/.vscode", f"{at}/.config"), (f"{at}/.agents",))
+    found = Covers((f"{at}/.pi",), (f"{at}/.git/config",), (f"{at}/.mcp.json", f"{at}/.config"), (f"{at}/.agents",))
     assert sort_protected(profile) == found

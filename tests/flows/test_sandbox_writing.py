@@ -1,0 +1,123 @@
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from retinue.sandbox.stubs import is_stub
+from tests.flows.sandbox_world import Box, Who, list_users, open_box
+
+# Ways to leave something behind that somebody else would run, or to reach beyond the workspace.
+ATTACKS = [
+    "echo x >.git/hooks/pre-commit",
+    "echo x >>.git/config",
+    "git config core.fsmonitor ./prog",
+    "mv .git g; mkdir -p .git/hooks; echo x >.git/hooks/pre-commit; echo x >.git/config",
+    "rm -rf .git; mkdir .git; echo x >.git/config",
+    "mkdir -p .pi/agents; echo x >.pi/agents/evil.md",
+    "echo '{}' >.mcp.json",
+    "ln -s /etc .vscode",
+    "rmdir .pi; mkdir .pi; echo x >.pi/x",
+    "mv .pi other; echo x >.pi",
+    "mkdir -p evil; echo x >evil/config; echo ../evil >.git/commondir",
+    "mv .git/hooks .git/old; mkdir .git/hooks; echo x >.git/hooks/pre-commit",
+    "echo x >.git/config.worktree",
+    "echo x >>$H/.bashrc",
+    "mkdir -p $H/.config/autostart; echo x >$H/.config/autostart/x.desktop",
+    "echo x >$H/.ssh/authorized_keys",
+    "chmod 777 $H",
+    "mount -o remount,rw,bind /; echo x >$H/x",
+    "ln -s $H out; echo x >out/x",
+    "umount .git/hooks; echo x >.git/hooks/x",
+]
+
+LOOPBACK = "import socket as s; a = s.create_server(('127.0.0.1', 0)); s.create_connection(a.getsockname())"
+
+
+def list_dangers(box: Box) -> dict[str, object]:
+    """Everything that must be as it was."""
+    work = box.world.workspace
+    names = [
+        ".pi",
+        ".mcp.json",
+        ".vscode",
+        ".agents",
+        ".git/commondir",
+        ".git/config.worktree",
+        ".git/hooks/pre-commit",
+    ]
+    outside = {name: value for name, value in box.world.digest().items() if name == "h" or name.startswith("h/")}
+    config = (work / ".git" / "config").read_text()
+    return {"made": [name for name in names if os.path.lexists(work / name)], "config": config, "outside": outside}
+
+
+@pytest.mark.attack("C8", "B12")
+@pytest.mark.parametrize("who", list_users())
+def test_writing_run_leaves_no_trap(who: Who) -> None:
+    with open_box("bwrap", who, writing=True) as box:
+        before = list_dangers(box)
+        results = {command: (box.run(command), list_dangers(box))[1] for command in ATTACKS}
+        assert {command: found for command, found in results.items() if found != before} == {}
+
+
+@pytest.mark.attack("C8")
+def test_attacks_are_live_outside() -> None:
+    from tests.flows.sandbox_world import World, copy_world
+
+    with open_box("bwrap", list_users()[0], writing=True) as box:
+        live = []
+        for command in ATTACKS[:16]:
+            with copy_world(box.world) as copy:
+                before = copy.digest()
+                World.run_bare(copy, command)
+                live.append(copy.digest() != before)
+    assert all(live), [command for command, is_live in zip(ATTACKS, live, strict=False) if not is_live]
+
+
+@pytest.mark.parametrize("who", list_users())
+def test_writing_run_works(who: Who) -> None:
+    commands = [
+        *(
+            "echo x >new",
+            "mkdir -p src/a && mv new src/a/",
+            "chmod +x src/a/new",
+            "rm -r src",
+            "touch -d 2001-01-01 a.txt",
+        ),
+        *(
+            "echo y >>a.txt; git add -A && git commit -qm more",
+            "git checkout -q -b side && git checkout -q -",
+            "git stash list",
+        ),
+        f'python3 -c "{LOOPBACK}"',
+        *("echo x >/tmp/x && cat /tmp/x", "test -e /tmp/x"),
+    ]
+    with open_box("bwrap", who, writing=True) as box:
+        box.confinement._open_tmp()  # type: ignore[attr-defined]
+        results = [(command, *box.run(command)) for command in commands]
+        left = [path.name for path in box.world.workspace.iterdir() if is_stub(str(path))]
+    assert ([result for result in results if result[1]], left) == ([], [])
+
+
+def test_cover_is_no_file_for_git() -> None:
+    with open_box("bwrap", list_users()[0], writing=True) as box:
+        assert box.run("git status --short; git add -A; git status --short") == (0, "")
+
+
+def test_leftover_cover_is_removed() -> None:
+    with open_box("bwrap", list_users()[0], writing=True) as box:
+        argv = ["/bin/sleep", "20"]
+        launch = box.confinement.wrap(argv, box.world.environment, str(box.world.workspace))
+        with subprocess.Popen(launch.argv, env=launch.env, pass_fds=launch.pass_fds) as process:
+            assert (box.world.workspace / ".pi").exists()
+            assert box.run("mkdir .pi/agents")[0] != 0
+            assert (box.world.workspace / ".pi").exists()
+            process.kill()
+        launch.release()
+        assert not (box.world.workspace / ".pi").exists()
+
+
+def test_link_in_place_is_told(tmp_path: Path) -> None:
+    with open_box("bwrap", list_users()[0], writing=True) as box:
+        (box.world.workspace / ".pi").symlink_to(tmp_path)
+        assert [note for note in box.confinement.notes if ".pi" in note and "is a link" in note]
