@@ -1,6 +1,7 @@
 """Commands that name a session, leave it for another one, or export it."""
 
 import asyncio
+import os
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -64,6 +65,6 @@ async def export_html(link: Link, command: Command) -> Any:
     if file is None:
         raise UsageError("this session is not kept, so there is nothing to export")
     asked = command.find_text("outputPath")
-    target = Path(asked or f"{Path(file).stem}.html")
+    target = Path(os.getcwd(), asked or f"{Path(file).stem}.html")
     await asyncio.to_thread(export_session, file, target, is_asked=bool(asked))
-    return {"path": str(target.absolute())}
+    return {"path": str(target)}
