@@ -7,6 +7,7 @@ from dispatch_world import World, call, dispatch, to
 
 from retinue.core.run import Status
 from retinue.settings.consents import save_consent
+from retinue.settings.hook_approval import HookApproval
 from retinue.settings.hooks import load_hooks
 from retinue.settings.paths import find_paths
 
@@ -327,3 +328,29 @@ async def test_dispatched_agent_stays_here(world):
     world.hooks(world.hook("watch", "agent.turn.start", kind="observer"))
     assert await world.dispatch(look(calls=[call("write_file", path="a", content="")]), look(text="tried")) == "tried"
     assert world.results(world.child())[0].startswith('[Denied] Tool "write_file"')
+
+
+@pytest.mark.spec("codingcode:40")
+@pytest.mark.parametrize(("most", "turns"), [(0, 1), (1, 2)])
+async def test_continuations_are_configured(world, most, turns):
+    world.put("config.yaml", f"maxStopContinuations: {most}\n")
+    world.hooks(world.hook("stop", "agent.turn.stop", {"decision": "continue"}))
+    await world.run({"text": "one"}, {"text": "two"}, {"text": "three"})
+    assert (world.outcome.turns, world.outcome.error) == (
+        turns,
+        f"[AGENT_LOOP_DETECTED] Stop hooks sent the run back more than {most} times",
+    )
+
+
+@pytest.mark.attack("A1", "A12")
+async def test_hooks_of_project_agents_need_a_yes(world, monkeypatch):
+    hook = world.hook("own", "tool.approval.pre")
+    world.agent("theirs", f"tools: [search_files]\nhooks: [{json.dumps(hook)}]\n", in_project=True)
+    replies = (look(calls=[call("search_files", pattern="*")]), look(text="hi"))
+    assert await world.dispatch(*replies, agent="theirs") == "hi"
+    assert world.seen("own") == []
+    assert any("hook 'theirs/own' of this project is not approved" in line for line in world.said)
+    monkeypatch.chdir(world.work)
+    HookApproval("theirs/own", os.environ, approve=True).decide(True)
+    assert await world.dispatch(*replies, agent="theirs") == "hi"
+    assert len(world.seen("own")) == 1

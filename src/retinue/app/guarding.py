@@ -130,7 +130,8 @@ class Guarding:
         from retinue.features.approvals.gate import Approving, GatePorts
         from retinue.features.hooks.feature import Hooking
 
-        found: list[Feature] = [Hooking(board, self._clock)] if board else []
+        most = self.switches.max_continuations
+        found: list[Feature] = [Hooking(board, self._clock, max_continuations=most)] if board else []
         is_watched = board.has("tool.approval.pre", "tool.approval.post", "tool.execute.denied")
         if is_forced or is_watched or book.rules or book.mode != "open":
             name = "" if definition is None else definition.name

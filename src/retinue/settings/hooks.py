@@ -213,7 +213,7 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic]) -> Iterator
     if not os.path.lexists(path):
         return
     from retinue.definitions.fields import to_plain  # only who has such a file pays for YAML
-    from retinue.definitions.frontmatter import BlockError, Items, Scalar
+    from retinue.definitions.frontmatter import BlockError, Entry, Items, Scalar
     from retinue.definitions.yaml import read_yaml
 
     def fail(text: str, line: int | None = None, field: str = "") -> None:
@@ -222,16 +222,23 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic]) -> Iterator
 
     try:
         text = _read_text(path)
-        entries = {entry.key: entry for entry in read_yaml(text, 1)[0]} if text.strip() else {}
+        lines = read_yaml(text, 1)[0] if text.strip() else ()
     except BlockError as error:
         fail(str(error), error.line)
         return
     except ConfigError as error:
         problems.append(Diagnostic(str(error), str(path), None, "error", "hooks"))
         return
-    for key, entry in entries.items():
-        if key != "hooks":
-            fail(f"{quote(key)}: unknown{suggest(key, ('hooks',))}; hooks go under hooks", entry.line)
+    entries: dict[str, Entry] = {}
+    for entry in lines:
+        if entry.key != "hooks":
+            fail(f"{quote(entry.key)}: unknown{suggest(entry.key, ('hooks',))}; hooks go under hooks", entry.line)
+        elif entry.key in entries:
+            fail(
+                f"hooks: given twice, first on line {entries[entry.key].line}; put all of them into one list",
+                entry.line,
+            )
+        entries.setdefault(entry.key, entry)
     value = entries["hooks"].value if "hooks" in entries else None
     if value is None or (isinstance(value, Scalar) and value.is_null):
         return

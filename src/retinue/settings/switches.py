@@ -16,6 +16,8 @@ from retinue.settings.files import read_bounded
 from retinue.settings.paths import Paths
 
 DEFAULT_STEPS = 200
+DEFAULT_CONTINUATIONS = 2
+MAX_CONTINUATIONS = 100
 MAX_STEPS = 100_000
 MAX_BYTES = 500_000
 RULES_FILE = "rules.md"
@@ -32,6 +34,8 @@ class Switches(Struct, frozen=True):
     """Of the user and of the project, by name: what a project may switch off is decided elsewhere."""
     max_steps: int = DEFAULT_STEPS
     """Of agents whose file names no limit."""
+    max_continuations: int = DEFAULT_CONTINUATIONS
+    """How often hooks may send back a run that would stop."""
 
     def is_agent_off(self, name: str) -> bool:
         """Whether an agent is switched off."""
@@ -47,9 +51,11 @@ def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagno
     enabled = own.read_flag("subagent", "enabled") if enabled is None else enabled
     agents = {**own.read_flags("subagent", "disabledAgents"), **theirs.read_flags("subagent", "disabledAgents")}
     hooks = own.read_flags("hooks", "disabledHooks"), theirs.read_flags("hooks", "disabledHooks")
-    steps = theirs.read_steps() or own.read_steps() or DEFAULT_STEPS
+    steps = theirs.read_count("maxSteps", MAX_STEPS) or own.read_count("maxSteps", MAX_STEPS) or DEFAULT_STEPS
+    again = [each.read_count("maxStopContinuations", MAX_CONTINUATIONS, 0) for each in (theirs, own)]
+    back = next((number for number in again if number is not None), DEFAULT_CONTINUATIONS)
     agents = {name.lower(): value for name, value in agents.items()}
-    return Switches(enabled is not False, agents, hooks, steps), problems
+    return Switches(enabled is not False, agents, hooks, steps, back), problems
 
 
 def stamp_switches(paths: Paths) -> tuple[tuple[int, int] | None, ...]:
@@ -95,12 +101,12 @@ class _Config:
                 self._reject(".".join((*keys, str(name))), flag, "true or false")
         return {str(name): flag for name, flag in value.items() if isinstance(flag, bool)}
 
-    def read_steps(self) -> int | None:
-        value = self._find("maxSteps")
+    def read_count(self, key: str, most: int, least: int = 1) -> int | None:
+        value = self._find(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MAX_STEPS:
-            self._reject("maxSteps", value, f"a whole number from 1 to {MAX_STEPS}")
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            self._reject(key, value, f"a whole number from {least} to {most}")
             return None
         return value
 

@@ -109,6 +109,7 @@ def test_bad_entry_spoils_no_other(paths):
         (b"\xff\xfe\x00", "not UTF-8 text"),
         ("x: " + "y" * 600_000, "larger than 500000 bytes"),
         ("a: \x00", "not valid YAML"),
+        ("hooks: []\nhooks: []\n", "hooks: given twice, first on line 1"),
     ],
 )
 def test_broken_files_are_told(paths, text, told):
