@@ -1,0 +1,55 @@
+import pytest
+
+from retinue.settings.paths import Paths
+from retinue.settings.switches import Switches, load_rules, load_switches
+
+
+@pytest.fixture
+def paths(tmp_path):
+    for name in ("home", "work"):
+        (tmp_path / name / ".codingcode").mkdir(parents=True)
+    return Paths(tmp_path / "work", tmp_path / "work", tmp_path / "home" / ".pi" / "agent", tmp_path / "home")
+
+
+def load(paths, user="", project="", *, trusted=True):
+    for folder, text in ((paths.home, user), (paths.project, project)):
+        (folder / ".codingcode" / "config.yaml").write_text(text)
+    return load_switches(paths, trusted=trusted)
+
+
+def test_both_files_are_joined(paths):
+    user = "subagent:\n  enabled: false\n  disabledAgents: {A: true, b: true}\nmaxSteps: 9\nother: 1\n"
+    project = "subagent:\n  enabled: true\n  disabledAgents: {a: false}\nhooks:\n  disabledHooks: {h: true}\n"
+    switches, problems = load(paths, user, project)
+    assert (switches, problems) == (Switches(True, {"a": False, "b": True}, ({}, {"h": True}), 9), [])
+    assert (switches.is_agent_off("A"), switches.is_agent_off("B"), switches.is_agent_off("c")) == (False, True, False)
+
+
+def test_untrusted_project_says_nothing(paths):
+    assert load(paths, "", "subagent: [", trusted=False) == (Switches(), [])
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("subagent: off\n", "subagent: found 'off'; expected an object"),
+        ("subagent: {enabled: nope}\n", "subagent.enabled: found 'nope'; expected true or false; ignored"),
+        ("subagent: {disabledAgents: [a]}\n", "subagent.disabledAgents: found an array; expected names"),
+        ("subagent: {disabledAgents: {a: 1}}\n", "subagent.disabledAgents.a: found 1; expected true or false"),
+        ("maxSteps: 0\n", "maxSteps: found 0; expected a whole number from 1 to 100000"),
+        ("maxSteps: many\n", "maxSteps: found 'many'"),
+        ("subagent: [\n", "not valid YAML"),
+    ],
+)
+def test_bad_values_count_as_absent(paths, text, told):
+    switches, problems = load(paths, text)
+    assert switches == Switches() and told in problems[0].message
+    assert len(problems) == 1 and problems[0].path == str(paths.home / ".codingcode" / "config.yaml")
+
+
+def test_rules_are_read(paths):
+    assert load_rules(paths) == ((), [])
+    (paths.home / ".codingcode" / "rules.md").write_text("Be brief.\n")
+    assert load_rules(paths) == (("Be brief.\n",), [])
+    (paths.home / ".codingcode" / "rules.md").write_bytes(b"\xff\xfe")
+    assert "not UTF-8 text" in load_rules(paths)[1][0].message
