@@ -1,6 +1,6 @@
 # One word each; every verb prepares .venv itself (scripts/setup.sh: uv when present, else venv and pip).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check shape bench conformance soak docs picture format catalog clean
+.PHONY: help demo test check shape bench conformance attack soak docs picture format catalog clean
 
 QUESTION ?= Where are sessions written to disk, and what happens when a write fails?
 # Nothing of the user's own configuration, keys or sessions takes part in the demo.
@@ -34,6 +34,9 @@ bench: setup-dev  ## speed, memory and durability against a bare client; only=NA
 
 conformance: setup-dev  ## for each numbered behaviour of the four systems: its tests and how they went; args=--list
 	@$(BIN)/python scripts/conformance.py $(args)
+
+attack: setup-dev  ## every attack of the security plan: its tests and how they went; args=--list or --quick
+	@$(BIN)/python scripts/attack.py $(args)
 
 soak: setup-dev  ## the long sweeps that make test only samples
 	$(BIN)/pytest -m slow --timeout 600 -rs $(args)

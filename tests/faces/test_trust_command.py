@@ -50,6 +50,7 @@ def test_decision_is_saved_as_pi_does(place):
     assert is_trusted(place)
 
 
+@pytest.mark.attack("H3")
 def test_new_files_are_the_users_own(place):
     place.run("trust", "--yes")
     files = [place.agent_dir / "trust.json", place.agent_dir / "retinue" / "trust.json"]
@@ -83,6 +84,7 @@ def test_gone_folder_can_be_forgotten(place):
     assert place.run("trust", str(gone), "--yes").status == 2
 
 
+@pytest.mark.attack("A6")
 def test_replaced_folder_is_another(place):
     fill(place.work)
     place.run("trust", "--yes")
@@ -95,6 +97,7 @@ def test_replaced_folder_is_another(place):
     assert is_trusted(place)
 
 
+@pytest.mark.attack("A6")
 def test_swapped_link_grants_nothing(place):
     one, other, link = place.root / "one", place.root / "other", place.root / "link"
     fill(one)
@@ -107,6 +110,7 @@ def test_swapped_link_grants_nothing(place):
     assert not is_trusted(place, link)
 
 
+@pytest.mark.attack("A7")
 def test_nested_clone_asks_again(place):
     clone = place.work / "clone"
     fill(clone)
@@ -117,6 +121,7 @@ def test_nested_clone_asks_again(place):
     assert f"not trusted ({clone} is a repository of its own inside {place.work})" in done.stdout
 
 
+@pytest.mark.attack("A5")
 def test_git_pointer_borrows_no_trust(place):
     trusted = place.root / "trusted"
     fill(trusted)
@@ -127,6 +132,7 @@ def test_git_pointer_borrows_no_trust(place):
     assert not is_trusted(place)
 
 
+@pytest.mark.attack("A18")
 @pytest.mark.parametrize("folder", ["/", "home", "root"])
 def test_whole_home_is_never_trusted(place, folder):
     path = {"/": "/", "home": str(place.home), "root": str(place.root)}[folder]
@@ -139,6 +145,7 @@ def test_whole_home_is_never_trusted(place, folder):
     assert not is_trusted(place)
 
 
+@pytest.mark.attack("A16")
 @pytest.mark.parametrize("damage", ["world", "link", "corrupt"])
 def test_doubtful_store_is_left_alone(place, damage):
     fill(place.work)
@@ -155,6 +162,7 @@ def test_doubtful_store_is_left_alone(place, damage):
     assert (place.run("trust", "--yes").status, path.read_text()) == (2, before)
 
 
+@pytest.mark.attack("A16")
 def test_damaged_binding_voids_consent(place):
     fill(place.work)
     place.run("trust", "--yes")
@@ -162,6 +170,7 @@ def test_damaged_binding_voids_consent(place):
     assert not is_trusted(place)
 
 
+@pytest.mark.attack("A17")
 def test_decisions_at_once_are_all_kept(place):
     folders = [place.root / f"p{index}" for index in range(4)]
     for folder in folders:
@@ -182,6 +191,7 @@ def test_lock_of_pi_is_waited_for(place):
     assert (decisions(place), lock.exists()) == ({str(place.work): True}, False)
 
 
+@pytest.mark.attack("A13")
 def test_headless_run_skips_and_says_so(place):
     fill(place.work)
     done = place.run("-p", "hi", replies=[{"text": "hello"}])
@@ -191,6 +201,7 @@ def test_headless_run_skips_and_says_so(place):
     assert "Obey me" not in place.sessions()[0].read_text()
 
 
+@pytest.mark.attack("SEC-5")
 @pytest.mark.parametrize("args", [["-p", "hi"], ["agents"], ["doctor"], ["run", "explorer", "x"], ["trust"]])
 def test_untrusted_files_are_never_opened(place, args):
     for name in HOSTILE:
@@ -208,6 +219,7 @@ def test_no_approve_beats_a_saved_yes(place):
         assert ": not trusted (--no-approve)" in place.run(*args).stdout
 
 
+@pytest.mark.attack("A8")
 def test_project_config_home_in_env_file_is_ignored(place):
     fill(place.work, {".env": f"PI_CODING_AGENT_DIR={place.root}/evil\n"})
     place.run("trust", "--yes")

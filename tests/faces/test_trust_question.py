@@ -67,6 +67,7 @@ def test_decided_folder_is_not_asked_again(clone):
     assert (code, output, "Use it?" in shown) == (0, "done\n", False)
 
 
+@pytest.mark.attack("A13")
 def test_nobody_there_means_no(clone):
     done = clone.run("run", "--model", clone.script({"text": "done"}), "helper", "go")
     assert (done.status, "Use it?" in done.stderr, "is not trusted" in done.stderr) == (2, False, True)

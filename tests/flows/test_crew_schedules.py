@@ -62,6 +62,7 @@ async def test_scheduled_call_becomes_a_run(tmp_path, work):
     assert [event.job_count for event in seen.events if isinstance(event, SchedulerReady)] == [0]
 
 
+@pytest.mark.attack("A20")
 async def test_jobs_of_a_clone_do_not_fire(tmp_path, work):
     plant(work)
     seen = EventCollector()
@@ -83,6 +84,7 @@ async def test_trusted_project_may_bring_jobs(tmp_path, work):
         assert (await run.wait(5)).text == "Seen"
 
 
+@pytest.mark.attack("A20")
 async def test_clone_takes_no_further_jobs(tmp_path, work):
     plant(work)
     replies = [to("^later", calls=[schedule("1h")]), to("^later", text="Oh")]

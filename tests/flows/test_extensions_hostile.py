@@ -58,6 +58,7 @@ async def test_failing_extension_disables_itself(world, text, line, told):
     assert (found, message[: len(told)]) == (line, told)
 
 
+@pytest.mark.attack("A15", "H11")
 @pytest.mark.parametrize("text", ["from . import good", "import good", "from good import register"])
 async def test_files_beside_cannot_be_imported(world, text):
     world.put(world.own / "good.py")
@@ -131,6 +132,7 @@ async def test_late_registration_has_no_effect(world):
     assert "api.command of extension 'sly' was called after register had returned" in str(caught.value)
 
 
+@pytest.mark.attack("F11")
 @pytest.mark.spec("reliability:F1")
 async def test_builtin_tools_cannot_be_replaced(world):
     path = world.put(
@@ -232,6 +234,7 @@ async def test_broken_metadata_hurts_nobody(world, text):
     assert names(await world.load()) == [("good", "user")]
 
 
+@pytest.mark.attack("A15", "H11")
 async def test_cwd_is_no_place_of_installation(world, monkeypatch):
     from retinue.features.extensions.candidates import Places, find_extensions
 

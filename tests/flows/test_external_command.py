@@ -127,6 +127,7 @@ async def test_short_task_is_inline(world):
     assert (await start(world, task))["argv"][-1] == f"Task: {task}"
 
 
+@pytest.mark.attack("C9")
 @pytest.mark.parametrize("task", ["--help", "-p", "@/etc/passwd"])
 async def test_task_is_never_an_option(world, task):
     begun = await start(world, task, surface="fleet")
@@ -135,6 +136,7 @@ async def test_task_is_never_an_option(world, task):
     assert (told, begun["argv"][-2] == "--" or last.startswith("@/")) == (task, True)
 
 
+@pytest.mark.attack("H3")
 @pytest.mark.spec("devkit:28")
 async def test_papers_are_private_and_removed(world):
     begun = await start(world)
@@ -157,6 +159,7 @@ async def test_environment_has_the_marks(world):
     }
 
 
+@pytest.mark.attack("E6")
 @pytest.mark.spec("devkit:12")
 async def test_depth_counts_on_from_ours(world, monkeypatch):
     monkeypatch.setenv("PI_SUBAGENT_DEPTH", "1")

@@ -134,6 +134,7 @@ async def test_stopped_child_leaves_nothing_running(world):
     assert list_texts(outcome.session_file, "user") == ["go"]
 
 
+@pytest.mark.attack("E6", "B23")
 async def test_readonly_child_changes_nothing(world):
     text = "---\nname: careful\ndescription: d\nreadonly: true\ntools: bash\n---\nx\n"
     (world.agent_dir / "agents" / "careful.md").write_text(text)
@@ -198,6 +199,7 @@ def test_child_leaves_out_unknown_tools(world):
     assert "there is no tool 'web_of_lies' here; left out" in done.stderr
 
 
+@pytest.mark.attack("E6")
 def test_child_too_deep_cannot_delegate(world):
     ask = call("Agent", subagent_type="looker", prompt="x", description="x")
     depth = {"PI_SUBAGENT_DEPTH": "4", "PI_SUBAGENT_MAX_DEPTH": "4"}

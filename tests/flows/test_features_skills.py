@@ -90,6 +90,7 @@ def test_hidden_folders_are_not_searched(tmp_path, folder):
     assert body("x", tmp_path) == f'(Skill "x" not found in {tmp_path})'
 
 
+@pytest.mark.attack("A10")
 @pytest.mark.spec("fleet:B91")
 def test_links_are_refused_and_the_search_goes_on(tmp_path):
     secret = put(tmp_path / "outside" / "x" / "SKILL.md", "secret")
@@ -139,6 +140,7 @@ def test_long_skill_is_cut(tmp_path):
     assert body("x", tmp_path).endswith(f"y\n... (truncated at {skills.MAX_SKILL_BYTES} bytes)")
 
 
+@pytest.mark.attack("A10")
 def test_invisible_characters_are_shown(tmp_path):
     put(tmp_path / "x.md", "say\u202e \u200bhi\U000e0041\r\nnext")
     assert body("x", tmp_path) == "say\\u202e \\u200bhi\\U000e0041\nnext"

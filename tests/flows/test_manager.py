@@ -146,6 +146,7 @@ async def test_failing_outfit_is_one_failed_run():
         )
 
 
+@pytest.mark.attack("E6", "E12")
 async def test_depth_and_count_are_limited():
     async with Crew({"slow": [SLOW]}, max_depth=2, max_spawns=3) as crew:
         child = crew.spawn()

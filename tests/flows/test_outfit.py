@@ -113,6 +113,7 @@ async def test_run_gets_what_its_file_lists(tmp_path):
     assert world.setups[0].limits.max_turns == 3
 
 
+@pytest.mark.attack("E1", "SEC-6")
 async def test_rights_shrink_from_run_to_run(tmp_path):
     wide, narrow = define("wide"), define("narrow", readonly=True)
     world = World(tmp_path, [wide, narrow])
@@ -124,6 +125,7 @@ async def test_rights_shrink_from_run_to_run(tmp_path):
     ]
 
 
+@pytest.mark.attack("E1")
 async def test_changed_file_widens_no_resumed_run(tmp_path):
     world = World(tmp_path, [define(tools=DeclaredTools(("read",)))], [DONE, DONE])
     world.on_look = lambda: world.definitions.update(a=define())

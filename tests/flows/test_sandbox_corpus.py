@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from retinue.sandbox.status import Backend
@@ -94,3 +96,39 @@ def test_reading_commands_work_unchanged(who: Who) -> None:
         assert [result for result in results if result[1]] == []
         assert len(wanted) >= 42
         assert box.world.digest() == before
+
+
+VERBS = [
+    "touch {}",
+    "echo x >{}",
+    "echo x >>{}",
+    "rm -rf {}",
+    "mv a.txt {}",
+    "cp a.txt {}",
+    "ln -sf a.txt {}",
+    "mkdir -p {}",
+]
+VERBS += ["tee {} <a.txt", "dd if=a.txt of={} status=none", "chmod 600 {}", "truncate -s0 {}", "sed -i s/o/0/ {}"]
+TARGETS = ["pwn", "a.txt", "del.txt", ".git/config", ".git/hooks/x", "$H/.bashrc", "$H/new", "$T", "../pwn", "./.pi/x"]
+FRAMES = ["{}", "( {} )", "{{ {}; }}", "true && {}", "false || {}", "{} &", "bash -c '{}'", "echo $({})", "eval '{}'"]
+FRAMES += ["f() {{ {}; }}; f", "for i in 1; do {}; done", "env sh -c '{}'", "nice {}", "trap '{}' EXIT", "cd .git; {}"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.attack("B1", "B2", "B6", "B8", "B12")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_generated_commands_change_nothing(backend: Backend) -> None:
+    seed = random.SystemRandom().randrange(10**9)
+    print("seed", seed)
+    dice = random.Random(seed)
+    lines = []
+    for _ in range(10_000 // len(BACKENDS)):
+        line = dice.choice(VERBS).format(dice.choice(TARGETS))
+        for _ in range(dice.randrange(3)):
+            frame = dice.choice(FRAMES)
+            line = frame.format(line if "'" not in frame else line.replace("'", "'\\''"))
+        lines.append(f"( {line} ) 2>/dev/null")
+    with open_box(backend, list_users()[0]) as box:
+        batches = ["\n".join([*lines[at : at + 100], "wait"]) for at in range(0, len(lines), 100)]
+        assert find_escapes(box, batches) == []

@@ -460,6 +460,7 @@ async def test_bad_grep_arguments_are_named(call: Call, arguments: dict[str, Any
     assert message in await fail(call, "grep", **arguments)
 
 
+@pytest.mark.attack("D12")
 async def test_slow_pattern_is_no_danger(call: Call, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a" * 100_000 + "\n")
     began = time.monotonic()

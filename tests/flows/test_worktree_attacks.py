@@ -117,6 +117,7 @@ def canary(tmp_path: Path) -> Canary:
     return Canary(tmp_path / "canary")
 
 
+@pytest.mark.attack("SEC-10")
 @pytest.mark.parametrize("name", VECTORS)
 def test_plain_git_runs_program(name: str, tmp_path: Path, canary: Canary) -> None:
     repo = World.make(tmp_path).repo
@@ -140,6 +141,7 @@ async def use_everything(world: World) -> None:
     assert world.show("pi-agent-r1", "new.txt") == "new"
 
 
+@pytest.mark.attack("G1", "G2", "G3", "G4", "SEC-10")
 @pytest.mark.parametrize("scope", ["--local", "--global"])
 @pytest.mark.parametrize("name", VECTORS)
 async def test_our_git_runs_nothing(name: str, scope: str, tmp_path: Path, canary: Canary) -> None:
@@ -150,6 +152,7 @@ async def test_our_git_runs_nothing(name: str, scope: str, tmp_path: Path, canar
     assert not canary.has_run
 
 
+@pytest.mark.attack("G5", "SEC-10")
 async def test_embedded_bare_repository_is_refused(tmp_path: Path, canary: Canary) -> None:
     world = World.make(tmp_path)
     bare = world.repo / "docs"
@@ -163,6 +166,7 @@ async def test_embedded_bare_repository_is_refused(tmp_path: Path, canary: Canar
     assert ([result.ok for result in results], canary.has_run) == ([False] * 3, False)
 
 
+@pytest.mark.attack("G6", "SEC-10")
 async def test_inherited_variables_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, canary: Canary) -> None:
     world = World.make(tmp_path)
     (tmp_path / "other").mkdir()
@@ -211,6 +215,7 @@ def plant_link(root: Path, canary: Canary) -> None:
     (root / ".gitattributes").write_text("* filter=f\n")
 
 
+@pytest.mark.attack("G1", "G2", "G3", "G4")
 @pytest.mark.parametrize("plant", [plant_nested, plant_commondir, plant_link])
 async def test_agent_cannot_plant_program(
     plant: Callable[[Path, Canary], None], tmp_path: Path, canary: Canary
@@ -224,6 +229,7 @@ async def test_agent_cannot_plant_program(
     assert (canary.has_run, kept.branch, world.show(kept.branch, "new.txt")) == (False, "pi-agent-r1", "new")
 
 
+@pytest.mark.attack("A14")
 async def test_git_of_workspace_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, canary: Canary) -> None:
     world = World.make(tmp_path)
     (world.repo / "bin").mkdir()
@@ -232,6 +238,7 @@ async def test_git_of_workspace_is_not_used(tmp_path: Path, monkeypatch: pytest.
     assert ((await run_git(["rev-parse", "HEAD"], world.repo)).ok, canary.has_run) == (True, False)
 
 
+@pytest.mark.attack("G4")
 async def test_unknown_commands_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="'zz' is not one that is known"):
         await run_git(["zz"], tmp_path)
@@ -259,6 +266,7 @@ async def test_links_in_notes_are_not_followed(tmp_path: Path) -> None:
     assert (kept.branch, victim.read_text(), world.left) == ("pi-agent-r1", "precious\n", [])
 
 
+@pytest.mark.attack("G12")
 async def test_copy_replaced_by_link_is_left(tmp_path: Path) -> None:
     world = World.make(tmp_path)
     copy = await world.create()

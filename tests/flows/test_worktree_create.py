@@ -64,6 +64,7 @@ async def test_missing_directory_is_refused(world: World) -> None:
     assert "could not be started" in await refuse(world, world.repo / "missing")
 
 
+@pytest.mark.attack("G7")
 async def test_odd_ids_are_refused(world: World) -> None:
     for run_id in ("-x", "a/b", "", "x" * 65, "a\nb", "..", "a.lock"):
         with pytest.raises(IsolationFailed, match="cannot name a branch"):
@@ -115,6 +116,7 @@ async def test_cancel_leaves_nothing(world: World, delay_s: float) -> None:
     assert left == [] or "r1.json" in left
 
 
+@pytest.mark.attack("H3")
 async def test_copy_is_private(world: World) -> None:
     (world.repo / "a.txt").write_text("uncommitted\n")
     copy = await world.create()
@@ -150,6 +152,7 @@ async def test_link_out_of_copy_is_refused(world: World, tmp_path: Path) -> None
     assert "is a link out of the repository" in await refuse(world, world.repo / "out", keeps_place=True)
 
 
+@pytest.mark.attack("G11")
 async def test_missing_branch_is_refused(world: World) -> None:
     reason = await refuse(world, world.repo, branch="pi-agent-r1")
     assert reason.startswith("branch 'pi-agent-r1', which holds the work of run 'r1', is not in ")

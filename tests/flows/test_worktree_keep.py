@@ -56,6 +56,7 @@ async def test_own_commits_are_kept(world: World) -> None:
     assert (git(world.repo, "rev-parse", BRANCH), world.left) == (head, [])
 
 
+@pytest.mark.attack("G9")
 async def test_own_branch_is_not_moved(world: World) -> None:
     copy = await world.create()
     git(copy.root, "checkout", "-qb", "feature")
@@ -81,6 +82,7 @@ async def test_existing_branch_is_not_overwritten(world: World) -> None:
     assert (git(world.repo, "rev-parse", BRANCH), world.show(kept.branch, "a.txt")) == (before, "changed")
 
 
+@pytest.mark.attack("G1", "G8")
 @pytest.mark.spec("fleet:B92")
 async def test_failing_hooks_do_not_block(world: World) -> None:
     for name in ("pre-commit", "commit-msg", "post-checkout", "reference-transaction"):
@@ -127,6 +129,7 @@ async def test_ignored_files_do_not_count(world: World) -> None:
     assert (world.left, world.branches) == ([], ["main"])
 
 
+@pytest.mark.attack("G9")
 async def test_hidden_changes_are_found(world: World) -> None:
     copy = await world.create()
     for flag, name in (("--assume-unchanged", "a.txt"), ("--skip-worktree", "src/b.txt")):
@@ -178,6 +181,7 @@ async def test_interrupted_rebase_is_kept(world: World) -> None:
     assert (git(world.repo, "rev-parse", f"refs/pi-agent/r1/{tip[:12]}"), world.left) == (tip, [])
 
 
+@pytest.mark.attack("G9")
 async def test_abandoned_commits_are_kept(world: World) -> None:
     copy = await world.create()
     git(copy.root, "checkout", "-qb", "gone")
@@ -192,6 +196,7 @@ async def test_abandoned_commits_are_kept(world: World) -> None:
     assert (git(world.repo, "for-each-ref", "--format=%(refname)", "refs/pi-agent"), world.left) == (name, [])
 
 
+@pytest.mark.attack("G9")
 async def test_history_without_commit_is_kept(world: World) -> None:
     copy = await world.create()
     git(copy.root, "checkout", "-q", "--orphan", "fresh")
@@ -201,6 +206,7 @@ async def test_history_without_commit_is_kept(world: World) -> None:
     assert git(world.repo, "ls-tree", "-r", "--name-only", BRANCH) == "only.txt"
 
 
+@pytest.mark.attack("G9")
 async def test_deleted_copy_keeps_commits(world: World) -> None:
     copy = await world.create()
     (copy.root / "a.txt").write_text("mine\n")
@@ -216,6 +222,7 @@ async def test_lost_link_does_no_harm(world: World) -> None:
     assert (await world.keep(copy), world.left, world.show(BRANCH, "a.txt")) == (Kept(BRANCH), [], "changed")
 
 
+@pytest.mark.attack("G10")
 async def test_removed_registration_keeps_copy(world: World) -> None:
     copy = await world.create()
     (copy.root / "a.txt").write_text("changed\n")
@@ -251,6 +258,7 @@ async def test_own_repository_in_place_keeps_copy(world: World) -> None:
     assert (kept.branch, kept.path, world.show(BRANCH, "a.txt")) == (BRANCH, str(copy.root), "changed")
 
 
+@pytest.mark.attack("G8")
 @pytest.mark.spec("fleet:B93")
 @pytest.mark.parametrize("damage", ["objects", "lock", "config", "head lock"])
 async def test_failed_commit_keeps_copy(world: World, damage: str) -> None:
@@ -283,6 +291,7 @@ async def test_failed_commit_keeps_copy(world: World, damage: str) -> None:
     assert (world.show(BRANCH, "a.txt"), world.left) == ("precious", [])
 
 
+@pytest.mark.attack("G10")
 @pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
 async def test_unreadable_file_keeps_copy(world: World) -> None:
     copy = await world.create()
@@ -301,6 +310,7 @@ async def test_readonly_directories_are_removed(world: World) -> None:
     assert (await world.keep(copy), world.left) == (Kept(notes=("Files that git ignores were not kept: 'build/'",)), [])
 
 
+@pytest.mark.attack("G3")
 async def test_filtered_files_keep_their_bytes(world: World) -> None:
     (world.repo / ".gitattributes").write_text("*.bin filter=lfs\n")
     (world.repo / "big.bin").write_text("pointer\n")
@@ -360,6 +370,7 @@ async def test_second_copy_of_run_is_refused(world: World) -> None:
         await resume_copy(CopyRequest("r1", world.repo), Records(world.records.directory), tmp=world.tmp)
 
 
+@pytest.mark.attack("G12")
 async def test_resume_takes_dead_owners_copy(world: World) -> None:
     copy = await world.create()
     (copy.root / "a.txt").write_text("half done\n")
@@ -368,6 +379,7 @@ async def test_resume_takes_dead_owners_copy(world: World) -> None:
     assert ((again.root / "a.txt").read_text(), again.record.base) == ("half done\n", copy.record.base)
 
 
+@pytest.mark.attack("G11")
 async def test_resume_after_lost_copy_has_commits(world: World) -> None:
     copy = await world.create()
     (copy.root / "a.txt").write_text("committed\n")
@@ -377,6 +389,7 @@ async def test_resume_after_lost_copy_has_commits(world: World) -> None:
     assert ((again.root / "a.txt").read_text(), again.record.branch) == ("committed\n", BRANCH)
 
 
+@pytest.mark.attack("G9")
 @pytest.mark.parametrize("touch", ["nothing", "file", "hidden file", "new file", "commit", "stash"])
 async def test_submodules_stay_when_touched(world: World, tmp_path: Path, touch: str) -> None:
     inner = make_repo(tmp_path / "inner", {"f": "inner\n"})

@@ -111,6 +111,7 @@ async def test_killed_recovery_is_repeated(tmp_path: Path) -> None:
     assert (lost, world.left) == ([], [])
 
 
+@pytest.mark.attack("G12")
 async def test_living_owners_are_left_alone(tmp_path: Path) -> None:
     world = World.make(tmp_path)
     copy = await world.create()

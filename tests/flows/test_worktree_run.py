@@ -75,6 +75,7 @@ async def test_chosen_directory_is_named(world: World) -> None:
     assert world.show("pi-agent-r1", "src/new.txt") == "by the model"
 
 
+@pytest.mark.attack("G11")
 @pytest.mark.spec("fleet:B92")
 async def test_failed_isolation_runs_nothing(world: World, tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()

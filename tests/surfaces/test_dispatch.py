@@ -35,6 +35,7 @@ async def test_empty_prompt_is_refused_first(world):
     assert blank == "[Error: TOOL_EXECUTION_FAILED] prompt: expected a task, found nothing"
 
 
+@pytest.mark.attack("E3")
 @pytest.mark.spec("codingcode:5")
 async def test_unknown_agent_is_named(world):
     assert await world.dispatch(agent="nobody") == "[Error: TOOL_EXECUTION_FAILED] Unknown subagent: nobody"

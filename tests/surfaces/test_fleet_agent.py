@@ -89,6 +89,7 @@ async def test_exact_spelling_beats_other_case(tmp_path):
         assert (await fleet.start("explore")).agent == "explore"
 
 
+@pytest.mark.attack("E3")
 @pytest.mark.spec("fleet:B7")
 async def test_unknown_type_starts_nothing(tmp_path):
     async with Fleet(tmp_path) as fleet:
@@ -255,6 +256,7 @@ async def test_inherited_context_is_put_before_the_task(tmp_path):
         assert preface.endswith("# Your Task (below)\n\n")
 
 
+@pytest.mark.attack("E6")
 @pytest.mark.spec("fleet:B78")
 async def test_spawn_below_the_deepest_is_refused(tmp_path):
     async with Fleet(tmp_path, {"general-purpose": SLOW}, max_depth=2) as fleet:

@@ -156,6 +156,7 @@ async def test_definition_decides_about_its_transcript(tmp_path):
         assert (run.output_file, (tmp_path / ".pi").exists()) == ("", False)
 
 
+@pytest.mark.attack("C12")
 @pytest.mark.parametrize("linked", [".pi", ".pi/output"])
 async def test_linked_folder_gets_no_transcript(tmp_path, linked):
     elsewhere = tmp_path / "elsewhere"
@@ -171,6 +172,7 @@ async def test_linked_folder_gets_no_transcript(tmp_path, linked):
         assert [text.startswith("no transcript in ") for text in fleet.warnings()] == [True]
 
 
+@pytest.mark.attack("C12")
 async def test_linked_file_is_not_followed(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("")

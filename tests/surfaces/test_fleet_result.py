@@ -267,6 +267,7 @@ async def test_peek_takes_a_bad_regex_literally(tmp_path):
         assert text.split("\n")[1:] == ["[1] a(b"]
 
 
+@pytest.mark.attack("D12")
 async def test_peek_survives_a_greedy_regex(tmp_path):
     async with Fleet(tmp_path, {"general-purpose": [{"text": "a" * 1900 + "!"}]}) as fleet:
         run = await fleet.start()

@@ -3,6 +3,7 @@ import pytest
 from retinue.core.terminal import escape_line, escape_text
 
 
+@pytest.mark.attack("H5", "H6")
 @pytest.mark.parametrize(
     ("text", "shown"),
     [

@@ -129,6 +129,7 @@ def test_nothing_is_overwritten(tmp_path: Path, taken: str) -> None:
     assert ((tmp_path / taken).read_text(), os.listdir(tmp_path)) == ("mine", [taken])
 
 
+@pytest.mark.attack("C11")
 @pytest.mark.parametrize("name", ["../x", "a/b", "", "con", ".x", "x" * 129, "a\0b", "a b"])
 def test_names_are_checked_before_paths(tmp_path: Path, name: str) -> None:
     with pytest.raises(UsageError, match="the name"):

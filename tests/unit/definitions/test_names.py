@@ -19,11 +19,13 @@ def test_good_names_pass(name: str) -> None:
     assert find_fault(name) == ""
 
 
+@pytest.mark.attack("C11")
 @pytest.mark.parametrize("name", BAD, ids=ascii)
 def test_bad_names_are_refused(name: str) -> None:
     assert find_fault(name) != ""
 
 
+@pytest.mark.attack("C11")
 @given(st.text(max_size=140))
 def test_passed_names_are_safe_paths(name: str) -> None:
     if not find_fault(name):

@@ -123,6 +123,7 @@ def test_odd_tool_lists_give_none(tools: str) -> None:
     assert definition is not None and (definition.tools, told) == (DeclaredTools(()), ["field"])
 
 
+@pytest.mark.attack("E5")
 @pytest.mark.spec("fleet:B25")
 def test_unknown_tools_are_told_with_closest() -> None:
     definition, told = inspect("name: a\ntools: read, gerp, Read")
@@ -172,6 +173,7 @@ def test_not_readonly_is_clear(value: str) -> None:
     assert [(item.readonly, told) for item, told in [parse(f"readonly: {value}")] if item] == [(False, [])]
 
 
+@pytest.mark.attack("E4")
 @pytest.mark.parametrize("value", ["yes", "on", "tru", "[true]", "{a: b}", "2", "No", "t", '" true"', "1.0", "enabled"])
 def test_doubtful_readonly_is_readonly(value: str) -> None:
     assert [(item.readonly, told) for item, told in [parse(f"readonly: {value}")] if item] == [(True, ["field"])]
@@ -413,11 +415,13 @@ def test_appending_needs_no_body() -> None:
     assert definition is not None and (definition.prompt, told) == ("", [])
 
 
+@pytest.mark.attack("A10")
 def test_long_and_hidden_bodies_are_told() -> None:
     told = inspect("name: a", "\n\nfine\nnot\u202e fine" + "x" * 100_000)[1]
     assert [(item.code, item.line) for item in told] == [("hidden-characters", 7), ("long-body", 6)]
 
 
+@pytest.mark.attack("A10")
 @pytest.mark.parametrize("text", ['"a \\e[31m"', "a \u202e b"])
 def test_hidden_description_is_told(text: str) -> None:
     assert parse(f"description: {text}")[1] == ["hidden-characters"]
@@ -481,6 +485,7 @@ def test_no_slip_in_a_denial_widens(tool: str) -> None:
     assert lost == []
 
 
+@pytest.mark.attack("E4")
 @pytest.mark.parametrize("value", sorted(misspell("true") | misspell("TRUE")))
 def test_no_slip_in_readonly_widens(value: str) -> None:
     assert read(f"readonly: {value}").readonly is True

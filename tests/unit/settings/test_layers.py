@@ -48,12 +48,14 @@ def test_each_layer_wins_over_the_one_below(load: Any, monkeypatch: pytest.Monke
     ]
 
 
+@pytest.mark.attack("A3")
 def test_untrusted_project_file_is_not_opened(load: Any, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "project" / ".pi" / "settings.json")
     loaded = load({"defaultModel": "u"})
     assert (loaded.settings.default_model, loaded.trust.trusted, loaded.diagnostics) == ("u", False, ())
 
 
+@pytest.mark.attack("A4")
 def test_project_cannot_trust_itself(load: Any) -> None:
     loaded = load(None, {"defaultProjectTrust": "always"}, approve=True)
     assert loaded.settings.default_project_trust == "ask"

@@ -33,6 +33,7 @@ def test_flags_win_over_all(project: Path, agent_dir: Path) -> None:
     assert answer(project, approve=False, default="always") == (False, "--no-approve")
 
 
+@pytest.mark.attack("A7")
 def test_closest_decision_applies(project: Path, agent_dir: Path) -> None:
     save(agent_dir, {str(project.parent): False, str(project): True, "/": None})
     assert answer(project) == (True, f"saved for {project}")
@@ -48,11 +49,13 @@ def test_yes_below_does_not_cover_project(project: Path, agent_dir: Path) -> Non
     assert answer(project / "sub") == (False, f"saved for {project / 'sub'}")
 
 
+@pytest.mark.attack("A18")
 def test_aliases_of_a_path_grant_nothing(project: Path, agent_dir: Path) -> None:
     save(agent_dir, {f"{project}/": True, f"{project}/../project": True, str(project).upper(): True, "~": True})
     assert answer(project) == (False, "no decision")
 
 
+@pytest.mark.attack("A6")
 def test_link_is_judged_by_its_target(project: Path, agent_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(project)
     save(agent_dir, {str(tmp_path / "link"): True})
@@ -84,6 +87,7 @@ def test_home_has_nothing_to_protect(home: Path, agent_dir: Path) -> None:
     assert answer(home) == (True, "nothing to protect")
 
 
+@pytest.mark.attack("A16")
 @pytest.mark.parametrize(
     ("content", "mode", "problem"),
     [
@@ -100,12 +104,14 @@ def test_doubtful_file_decides_nothing(project: Path, agent_dir: Path, content: 
     assert problem in trust.diagnostics[0].message
 
 
+@pytest.mark.attack("A16")
 def test_linked_trust_file_is_refused(project: Path, agent_dir: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere.json").write_text(json.dumps({str(project): True}))
     (agent_dir / "trust.json").symlink_to(tmp_path / "elsewhere.json")
     assert load_decisions(agent_dir / "trust.json")[0] == {}
 
 
+@pytest.mark.attack("SEC-5")
 def test_protected_files_are_never_opened(tmp_path: Path, agent_dir: Path) -> None:
     for name in PROTECTED:
         (tmp_path / name).parent.mkdir(exist_ok=True)

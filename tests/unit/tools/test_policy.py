@@ -61,11 +61,13 @@ def test_no_list_means_all_builtins():
     assert decide_tools(define(), PLAIN) == Rights(ALL)
 
 
+@pytest.mark.attack("E5")
 @pytest.mark.spec("fleet:B23", "devkit:26")
 def test_empty_list_is_empty():
     assert decide(define(()), is_exact=True) == Rights()
 
 
+@pytest.mark.attack("E5")
 @pytest.mark.spec("fleet:B23")
 def test_star_adds_builtins_to_names():
     assert decide(define(("web_search",), all_builtins=True), OWN).allowed == (*ALL, "web_search")
@@ -79,12 +81,14 @@ def test_unknown_name_is_told_with_the_closest():
     )
 
 
+@pytest.mark.attack("E5")
 @pytest.mark.spec("fleet:B33")
 def test_denied_tool_loses_though_listed():
     rights = decide_tools(define(("read", "write"), denied=("write",)), PLAIN)
     assert rights == Rights(("read",), (Refusal("write", "denied", "write is denied by the agent's own file"),))
 
 
+@pytest.mark.attack("E5")
 @pytest.mark.parametrize("word", ["Bash", "BASH"])
 def test_misspelt_denial_still_denies(word):
     rights = decide_tools(define(("bash", "ls"), denied=(word,)), PLAIN)
@@ -102,6 +106,7 @@ def test_denying_all_leaves_nothing(word):
     assert decide(define(denied=(word,))).allowed == ()
 
 
+@pytest.mark.attack("E13")
 def test_user_denial_reaches_every_agent():
     rights = decide(define(("read", "mcp__db__query")), user_denied=("db:query", "read"), is_exact=True)
     assert (rights.allowed, reasons(rights)) == ((), {"read": "user", "mcp__db__query": "user"})
@@ -156,6 +161,7 @@ def test_child_has_at_most_its_parents_tools():
     assert (rights.allowed, set(reasons(rights).values())) == (("read", "ls"), {"parent"})
 
 
+@pytest.mark.attack("E1", "E11")
 def test_readonly_passes_to_children():
     rights = decide(define(("read", "write", "bash")), OWN, parent=Rights(ALL, readonly=True), is_confined=True)
     assert (rights.allowed, rights.readonly) == (("read", "bash"), True)
@@ -342,6 +348,7 @@ TERMS = st.builds(
 CASES = settings(max_examples=250, deadline=None, print_blob=True)
 
 
+@pytest.mark.attack("E1", "SEC-6")
 @CASES
 @given(st.lists(DEFINITIONS, min_size=1, max_size=5), TERMS)
 def test_chain_of_children_never_widens(chain, terms):
@@ -443,6 +450,7 @@ def draw(dice):
     return definition, terms
 
 
+@pytest.mark.attack("E1", "E5", "SEC-6")
 def test_ten_thousand_spawns_never_widen():
     seed = randrange(2**32)
     dice = Random(seed)

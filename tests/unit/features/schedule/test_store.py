@@ -124,6 +124,7 @@ def test_newer_version_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == '{"version": 2, "jobs": []}'
 
 
+@pytest.mark.attack("A20")
 @pytest.mark.parametrize("linked", [".pi", ".pi/subagent-schedules"])
 def test_linked_folders_are_refused(tmp_path: Path, linked: str) -> None:
     project, outside = tmp_path / "project", tmp_path / "outside"
