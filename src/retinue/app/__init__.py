@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         list_sessions,
         open_approval,
         open_folder,
+        open_preferences,
         open_roster,
         run_checkup,
     )
@@ -37,6 +38,7 @@ __all__ = [
     "list_sessions",
     "open_approval",
     "open_folder",
+    "open_preferences",
     "open_roster",
     "run_checkup",
 ]
@@ -52,6 +54,7 @@ _HOMES = {
     "list_sessions": "reports",
     "open_approval": "reports",
     "open_folder": "reports",
+    "open_preferences": "reports",
     "open_roster": "reports",
     "run_checkup": "reports",
 }

@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # only the commands that have to do with these pay for them
     from retinue.settings.decisions import Folder
     from retinue.settings.hook_approval import HookApproval
     from retinue.settings.mcp_approval import Approval
+    from retinue.settings.preferences import Preference as Preference
+    from retinue.settings.preferences import Preferences as Preferences
     from retinue.settings.roster import Portrait as Portrait
     from retinue.settings.roster import Roster as Roster
 
@@ -35,6 +37,15 @@ def open_roster(request: Request, say: Callable[[str], None]) -> "Roster":
         if text:
             say(text)
     return Roster(paths, loaded, crew.settings)
+
+
+def open_preferences(request: Request) -> "Preferences":
+    """The settings of subagents.json one by one, and changing the user's own."""
+    from retinue.settings.preferences import Preferences
+
+    paths = find_paths(".", os.environ)
+    trusted = load_settings(paths, os.environ, approve=request.approve).trust.trusted
+    return Preferences(paths, os.environ, trusted=trusted)
 
 
 def open_folder(name: str | None) -> "Folder":

@@ -70,3 +70,8 @@ def find_nearest(places: Places) -> str:
             break
         folder = parent
     return ""
+
+
+def is_packaged(path: str) -> bool:
+    """Whether a file is one of ours."""
+    return path.startswith(_PACKAGED + os.sep)

@@ -25,6 +25,8 @@ class Check(Struct, frozen=True):
     convert: Callable[[Any, Report], Any]
     merge: Callable[[Any, Any], Any] | None = None
     """How a value joins the one of the layer below; absent: it replaces it."""
+    choices: tuple[Any, ...] = ()
+    """All that it accepts, where that is a short list."""
 
 
 class Setting(NamedTuple):
@@ -60,7 +62,7 @@ def text() -> Check:
 
 
 def flag() -> Check:
-    return _only(bool, "true or false")
+    return structs.replace(_only(bool, "true or false"), choices=(True, False))
 
 
 def choice(*names: str) -> Check:
@@ -69,7 +71,7 @@ def choice(*names: str) -> Check:
             raise ValueError
         return value
 
-    return Check("one of " + ", ".join(f'"{name}"' for name in names), convert)
+    return Check("one of " + ", ".join(f'"{name}"' for name in names), convert, choices=names)
 
 
 def count(highest: int = _LARGEST, *, words: Mapping[str, int] | None = None) -> Check:

@@ -208,7 +208,7 @@ def _debug() -> Check:
             return "minimal" if value else False
         return words.convert(value, report)
 
-    return Check('true, false, "minimal" or "verbose"', convert)
+    return Check('true, false, "minimal" or "verbose"', convert, choices=(False, "minimal", "verbose"))
 
 
 def _build_table() -> tuple[Setting, ...]:

@@ -6,7 +6,7 @@ Joins definitions, trust, settings and the rights policy; must not know how anyt
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -23,9 +23,10 @@ from retinue.definitions.edit import (
     write_definition,
 )
 from retinue.definitions.registry import Definitions, Registry
-from retinue.definitions.sources import Places
+from retinue.definitions.sources import Places, is_packaged
 from retinue.features.confined import Boundaries
 from retinue.settings.layers import Loaded
+from retinue.settings.manuscript import check_manuscript, read_manuscript, write_manuscript
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
 from retinue.settings.switches import Switches, load_switches, stamp_switches
@@ -36,6 +37,8 @@ MAIN_RIGHTS = Rights(allowed=(*BUILTIN_OFFERS, *EXTRA_OFFERS))
 """What a main agent may use that nothing limits."""
 MOST_SHOWN = 60
 """Names in a message; `retinue agents` has them all."""
+Kind: TypeAlias = Literal["builtin", "overridden", "custom"]
+"""Where an agent comes from: packaged, a file that stands for a packaged one, or a file of its own."""
 _STUB = "Switched off. `retinue agents enable {name}` removes this file."
 
 
@@ -152,6 +155,32 @@ class Roster:
         paths = {definition.path, *definition.shadows}
         problems = tuple(item for item in self.read().diagnostics if item.path in paths)
         return Portrait(definition, self.decide(definition), _read_lines(definition), problems)
+
+    def find_kind(self, definition: Definition) -> Kind:
+        """What can be done to it depends on this."""
+        if definition.source == "builtin":
+            return "builtin"
+        return "overridden" if any(map(is_packaged, definition.shadows)) else "custom"
+
+    def read_text(self, name: str) -> str:
+        """The text of an agent's file. Raises RetinueError."""
+        return read_manuscript(self.find(name).path)
+
+    def rewrite(self, name: str, text: str) -> list[str]:
+        """Replace the text of an agent's file by another that is one; what is odd about it. Raises RetinueError."""
+        definition = self._find_changeable(name)
+        if definition.source == "builtin":
+            raise UsageError(f"{quote(definition.name)} is packaged with retinue; eject it first to change it")
+        remarks = check_manuscript(text, definition.path, definition.dialect)
+        write_manuscript(definition.path, text)
+        return remarks
+
+    def adopt(self, name: str, text: str, *, in_project: bool) -> str:
+        """Write a new agent file with this text, as it is; its path. Raises RetinueError when it is no agent."""
+        check_name(name)
+        folder = self._find_folder(in_project=in_project)
+        check_manuscript(text, str(folder / f"{name}.md"), "pi")
+        return write_definition(str(folder), name, text)
 
     def create(self, name: str, fields: Mapping[str, FieldValue | None], prompt: str, *, in_project: bool) -> str:
         """Write a new agent file; its path."""

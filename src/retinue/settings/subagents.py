@@ -193,7 +193,7 @@ def _approvals() -> Check:
             return "ask"
         return str(value)
 
-    return Check(known.accepts, convert)
+    return Check(known.accepts, convert, choices=known.choices)
 
 
 # In the order of the reference page.

@@ -1,0 +1,198 @@
+"""The settings of subagents.json one by one, for people: what each is for, who decides it, and changing the user's own.
+
+A change writes one key and leaves everything else in the file as it is. Must not know how settings are shown.
+"""
+
+import ast
+import inspect
+import json
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import orjson
+from msgspec import Struct
+
+from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.settings.checks import Setting, read_field
+from retinue.settings.decisions import hold_lock, replace_own
+from retinue.settings.files import load_json
+from retinue.settings.paths import Paths
+from retinue.settings.subagents import CREW_SETTINGS, CrewSettings, find_user_file, load_crew
+
+DEFAULTS = CrewSettings()
+
+
+class Preference(Struct, frozen=True):
+    """One setting as it is now."""
+
+    key: str
+    help: str
+    value: Any
+    origin: str
+    """`default`, `environment`, or the file that decides."""
+    accepts: str
+    choices: tuple[Any, ...] = ()
+    """All it may be, where that is a short list."""
+
+    @property
+    def shown(self) -> str:
+        """The value as a person writes it."""
+        return show(self.value)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether nobody has decided it."""
+        return self.origin == "default"
+
+
+class Preferences:
+    """The settings of one user in one folder."""
+
+    def __init__(self, paths: Paths, environment: Mapping[str, str], *, trusted: bool) -> None:
+        self._paths = paths
+        self._environment = environment
+        self._trusted = trusted
+
+    @property
+    def path(self) -> str:
+        """The file that changes go to."""
+        return str(find_user_file(self._paths))
+
+    def list(self) -> list[Preference]:
+        """All of them as they are now, in the order of the reference."""
+        loaded = load_crew(self._paths, self._environment, trusted=self._trusted)
+        origins: dict[str, str] = {}
+        for layer in loaded.layers:
+            origins.update(dict.fromkeys(layer.values, layer.path or layer.scope))
+        return [
+            Preference(
+                item.key,
+                find_help(item.field),
+                read_field(loaded.settings, item),
+                origins.get(item.key, "default"),
+                item.check.accepts,
+                item.check.choices,
+            )
+            for item in CREW_SETTINGS
+        ]
+
+    def find(self, key: str) -> Preference:
+        """One of them as it is now. Raises UsageError."""
+        found = next((item for item in self.list() if item.key == key), None)
+        if found is None:
+            raise UsageError(f"{quote(key)} is no setting")
+        return found
+
+    def change(self, key: str, text: str) -> Preference:
+        """Set one in the user's file, from what a person wrote. Raises UsageError or ConfigError."""
+        setting = _find(key)
+        value = _read(text, setting)
+        complaints: list[str] = []
+
+        def report(rest: str, bad: object, accepts: str) -> None:
+            complaints.append(f"{key}{rest}: found {quote(str(bad))}; expected {accepts}")
+
+        try:
+            setting.check.convert(value, report)
+        except (ValueError, OverflowError):
+            raise UsageError(f"{key}: found {quote(text)}; expected {setting.check.accepts}") from None
+        if complaints:
+            raise UsageError(complaints[0])
+        self._write(key, value, is_kept=True)
+        return self.find(key)
+
+    def reset(self, key: str) -> Preference:
+        """Take one out of the user's file. Raises ConfigError."""
+        self._write(_find(key).key, None, is_kept=False)
+        return self.find(key)
+
+    def _write(self, key: str, value: Any, *, is_kept: bool) -> None:
+        path = find_user_file(self._paths)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with hold_lock(path):
+                raw, problems = load_json(path)
+                if problems:
+                    raise ConfigError(f"{problems[0].message}; repair or remove the file first")
+                content = _set(raw or {}, key.split("."), value, is_kept=is_kept)
+                if content != (raw or {}):
+                    replace_own(path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+
+
+def show(value: Any) -> str:
+    """A value as a person writes it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ", ".join(item if isinstance(item, str) else json.dumps(item) for item in value) or "(empty)"
+    return str(value)
+
+
+@cache
+def find_help(field: str) -> str:
+    """What a setting is for: the docstring under its field."""
+    holder: Any = DEFAULTS
+    *sections, name = field.split(".")
+    for section in sections:
+        holder = getattr(holder, section)
+    return _read_docs(type(holder)).get(name, "")
+
+
+@cache
+def _read_docs(kind: type) -> dict[str, str]:
+    try:
+        body = ast.parse(inspect.getsource(kind)).body[0]
+    except OSError:
+        return {}  # installed without its sources
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for node, after in zip(body.body, body.body[1:], strict=False):
+        match node, after:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str() as text)):
+                found[name] = " ".join(text.split())
+            case _:
+                pass
+    return found
+
+
+def _find(key: str) -> Setting:
+    found = next((item for item in CREW_SETTINGS if item.key == key), None)
+    if found is None:
+        raise UsageError(f"{quote(key)} is no setting")
+    return found
+
+
+def _read(text: str, setting: Setting) -> Any:
+    """What a person means by some words, read by what the setting usually is."""
+    default, word = read_field(DEFAULTS, setting), text.strip()
+    for choice in setting.check.choices:
+        if word.lower() in (show(choice).lower(), json.dumps(choice).strip('"').lower()):
+            return choice
+    if isinstance(default, tuple) and not word.startswith("["):
+        return [part.strip() for part in word.split(",") if part.strip()]
+    if isinstance(default, str) and not isinstance(default, bool):
+        return word
+    if word.lower() in ("", "none", "null"):
+        return None
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
+
+
+def _set(content: dict[str, Any], keys: list[str], value: Any, *, is_kept: bool) -> dict[str, Any]:
+    """The content with one key set or taken out; a section that has become empty goes too."""
+    key, rest = keys[0], keys[1:]
+    if not rest:
+        left = {name: item for name, item in content.items() if name != key or is_kept}
+        return {**left, key: value} if is_kept else left
+    below = content.get(key)
+    section = _set(below if isinstance(below, dict) else {}, rest, value, is_kept=is_kept)
+    if not section and not is_kept:
+        return {name: item for name, item in content.items() if name != key}
+    return {**content, key: section}
