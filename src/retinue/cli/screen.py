@@ -11,6 +11,8 @@ def run_screen(options: Options) -> int:
 
     app = RetinueApp(to_request(options), first_words=tuple(options.prompts))
     status = app.run()
+    if app.crash is not None:
+        raise app.crash
     if app.ended_badly:
         say(app.ended_badly)
     return status or 0

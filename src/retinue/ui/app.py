@@ -1,12 +1,16 @@
 """The terminal program: a screen, a link to the crew, and what commands may ask of it."""
 
 import os
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import RenderableType
 from rich.text import Text
 from textual.app import App
+from textual.driver import Driver
+from textual.filter import LineFilter
 from textual.screen import ModalScreen
 
 from retinue.app import Request
@@ -14,12 +18,16 @@ from retinue.core.errors import RetinueError
 from retinue.ui.commands.registry import Commands
 from retinue.ui.formats import clean
 from retinue.ui.link import Link
+from retinue.ui.safety import SafeText
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.viewer import RunViewer
 from retinue.ui.speech import Speech
 from retinue.ui.themes import DEFAULT, THEMES
 from retinue.ui.widgets.editor import Editor
+
+if TYPE_CHECKING:
+    from retinue.ui.ending import Ending
 
 Answer = TypeVar("Answer")
 
@@ -42,6 +50,10 @@ class RetinueApp(App[int]):
         self._first_words = first_words
         self.ended_badly = ""
         """Why it could not go on, for standard error."""
+        self.crash: Exception | None = None
+        """A bug of ours that ended it."""
+        self._ending: "Ending | None" = None
+        self._safety = SafeText()
 
     @property
     def folder(self) -> str:
@@ -54,8 +66,20 @@ class RetinueApp(App[int]):
         for theme in THEMES.values():
             self.register_theme(theme)
         self.theme = DEFAULT
+        self._watch_for_end()
         self.push_screen(MainScreen(self.link))
         self.run_worker(self._open(), exclusive=True, group="open")
+
+    def _watch_for_end(self) -> None:
+        """Where there is a real terminal, its end and signals end the program in good order."""
+        if self.is_headless or sys.platform == "win32":
+            return
+        from retinue.ui.ending import Ending
+
+        self._ending = Ending(self.exit)
+        self._ending.watch()
+        if not self.is_web:
+            self.set_interval(1, self._ending.check_terminal)
 
     async def _open(self) -> None:
         try:
@@ -99,3 +123,25 @@ class RetinueApp(App[int]):
     async def on_unmount(self) -> None:
         """Close the crew."""
         await self.link.close()
+        if self._ending is not None:
+            self._ending.settle()
+
+    def get_driver_class(self) -> type[Driver]:
+        """textual's for this platform; ours where it is a terminal."""
+        if sys.platform == "win32" or os.environ.get("TEXTUAL_DRIVER"):
+            return super().get_driver_class()
+        from retinue.ui.driver import TerminalDriver
+
+        return TerminalDriver
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """textual's, and after them the barrier that nothing unsafe gets through."""
+        return [*super().get_line_filters(), self._safety]
+
+    def _handle_exception(self, error: Exception) -> None:
+        """End with one line instead of a page that shows all variables, keys among them."""
+        self.crash = self.crash or error
+        if self.is_headless:
+            super()._handle_exception(error)
+        else:
+            self._close_messages_no_wait()
