@@ -6,6 +6,7 @@ A denied call answers EPERM, so that programs go on without it; a call of a fore
 import os
 import struct
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -127,6 +128,7 @@ def find_architecture() -> str:
     return machine if machine in ARCHITECTURES and struct.calcsize("P") == 8 else ""
 
 
+@lru_cache(maxsize=16)
 def build_filter(architecture: str, rules: Filter) -> bytes:
     """The program. Raises KeyError for an architecture that is not in the table."""
     column = list(ARCHITECTURES).index(architecture)
