@@ -296,3 +296,14 @@ async def test_early_cancel_leaves_nobody(tmp_path: Path) -> None:
         await asyncio.sleep(0.02)
     confinement.close()
     machine.close()
+
+
+@pytest.mark.attack("B19")
+@pytest.mark.parametrize(
+    "claim",
+    [{"sandbox": False}, {"dangerouslyDisableSandbox": True}, {"cwd": "/"}, {"env": {"A": "b"}}, {"timeout": -1}],
+)
+async def test_call_cannot_widen_rights(claim: dict, tmp_path: Path) -> None:
+    confinement = open_sandbox(need_status("bwrap"), Profile(os.path.realpath(tmp_path)))
+    with pytest.raises(ToolFailed, match=r"bash does not take|timeout"):
+        await BashTool(TreeProbe()).call({"command": "true", **claim}, ToolContext(tmp_path, confinement=confinement))

@@ -41,6 +41,18 @@ MAX_FILE = 256 * 1024**2
 """Of a file that a read-only command makes for itself."""
 _SPARE_TASKS = 1024
 _KEPT_SPILLS = 32
+_CLAIMS = (
+    "sandbox",
+    "unsandbox",
+    "dangerous",
+    "escalat",
+    "with_escalat",
+    "privileg",
+    "env",
+    "cwd",
+    "workdir",
+    "network",
+)
 _CROWDED_TRIES, _CROWDED_S = 20, 0.1
 _WRITING_MARKS = ("Read-only file system", "EROFS", "Device or resource busy")
 _READING_MARKS = (
@@ -92,6 +104,7 @@ class BashTool:
         from retinue.tools.process import run_process
         from retinue.tools.shell.output import Output, Spill
 
+        _refuse_claims(arguments)
         command = take_text(arguments, "command", blank=False)
         timeout_s = take_seconds(arguments, "timeout", most=MAX_TIMEOUT_S)
         script = _to_script(command)
@@ -166,6 +179,16 @@ class BashTool:
         if not shell:
             raise ToolFailed(f"No shell found: neither bash nor sh is in {', '.join(_SHELL_DIRS)}.")
         return shell
+
+
+def _refuse_claims(arguments: dict[str, Any]) -> None:
+    """Models bring along what other tools know; what would widen rights must not look as if it had worked."""
+    claimed = [name for name in arguments if name.lower().lstrip("_").startswith(_CLAIMS)]
+    if claimed:
+        raise ToolRetry(
+            f"bash does not take {', '.join(quote(name) for name in claimed)}: a command runs in the working directory, "
+            "in the environment and inside the sandbox of its run."
+        )
 
 
 def _is_bash(shell: str) -> bool:
