@@ -13,6 +13,7 @@ from retinue.core.jsonline import to_plain
 from retinue.core.messages import ToolCall
 from retinue.core.question import Question
 from retinue.core.run import Outcome
+from retinue.core.terminal import escape_line
 from retinue.core.tool import Effect, Tool, ToolResult
 from retinue.engine.ids import make_run_id
 from retinue.engine.questions import Desk
@@ -133,7 +134,8 @@ class Gate:
             id=make_run_id(),
             run_id=self._run_id,
             agent=self._ports.agent,
-            title=f"Allow {call.name}?" + (f" ({why.reason})" if why.reason else ""),
+            # One line, whatever a hook gave as its reason: the title must not look like the call.
+            title=f"Allow {call.name}?" + (f" ({escape_line(why.reason, 300)})" if why.reason else ""),
             text=render_arguments(call.arguments),
             options=(ALLOW, ALLOW_AGAIN, DENY),
             default=DENY,
