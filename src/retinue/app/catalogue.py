@@ -1,4 +1,4 @@
-"""What a user can call by a slash: the commands of extensions, and skills.
+"""What a user can call: by a slash the commands of extensions, and skills; by an at sign agents and images.
 
 Knows no face: it says what there is, and puts a skill in place of its name.
 """
@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from retinue.app.mentions import compose_prompt
 from retinue.app.world import World
+from retinue.core.messages import UserContent
 from retinue.features.skills import find_skill_roots, list_skills, preload_skill
 
 if TYPE_CHECKING:
@@ -57,6 +59,20 @@ class Catalogue:
             Offer(f"skill:{skill.name}", skill.description, "skill", self._locate(skill.path)) for skill in skills
         ]
         return called
+
+    def list_agents(self) -> "list[tuple[str, str]]":
+        """The agents that can be delegated to, each with what it is for."""
+        found = self._world.roster.read().list(enabled_only=True)
+        return [(each.name, each.description) for each in found]
+
+    @property
+    def folder(self) -> Path:
+        """Where the names of files start."""
+        return self._world.paths.cwd
+
+    def compose(self, text: str) -> "tuple[list[UserContent], list[str]]":
+        """A prompt with what it names by an at sign, and what could not go along. Reads files."""
+        return compose_prompt(text, [name for name, _ in self.list_agents()], self.folder)
 
     def expand(self, text: str) -> str:
         """The text with the skill it names in place of the name; anything else stays as it is."""

@@ -66,8 +66,11 @@ class Selection:
         self._take(info)
         return info
 
-    def cycle(self) -> Chosen | None:
-        """Go on to the next model, among those of `enabledModels` if that names some; None when there is one only."""
+    def cycle(self, step: int = 1) -> Chosen | None:
+        """Go on to the next model, among those of `enabledModels` if that names some; None when there is one only.
+
+        A step of -1 goes back.
+        """
         scoped = self._list_scoped()
         # Nobody comes upon the model without a mind by turning the wheel.
         choices = scoped or [Choice(info) for info in self.list_models() if info.api != "offline"]
@@ -75,7 +78,7 @@ class Selection:
             return None
         refs = [choice.info.ref for choice in choices]
         place = refs.index(self.model.ref) if self.model.ref in refs else 0
-        following = choices[(place + 1) % len(choices)]
+        following = choices[(place + step) % len(choices)]
         self._take(following.info, following.thinking)
         return Chosen(self.model, self.thinking, bool(scoped))
 

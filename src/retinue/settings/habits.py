@@ -1,0 +1,89 @@
+"""What a terminal program keeps of its user between two starts: the theme, and what was written in each project.
+
+All below the agent directory and the user's alone; a file that cannot be read or written costs nothing but itself.
+"""
+
+import hashlib
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import orjson
+
+from retinue.core.errors import RetinueError
+from retinue.settings.decisions import replace_own
+from retinue.settings.files import load_json, read_bounded
+from retinue.settings.paths import Paths
+
+MOST_ENTRIES = 300
+MOST_CHARS = 20_000
+"""Longer words are not kept: nobody looks for them with the arrow keys."""
+MOST_BYTES = 2 * 1024 * 1024
+
+
+class HistoryFile:
+    """What was written in one project, oldest first; several programs may add to it."""
+
+    def __init__(self, paths: Paths) -> None:
+        name = hashlib.sha256(os.fsencode(paths.project)).hexdigest()[:16]
+        self.path = paths.own_dir / "history" / f"{name}.jsonl"
+
+    def load(self) -> list[str]:
+        """The last entries; a line that is broken is left out, and a file that has grown long is shortened."""
+        try:
+            data = read_bounded(self.path, MOST_BYTES)
+        except RetinueError:
+            return []
+        lines = (data or b"").split(b"\n")[:-1]
+        found = [text for text in map(_read_line, lines) if text is not None]
+        kept = found[-MOST_ENTRIES:]
+        if len(lines) > 2 * MOST_ENTRIES or (data is not None and len(data) > MOST_BYTES // 2):
+            with suppress(OSError, RetinueError):
+                replace_own(self.path, b"".join(map(_write_line, kept)))
+        return kept
+
+    def add(self, text: str) -> None:
+        """Keep one more."""
+        if not text.strip() or len(text) > MOST_CHARS:
+            return
+        with suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+            handle = os.open(self.path, flags, 0o600)
+            try:
+                os.write(handle, _write_line(text))
+            finally:
+                os.close(handle)
+
+
+def load_theme(paths: Paths) -> str:
+    """The name of the chosen theme; empty when none was."""
+    raw, _ = load_json(_find_file(paths))
+    name = (raw or {}).get("theme")
+    return name if isinstance(name, str) else ""
+
+
+def save_theme(paths: Paths, name: str) -> None:
+    """Remember a theme."""
+    path = _find_file(paths)
+    raw, problems = load_json(path)
+    with suppress(OSError, RetinueError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        kept = {} if problems else dict(raw or {})
+        replace_own(path, orjson.dumps({**kept, "theme": name}, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def _find_file(paths: Paths) -> Path:
+    return paths.own_dir / "screen.json"
+
+
+def _read_line(line: bytes) -> str | None:
+    try:
+        found = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return found if isinstance(found, str) and len(found) <= MOST_CHARS else None
+
+
+def _write_line(text: str) -> bytes:
+    return orjson.dumps(text.encode("utf-8", "replace").decode()) + b"\n"
