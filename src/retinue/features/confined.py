@@ -40,7 +40,7 @@ class Boundaries:
     ) -> None:
         """`settings` has `mode`, `network`, `writable`, `hidden` and `environment`."""
         self._settings = settings
-        self._home = home
+        self.home = home
         self._agent_dir = agent_dir
         self._find_machine = find_machine or open_machine
 
@@ -83,7 +83,7 @@ class Boundaries:
             writable=tuple(own.writable),
             secrets=tuple(own.hidden),
             environment=tuple(own.environment),
-            home=str(self._home or ""),
+            home=str(self.home or ""),
             agent_dir=str(self._agent_dir),
         )
 
@@ -136,13 +136,21 @@ class Confined:
             self._summary = OFF if is_off else f"none: {status.sentence}"
             return None
         build = build_readonly if self._readonly else build_writing
-        profile = build(find_workspace(self._cwd), self._boundaries.build_wishes())
+        profile = build(find_workspace(self._cwd, self._boundaries.home), self._boundaries.build_wishes())
         self._opened = open_sandbox(status, profile, self._boundaries.machine.server)
         self._summary = "; ".join((self._opened.summary, *self._opened.notes))
         return self._opened
 
 
-def find_workspace(cwd: Path) -> Path:
-    """The checkout that a directory is in, or itself: git must be able to write its own directory."""
-    here = Path(os.path.realpath(cwd))
-    return next((folder for folder in (here, *here.parents) if os.path.lexists(folder / ".git")), here)
+def find_workspace(cwd: Path, home: Path | None) -> Path:
+    """The checkout that a directory is in, or itself: git must be able to write its own directory.
+
+    A home directory that is a checkout is not the workspace of what lies in it.
+    """
+    here, top = Path(os.path.realpath(cwd)), None if home is None else Path(os.path.realpath(home))
+    for folder in (here, *here.parents):
+        if folder != here and (folder.parent == folder or (top is not None and top.is_relative_to(folder))):
+            break
+        if os.path.lexists(folder / ".git"):
+            return folder
+    return here

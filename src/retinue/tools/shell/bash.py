@@ -185,9 +185,10 @@ def _refuse_claims(arguments: dict[str, Any]) -> None:
     """Models bring along what other tools know; what would widen rights must not look as if it had worked."""
     claimed = [name for name in arguments if name.lower().lstrip("_").startswith(_CLAIMS)]
     if claimed:
+        listed = ", ".join(quote(name) for name in claimed)
         raise ToolRetry(
-            f"bash does not take {', '.join(quote(name) for name in claimed)}: a command runs in the working directory, "
-            "in the environment and inside the sandbox of its run."
+            f"bash does not take {listed}: a command runs in the working directory, in the environment and inside the "
+            "sandbox of its run."
         )
 
 
