@@ -109,8 +109,11 @@ async def test_switched_off_is_on_record(work: Path, home: Path, agent_dir: Path
     finished = []
     async with Retinue(work, model=model("echo y >$HOME/mine")) as crew:
         crew.listen(lambda event: finished.append(event) if isinstance(event, RunFinished) else None)
-        await crew.prompt("go")
+        outcome = await crew.prompt("go")
     assert ((home / "mine").read_text(), finished[-1].outcome.sandbox) == ("y\n", "off (sandbox.mode)")
+    assert (
+        json.loads(Path(outcome.session_file).read_text().splitlines()[-1])["data"]["sandbox"] == "off (sandbox.mode)"
+    )
 
 
 @pytest.mark.attack("B18", "SEC-4")

@@ -88,6 +88,7 @@ class Journal:
         elif kind is RunFinished:
             outcome = event.outcome  # type: ignore[union-attr]
             data = {"status": outcome.status, "reason": outcome.reason, "error": outcome.error, "turns": outcome.turns}
+            data |= {"sandbox": outcome.sandbox} if outcome.sandbox else {}
             self.write(lambda: self._record.append_custom(RUN_FINISHED, data, sync=True))
 
     def take_over(self, runs: Iterable[Run], ends: Mapping[str, int], records: Iterable[Any]) -> None:
