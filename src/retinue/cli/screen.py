@@ -1,5 +1,7 @@
 """`retinue` on a terminal: opens the UI."""
 
+import gc
+
 from retinue.cli.options import Options
 from retinue.cli.requests import to_request
 from retinue.cli.voice import say
@@ -7,6 +9,7 @@ from retinue.cli.voice import say
 
 def run_screen(options: Options) -> int:
     """Open the UI; returns the exit status."""
+    gc.disable()  # until everything is loaded: nothing of it is garbage
     from retinue.ui.app import RetinueApp
 
     app = RetinueApp(to_request(options), first_words=tuple(options.prompts))

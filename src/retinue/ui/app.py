@@ -1,8 +1,10 @@
 """The terminal program: a screen, a link to the crew, and what commands may ask of it."""
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,11 +13,10 @@ from rich.text import Text
 from textual.app import App
 from textual.driver import Driver
 from textual.filter import LineFilter
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 
 from retinue.app import Request
 from retinue.core.errors import RetinueError
-from retinue.ui.commands.registry import Commands
 from retinue.ui.formats import clean
 from retinue.ui.link import Link
 from retinue.ui.safety import SafeText
@@ -27,6 +28,7 @@ from retinue.ui.themes import DEFAULT, THEMES
 from retinue.ui.widgets.editor import Editor
 
 if TYPE_CHECKING:
+    from retinue.ui.commands.registry import Commands
     from retinue.ui.ending import Ending
 
 Answer = TypeVar("Answer")
@@ -46,14 +48,23 @@ class RetinueApp(App[int]):
         self.request = request
         self.link = Link(request)
         self.speech = Speech(self)
-        self.commands = Commands(self)
         self._first_words = first_words
         self.ended_badly = ""
         """Why it could not go on, for standard error."""
         self.crash: Exception | None = None
         """A bug of ours that ended it."""
-        self._ending: "Ending | None" = None
+        self._ending: Ending | None = None
         self._safety = SafeText()
+        for theme in THEMES.values():
+            self.register_theme(theme)
+        self.theme = DEFAULT
+
+    @cached_property
+    def commands(self) -> "Commands":
+        """What can be called by a slash; loaded when it is first asked for."""
+        from retinue.ui.commands.registry import Commands
+
+        return Commands(self)
 
     @property
     def folder(self) -> str:
@@ -62,12 +73,15 @@ class RetinueApp(App[int]):
         return f"~{cwd[len(home) :]}" if cwd == home or cwd.startswith(f"{home}/") else cwd
 
     def on_mount(self) -> None:
-        """Show the screen, then open the crew."""
-        for theme in THEMES.values():
-            self.register_theme(theme)
-        self.theme = DEFAULT
+        """Open the crew as soon as there is something to see."""
         self._watch_for_end()
-        self.push_screen(MainScreen(self.link))
+        self.call_after_refresh(self._begin)
+
+    def get_default_screen(self) -> Screen[None]:
+        """The one that is always there."""
+        return MainScreen(self.link)
+
+    def _begin(self) -> None:
         self.run_worker(self._open(), exclusive=True, group="open")
 
     def _watch_for_end(self) -> None:
@@ -88,6 +102,11 @@ class RetinueApp(App[int]):
             self.ended_badly = str(error)
             self.exit(error.exit_status)
             return
+        if not self.is_headless:
+            # What was loaded until here stays: the collector need not stop the screen to look at it again and again.
+            gc.enable()
+            gc.freeze()
+            gc.set_threshold(20_000, 20, 50)
         for words in self._first_words:
             self.speech.take(words)
         self.speech.take_early()
@@ -140,6 +159,8 @@ class RetinueApp(App[int]):
 
     def _handle_exception(self, error: Exception) -> None:
         """End with one line instead of a page that shows all variables, keys among them."""
+        if self._exit:
+            return  # what is half open while it closes
         self.crash = self.crash or error
         if self.is_headless:
             super()._handle_exception(error)

@@ -3,17 +3,23 @@
 Widgets ask the link and never the crew for what changes; the link knows no widget.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from retinue.app import Request, Retinue
+from retinue.app.request import Request
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event
 from retinue.core.messages import Cost, Usage, UserContent
 from retinue.ui.state import State, apply, open_state
 from retinue.ui.talk import Talk
+
+if TYPE_CHECKING:
+    from retinue.app import Retinue
 
 
 class Link:
@@ -32,6 +38,10 @@ class Link:
 
     async def open(self) -> None:
         """Open the crew. Raises RetinueError."""
+        # The screen is there, and takes keys, while all that works behind it is loaded.
+        await asyncio.to_thread(import_module, "retinue.app.retinue")
+        from retinue.app import Retinue
+
         crew = Retinue(request=self._request, say=self._notes.append)
         await self._stack.enter_async_context(crew)
         self._crew = crew
@@ -50,7 +60,7 @@ class Link:
         return self._crew is not None
 
     @property
-    def crew(self) -> Retinue:
+    def crew(self) -> "Retinue":
         """The crew itself, for commands. Raises RetinueError before it is open."""
         if self._crew is None:
             raise RetinueError("the agent is not ready yet")
