@@ -4,7 +4,7 @@ Knows no face: it says what there is, and puts a skill in place of its name.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -60,7 +60,7 @@ class Catalogue:
         ]
         return called
 
-    def list_agents(self) -> "list[tuple[str, str]]":
+    def list_agents(self) -> Sequence[tuple[str, str]]:
         """The agents that can be delegated to, each with what it is for."""
         found = self._world.roster.read().list(enabled_only=True)
         return [(each.name, each.description) for each in found]
@@ -70,7 +70,7 @@ class Catalogue:
         """Where the names of files start."""
         return self._world.paths.cwd
 
-    def compose(self, text: str) -> "tuple[list[UserContent], list[str]]":
+    def compose(self, text: str) -> tuple[Sequence[UserContent], Sequence[str]]:
         """A prompt with what it names by an at sign, and what could not go along. Reads files."""
         return compose_prompt(text, [name for name, _ in self.list_agents()], self.folder)
 
