@@ -64,6 +64,7 @@ if TYPE_CHECKING:  # only a Retinue that delegates, or plays a role, pays for th
     from retinue.features.extensions.contained import Renderer
     from retinue.sandbox.probe import Machine
     from retinue.settings.kit import Role
+    from retinue.settings.subagents import CrewSettings
     from retinue.surfaces.base import Seat
     from retinue.surfaces.fleet.ports import FleetPorts
 
@@ -257,6 +258,18 @@ class Retinue:
         """Begin what the first prompt would wait for, such as connecting MCP servers; for faces that prompt later."""
         if self._extending is not None and self._extending.servers is not None:
             self._extending.servers.warm()
+
+    @property
+    def crew_settings(self) -> "CrewSettings":
+        """What subagents.json says."""
+        return self._need_world().crew.settings
+
+    def retune(self) -> None:
+        """Read subagents.json again; what can change while a session goes on does, the rest with the next one."""
+        world = self._need_world()
+        world.crew = load_crew(world.paths, self._environment, trusted=world.is_trusted)
+        if self._crew is not None:
+            self._crew.manager.resize(world.crew.settings.max_concurrent)
 
     async def compact(self, instructions: str = "") -> bool:
         """Summarise the main agent's context now."""

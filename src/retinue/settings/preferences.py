@@ -40,6 +40,10 @@ class Preference(Struct, frozen=True):
         """The value as a person writes it."""
         return show(self.value)
 
+    def show(self, value: Any) -> str:
+        """Another value of it, written the same way."""
+        return show(value)
+
     @property
     def is_default(self) -> bool:
         """Whether nobody has decided it."""
@@ -140,11 +144,12 @@ def find_help(field: str) -> str:
     *sections, name = field.split(".")
     for section in sections:
         holder = getattr(holder, section)
-    return _read_docs(type(holder)).get(name, "")
+    kind: type[Struct] = type(holder)
+    return _read_docs(kind).get(name, "")
 
 
 @cache
-def _read_docs(kind: type) -> dict[str, str]:
+def _read_docs(kind: type[Struct]) -> dict[str, str]:
     try:
         body = ast.parse(inspect.getsource(kind)).body[0]
     except OSError:

@@ -119,6 +119,7 @@ class Roster:
             confinement=confinement,
             has_lsp=own.has_child_lsp,
             always_exposed=own.always_exposed_extensions,
+            user_denied=own.deny_tools,
             extensions=self._find_extensions(definition),
         )
 
@@ -174,6 +175,13 @@ class Roster:
         remarks = check_manuscript(text, definition.path, definition.dialect)
         write_manuscript(definition.path, text)
         return remarks
+
+    def check_new(self, name: str, *, in_project: bool) -> None:
+        """Raise UsageError when no agent of this name can be made there."""
+        check_name(name)
+        folder = self._find_folder(in_project=in_project)
+        if (folder / f"{name}.md").exists():
+            raise UsageError(f"{folder / name}.md exists already; edit or delete it")
 
     def adopt(self, name: str, text: str, *, in_project: bool) -> str:
         """Write a new agent file with this text, as it is; its path. Raises RetinueError when it is no agent."""

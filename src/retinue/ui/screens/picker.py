@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual import events
 from textual.app import ComposeResult
@@ -12,10 +13,12 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from retinue.ui.formats import clean_line
+from retinue.ui.formats import clean, clean_line
 from retinue.ui.matching import rank_matches
 
 _MOST = 500
+_WIDEST = 30
+"""Columns of labels beyond which their notes follow where they end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +43,12 @@ class Picker(ModalScreen[str | None]):
         padding: 0 1; margin: 0 1 1 1;
     }
     Picker #title { height: auto; text-style: bold; }
-    Picker Input { border: none; height: 1; padding: 0; background: $boost; }
-    Picker OptionList { height: auto; max-height: 20; border: none; background: transparent; padding: 0; }
+    Picker #about { height: auto; max-height: 12; color: $text-muted; }
+    Picker Input, Picker Input:focus { border: none; height: 1; padding: 0; background: $boost; }
+    Picker OptionList {
+        height: auto; max-height: 20; border: none; background: transparent; padding: 0;
+        text-wrap: nowrap; text-overflow: ellipsis; scrollbar-size-vertical: 1;
+    }
     Picker #hint { height: auto; color: $text-muted; }
     """
     BINDINGS = [
@@ -53,9 +60,13 @@ class Picker(ModalScreen[str | None]):
         Binding("enter,right", "take", "take", show=False, priority=True, id="tui.select.confirm"),
     ]
 
-    def __init__(self, title: str, choices: Sequence[Choice], *, hint: str = "", chosen: str = "") -> None:
+    def __init__(
+        self, title: str, choices: Sequence[Choice], *, hint: str = "", chosen: str = "", about: str = ""
+    ) -> None:
+        """`about` is what one should know to choose, in some lines."""
         super().__init__()
         self._title = title
+        self._about = about
         self._choices = list(choices)
         self._shown: list[Choice] = []
         self._hint = hint or "type to search · enter takes · esc leaves"
@@ -65,6 +76,8 @@ class Picker(ModalScreen[str | None]):
         """Title, search, rows, hint."""
         with Vertical(id="frame"):
             yield Static(clean_line(self._title), id="title", markup=False)
+            if self._about:
+                yield Static(clean(self._about), id="about", markup=False)
             yield Input(id="search")
             yield OptionList(id="rows")
             yield Static(self._hint, id="hint", markup=False)
@@ -118,14 +131,18 @@ class Picker(ModalScreen[str | None]):
         self._shown = [self._choices[index] for index in order[:_MOST]]
         rows = self.query_one(OptionList)
         rows.clear_options()
-        rows.add_options([Option(_draw(choice)) for choice in self._shown])
+        width = min(_WIDEST, max((len(choice.label) for choice in self._shown if choice.note), default=0))
+        rows.add_options([Option(_draw(choice, width)) for choice in self._shown])
         rows.highlighted = 0 if self._shown else None
 
 
-def _draw(choice: Choice) -> Text:
+def _draw(choice: Choice, width: int) -> Text:
+    """The notes begin below each other where the labels are not too long for that."""
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{choice.mark or ' '} ")
-    line.append(clean_line(choice.label, 200), style="bold")
+    label = clean_line(choice.label, 200)
+    line.append(label, style="bold")
     if choice.note:
-        line.append(f"  {clean_line(choice.note, 300)}", style="dim")
+        gap = " " * max(0, width - cell_len(label))
+        line.append(f"{gap}  {clean_line(choice.note, 300)}", style="dim")
     return line

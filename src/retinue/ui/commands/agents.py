@@ -1,0 +1,51 @@
+"""`/agents`: who works, which agents there are, what is scheduled, a new one, and the settings of all that."""
+
+from typing import TYPE_CHECKING
+
+from retinue.app import list_schedules
+from retinue.ui.commands.base import Command
+from retinue.ui.menus.base import Menu
+from retinue.ui.menus.creation import CreationMenu
+from retinue.ui.menus.jobs import JobsMenu
+from retinue.ui.menus.kinds import KindsMenu
+from retinue.ui.menus.preferences import PreferencesMenu
+from retinue.ui.menus.runs import RunsMenu, title_runs
+from retinue.ui.screens.picker import Choice
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
+MENUS: dict[str, type[Menu]] = {
+    "runs": RunsMenu,
+    "types": KindsMenu,
+    "jobs": JobsMenu,
+    "create": CreationMenu,
+    "settings": PreferencesMenu,
+}
+
+
+async def list_rows(app: "RetinueApp") -> list[Choice]:
+    """What there is to enter now."""
+    menu = KindsMenu(app)
+    crew = app.link.crew
+    rows = []
+    if runs := crew.lookout.runs:
+        rows.append(Choice("runs", title_runs(runs)))
+    found = await menu.attempt(lambda: menu.open_roster().read().list())
+    rows.append(Choice("types", f"Agent types ({len(found or ())})"))
+    if crew.crew_settings.scheduling_enabled:
+        jobs = await menu.attempt(list_schedules)
+        rows.append(Choice("jobs", f"Scheduled jobs ({len(jobs[0]) if jobs else 0})"))
+    return [*rows, Choice("create", "Create new agent"), Choice("settings", "Settings")]
+
+
+async def open_agents(app: "RetinueApp", words: str) -> None:
+    """The menu, until one leaves it."""
+    chosen: str | None = ""
+    while chosen is not None:
+        chosen = await Menu(app).choose("Agents", await list_rows(app), chosen=chosen)
+        if chosen:
+            await MENUS[chosen](app).run()
+
+
+AGENTS = Command("agents", "who works, which agents there are, schedules, settings", open_agents)

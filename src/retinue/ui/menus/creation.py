@@ -1,0 +1,156 @@
+"""`/agents` → Create new agent: where, then step by step, or written by an agent and shown before it is saved."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from retinue.app import open_roster
+from retinue.app.authoring import write_agent
+from retinue.core.errors import RetinueError
+from retinue.ui.menus.base import Menu
+from retinue.ui.menus.kinds import choose_place
+from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.textpage import TextPage
+from retinue.ui.screens.waiting import Waiting
+
+if TYPE_CHECKING:
+    from retinue.app import Roster
+    from retinue.ui.app import RetinueApp
+
+_WAYS = (
+    Choice("manual", "Step by step", "name, description, tools, model, thinking, instructions"),
+    Choice("agent", "Written by an agent", "say what it is for; you see the file before it is saved"),
+)
+_OWN = "\0own"
+_TOOLS = (
+    Choice("", "All builtin tools"),
+    Choice("read, grep, find, ls", "Only reading", "read, grep, find, ls"),
+    Choice("none", "None"),
+    Choice(_OWN, "A list of your own", "names with commas between"),
+)
+
+
+class CreationMenu(Menu):
+    """Makes one agent."""
+
+    def __init__(self, app: "RetinueApp") -> None:
+        super().__init__(app)
+        self.roster: Roster = open_roster(app.request, lambda text: None)
+        self._in_project = False
+
+    async def run(self) -> None:
+        """Where, how, and then all of it."""
+        while (place := await choose_place(self, self.roster)) is not None:
+            self._in_project = place == "project"
+            while (way := await self.choose("Create new agent", _WAYS)) is not None:
+                is_made = await (self._write_manually() if way == "manual" else self._let_write())
+                if is_made:
+                    return
+
+    async def _write_manually(self) -> bool:
+        """Step after step; going back asks for the one before."""
+        answers: dict[str, str] = {}
+        steps: list[tuple[str, Callable[[str], Awaitable[str | None]]]] = [
+            ("name", self._ask_name),
+            ("description", self._ask_description),
+            ("tools", self._ask_tools),
+            ("model", self._ask_model),
+            ("thinking", self._ask_thinking),
+            ("prompt", self._ask_prompt),
+        ]
+        at = 0
+        while 0 <= at < len(steps):
+            key, step = steps[at]
+            answer = await step(answers.get(key, ""))
+            if answer is not None:
+                answers[key] = answer
+            at += 1 if answer is not None else -1
+            if at == len(steps) and await self._create(answers):
+                return True
+            at = min(at, len(steps) - 1)
+        return False
+
+    async def _create(self, answers: dict[str, str]) -> bool:
+        fields = {key: answers[key] or None for key in ("name", "description", "tools", "model", "thinking")}
+        path = await self.attempt(
+            lambda: self.roster.create(answers["name"], fields, answers["prompt"], in_project=self._in_project)
+        )
+        if path is not None:
+            self.tell(f"made {path}")
+        return path is not None
+
+    async def _ask_name(self, before: str) -> str | None:
+        """Asked until it can be one."""
+        while answer := await self.ask("What is it called? Letters, digits and dashes, such as test-writer.", before):
+            before = answer.strip()
+            if await self.attempt(partial(self._is_free, before)):
+                return before
+        return None
+
+    def _is_free(self, name: str) -> bool:
+        self.roster.check_new(name, in_project=self._in_project)
+        return True
+
+    async def _ask_description(self, before: str) -> str | None:
+        while (answer := await self.ask("When is it used, in a sentence?", before)) is not None:
+            if answer.strip():
+                return " ".join(answer.split())
+            self.tell("an agent needs a description: when to use it, in a sentence", is_bad=True)
+        return None
+
+    async def _ask_tools(self, before: str) -> str | None:
+        chosen = await self.choose("Which tools may it use?", _TOOLS, chosen=before)
+        if chosen != _OWN:
+            return chosen
+        answer = await self.ask("Which tools? Such as read, grep, bash.", before)
+        return (
+            None if answer is None else ", ".join(part.strip() for part in answer.split(",") if part.strip()) or "none"
+        )
+
+    async def _ask_model(self, before: str) -> str | None:
+        models = self.app.link.crew.selection.list_models()
+        rows = [Choice("", "That of the caller"), *(Choice(info.ref, info.ref, info.name) for info in models)]
+        return await self.choose("Which model?", rows, chosen=before)
+
+    async def _ask_thinking(self, before: str) -> str | None:
+        levels = ("off", "minimal", "low", "medium", "high", "xhigh")
+        rows = [Choice("", "That of the caller"), *(Choice(level, level) for level in levels)]
+        return await self.choose("How hard does it think?", rows, chosen=before)
+
+    async def _ask_prompt(self, before: str) -> str | None:
+        while (
+            answer := await self.app.ask(
+                TextPage("Its instructions: role, how it works, what its report holds", before)
+            )
+        ) is not None:
+            if answer.strip():
+                return answer
+            self.tell("an agent needs instructions", is_bad=True)
+        return None
+
+    async def _let_write(self) -> bool:
+        name = await self._ask_name("")
+        if name is None:
+            return False
+        purpose = await self.app.ask(TextPage(f"What is {name} for? An agent writes its file from this."))
+        if purpose is None or not purpose.strip():
+            return False
+        work = write_agent(self.app.link.crew, name, purpose)
+        text = await self.app.ask(Waiting[str]("an agent writes the file", work))
+        while text is not None:
+            # What a model wrote is saved only after a person has seen it.
+            text = await self.app.ask(TextPage(f"{name}.md: change what you like; ctrl+s saves it", text))
+            if text is None:
+                return False
+            path = await self._adopt(name, text)
+            if path is not None:
+                self.tell(f"made {path}")
+                return True
+        return False
+
+    async def _adopt(self, name: str, text: str) -> str | None:
+        try:
+            return self.roster.adopt(name, text, in_project=self._in_project)
+        except RetinueError as error:
+            self.tell(str(error), is_bad=True)
+            return None

@@ -1,0 +1,85 @@
+"""`/agents` → Scheduled jobs: what starts by itself later, and taking it back."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from retinue.app import cancel_schedule, list_schedules
+from retinue.ui.formats import format_duration
+from retinue.ui.menus.base import Menu
+from retinue.ui.screens.picker import Choice
+
+_MARKS = {"error": "!", "running": "⋯"}
+_DETAILS = ("id", "schedule", "scheduleType", "subagent_type", "model", "thinking", "max_turns", "isolation")
+
+
+def mark_job(job: Mapping[str, Any]) -> str:
+    """`✓` it will fire, `!` its last run failed, `⋯` it runs, `✗` it is over."""
+    if not job.get("enabled"):
+        return "✗"
+    return _MARKS.get(str(job.get("lastStatus", "")), "✓")
+
+
+def draw_job(job: Mapping[str, Any], now: datetime) -> Choice:
+    """One row; its key is the job's id, so that equal rows stay two jobs."""
+    facts = [
+        str(job.get("schedule", "")),
+        f"[{job.get('subagent_type', '')}]",
+        f"next {tell_when(job.get('nextRun'), now) if job.get('enabled') else 'never'}",
+        f"last {tell_when(job.get('lastRun'), now)}",
+        f"runs {job.get('runCount', 0)}",
+    ]
+    return Choice(str(job.get("id", "")), str(job.get("name", "")), "  ".join(facts), mark_job(job))
+
+
+def tell_when(text: object, now: datetime) -> str:
+    """A moment as a person says it: `in 5m 0s`, `2h 3m ago`; `never` for none."""
+    try:
+        moment = datetime.fromisoformat(str(text))
+    except ValueError:
+        return "never"
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    distance_ms = (moment - now).total_seconds() * 1000
+    shown = format_duration(abs(distance_ms) // 1000 * 1000).replace(".0s", "s")
+    return f"in {shown}" if distance_ms >= 0 else f"{shown} ago"
+
+
+def describe_job(job: Mapping[str, Any]) -> str:
+    """All that is known about a job."""
+    lines = [f"{name:<14}{job[name]}" for name in _DETAILS if name in job]
+    for name, key in (("next", "nextRun"), ("last", "lastRun"), ("last ended", "lastStatus"), ("made", "createdAt")):
+        if key in job:
+            lines.append(f"{name:<14}{job[key]}")
+    prompt = str(job.get("prompt", ""))
+    return "\n".join([*lines, "", prompt if len(prompt) <= 300 else f"{prompt[:300]}…"])
+
+
+class JobsMenu(Menu):
+    """Shows jobs and cancels them."""
+
+    async def run(self) -> None:
+        """Until one goes back, or nothing is left."""
+        chosen: str | None = ""
+        while chosen is not None:
+            jobs, problems = await self.attempt(list_schedules) or ([], [])
+            if problems:
+                self.tell(problems[0], is_bad=True)
+            if not jobs:
+                self.tell("nothing is scheduled in this project")
+                return
+            now = datetime.now(UTC)
+            title = f"Scheduled jobs ({len(jobs)})"
+            chosen = await self.choose(
+                title, [draw_job(job, now) for job in jobs], chosen=chosen, hint="✓ waits  ⋯ runs  ! failed  ✗ over"
+            )
+            found = next((job for job in jobs if job.get("id") == chosen), None)
+            if found is not None:
+                await self._offer(found)
+
+    async def _offer(self, job: Mapping[str, Any]) -> None:
+        rows = [Choice("back", "Back"), Choice("cancel", "Cancel this job", "it never fires again")]
+        if await self.choose(str(job.get("name", "")), rows, about=describe_job(job)) == "cancel":
+            ident = str(job.get("id", ""))
+            is_gone = await self.attempt(lambda: cancel_schedule(ident))
+            if is_gone is not None:
+                self.tell("cancelled" if is_gone else "it was gone already")

@@ -1,0 +1,170 @@
+"""`/agents` → Agent types: which there are, what each may use, and what can be done to its file."""
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from retinue.app import open_roster
+from retinue.app.portrait import render_portrait
+from retinue.core.errors import RetinueError
+from retinue.ui.editing import edit_file
+from retinue.ui.formats import clean_line
+from retinue.ui.menus.base import Menu
+from retinue.ui.screens.panel import Panel
+from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.textpage import TextPage
+
+if TYPE_CHECKING:
+    from retinue.app import Roster
+
+LEGEND = "• project  ◦ global  ✕ disabled · → enter · ← back"
+_MARKS = {"project": "•", "user": "◦"}
+_DEEDS = {
+    "details": Choice("details", "Details", "its fields, tools, and what is odd about its file"),
+    "eject": Choice("eject", "Eject", "copy it to a file that you can change"),
+    "enable": Choice("enable", "Enable", "let it be run again"),
+    "edit": Choice("edit", "Edit", "change its file"),
+    "disable": Choice("disable", "Disable", "it can no longer be run"),
+    "reset": Choice("reset", "Reset to default", "delete the file; the packaged agent counts again"),
+    "delete": Choice("delete", "Delete", "delete its file"),
+}
+
+
+def list_deeds(kind: str, *, is_enabled: bool) -> list[str]:
+    """What can be done to an agent: builtin, overridden or custom; on, or off."""
+    if kind == "builtin":
+        return ["eject", "disable"] if is_enabled else []
+    reset = ["reset"] if kind == "overridden" else []
+    if is_enabled:
+        return ["edit", "disable", *reset, "delete"]
+    return ["enable", "edit", *reset, "delete"]
+
+
+def draw_kind(row: dict[str, Any]) -> Choice:
+    """One agent as a row."""
+    mark = _MARKS.get(row["source"], "") if row["enabled"] else "✕"
+    facts = ["read-only"] if row["readonly"] else []
+    facts += [row["model"]] if row["model"] else []
+    about = clean_line(row["description"] or "(no description)", 90)
+    return Choice(row["name"], row["name"], " · ".join((about, *facts)), mark)
+
+
+def describe_kind(about: dict[str, Any]) -> str:
+    """What one should know before doing something to it."""
+    rights = "read-only" if about["readonly"] else "read/write"
+    lines = [
+        clean_line(about["description"] or "(no description)", 300),
+        f"{about['source']} · {about['dialect']} · {about['path']}",
+        f"{rights} · model {about['model'] or 'of the caller'} · thinking {about['thinking'] or 'of the caller'}",
+        f"tools: {', '.join(about['tools']) or 'none'}",
+    ]
+    if not about["enabled"]:
+        lines.append("disabled: it cannot be run")
+    lines += [clean_line(f"{item['severity']}: {item['message']}", 300) for item in about["diagnostics"][:3]]
+    return "\n".join(lines)
+
+
+class KindsMenu(Menu):
+    """Shows agents, and changes their files."""
+
+    async def run(self) -> None:
+        """Until one goes back."""
+        chosen: str | None = ""
+        while chosen is not None:
+            roster = self.open_roster()
+            found = await self.attempt(roster.list_rows) or {"agents": [], "diagnostics": []}
+            known = {item.path for item in roster.read().list()}  # without what only `dispatch_agent` knows
+            rows = [row for row in found["agents"] if row["path"] in known]
+            broken = [item for item in found["diagnostics"] if item["severity"] == "error"]
+            about = "\n".join(clean_line(item["message"], 200) for item in broken[:3])
+            title = f"Agent types ({len(rows)})"
+            chosen = await self.choose(title, [draw_kind(row) for row in rows], hint=LEGEND, chosen=chosen, about=about)
+            if chosen is not None:
+                await self._offer(roster, chosen)
+
+    def open_roster(self) -> "Roster":
+        """The agents as their files are now."""
+        return open_roster(self.app.request, lambda text: None)
+
+    async def _offer(self, roster: "Roster", name: str) -> None:
+        """Until one goes back, or the agent is another one."""
+        while True:
+            portrait = await self.attempt(lambda: roster.describe(name))
+            if portrait is None:
+                return
+            about, kind = portrait.to_json(), roster.find_kind(portrait.definition)
+            deeds = ["details", *list_deeds(kind, is_enabled=about["enabled"])]
+            rows = [_DEEDS[deed] for deed in deeds]
+            deed = await self.choose(about["name"], rows, about=describe_kind(about))
+            if deed is None:
+                return
+            if deed == "details":
+                await self.app.ask(Panel(about["name"], render_portrait(about)))
+            elif await self._do(roster, deed, about):
+                return
+
+    async def _do(self, roster: "Roster", deed: str, about: dict[str, Any]) -> bool:
+        """Do something to an agent; True when it was done."""
+        name, path = about["name"], about["path"]
+        if deed == "edit":
+            return await self.edit(roster, name, path)
+        if deed in ("reset", "delete"):
+            question = f"{'Reset' if deed == 'reset' else 'Delete'} {name}?"
+            if not await self.confirm(question, f"Yes, delete {path}"):
+                return False
+        in_project = False
+        if deed == "eject" or (deed == "disable" and about["source"] == "builtin"):
+            place = await choose_place(self, roster)
+            if place is None:
+                return False
+            in_project = place == "project"
+        deeds = {
+            "eject": lambda: roster.eject(name, in_project=in_project),
+            "enable": lambda: roster.enable(name),
+            "disable": lambda: roster.disable(name, in_project=in_project),
+            "reset": lambda: roster.delete(name),
+            "delete": lambda: roster.delete(name),
+        }
+        changed = await self.attempt(deeds[deed])
+        if changed is None:
+            return False
+        past = {
+            "eject": "copied to",
+            "enable": "enabled:",
+            "disable": "disabled:",
+            "reset": "removed",
+            "delete": "deleted",
+        }
+        self.tell(f"{past[deed]} {changed}")
+        return True
+
+    async def edit(self, roster: "Roster", name: str, path: str) -> bool:
+        """Change its file with the user's editor, or in a page of ours when none is set."""
+        try:
+            if not await edit_file(self.app, path):
+                return await self._rewrite(roster, name, path)
+        except RetinueError as error:
+            self.tell(str(error), is_bad=True)
+            return False
+        problems = [item for item in roster.read().diagnostics if item.path == path]
+        if problems:
+            self.tell(problems[0].message, is_bad=problems[0].severity == "error")
+        return True
+
+    async def _rewrite(self, roster: "Roster", name: str, path: str) -> bool:
+        text = await self.attempt(lambda: roster.read_text(name))
+        while text is not None:
+            text = await self.app.ask(TextPage(path, text))
+            remarks = None if text is None else await self.attempt(partial(roster.rewrite, name, text))
+            if remarks is not None:
+                self.tell(remarks[0] if remarks else f"saved {path}")
+                return True
+        return False
+
+
+async def choose_place(menu: Menu, roster: "Roster") -> str | None:
+    """`project` or `user`; None to go back."""
+    rows = [
+        Choice("project", "This project", str(roster.paths.project / ".pi" / "agents")),
+        Choice("user", "For all projects", str(roster.paths.agent_dir / "agents")),
+    ]
+    return await menu.choose("Where?", rows if roster.trust.trusted else rows[::-1])
