@@ -119,13 +119,21 @@ attempt("packet")(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close
 attempt("listen")(lambda: socket.create_server(("127.0.0.1", 0)).close())
 attempt("socketpair")(lambda: [end.close() for end in socket.socketpair()] and None)
 attempt("signal")(lambda: os.kill(HOST_PID, 0))
-attempt("ptrace")(lambda: check(libc.ptrace(16, HOST_PID, 0, 0)))
+attempt("ptrace")(lambda: check(libc.ptrace(0x4206, HOST_PID, 0, 0)))
 attempt("memory")(lambda: os.close(os.open(f"/proc/{HOST_PID}/mem", os.O_RDWR)))
 attempt("remount")(lambda: check(libc.mount(b"none", W.encode(), None, 0x1020, None)))
 attempt("user namespace")(lambda: check(libc.unshare(0x10000000 | 0x20000)))
-attempt("clone namespace")(
-    lambda: check(libc.syscall(56, 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0) if os.uname().machine == "x86_64" else -1)
-)
+
+
+def clone_namespace():
+    number = 56 if os.uname().machine == "x86_64" else 220
+    pid = libc.syscall(number, 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    check(pid)
+
+
+attempt("clone namespace")(clone_namespace)
 attempt("chroot")(lambda: os.chroot("/"))
 attempt("setns")(lambda: check(libc.setns(os.open("/proc/self/ns/mnt", os.O_RDONLY), 0)))
 attempt("io_uring")(lambda: check(libc.syscall(425, 1, ctypes.create_string_buffer(256))))
