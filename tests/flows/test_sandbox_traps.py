@@ -11,7 +11,7 @@ import pytest
 from retinue.core.errors import ToolFailed
 from retinue.core.tool import ToolContext
 from retinue.sandbox import bwrap
-from retinue.sandbox.confinement import open_sandbox
+from retinue.sandbox.confinement import open_sandbox, remove_leftovers
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.profile import Profile
 from retinue.sandbox.status import Backend
@@ -307,3 +307,14 @@ async def test_call_cannot_widen_rights(claim: dict, tmp_path: Path) -> None:
     confinement = open_sandbox(need_status("bwrap"), Profile(os.path.realpath(tmp_path)))
     with pytest.raises(ToolFailed, match=r"bash does not take|timeout"):
         await BashTool(TreeProbe()).call({"command": "true", **claim}, ToolContext(tmp_path, confinement=confinement))
+
+
+def test_leftover_private_directories_go(tmp_path: Path) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    for name in (f"retinue-tmp-{dead.pid}-x/deep", f"retinue-tmp-{os.getpid()}-x", "retinue-tmp-word-x", "other"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / f"retinue-tmp-{dead.pid}-link").symlink_to("other")
+    remove_leftovers(str(tmp_path))
+    kept = [f"retinue-tmp-{os.getpid()}-x", "retinue-tmp-word-x", "other", f"retinue-tmp-{dead.pid}-link"]
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)

@@ -22,6 +22,7 @@ from retinue.sandbox.status import Status, explain_unavailable
 from retinue.sandbox.stubs import Stubs
 
 _RESOLVER = "/etc/resolv.conf"
+_TMP_PREFIX = "retinue-tmp-"
 _PROTECTED_LINK = "is a link, which cannot be protected"
 
 
@@ -134,7 +135,8 @@ class _Boundary:
 
     def _open_tmp(self) -> str:
         if not self._tmp:
-            self._tmp = os.path.realpath(tempfile.mkdtemp(prefix="retinue-tmp-"))
+            remove_leftovers(tempfile.gettempdir())
+            self._tmp = os.path.realpath(tempfile.mkdtemp(prefix=f"{_TMP_PREFIX}{os.getpid()}-"))
         return self._tmp
 
     def _check_workspace(self, cwd: str) -> str:
@@ -315,6 +317,17 @@ def _identify(path: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def remove_leftovers(folder: str) -> None:
+    """Remove private directories of processes that were killed; only our own user's, and no links."""
+    with suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            owner = entry.name.removeprefix(_TMP_PREFIX).partition("-")[0]
+            if not entry.name.startswith(_TMP_PREFIX) or not owner.isdigit() or os.path.exists(f"/proc/{owner}"):
+                continue
+            if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                _remove_tree(entry.path)
 
 
 def _remove_tree(path: str) -> None:
