@@ -32,7 +32,7 @@ class Place:
         territory = Territory(
             (str(self.work),), (str(self.home / ".ssh"),), (str(self.work / ".git/hooks"), str(self.work / ".pi"))
         )
-        self.context = ToolContext(cwd=self.work, run_id="r", run_name="agent", territory=territory)
+        self.context = ToolContext(cwd=self.work, run_id="r", run_name="agent", find_territory=lambda: territory)
         self.tools = build_tools(ToolOptions())
 
     async def use(self, tool, **arguments):

@@ -12,6 +12,8 @@ class Territory(Struct, frozen=True):
     """Real paths of files and directories that are not read, whatever name leads to them."""
     protected: tuple[str, ...] = ()
     """Real paths below the roots that are not changed, also where nothing is yet."""
+    granted: tuple[str, ...] = ()
+    """Directories that may be changed wherever they lie, also in what is protected."""
 
 
 ANYWHERE = Territory()

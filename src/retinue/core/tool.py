@@ -61,10 +61,15 @@ class ToolContext:
     spill_dir: Path | None = None
     """Where outputs too long for the model are kept; the system's temporary directory when absent."""
     progress: Callable[[ToolResult], None] = ignore_progress
-    territory: Territory = ANYWHERE
-    """Where files may be read and changed."""
+    find_territory: Callable[[], Territory] = lambda: ANYWHERE
+    """Where files may be read and changed; asked by the first tool that wants to know."""
     confinement: Confining | None = None
     """The boundary of processes the tool starts; None: they have none."""
+
+    @property
+    def territory(self) -> Territory:
+        """Where files may be read and changed."""
+        return self.find_territory()
 
 
 class Tool(Protocol):

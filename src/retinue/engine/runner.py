@@ -368,6 +368,7 @@ class LiveRun:
                 environment=self._environment(),
                 spill_dir=setup.spill_dir,
                 confinement=setup.confinement,
+                find_territory=setup.find_territory,
             ),
             publish=self._publish,
             clock=self._clock,

@@ -10,6 +10,7 @@ from retinue.core.launch import Confining
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.run import Outcome
+from retinue.core.territory import ANYWHERE, Territory
 from retinue.core.tool import Tool
 from retinue.engine.calls import CallHook
 from retinue.engine.inbox import Delivery
@@ -40,8 +41,12 @@ class RunSetup:
     spill_dir: Path | None = None
     steering_mode: Delivery = "one-at-a-time"
     follow_up_mode: Delivery = "one-at-a-time"
+    writable: tuple[str, ...] = ()
+    """Directories beside its workspace that the run keeps itself, such as its notes."""
     confinement: Confining | None = None
     """The boundary of the processes its tools start."""
+    find_territory: Callable[[], Territory] = lambda: ANYWHERE
+    """The boundary of its file tools."""
     features: Sequence["Feature"] = ()
     """Entered in this order before the first turn, left in reverse after the last."""
     reviewers: Sequence["Reviewer"] = ()

@@ -15,6 +15,7 @@ from msgspec import structs
 
 from retinue.core.launch import Confinement
 from retinue.core.run import Outcome
+from retinue.core.territory import ANYWHERE, Territory
 from retinue.engine.setup import RunSetup
 
 if TYPE_CHECKING:  # a run that starts no command pays for none of it
@@ -43,6 +44,7 @@ class Boundaries:
         self.home = home
         self._agent_dir = agent_dir
         self._find_machine = find_machine or open_machine
+        self._territories: dict[tuple[str, bool], Territory] = {}
 
     @cached_property
     def machine(self) -> "Machine":
@@ -71,6 +73,26 @@ class Boundaries:
     def surround(self, *, readonly: bool) -> "Confined":
         """The boundary of one run."""
         return Confined(self, readonly=readonly)
+
+    def find_territory(self, cwd: Path, *, readonly: bool) -> Territory:
+        """Where the file tools of a run that works somewhere may go; worked out once for each place."""
+        if self.is_off:
+            return ANYWHERE
+        key = (str(cwd), readonly)
+        if (known := self._territories.get(key)) is None:
+            known = self._territories[key] = self._survey(cwd, readonly=readonly)
+        return known
+
+    def _survey(self, cwd: Path, *, readonly: bool) -> Territory:
+        from retinue.sandbox.profile import build_readonly, build_writing, expand
+
+        wishes, workspace = self.build_wishes(), find_workspace(cwd, self.home)
+        if readonly:
+            return Territory((), build_readonly(workspace, wishes).secrets)
+        profile = build_writing(workspace, wishes)
+        # What the user names may be changed also where it would be protected.
+        named = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
+        return Territory((profile.workspace,), profile.secrets, profile.protected, named)
 
     def build_wishes(self) -> "Wishes":
         """What the user settled, for a profile."""
@@ -104,14 +126,20 @@ class Confined:
         self._boundaries = boundaries
         self._readonly = readonly
         self._cwd = Path()
+        self._granted: tuple[str, ...] = ()
         self._opened: OpenConfinement | None = None
         self._summary = UNUSED
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Remember where the run works: a private copy is entered before."""
-        self._cwd = setup.cwd
+        self._cwd, self._granted = setup.cwd, setup.writable
         self._summary = OFF if self._boundaries.is_off else UNUSED
-        return replace(setup, confinement=self)
+        return replace(setup, confinement=self, find_territory=self.find_territory)
+
+    def find_territory(self) -> Territory:
+        """Where the file tools of the run may go: as far as its commands."""
+        territory = self._boundaries.find_territory(self._cwd, readonly=self._readonly)
+        return structs.replace(territory, granted=(*territory.granted, *self._granted)) if self._granted else territory
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Remove what was private to the run, and put on record what it ran in."""

@@ -5,6 +5,7 @@ tools are made: those it may add are handed in.
 """
 
 import asyncio
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -86,11 +87,23 @@ class Memory:
         # A disk can be slow, and a share can hang.
         text = await asyncio.to_thread(self._render)
         added = {name: tool for name, tool in self._tools.items() if self._trusted and name not in setup.tools}
-        return replace(setup, sections={**setup.sections, "memory": text}, tools={**setup.tools, **added})
+        folder = self._find_folder()
+        return replace(
+            setup,
+            sections={**setup.sections, "memory": text},
+            tools={**setup.tools, **added},
+            writable=(*setup.writable, folder) if folder else setup.writable,
+        )
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """The notes stay."""
         return outcome
+
+    def _find_folder(self) -> str:
+        """The directory that the run keeps itself; none when it only reads."""
+        if self._base is None or not (self._can_write and self._trusted):
+            return ""
+        return os.path.realpath(self._base.joinpath(".pi", _FOLDERS[self._scope], self._agent))
 
     def _render(self) -> str:
         if not is_safe_name(self._agent):

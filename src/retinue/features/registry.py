@@ -31,8 +31,6 @@ def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
     definition, features = fitting.definition, list[Feature]()
     if fitting.request.isolation == "worktree" and grounds.workshop is not None:
         features.append(grounds.workshop.isolate(fitting))
-    if grounds.boundaries is not None:
-        features.append(grounds.boundaries.surround(readonly=fitting.rights.readonly))
     if definition.memory is not None:
         plan = plan_memory(definition, fitting.rights, fitting.terms)
         features.append(
@@ -46,6 +44,8 @@ def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
                 tools={name: fitting.tools[name] for name in plan.extra},
             )
         )
+    if grounds.boundaries is not None:  # knows where the copy and the notes are
+        features.append(grounds.boundaries.surround(readonly=fitting.rights.readonly))
     is_isolated = bool(definition.isolated) or fitting.request.isolated
     if definition.skills is not False and not is_isolated:
         roots = find_skill_roots(grounds.project, grounds.agent_dir, grounds.home, trusted=grounds.trusted)

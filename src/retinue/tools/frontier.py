@@ -62,6 +62,9 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
     roots = territory.roots
     if roots is None:
         return "/"
+    granted = next((root for root in territory.granted if _is_inside(real, root) and real != root), None)
+    if granted is not None:
+        return granted
     root = next((root for root in roots if _is_inside(real, root) and real != root), None)
     if root is None:
         where = ", ".join(map(quote, roots[:3])) or "nowhere"
