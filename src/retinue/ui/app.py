@@ -1,9 +1,11 @@
 """The terminal program: a screen, a link to the crew, and what commands may ask of it."""
 
+import asyncio
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +20,7 @@ from textual.screen import ModalScreen, Screen
 from retinue.app import Request
 from retinue.core.errors import RetinueError
 from retinue.ui.formats import clean
+from retinue.ui.keys import KeyTable
 from retinue.ui.link import Link
 from retinue.ui.safety import SafeText
 from retinue.ui.screens.main import MainScreen
@@ -28,6 +31,7 @@ from retinue.ui.themes import DEFAULT, THEMES
 from retinue.ui.widgets.editor import Editor
 
 if TYPE_CHECKING:
+    from retinue.app.habits import Habits
     from retinue.ui.commands.registry import Commands
     from retinue.ui.ending import Ending
 
@@ -44,8 +48,14 @@ class RetinueApp(App[int]):
     """
 
     def __init__(self, request: Request, *, first_words: tuple[str, ...] = ()) -> None:
+        no_color = os.environ.get("NO_COLOR")
         super().__init__()
+        if no_color is not None:
+            os.environ["NO_COLOR"] = no_color  # textual takes it away, but what agents start shall know it too
         self.request = request
+        self.keys = KeyTable()
+        self.habits: Habits | None = None
+        """What is kept of the user; None until it is read, and where there is no home."""
         self.link = Link(request)
         self.speech = Speech(self)
         self._first_words = first_words
@@ -97,6 +107,8 @@ class RetinueApp(App[int]):
 
     async def _open(self) -> None:
         try:
+            await self._read_habits()
+            await self._ask_trust()
             await self.link.open()
         except RetinueError as error:
             self.ended_badly = str(error)
@@ -110,6 +122,41 @@ class RetinueApp(App[int]):
         for words in self._first_words:
             self.speech.take(words)
         self.speech.take_early()
+
+    async def _read_habits(self) -> None:
+        """Theme, keys and history of the user; nothing of the project."""
+        from retinue.ui.beginning import read_habits
+
+        habits, kept = await asyncio.to_thread(read_habits)
+        self.habits, self.keys = habits, KeyTable(kept.keys)
+        self.set_keymap(self.keys.keymap)
+        if kept.theme in self.available_themes:
+            self.theme = kept.theme
+        for problem in kept.problems:
+            self.link.note(problem, "warning")
+        editor = self.screen_stack[0].query_one(Editor)
+        editor.history_list.load(kept.history)
+        editor.on_remembered = lambda text: self._keep(lambda: habits.history.add(text))
+
+    async def _ask_trust(self) -> None:
+        """Before anything of a folder is read that brings its own configuration: whether that is used."""
+        if self.request.approve is not None:
+            return
+        from retinue.ui.beginning import find_doubt, save_decision
+        from retinue.ui.screens.trust import TrustScreen
+
+        doubt = await asyncio.to_thread(find_doubt)
+        if doubt is None:
+            return
+        decision, is_kept = await self.push_screen_wait(TrustScreen(*doubt))
+        self.request = replace(self.request, approve=decision)
+        self.link.decide(decision)
+        if is_kept and (note := await asyncio.to_thread(save_decision, decision)):
+            self.link.note(note)
+
+    def _keep(self, work: Callable[[], None]) -> None:
+        """Write something small without making the screen wait."""
+        self.run_worker(work, thread=True, group="keep")
 
     async def ask(self, screen: ModalScreen[Answer]) -> Answer | None:
         """Show something over the screen and wait for what it gives back."""
@@ -132,8 +179,10 @@ class RetinueApp(App[int]):
                 editor.put(text)
 
     def choose_theme(self, name: str) -> None:
-        """Another theme, from now on."""
+        """Another theme, from now on and next time."""
         self.theme = name
+        if (habits := self.habits) is not None:
+            self._keep(lambda: habits.choose_theme(name))
 
     def leave(self) -> None:
         """Go, without a question: whatever works is stopped and can be resumed."""

@@ -6,6 +6,7 @@ Widgets ask the link and never the crew for what changes; the link knows no widg
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,10 @@ class Link:
         self.state: State = open_state("", Talk())
         self.version = 0
         """Grows with every event."""
+
+    def decide(self, approve: bool) -> None:
+        """Whether the folder's own configuration is used; before it is opened."""
+        self._request = replace(self._request, approve=approve)
 
     async def open(self) -> None:
         """Open the crew. Raises RetinueError."""

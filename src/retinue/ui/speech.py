@@ -1,9 +1,11 @@
 """What becomes of the user's words: a command, a shell line, or something said to the agent, now or later."""
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import RetinueError, UsageError
+from retinue.core.messages import UserContent
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -39,14 +41,27 @@ class Speech:
 
     def say(self, text: str, *, is_follow_up: bool = False) -> None:
         """Say something to the agent: at once when it rests, before its next reply or at its end when it works."""
-        crew = self._app.link.crew
-        text = crew.catalogue.expand(text)
-        if not crew.is_busy:
-            self._app.run_worker(self._guard(self._app.link.prompt(text)), group="prompt")
-        elif is_follow_up:
-            crew.follow_up(text)
+        text = self._app.link.crew.catalogue.expand(text)
+        if "@" in text:
+            self._app.run_worker(self._guard(self._say_with(text, is_follow_up=is_follow_up)), group="prompt")
         else:
-            crew.steer(text)
+            self._pass_on(text, is_follow_up=is_follow_up)
+
+    async def _say_with(self, text: str, *, is_follow_up: bool) -> None:
+        """Say something with the images and the agents that it names."""
+        content, problems = await asyncio.to_thread(self._app.link.crew.catalogue.compose, text)
+        for problem in problems:
+            self._app.link.note(problem, "warning")
+        self._pass_on(content, is_follow_up=is_follow_up)
+
+    def _pass_on(self, content: str | Sequence[UserContent], *, is_follow_up: bool) -> None:
+        crew = self._app.link.crew
+        if not crew.is_busy:
+            self._app.run_worker(self._guard(self._app.link.prompt(content)), group="prompt")
+        elif is_follow_up:
+            crew.follow_up(content)
+        else:
+            crew.steer(content)
 
     def take_early(self) -> None:
         """Say what was said before there was an agent."""

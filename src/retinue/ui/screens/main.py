@@ -3,19 +3,27 @@
 import time
 from typing import TYPE_CHECKING
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.screen import Screen
 
 from retinue.core.errors import RetinueError
-from retinue.ui.formats import find_percent
+from retinue.ui.completer import Completer
+from retinue.ui.external import edit_text
+from retinue.ui.formats import clean_line, find_percent
+from retinue.ui.keys import DEFAULTS, NO_KEY
+from retinue.ui.questions import render_asker
+from retinue.ui.scope import count_working, describe_runs, describe_scope
 from retinue.ui.tree import Lingering, Outlook
 from retinue.ui.widgets.agents import AgentTree
+from retinue.ui.widgets.completion import CompletionPopup
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.fleet import FleetList
 from retinue.ui.widgets.footer import Facts, StatusFooter
+from retinue.ui.widgets.question import QuestionBox
 from retinue.ui.widgets.queued import QueuedLines
 from retinue.ui.widgets.working import WorkingLine
 
@@ -23,8 +31,14 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
     from retinue.ui.link import Link
 
+DOUBLE_S = 0.6
+"""How quickly a key must come again to count as twice."""
 REFRESH_S = 0.08
 """How often the screen looks for news: pieces of a reply that come meanwhile are shown together."""
+
+
+def _bind(action: str, method: str, *, is_first: bool = True) -> Binding:
+    return Binding(DEFAULTS[action] or NO_KEY, method, "", show=False, priority=is_first, id=action)
 
 
 class MainScreen(Screen[None]):
@@ -35,15 +49,30 @@ class MainScreen(Screen[None]):
     MainScreen > #bottom { height: auto; max-height: 60%; }
     """
     BINDINGS = [
-        Binding("escape", "stop", "stop", show=False, id="app.interrupt"),
-        Binding("ctrl+c", "clear_or_quit", "clear", show=False, priority=True, id="app.clear"),
-        Binding("ctrl+d", "quit_empty", "quit", show=False, priority=True, id="app.exit"),
-        Binding("ctrl+o", "open_all", "expand", show=False, priority=True, id="app.tools.expand"),
-        Binding("alt+up", "take_back", "edit queued", show=False, priority=True, id="app.message.dequeue"),
-        Binding("alt+enter", "follow_up", "follow up", show=False, priority=True, id="app.message.followUp"),
-        Binding("f9", "resend", "abort and resend", show=False, priority=True, id="app.resend"),
-        Binding("pageup", "page(-1)", "page up", show=False, priority=True),
-        Binding("pagedown", "page(1)", "page down", show=False, priority=True),
+        _bind("app.interrupt", "stop", is_first=False),
+        _bind("app.clear", "clear_or_quit"),
+        _bind("app.exit", "quit_empty"),
+        _bind("app.suspend", "app.suspend_process"),
+        _bind("app.tools.expand", "open_all"),
+        _bind("app.thinking.toggle", "open_thinking"),
+        _bind("app.thinking.cycle", "turn_thinking"),
+        _bind("app.model.select", "call('/model')"),
+        _bind("app.model.cycleForward", "turn_model(1)"),
+        _bind("app.model.cycleBackward", "turn_model(-1)"),
+        _bind("app.message.copy", "call('/copy')"),
+        _bind("app.message.dequeue", "take_back"),
+        _bind("app.message.followUp", "follow_up"),
+        _bind("app.session.new", "call('/new')"),
+        _bind("app.session.tree", "call('/tree')"),
+        _bind("app.session.resume", "call('/resume')"),
+        _bind("app.editor.external", "edit_outside"),
+        _bind("app.resend", "resend"),
+        _bind("tui.altScreen.pageUp", "page(-1)"),
+        _bind("tui.altScreen.pageDown", "page(1)"),
+        _bind("tui.altScreen.lineUp", "line(-1)"),
+        _bind("tui.altScreen.lineDown", "line(1)"),
+        _bind("tui.altScreen.top", "edge(-1)"),
+        _bind("tui.altScreen.bottom", "edge(1)"),
     ]
     app: "RetinueApp"
 
@@ -52,6 +81,9 @@ class MainScreen(Screen[None]):
         self._link = link
         self._seen = -1
         self._leaving_s = 0.0
+        self._stopping_s = 0.0
+        self._told: set[str] = set()
+        """Questions that were told of while something lay over this screen."""
         self._lingering = Lingering()
 
     def compose(self) -> ComposeResult:
@@ -61,6 +93,8 @@ class MainScreen(Screen[None]):
             yield AgentTree(id="agents")
             yield WorkingLine(id="working")
             yield QueuedLines(id="queued")
+            yield QuestionBox(id="question")
+            yield CompletionPopup(id="completion")
             yield Editor(id="editor")
             yield FleetList(id="fleet")
             yield StatusFooter(id="footer")
@@ -68,6 +102,7 @@ class MainScreen(Screen[None]):
     def on_mount(self) -> None:
         """Begin to look for news."""
         editor = self.query_one(Editor)
+        self._completer = Completer(self.app, editor, self.query_one(CompletionPopup))
         editor.asks_first = self._take_key
         editor.focus()
         self.set_interval(REFRESH_S, self.sync)
@@ -78,7 +113,7 @@ class MainScreen(Screen[None]):
         state = self._link.state
         now_ms = round(time.time() * 1000)
         if state.is_busy:
-            self.query_one(WorkingLine).show(state, now_ms)
+            self._show_work(now_ms)
         self._show_runs(now_ms)
         if self._seen == self._link.version:
             return
@@ -87,9 +122,16 @@ class MainScreen(Screen[None]):
         if conversation.talk is not state.talk:
             conversation.show(state.talk)
         conversation.sync()
-        self.query_one(WorkingLine).show(state, now_ms)
-        self.query_one(QueuedLines).show(state.steering, state.follow_up)
+        self._show_work(now_ms)
+        self.query_one(QueuedLines).show(state.steering, state.follow_up, self.app.keys.show("app.message.dequeue"))
+        self._show_questions()
         self.query_one(StatusFooter).show(self._find_facts())
+
+    def _show_work(self, now_ms: int) -> None:
+        """What the agent does, and what a key would stop."""
+        runs = self._link.crew.lookout.runs if self._link.is_open else []
+        scope = describe_scope(count_working(runs))
+        self.query_one(WorkingLine).show(self._link.state, now_ms, f"{self.app.keys.show('app.interrupt')} {scope}")
 
     def _show_runs(self, now_ms: int) -> None:
         """The agents, above and below the editor."""
@@ -104,7 +146,39 @@ class MainScreen(Screen[None]):
         self.query_one(AgentTree).show(shown, outlook)
         self.query_one(FleetList).show([run for run in runs if run.started_ms], now_ms, frame)
 
-    def _take_key(self, key: str) -> bool:
+    def _show_questions(self) -> None:
+        """The oldest question; where something lies over this screen, a word that there is one."""
+        waiting = self._link.state.questions
+        self.query_one(QuestionBox).show(waiting)
+        if self.is_current:
+            return
+        for question in waiting:
+            if question.id not in self._told:
+                self._told.add(question.id)
+                text = f"{render_asker(question)} asks: {clean_line(question.title, 200)}"
+                self.app.notify(text, title="A question waits on the main screen", timeout=10, markup=False)
+
+    def on_question_box_answered(self, event: QuestionBox.Answered) -> None:
+        """Pass the decision on."""
+        event.stop()
+        try:
+            self._link.crew.answer(event.question.id, event.answer)
+        except RetinueError as error:
+            self._link.note(str(error), "error")
+        self.sync()
+
+    def on_editor_edited(self, event: Editor.Edited) -> None:
+        """See what could come next."""
+        event.stop()
+        self._completer.look()
+
+    def _take_key(self, event: events.Key) -> bool:
+        """Whether a key is for a question, for the completions, or for the fleet; else the editor gets it."""
+        if self.query_one(QuestionBox).take_key(event.key, is_printable=event.is_printable):
+            return True
+        return self._completer.take_key(event.key) or self._take_fleet_key(event.key)
+
+    def _take_fleet_key(self, key: str) -> bool:
         """Whether a key is for the fleet below the editor: down or left in an empty editor goes there."""
         fleet = self.query_one(FleetList)
         if not fleet.is_active:
@@ -150,23 +224,34 @@ class MainScreen(Screen[None]):
             self.app.speech.take(text, is_follow_up=True)
 
     def action_stop(self) -> None:
-        """Stop what the agent does; what waits goes back into the editor."""
-        if self._link.is_open and self._link.state.is_busy:
+        """Stop what the agent does; what waits goes back into the editor. Twice at rest goes back in what was said."""
+        if self.query_one(QuestionBox).answer_default() or not self._link.is_open:
+            return
+        if self._link.state.is_busy:
             self.action_take_back()
             self._link.crew.abort()
+        elif not self.query_one(Editor).text:
+            if time.monotonic() - self._stopping_s < DOUBLE_S:
+                self._stopping_s = 0.0
+                self.action_call("/tree")
+            else:
+                self._stopping_s = time.monotonic()
 
     def action_clear_or_quit(self) -> None:
-        """Empty the editor; twice with nothing in it leaves."""
+        """Empty the editor, or stop the agent; twice with nothing to do leaves."""
         editor = self.query_one(Editor)
         if editor.text:
             editor.clear_all()
         elif self._link.is_open and self._link.state.is_busy:
-            self.action_stop()
+            self.action_take_back()
+            self._link.crew.abort()
         elif time.monotonic() - self._leaving_s < 2:
             self.app.leave()
         else:
             self._leaving_s = time.monotonic()
-            self.notify("ctrl+c again leaves", timeout=2)
+            runs = count_working(self._link.crew.lookout.runs) if self._link.is_open else 0
+            scope = f"; {describe_runs(runs)} will be stopped and can be resumed" if runs else ""
+            self.notify(f"{self.app.keys.show('app.clear')} again leaves{scope}", timeout=2, markup=False)
 
     def action_quit_empty(self) -> None:
         """Leave, when nothing is being written."""
@@ -176,6 +261,34 @@ class MainScreen(Screen[None]):
     def action_open_all(self) -> None:
         """Show all of every block, or fold them."""
         self.query_one("#conversation", Conversation).open_all()
+
+    def action_open_thinking(self) -> None:
+        """Show thinking in full, or fold it."""
+        self.query_one("#conversation", Conversation).open_thinking()
+
+    def action_call(self, text: str) -> None:
+        """Call a command by its key."""
+        self.app.speech.take(text)
+
+    def action_turn_model(self, step: int) -> None:
+        """The next model, or the previous one."""
+        if self._link.is_open:
+            chosen = self._link.crew.selection.cycle(step)
+            self._link.note(f"model: {chosen.model.ref}" if chosen is not None else "there is only one model")
+
+    def action_turn_thinking(self) -> None:
+        """The next thinking level."""
+        if self._link.is_open:
+            level = self._link.crew.selection.cycle_thinking()
+            self._link.note("this model does not think" if level is None else f"thinking: {level}")
+
+    async def action_edit_outside(self) -> None:
+        """Write in the user's own editor."""
+        editor = self.query_one(Editor)
+        try:
+            editor.put(await edit_text(self.app, editor.words))
+        except RetinueError as error:
+            self._link.note(str(error), "error")
 
     def action_take_back(self) -> None:
         """Take what waits to be said back into the editor."""
@@ -205,9 +318,21 @@ class MainScreen(Screen[None]):
             self.notify(str(error), severity="error")
 
     def action_page(self, step: int) -> None:
-        """Scroll the conversation by a page."""
+        """Scroll by a page: what is asked, the completions, else the conversation."""
+        key = "pageup" if step < 0 else "pagedown"
+        if self.query_one(QuestionBox).scroll_page(step) or self._completer.take_key(key):
+            return
+        conversation = self.query_one("#conversation", Conversation)
+        (conversation.scroll_page_up if step < 0 else conversation.scroll_page_down)(animate=False)
+
+    def action_line(self, step: int) -> None:
+        """Scroll the conversation by a line."""
+        self.query_one("#conversation", Conversation).scroll_relative(y=step, animate=False)
+
+    def action_edge(self, step: int) -> None:
+        """To the beginning of the conversation, or to its end, which is followed again."""
         conversation = self.query_one("#conversation", Conversation)
         if step < 0:
-            conversation.scroll_page_up(animate=False)
+            conversation.scroll_home(animate=False)
         else:
-            conversation.scroll_page_down(animate=False)
+            conversation.anchor()

@@ -6,7 +6,7 @@ Older blocks get a view when somebody scrolls up to them: a session of many thou
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
-from retinue.ui.blocks import Block
+from retinue.ui.blocks import Block, ReplyBlock
 from retinue.ui.talk import Talk
 from retinue.ui.views.base import BlockView
 from retinue.ui.views.registry import open_view
@@ -33,6 +33,7 @@ class Conversation(VerticalScroll):
         self._first = max(0, len(talk.blocks) - PAGE)
         self._synced = -1
         self._all_open = False
+        self._thinking_open = False
 
     @property
     def talk(self) -> Talk:
@@ -62,7 +63,7 @@ class Conversation(VerticalScroll):
         # What is complete does not change any more, but a batch of calls may finish in any order.
         for view in self._views[-PAGE:]:
             view.sync()
-        fresh = [open_view(block, is_open=self._all_open) for block in self._talk.blocks[known:]]
+        fresh = [self._open_view(block) for block in self._talk.blocks[known:]]
         if fresh:
             self._views += fresh
             self.mount(*fresh)
@@ -75,6 +76,14 @@ class Conversation(VerticalScroll):
         for view in self._views:
             view.fold(is_open=self._all_open)
         return self._all_open
+
+    def open_thinking(self) -> bool:
+        """Show thinking in full, or folded again; whether it is open now."""
+        self._thinking_open = not self._thinking_open
+        for view in self._views:
+            if isinstance(view.block, ReplyBlock):
+                view.fold(is_open=self._thinking_open)
+        return self._thinking_open
 
     def find_views(self, needle: str) -> list[BlockView]:
         """The views in whose blocks some words are, whatever their case; earlier blocks get a view for it."""
@@ -89,7 +98,7 @@ class Conversation(VerticalScroll):
         first = max(0, self._first - PAGE)
         if first == self._first:
             return
-        fresh = [open_view(block, is_open=self._all_open) for block in self._talk.blocks[first : self._first]]
+        fresh = [self._open_view(block) for block in self._talk.blocks[first : self._first]]
         anchor = self._views[0] if self._views else None
         self._views[:0] = fresh
         self._first = first
@@ -104,6 +113,10 @@ class Conversation(VerticalScroll):
         super().watch_scroll_y(old, new)
         if new <= 0 < old and self._first > 0:
             self.call_later(self.load_earlier)
+
+    def _open_view(self, block: Block) -> BlockView:
+        is_open = self._all_open or (self._thinking_open and isinstance(block, ReplyBlock))
+        return open_view(block, is_open=is_open)
 
     def _trim(self) -> None:
         """While the end is followed, forget views that are far above."""

@@ -20,8 +20,8 @@ class QueuedLines(Static):
         super().__init__(id=id, markup=False)
         self._shown: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
-    def show(self, steering: list[str], follow_up: list[str]) -> None:
-        """Show other messages."""
+    def show(self, steering: list[str], follow_up: list[str], key: str = "alt+up") -> None:
+        """Show other messages; `key` takes them back."""
         now = (tuple(steering), tuple(follow_up))
         if now == self._shown:
             return
@@ -31,4 +31,6 @@ class QueuedLines(Static):
         lines += [f"↳ then: {clean_line(text, 200)}" for text in follow_up]
         more = len(lines) - _MOST
         lines = [*lines[:_MOST], f"  … {more} more"] if more > 0 else lines
-        self.update(Text("\n".join([*lines, "  alt+up takes them back into the editor"]), style="dim"))
+        self.update(
+            Text("\n".join([*lines, *([f"  {key} takes them back into the editor"] if key else [])]), style="dim")
+        )

@@ -26,8 +26,8 @@ class WorkingLine(Static):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
 
-    def show(self, state: State, now_ms: int) -> None:
-        """Draw the present moment."""
+    def show(self, state: State, now_ms: int, scope: str = "esc stops it") -> None:
+        """Draw the present moment; `scope` says which key stops what."""
         self.set_class(state.is_busy, "-busy")
         if not state.is_busy:
             return
@@ -40,5 +40,5 @@ class WorkingLine(Static):
         line.append(words)
         if state.started_ms:
             line.append(f" · {format_duration(max(0, now_ms - state.started_ms))}", style="dim")
-        line.append(" · esc stops it", style="dim")
+        line.append(f" · {scope}", style="dim")
         self.update(line)

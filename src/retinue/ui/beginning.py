@@ -1,0 +1,42 @@
+"""What is found out before a crew is opened: the user's habits, and whether the folder must be asked about. Blocks."""
+
+import shlex
+from dataclasses import dataclass, field
+
+from retinue.app import open_folder
+from retinue.app.habits import Habits
+from retinue.core.errors import RetinueError
+from retinue.ui.formats import clean_line
+
+
+@dataclass(slots=True)
+class Kept:
+    """What was kept of the user."""
+
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    theme: str = ""
+    history: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def read_habits() -> tuple[Habits, Kept]:
+    """The habits, and all that is in them. Raises RetinueError when there is no home."""
+    habits = Habits()
+    keys, problems = habits.load_keys()
+    return habits, Kept(keys, habits.theme, habits.history.load(), problems)
+
+
+def find_doubt() -> tuple[str, tuple[str, ...]] | None:
+    """The project and what it brings along, when nobody has decided about it yet. Raises RetinueError."""
+    project, trust = open_folder(None).read(approve=None)
+    return None if trust.trusted or not trust.notice else (str(project), trust.protected)
+
+
+def save_decision(decision: bool) -> str:
+    """Remember a decision about the folder; returns what to tell about that."""
+    try:
+        folder = open_folder(None)
+        folder.decide(decision)
+    except RetinueError as error:
+        return f"the decision counts now, but could not be saved: {error}"
+    return f"remembered; to change it: retinue trust {shlex.quote(clean_line(str(folder.path), 200))} --forget"

@@ -1,0 +1,164 @@
+"""Completion at work: looks at what is written, asks for what it could become, and puts the choice into the editor."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from retinue.app.filing import list_files
+from retinue.core.errors import RetinueError
+from retinue.ui.completion import Offer, Stock, Token, complete, find_token, is_complete
+from retinue.ui.completion_files import FileIndex
+from retinue.ui.formats import format_tokens
+from retinue.ui.themes import THEMES
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+    from retinue.ui.widgets.completion import CompletionPopup
+    from retinue.ui.widgets.editor import Editor
+
+STALE_S = 10.0
+"""How old the list of files may be when somebody begins to name one."""
+KEPT_S = 2.0
+"""How long lists that are read from files are used again, so that not every key reads them."""
+Item = TypeVar("Item")
+
+
+class Completer:
+    """Stands between one editor and one popup."""
+
+    def __init__(self, app: "RetinueApp", editor: "Editor", popup: "CompletionPopup") -> None:
+        self._app = app
+        self._editor = editor
+        self._popup = popup
+        self._stock = Stock(_keep(self._list_commands), self._list_arguments, _keep(self._list_agents))
+        self._token: Token | None = None
+        self._listed_s = -STALE_S
+        self._is_asked = False
+        self._seen = ""
+        self._closed_for = ""
+        """The text for which the user has closed the popup."""
+
+    def look(self, *, is_asked: bool = False) -> bool:
+        """See what is being written now; whether anything can be completed."""
+        before = self._editor.before_cursor
+        if not is_asked and before in (self._closed_for, self._seen):
+            return self._popup.is_open
+        self._closed_for, self._seen = "", before
+        self._is_asked = is_asked or (self._is_asked and self._popup.is_open)
+        token = self._token = find_token(before, is_asked=self._is_asked)
+        if token is None:
+            self.close()
+            return False
+        if token.kind in ("mention", "path"):
+            self._refresh_files()
+        # An argument may be left out, so none is taken before one was chosen.
+        self._popup.show(complete(token, self._stock), is_lit=token.kind != "argument")
+        return self._popup.is_open
+
+    def close(self) -> None:
+        """Show nothing."""
+        self._token, self._is_asked, self._seen = None, False, ""
+        self._popup.close()
+
+    def take_key(self, key: str) -> bool:
+        """Whether a key was meant for the popup, and has done its work."""
+        keys, popup = self._app.keys, self._popup
+        if not popup.is_open:
+            return keys.means(key, "tui.input.tab") and self._begin()
+        if keys.means(key, "tui.select.cancel"):
+            self._closed_for = self._editor.before_cursor
+            self.close()
+        elif keys.means(key, "tui.select.up") or keys.means(key, "tui.select.down"):
+            popup.move(-1 if keys.means(key, "tui.select.up") else 1)
+        elif keys.means(key, "tui.select.pageUp") or keys.means(key, "tui.select.pageDown"):
+            popup.move(-8 if keys.means(key, "tui.select.pageUp") else 8)
+        elif keys.means(key, "tui.input.tab"):
+            self._take()
+        elif keys.means(key, "tui.select.confirm"):
+            return self._confirm()
+        else:
+            return False
+        return True
+
+    def _begin(self) -> bool:
+        """Complete because somebody asks for it; a single possibility is taken at once."""
+        if not self._editor.text.strip():
+            return True
+        if self.look(is_asked=True) and len(self._popup.rows) == 1:
+            self._take()
+        return True
+
+    def _confirm(self) -> bool:
+        """Enter takes what is lit, unless what is written is complete: then it is sent."""
+        lit, token = self._popup.lit, self._token
+        if lit is None or token is None or (is_complete(token, [lit]) and not lit.goes_on):
+            self.close()
+            return False
+        self._take()
+        return True
+
+    def _take(self) -> None:
+        rows, token = self._popup.rows, self._token
+        chosen = self._popup.lit or (rows[0] if rows else None)
+        if chosen is None or token is None:
+            return
+        self.close()
+        self._editor.replace_before(token.length, chosen.text)
+        if not chosen.goes_on and token.kind != "command":  # behind a command its argument comes next
+            self._closed_for = self._editor.before_cursor
+
+    def _list_commands(self) -> Sequence[Offer]:
+        return [Offer(each.name, each.help, each.hint) for each in self._app.commands.list()]
+
+    def _list_agents(self) -> Sequence[tuple[str, str]]:
+        link = self._app.link
+        return link.crew.catalogue.list_agents() if link.is_open else ()
+
+    def _list_arguments(self, command: str) -> Sequence[tuple[str, str]]:
+        """Only what is cheap to know."""
+        if not self._app.link.is_open:
+            return ()
+        selection = self._app.link.crew.selection
+        match command:
+            case "model":
+                infos = selection.list_models()
+                return [(info.ref, f"{info.name} · {format_tokens(info.context_window)}") for info in infos]
+            case "thinking":
+                return [(level, "now" if level == selection.thinking else "") for level in selection.levels]
+            case "theme":
+                return [(name, "now" if name == self._app.theme else "") for name in THEMES]
+            case "resume":
+                return [("all", "the sessions of all folders")]
+            case _:
+                return ()
+
+    def _refresh_files(self) -> None:
+        link = self._app.link
+        if link.is_open and time.monotonic() - self._listed_s > STALE_S:
+            self._listed_s = time.monotonic()
+            self._app.run_worker(self._list_files(), group="files", exclusive=True)
+
+    async def _list_files(self) -> None:
+        try:
+            names = await list_files(self._app.link.crew.catalogue.folder)
+        except (OSError, RetinueError):
+            return
+        self._listed_s = time.monotonic()
+        self._stock.files = FileIndex(names)
+        if self._token is not None and self._token.kind in ("mention", "path"):
+            self._seen = ""
+            self.look()
+
+
+def _keep(read: Callable[[], Sequence[Item]]) -> Callable[[], Sequence[Item]]:
+    """The same list for a moment."""
+    found: Sequence[Item] = ()
+    read_s = -KEPT_S
+
+    def give() -> Sequence[Item]:
+        nonlocal found, read_s
+        if time.monotonic() - read_s > KEPT_S:
+            found, read_s = read(), time.monotonic()
+        return found
+
+    return give

@@ -1,0 +1,181 @@
+"""The keys: which action each has, by default and as the user wants them in pi's `keybindings.json`. Pure.
+
+Names of actions are pi's, so that one file serves both programs. Knows no widget.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+NO_KEY = "no-key"
+"""What an action is bound to that the user has switched off; no terminal sends it."""
+
+# Sections of `/hotkeys`, then id, default keys as Textual spells them, and what it does.
+_TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "Talking": (
+        ("tui.input.submit", "enter", "send; while the agent works: say it before its next reply"),
+        ("app.message.followUp", "alt+enter", "say it when the agent would stop"),
+        ("app.message.dequeue", "alt+up", "take back what waits to be said"),
+        ("app.interrupt", "escape", "stop the agent and all it started; twice at rest: go back in the conversation"),
+        ("app.resend", "f9", "stop the agent and say at once what waits"),
+        ("app.clear", "ctrl+c", "empty the editor; twice: leave"),
+        ("app.exit", "ctrl+d", "leave, when nothing is written"),
+        ("app.suspend", "ctrl+z", "put the program into the background"),
+    ),
+    "Choosing": (
+        ("app.model.select", "ctrl+l", "choose a model"),
+        ("app.model.cycleForward", "ctrl+p", "next model"),
+        ("app.model.cycleBackward", "ctrl+shift+p", "previous model"),
+        ("app.thinking.cycle", "shift+tab", "next thinking level"),
+        ("app.thinking.toggle", "ctrl+t", "show thinking, or fold it"),
+        ("app.tools.expand", "ctrl+o", "show everything in full, or folded"),
+        ("app.message.copy", "ctrl+x", "copy the last reply"),
+        ("app.session.new", "", "new session"),
+        ("app.session.tree", "", "go back in the conversation"),
+        ("app.session.resume", "", "another session"),
+    ),
+    "Reading": (
+        ("tui.altScreen.pageUp", "pageup", "a page up"),
+        ("tui.altScreen.pageDown", "pagedown", "a page down"),
+        ("tui.altScreen.lineUp", "", "a line up"),
+        ("tui.altScreen.lineDown", "", "a line down"),
+        ("tui.altScreen.top", "ctrl+home", "to the beginning"),
+        ("tui.altScreen.bottom", "ctrl+end", "to the end, which is followed again"),
+    ),
+    "Writing": (
+        ("tui.input.newLine", "shift+enter,ctrl+j", "new line"),
+        ("tui.input.tab", "tab", "complete"),
+        ("app.editor.external", "ctrl+g", "write in your own editor"),
+        ("app.clipboard.pasteImage", "ctrl+v", "paste"),
+        ("tui.editor.cursorUp", "up", "line up; at the top: what was written before"),
+        ("tui.editor.cursorDown", "down", "line down; at the end: what was written after"),
+        ("tui.editor.historyPrevious", "", "what was written before"),
+        ("tui.editor.historyNext", "", "what was written after"),
+        ("tui.editor.cursorLeft", "left,ctrl+b", "left"),
+        ("tui.editor.cursorRight", "right,ctrl+f", "right"),
+        ("tui.editor.cursorWordLeft", "alt+left,ctrl+left,alt+b", "a word left"),
+        ("tui.editor.cursorWordRight", "alt+right,ctrl+right,alt+f", "a word right"),
+        ("tui.editor.cursorLineStart", "home,ctrl+a", "to the start of the line"),
+        ("tui.editor.cursorLineEnd", "end,ctrl+e", "to the end of the line"),
+        ("tui.editor.deleteCharBackward", "backspace", "delete before the cursor"),
+        ("tui.editor.deleteCharForward", "delete", "delete after the cursor"),
+        ("tui.editor.deleteWordBackward", "ctrl+w,alt+backspace,ctrl+backspace", "delete the word before"),
+        ("tui.editor.deleteWordForward", "alt+d,alt+delete", "delete the word after"),
+        ("tui.editor.deleteToLineStart", "ctrl+u", "delete to the start of the line"),
+        ("tui.editor.deleteToLineEnd", "ctrl+k", "delete to the end of the line"),
+        ("tui.editor.yank", "ctrl+y", "put back what was deleted"),
+        ("tui.editor.yankPop", "alt+y", "put back what was deleted before that"),
+        ("tui.editor.undo", "ctrl+underscore,ctrl+minus", "undo"),
+    ),
+    "Lists and questions": (
+        ("tui.select.up", "up", "one up"),
+        ("tui.select.down", "down", "one down"),
+        ("tui.select.pageUp", "pageup", "a page up"),
+        ("tui.select.pageDown", "pagedown", "a page down"),
+        ("tui.select.confirm", "enter", "take it"),
+        ("tui.select.cancel", "escape", "leave"),
+    ),
+}
+DEFAULTS = {action: keys for section in _TABLE.values() for action, keys, _ in section}
+_NAMES = {
+    "esc": "escape",
+    "return": "enter",
+    "`": "grave_accent",
+    "-": "minus",
+    "=": "equals_sign",
+    "[": "left_square_bracket",
+    "]": "right_square_bracket",
+    "\\": "backslash",
+    ";": "semicolon",
+    "'": "apostrophe",
+    ",": "comma",
+    ".": "full_stop",
+    "/": "slash",
+    "!": "exclamation_mark",
+    "@": "at",
+    "#": "number_sign",
+    "$": "dollar_sign",
+    "%": "percent_sign",
+    "^": "circumflex_accent",
+    "&": "ampersand",
+    "*": "asterisk",
+    "(": "left_parenthesis",
+    ")": "right_parenthesis",
+    "_": "underscore",
+    "+": "plus",
+    "|": "vertical_line",
+    "~": "tilde",
+    "{": "left_curly_bracket",
+    "}": "right_curly_bracket",
+    ":": "colon",
+    "<": "less_than_sign",
+    ">": "greater_than_sign",
+    "?": "question_mark",
+}
+_SHOWN = {name: sign for sign, name in _NAMES.items()} | {"escape": "esc", "enter": "enter"}
+_ORDER = ("alt", "ctrl", "shift", "super")
+
+
+@dataclass(frozen=True, slots=True)
+class Hotkey:
+    """One line of `/hotkeys`."""
+
+    section: str
+    action: str
+    keys: tuple[str, ...]
+    help: str
+
+
+class KeyTable:
+    """The keys as they are now."""
+
+    def __init__(self, wanted: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        """`wanted`: keys by action, spelled as pi does; none switches an action off."""
+        self._wanted = {
+            action: tuple(to_textual(key) for key in keys)
+            for action, keys in (wanted or {}).items()
+            if action in DEFAULTS
+        }
+
+    @property
+    def keymap(self) -> dict[str, str]:
+        """What Textual is told: only what differs from the default."""
+        return {action: ",".join(keys) or NO_KEY for action, keys in self._wanted.items()}
+
+    def find(self, action: str) -> tuple[str, ...]:
+        """The keys of an action."""
+        default = tuple(key for key in DEFAULTS.get(action, "").split(",") if key)
+        return self._wanted.get(action, default)
+
+    def means(self, key: str, action: str) -> bool:
+        """Whether a key is one of an action's."""
+        return key in self.find(action)
+
+    def show(self, action: str) -> str:
+        """The first key of an action for people; empty when it has none."""
+        keys = self.find(action)
+        return show_key(keys[0]) if keys else ""
+
+    def list(self) -> "list[Hotkey]":
+        """All of them, in sections."""
+        return [
+            Hotkey(section, action, self.find(action), text)
+            for section, rows in _TABLE.items()
+            for action, _, text in rows
+        ]
+
+
+def to_textual(key: str) -> str:
+    """A key as pi spells it in Textual's spelling."""
+    key = key.lower()
+    name = "+" if key.endswith("+") else key.rpartition("+")[2]
+    modifiers = key[: len(key) - len(name)].strip("+").split("+") if len(key) > len(name) else []
+    if "shift" in modifiers and len(name) == 1 and name.isalpha() and len(modifiers) == 1:
+        return name.upper()  # a terminal sends the capital letter itself
+    ordered = [each for each in _ORDER if each in modifiers]
+    return "+".join([*ordered, _NAMES.get(name, name)])
+
+
+def show_key(key: str) -> str:
+    """A key of Textual's for people."""
+    *modifiers, name = key.split("+")
+    return "+".join([*modifiers, _SHOWN.get(name, name)])

@@ -1,0 +1,90 @@
+"""Whether a folder's own configuration is used: asked before anything of the folder is read."""
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.binding import Binding
+from textual.containers import Vertical, VerticalScroll
+from textual.screen import ModalScreen
+from textual.widgets import Static
+
+from retinue.ui.formats import clean_line
+
+_ANSWERS = (
+    ("y", "yes", "this time", (True, False)),
+    ("a", "always", "remembered for this folder", (True, True)),
+    ("n", "no", "this time", (False, False)),
+    ("v", "never", "remembered for this folder", (False, True)),
+)
+_NO = 2
+
+
+class TrustScreen(ModalScreen[tuple[bool, bool]]):
+    """Gives back the decision, and whether it is remembered. Escape is a no."""
+
+    DEFAULT_CSS = """
+    TrustScreen { align: center middle; background: $background 60%; }
+    TrustScreen > #frame {
+        width: 90%; max-width: 90; height: auto; max-height: 100%; border: round $warning; padding: 0 1;
+        background: $background;
+    }
+    TrustScreen #about { height: auto; max-height: 100%; }
+    TrustScreen #answers { height: 4; margin: 1 0 0 0; }
+    TrustScreen #hint { height: 1; color: $text-muted; }
+    """
+    BINDINGS = [
+        Binding("escape,ctrl+c,ctrl+d", "choose(2)", "no", show=False, priority=True, id="tui.select.cancel"),
+        Binding("up", "move(-1)", "up", show=False, id="tui.select.up"),
+        Binding("down", "move(1)", "down", show=False, id="tui.select.down"),
+        Binding("enter", "take", "take", show=False, id="tui.select.confirm"),
+        *(Binding(row[0], f"choose({at})", row[1], show=False) for at, row in enumerate(_ANSWERS)),
+    ]
+
+    def __init__(self, project: str, protected: Sequence[str]) -> None:
+        super().__init__()
+        self._project = project
+        self._protected = protected
+        self._lit = _NO
+
+    def compose(self) -> ComposeResult:
+        """What it is about, the answers, hint."""
+        names = ", ".join(clean_line(name, 60) for name in self._protected[:8])
+        more = f" and {len(self._protected) - 8} more" if len(self._protected) > 8 else ""
+        about = Text()
+        about.append(clean_line(self._project, 400), style="bold")
+        about.append(f" brings its own configuration: {names}{more}\n\n")
+        about.append("It can start programs and change what agents may do. Use it only if you trust who wrote it.")
+        with Vertical(id="frame"):
+            with VerticalScroll(id="about", can_focus=False):
+                yield Static(about, markup=False)
+            yield Static("", id="answers", markup=False)
+            yield Static("↑↓ enter · esc no", id="hint", markup=False)
+
+    def on_mount(self) -> None:
+        """Nothing is agreed to by accident: no is lit."""
+        self._draw()
+
+    def action_move(self, step: int) -> None:
+        """Light another answer."""
+        self._lit = (self._lit + step) % len(_ANSWERS)
+        self._draw()
+
+    def action_take(self) -> None:
+        """Take the lit one."""
+        self.action_choose(self._lit)
+
+    def action_choose(self, place: int) -> None:
+        """Take one by its letter."""
+        self.dismiss(_ANSWERS[place][3])
+
+    def _draw(self) -> None:
+        accent = self.app.theme_variables.get("accent", "")
+        lines = []
+        for at, (key, word, note, _) in enumerate(_ANSWERS):
+            is_lit = at == self._lit
+            line = Text("❯ " if is_lit else "  ", style=accent)
+            line.append(f"{key} ", style="bold")
+            line.append(f"{word}, {note}", style=f"bold {accent}" if is_lit else "")
+            lines.append(line)
+        self.query_one("#answers", Static).update(Text("\n").join(lines))

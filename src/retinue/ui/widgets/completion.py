@@ -1,0 +1,99 @@
+"""The completions above the editor: takes what there is and shows it; which one is lit is all it knows."""
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual.widgets import Static
+
+from retinue.ui.completion import Suggestion
+from retinue.ui.formats import clean_line
+
+ROWS = 8
+
+
+class CompletionPopup(Static):
+    """A few rows of a list, with the lit one among them; not there when there is nothing."""
+
+    DEFAULT_CSS = """
+    CompletionPopup { height: auto; max-height: 10; padding: 0 2; display: none; }
+    CompletionPopup.-open { display: block; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._rows: list[Suggestion] = []
+        self._lit: int | None = None
+        self._first = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is anything to take."""
+        return bool(self._rows)
+
+    @property
+    def rows(self) -> Sequence[Suggestion]:
+        """All there is."""
+        return self._rows
+
+    @property
+    def lit(self) -> Suggestion | None:
+        """The row that would be taken."""
+        return self._rows[self._lit] if self._lit is not None else None
+
+    def show(self, rows: Sequence[Suggestion], *, is_lit: bool = True) -> None:
+        """Show other rows from the first on; without `is_lit` none is lit until somebody chooses."""
+        if list(rows) != self._rows:
+            self._rows, self._first = list(rows), 0
+            self._lit = 0 if rows and is_lit else None
+        self.set_class(bool(self._rows), "-open")
+        self._draw()
+
+    def close(self) -> None:
+        """Go away."""
+        self.show(())
+
+    def move(self, step: int) -> None:
+        """Light another row, round the ends by single steps."""
+        if not self._rows:
+            return
+        last = len(self._rows) - 1
+        if self._lit is None:
+            self._lit = 0 if step > 0 else last
+        elif abs(step) == 1:
+            self._lit = (self._lit + step) % len(self._rows)
+        else:
+            self._lit = max(0, min(self._lit + step, last))
+        self._draw()
+
+    def on_resize(self) -> None:
+        """Fit into the new width."""
+        self._draw()
+
+    def _draw(self) -> None:
+        if not self._rows:
+            return
+        lit = self._lit or 0
+        self._first = max(min(self._first, lit), lit - ROWS + 1, 0)
+        shown = self._rows[self._first : self._first + ROWS]
+        wide = max(len(row.label) for row in shown)
+        width = max(8, self.size.width or 80)
+        column = min(wide, max(8, width // 2))
+        lines = [self._draw_row(at, row, column, width) for at, row in enumerate(shown, self._first)]
+        if len(self._rows) > ROWS:
+            lines.append(Text(f"  {lit + 1}/{len(self._rows)}", style="dim"))
+        self.update(Text("\n").join(lines))
+
+    def _draw_row(self, at: int, row: Suggestion, column: int, width: int) -> Text:
+        is_lit = at == self._lit
+        line = Text(no_wrap=True)
+        accent = self.app.theme_variables.get("accent", "")
+        line.append("❯ " if is_lit else "  ", style=accent)
+        label = Text(clean_line(row.label, 200), style=f"bold {accent}" if is_lit else "")
+        if label.cell_len > column:  # the end of a path says more than its beginning
+            label = Text(f"…{label.plain[-(column - 1) :]}", style=label.style)
+        line.append_text(label)
+        if row.note:
+            line.append(" " * max(2, column - label.cell_len + 2))
+            line.append(clean_line(row.note, 200), style="dim")
+        line.truncate(width, overflow="ellipsis")
+        return line

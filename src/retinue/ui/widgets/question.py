@@ -1,0 +1,219 @@
+"""A question of a run, above the editor: who asks, all of what is to be decided, the answers there are.
+
+It takes keys from the editor while it shows, and gives them back with its text untouched.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import Vertical, VerticalScroll
+from textual.events import Resize
+from textual.message import Message
+from textual.widgets import Input, Static
+
+from retinue.core.question import Question
+from retinue.ui.formats import clean_line
+from retinue.ui.questions import describe_size, find_key, find_letters, render_asker, render_matter
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
+PATIENCE_S = 0.7
+"""A letter counts as an answer only after so long without one: nobody agrees to something while writing a sentence."""
+
+
+class QuestionBox(Vertical):
+    """Shows the oldest question that waits."""
+
+    DEFAULT_CSS = """
+    QuestionBox {
+        height: auto; max-height: 100%; border: round $warning; padding: 0 1; display: none; background: $background;
+    }
+    QuestionBox.-open { display: block; }
+    QuestionBox.-aside { border: round $foreground 40%; }
+    QuestionBox > #asked { height: auto; max-height: 4; }
+    QuestionBox > #matter-scroll { height: auto; max-height: 12; scrollbar-size-vertical: 1; background: $boost; }
+    QuestionBox #matter { height: auto; padding: 0 1; }
+    QuestionBox > #answers { height: auto; }
+    QuestionBox > #free { border: none; height: 1; padding: 0; background: $boost; display: none; }
+    QuestionBox.-free > #free { display: block; }
+    QuestionBox > #how { height: 1; color: $text-muted; }
+    """
+    app: "RetinueApp"
+
+    @dataclass
+    class Answered(Message):
+        """The user has decided."""
+
+        question: Question
+        answer: str
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.patience_s = PATIENCE_S
+        self._question: Question | None = None
+        self._lit = 0
+        self._more = 0
+        self._quiet_s = 0.0
+        self._is_aside = False
+
+    def compose(self) -> ComposeResult:
+        """Top to bottom."""
+        yield Static("", id="asked", markup=False)
+        with VerticalScroll(id="matter-scroll", can_focus=False):
+            yield Static("", id="matter", markup=False)
+        yield Static("", id="answers", markup=False)
+        yield Input(id="free")
+        yield Static("", id="how", markup=False)
+
+    @property
+    def question(self) -> Question | None:
+        """What is shown."""
+        return self._question
+
+    def show(self, questions: list[Question]) -> None:
+        """Show the oldest of those that wait, or nothing."""
+        first = questions[0] if questions else None
+        more = max(0, len(questions) - 1)
+        if first == self._question and more == self._more:
+            return
+        is_new = first != self._question
+        self._question, self._more = first, more
+        self.set_class(first is not None, "-open")
+        if first is None:
+            self._leave()
+            return
+        if is_new:
+            self._open(first)
+        self._draw()
+
+    def take_key(self, key: str, *, is_printable: bool) -> bool:
+        """Whether a key was meant for the question, and has done its work."""
+        question, keys = self._question, self.app.keys
+        if question is None or self.has_class("-free"):
+            return False
+        if key == "tab":
+            self._set_aside(is_aside=not self._is_aside)
+            return True
+        if self._is_aside:
+            return False
+        if is_printable and time.monotonic() < self._quiet_s:
+            self._quiet_s = time.monotonic() + self.patience_s
+            return False
+        if keys.means(key, "tui.select.cancel"):
+            self._answer(question.default)
+        elif keys.means(key, "tui.select.up") or keys.means(key, "tui.select.down"):
+            self._lit = (self._lit + (-1 if keys.means(key, "tui.select.up") else 1)) % max(1, len(question.options))
+            self._draw()
+        elif keys.means(key, "tui.select.confirm"):
+            self._confirm(question)
+        elif key in ("shift+up", "shift+down"):
+            self._scroll.scroll_relative(y=-1 if key == "shift+up" else 1, animate=False)
+        elif answer := find_letters(question).get(key.lower()):
+            self._answer(answer)
+        else:
+            return is_printable or key in ("backspace", "delete", "left", "right")
+        return True
+
+    def scroll_page(self, step: int) -> bool:
+        """Scroll what is decided by a page; False when there is nothing to scroll."""
+        scroll = self._scroll
+        if self._question is None or not scroll.max_scroll_y:
+            return False
+        (scroll.scroll_page_down if step > 0 else scroll.scroll_page_up)(animate=False)
+        return True
+
+    def answer_default(self) -> bool:
+        """Decide as if nobody had; False when nothing is asked."""
+        if self._question is None:
+            return False
+        self._answer(self._question.default)
+        return True
+
+    def on_resize(self, event: Resize) -> None:
+        """Fit into the new width."""
+        self._draw()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """A free answer."""
+        event.stop()
+        self._answer(event.value)
+
+    @property
+    def _scroll(self) -> VerticalScroll:
+        return self.query_one("#matter-scroll", VerticalScroll)
+
+    def _open(self, question: Question) -> None:
+        self._quiet_s = time.monotonic() + self.patience_s
+        self._lit = question.options.index(question.default) if question.default in question.options else 0
+        self._set_aside(is_aside=False)
+        is_free = not question.options
+        self.set_class(is_free, "-free")
+        self.query_one("#matter", Static).update(Text(render_matter(question.text)))
+        self._scroll.display = bool(question.text)
+        self._scroll.scroll_home(animate=False)
+        if is_free:
+            free = self.query_one("#free", Input)
+            free.value = ""
+            free.focus()
+
+    def _leave(self) -> None:
+        free = self.query_one("#free", Input)
+        had_focus = free.has_focus
+        self.remove_class("-free")
+        if had_focus:
+            self.screen.query_one("Editor").focus()
+
+    def _set_aside(self, *, is_aside: bool) -> None:
+        self._is_aside = is_aside
+        self.set_class(is_aside, "-aside")
+        self._draw()
+
+    def _confirm(self, question: Question) -> None:
+        # Somebody who was just about to send what they wrote has not read this yet.
+        if time.monotonic() >= self._quiet_s and question.options:
+            self._answer(question.options[self._lit])
+
+    def _answer(self, answer: str) -> None:
+        if self._question is not None:
+            self.post_message(self.Answered(self._question, answer))
+
+    def _draw(self) -> None:
+        question = self._question
+        if question is None or not self.is_mounted:
+            return
+        colors = self.app.theme_variables
+        head = Text()
+        head.append("? ", style=f"bold {colors.get('warning', '')}")
+        head.append(render_asker(question), style="bold")
+        head.append(f": {clean_line(question.title, 300)}")
+        if question.text:
+            head.append(f"  {describe_size(question.text)}", style="dim")
+        if self._more:
+            head.append(f"  · {self._more} more", style=f"bold {colors.get('warning', '')}")
+        self.query_one("#asked", Static).update(head)
+        self.query_one("#answers", Static).update(self._draw_answers(question, colors.get("accent", "")))
+        self.query_one("#how", Static).update(Text(self._draw_hint(question), no_wrap=True, overflow="ellipsis"))
+
+    def _draw_answers(self, question: Question, accent: str) -> Text:
+        lines = []
+        for at, option in enumerate(question.options):
+            is_lit = at == self._lit and not self._is_aside
+            line = Text("❯ " if is_lit else "  ", style=accent)
+            key = find_key(question, option)
+            line.append(f"{key} " if key else "", style="bold")
+            line.append(clean_line(option, 300), style=f"bold {accent}" if is_lit else "")
+            lines.append(line)
+        return Text("\n").join(lines)
+
+    def _draw_hint(self, question: Question) -> str:
+        if self._is_aside:
+            return "tab answers it"
+        default = clean_line(question.default, 40) or "no answer"
+        if not question.options:
+            return f"enter answers · esc {default}"
+        scroll = " · pgup/pgdn scroll" if question.text.count("\n") > 5 or len(question.text) > 400 else ""
+        return f"↑↓ enter · esc {default}{scroll} · tab write first"
