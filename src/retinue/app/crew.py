@@ -199,7 +199,7 @@ class Crew:
         return Seat(
             crew=lambda: self.manager,
             run_id=run_id,
-            definitions=lambda: self.world.roster.read().list(),
+            definitions=lambda: self.world.roster.glance().list(),
             resolve_model=self._models.resolve,
             list_models=self._models.list,
             clock=self._clock,

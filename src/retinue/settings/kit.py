@@ -27,7 +27,7 @@ from retinue.models.retry import RetryPolicy
 from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.context import PromptFiles
 from retinue.settings.paths import find_session_dir
-from retinue.settings.roster import Roster
+from retinue.settings.roster import Roster, find_runnable
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import CrewSettings
 from retinue.tools.policy import Rights, Terms, decide_tools
@@ -68,7 +68,7 @@ def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, ea
         return CompactionConfig(settings.compaction.enabled, *settings.compaction.for_model(ref))
 
     return Kit(
-        find=roster.find_runnable,
+        find=lambda name, surface: find_runnable(roster.glance(), name, surface, fallback=crew.fallback_subagent),
         models=models,
         tools=tools,
         survey=survey,

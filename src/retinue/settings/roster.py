@@ -3,6 +3,7 @@
 Joins definitions, trust, settings and the rights policy; must not know how anything is shown.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -78,6 +79,7 @@ class Roster:
         self.registry = open_registry(paths, crew, trusted=loaded.trust.trusted)
         self._switched: tuple[Definitions, tuple[Any, ...], Definitions] | None = None
         """What was found, when the switches were written, and what that comes to."""
+        self._glance: tuple[asyncio.AbstractEventLoop, Definitions] | None = None
 
     def read(self) -> Definitions:
         """The agents as they are on disk now; what CodingCode's switches turn off is off here as well."""
@@ -88,6 +90,20 @@ class Roster:
             switches, problems = load_switches(self.paths, trusted=self.trust.trusted)
             self._switched = (found, stamp, _apply_switches(found, switches, problems))
         return self._switched[2]
+
+    def glance(self) -> Definitions:
+        """The same, with one look for all who ask in the same turn of the event loop: hundreds may start in one."""
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return self.read()
+        if self._glance is None or self._glance[0] is not loop:
+            self._glance = loop, self.read()
+            loop.call_soon(self._look_away)
+        return self._glance[1]
+
+    def _look_away(self) -> None:
+        self._glance = None
 
     def find(self, name: str, surface: str | None = None) -> Definition:
         """The agent of this name, also one that is off. Raises UnknownAgent."""
