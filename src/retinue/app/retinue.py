@@ -1,5 +1,6 @@
 """Retinue: a main agent and its crew. Everything a face does goes through this object."""
 
+import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -140,6 +141,8 @@ class Retinue:
             self._world = self._read_world(paths, loaded)
             self._extras = await self._extend(self._world)
             self._run = LiveRun(self._set_up(self._world, session), session, clock=self._clock)
+            if self._world.recorder is not None:
+                self._world.recorder.listen(self._run, self._request.agent or "")
             self._need_extending(self._world).listen(self._run)
             self._need_extending(self._world).connect(self._connect)
             if self._crew is not None:
@@ -409,12 +412,19 @@ class Retinue:
         return self._main.journal.is_saved
 
     def has_command(self, name: str) -> bool:
-        """Whether an extension has a command of this name."""
-        return name in self._need_extending(self._need_world()).commands
+        """Whether there is a command of this name: an extension's, or `toolkit`."""
+        if name in self._need_extending(self._need_world()).commands:
+            return True
+        own = self.crew_settings
+        return name == "toolkit" and own.enabled and own.commands.enabled
 
     async def run_command(self, name: str, args: str = "") -> str:
-        """Give a command of an extension the text behind its name; returns what to show. Raises RetinueError."""
+        """Give a command the text behind its name; returns what to show. Raises RetinueError."""
         commands = self._need_extending(self._need_world()).commands
+        if name == "toolkit" and name not in commands and self.has_command(name):
+            from retinue.app.toolkit import Toolkit
+
+            return (await asyncio.to_thread(Toolkit(self._request).answer, args)).text
         if name not in commands:
             raise UsageError(f"there is no command /{quote(name)[1:-1]}{suggest(name, commands)}")
         return await commands[name].run(args)
@@ -580,6 +590,11 @@ class Retinue:
         self._tell((*crew.diagnostics, *files.diagnostics))
         has_session = request.session.kind not in ("none", "children")
         world = World(paths, loaded, crew, files, has_session=has_session, find_machine=self._find_machine)
+        if not self._is_child:
+            from retinue.features.activity import Recorder, find_log
+
+            log = find_log(paths.own_dir, paths.project)
+            world.recorder = Recorder(log, self._clock, skip=list_tools(SURFACE_TOOLS))
         world.guarding = Guarding(
             world,
             self._environment,

@@ -11,6 +11,7 @@ from retinue.settings.subagents import LoadedCrew
 
 if TYPE_CHECKING:
     from retinue.app.guarding import Guarding
+    from retinue.features.activity import Recorder
     from retinue.features.confined import Boundaries
     from retinue.sandbox.probe import Machine
     from retinue.settings.roster import Roster
@@ -32,6 +33,8 @@ class World:
     """Those whose tools the main agent and its crew may have."""
     find_machine: "Callable[[], Machine] | None" = None
     """What this machine can enforce, found out for all worlds of one Retinue at once."""
+    recorder: "Recorder | None" = None
+    """Keeps what tools did; none inside another program's agent, which keeps it itself."""
     _boundaries: "Boundaries | None" = None
     _roster: "Roster | None" = None
     _guarding: "Guarding | None" = None

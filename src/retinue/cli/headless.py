@@ -166,12 +166,23 @@ class _Prompts(Headless):
         return status
 
     async def _run_command(self, crew: Retinue, name: str, words: str) -> None:
-        """Show what a command of an extension has to say; the main agent hears nothing of it."""
+        """Show what a command has to say; the main agent hears nothing of it."""
+        if name == "toolkit" and (reason := self._find_objection(words)):
+            say(reason)
+            return
         shown = await crew.run_command(name, words)
         if shown and self._options.mode == "text":
             self._outlet.write(f"{shown.rstrip()}\n".encode(errors="replace"))
         elif shown:
             say(shown)  # the stream is the agent's
+
+    def _find_objection(self, words: str) -> str:
+        """Why a report cannot be shown here; empty when it can."""
+        if self._options.mode != "text":
+            return f"/toolkit prints text, which has no place in --mode {self._options.mode}; leave --mode out"
+        if words.lower().split()[:1] == ["activity"]:
+            return "/toolkit activity needs the terminal UI; /toolkit logs prints the same"
+        return ""
 
     def _report(self, outcome: Outcome) -> int:
         """Print the answer and say what went wrong; returns the exit status."""

@@ -11,9 +11,11 @@ from retinue.core.errors import RetinueError
 # Where each command is, since only one of them is ever loaded.
 _COMMANDS = {
     "": ("headless", "run_headless"),
+    "activity": ("logs", "show_activity"),
     "agents": ("agents", "run_agents"),
     "doctor": ("doctor", "run_doctor"),
     "export": ("export", "run_export"),
+    "logs": ("logs", "show_logs"),
     "mcp": ("mcp", "run_mcp"),
     "models": ("models", "list_models"),
     "run": ("run", "run_agent"),

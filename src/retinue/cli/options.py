@@ -31,6 +31,7 @@ commands
   trust --mcp NAME     one of its MCP servers: what it would start, and whether it may (--yes, --no)
   trust --hook NAME    one of its hooks, in the same way
   why AGENT TOOL       the chain that grants or refuses a tool
+  logs, activity       what the tools did here: the newest calls (--limit N), or counts per tool
   export [SESSION]     one HTML file of a session with all its runs and a timeline (-o FILE)
   mcp                  serve the delegation tools to an MCP host, such as another coding agent
   models               models that can be used here, and the default one
@@ -124,11 +125,28 @@ class Options:
         self.mcp = ""
         self.hook = ""
         self.output = ""
+        self.search = False
+        self.fetch = False
+        self.convert = False
+        self.limit = ""
         self.prompts: list[str] = []
         self.files: list[str] = []
 
 
-COMMANDS = ("mcp", "models", "sessions", "agents", "run", "schedules", "doctor", "trust", "why", "export")
+COMMANDS = (
+    "activity",
+    "agents",
+    "doctor",
+    "export",
+    "logs",
+    "mcp",
+    "models",
+    "run",
+    "schedules",
+    "sessions",
+    "trust",
+    "why",
+)
 _MOST_WORDS = {"agents": 2, "run": None, "schedules": 2, "trust": 1, "why": 2, "export": 1}
 """Arguments a command takes; None: any number. The others take none."""
 
@@ -180,6 +198,14 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
     "": _MAIN,
     "models": {**_LISTING, "--model": ("model", "value"), "--provider": ("provider", "value")},
     "doctor": _LISTING,
+    "activity": _LISTING,
+    "logs": {
+        **_LISTING,
+        "--search": ("search", "switch"),
+        "--fetch": ("fetch", "switch"),
+        "--convert": ("convert", "switch"),
+        "--limit": ("limit", "value"),
+    },
     "mcp": {
         **_EVERYWHERE,
         "--model": ("model", "value"),

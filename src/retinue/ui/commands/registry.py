@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError, quote
-from retinue.ui.commands import agents, general, model, session
+from retinue.ui.commands import agents, general, model, session, toolkit
 from retinue.ui.commands.base import Command, Run
 
 if TYPE_CHECKING:
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 OWN = (
     general.HELP,
     agents.AGENTS,
+    toolkit.TOOLKIT,
     model.MODEL,
     model.THINKING,
     session.NEW,

@@ -1,0 +1,248 @@
+"""`/toolkit`: what is set up here and what tools did, as plain text for whatever face asks.
+
+Starts nothing and asks no model.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from retinue.app.reports import open_roster, run_checkup
+from retinue.app.request import Request
+from retinue.core.errors import ConfigError, RetinueError
+from retinue.core.terminal import escape_line
+from retinue.features.activity import Activity, ActivityLog, find_log
+from retinue.settings.devkit import LSP_ACTIONS
+from retinue.settings.layers import load_settings
+from retinue.settings.paths import find_paths
+from retinue.settings.subagents import CrewSettings, load_crew
+
+if TYPE_CHECKING:
+    from retinue.settings.checkup import Report
+
+COMMANDS = {
+    "agents": "the agents there are",
+    "doctor": "what is wrong with the configuration",
+    "logs": "what tools did: [--search|--fetch|--convert] [--limit N]",
+    "activity": "the same, with counts, kept up to date",
+    "modules": "which parts are switched on",
+    "lsp": "language servers",
+    "help": "this text",
+}
+DEFAULT_LIMIT = 20
+_FILTERS = {
+    "--search": ("web_search",),
+    "--fetch": ("fetch_content", "get_search_content"),
+    "--convert": ("convert_content",),
+}
+_SIGNS = {"success": "✓", "error": "✗", "rate_limited": "⚠"}
+_SOURCES = ("builtin", "user", "project")
+
+
+class Answer(NamedTuple):
+    """What a face shows."""
+
+    title: str
+    text: str
+    notice: str = ""
+    """One line beside it."""
+
+
+class Toolkit:
+    """Answers the commands of one folder. Blocks for as long as looking at some files takes."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+
+    def answer(self, words: str) -> Answer:
+        """What a command says; anything that is none gets the help. MUST NOT raise for a broken file."""
+        name, *rest = words.split() or ["help"]
+        ways: dict[str, Callable[[list[str]], Answer]] = {
+            "agents": self._list_agents,
+            "doctor": self._examine,
+            "logs": self._list_logs,
+            "activity": self._count,
+            "modules": self._list_modules,
+            "lsp": self._describe_lsp,
+        }
+        try:
+            return ways.get(name.lower(), render_help)(rest)
+        except RetinueError as error:
+            text = f"Toolkit command failed: {error}"
+            return Answer("Toolkit", text, text)
+
+    def open_log(self) -> ActivityLog:
+        """What tools did in this project."""
+        paths = find_paths(".", os.environ)
+        return find_log(paths.own_dir, paths.project)
+
+    def clear_log(self) -> None:
+        """Forget what tools did. Raises ConfigError."""
+        log = self.open_log()
+        try:
+            log.clear()
+        except OSError as error:
+            raise ConfigError(f"{log.path}: cannot be removed: {(error.strerror or str(error)).lower()}") from None
+
+    def _list_agents(self, words: list[str]) -> Answer:
+        rows = open_roster(self._request, lambda text: None).list_rows()["agents"]
+        return Answer(f"Toolkit Agents ({len(rows)})", render_agents(rows))
+
+    def _examine(self, words: list[str]) -> Answer:
+        report = run_checkup(self._request)
+        counts = "{passed} passed, {warnings} warnings, {failed} failed".format(**report.summary)
+        return Answer("Toolkit Doctor", render_checkup(report, counts), f"Doctor: {counts}")
+
+    def _list_logs(self, words: list[str]) -> Answer:
+        return Answer("Toolkit Logs", render_logs(self.open_log().read(), words))
+
+    def _count(self, words: list[str]) -> Answer:
+        return Answer("Toolkit Activity", render_counts(self.open_log().read()))
+
+    def _list_modules(self, words: list[str]) -> Answer:
+        return Answer("Toolkit Modules", render_modules(self._load()))
+
+    def _describe_lsp(self, words: list[str]) -> Answer:
+        return Answer("Toolkit LSP", render_lsp(self._load()))
+
+    def _load(self) -> CrewSettings:
+        paths = find_paths(".", os.environ)
+        trusted = load_settings(paths, os.environ, approve=self._request.approve).trust.trusted
+        return load_crew(paths, os.environ, trusted=trusted).settings
+
+
+def render_help(words: Sequence[str] = ()) -> Answer:
+    """Which commands there are."""
+    lines = [f"  /toolkit {name:<10}{text}" for name, text in COMMANDS.items()]
+    return Answer("Toolkit", "\n".join(("Usage: /toolkit COMMAND", "", *lines)))
+
+
+def render_agents(rows: Sequence[dict[str, Any]]) -> str:
+    """All agents by where they come from."""
+    lines = [f"Available Agents ({len(rows)})"]
+    for source in _SOURCES:
+        own = [row for row in rows if row["source"] == source]
+        lines += ["", f"[{source.upper()}]"] if own else []
+        for row in own:
+            about = escape_line(row["description"] or "(no description)", 10_000)
+            about = about if len(about) <= 30 else f"{about[:29]}…"
+            rights = "readonly" if row["readonly"] else "read/write"
+            off = "" if row["enabled"] else " (disabled)"
+            lines.append(f"  {escape_line(row['name'], 60):<14} {about:<30} ({rights}){off}")
+    return "\n".join([*lines, "", 'Use: subagent({ agent: "explorer", task: "..." })'])
+
+
+def render_checkup(report: "Report", counts: str) -> str:
+    """All that was looked at, by category."""
+    lines = ["Toolkit Doctor", "", f"Summary: {counts}"]
+    for category in dict.fromkeys(item.category for item in report.items):
+        lines += ["", f"[{category.upper()}]"]
+        for item in (item for item in report.items if item.category == category):
+            lines.append(f"  [{item.status.upper()}] {escape_line(item.message, 200)}")
+            lines += [f"         {escape_line(item.details, 1000)}"] if item.details else []
+    return "\n".join(lines)
+
+
+def render_logs(entries: Sequence[Activity], words: Sequence[str] = ()) -> str:
+    """The newest calls, then figures about them."""
+    chosen = next((names for flag, names in _FILTERS.items() if flag in words), None)
+    newest = list(entries)[::-1][: _find_limit(words)]
+    # As devkit-pi has it: the limit counts before the filter.
+    shown = [entry for entry in newest if chosen is None or entry.tool in chosen]
+    lines = [f"Recent Activity (last {len(shown)})", ""]
+    lines += [_render_line(entry) for entry in shown] or ["  (no recent activity)"]
+    return "\n".join([*lines, "", *_render_figures(shown)])
+
+
+def render_counts(entries: Sequence[Activity]) -> str:
+    """How often each tool was called, how that went, and how long it took."""
+    if not entries:
+        return "(no recent activity)"
+    lines = [f"{'tool':<24}{'calls':>7}{'ok':>7}{'errors':>8}{'avg':>9}"]
+    for tool, own in _group(entries, lambda entry: entry.tool):
+        good = sum(entry.status == "success" for entry in own)
+        name = escape_line(tool, 60)
+        lines.append(f"{name:<24}{len(own):>7}{good:>7}{len(own) - good:>8}{_find_average(own):>9}")
+    return "\n".join(lines)
+
+
+def render_modules(own: CrewSettings) -> str:
+    """Which parts are switched on."""
+    hook = own.lsp.hook.mode if own.lsp.hook.enabled else "disabled"
+    lsp = _tell(own.enabled and own.lsp.enabled) + f" (tool={'on' if own.lsp.tool.enabled else 'off'}, hook={hook})"
+    lines = {
+        "subagents": _tell(own.has_subagent),
+        "web": _tell(own.enabled and own.web.enabled),
+        "convert": _tell(own.enabled and own.convert_content.enabled),
+        "lsp": lsp,
+        "commands": _tell(own.enabled and own.commands.enabled),
+    }
+    title = "devkit-pi modules"
+    return "\n".join([title, "=" * len(title), *(f"{name}: {state}" for name, state in lines.items())])
+
+
+def render_lsp(own: CrewSettings) -> str:
+    """How language servers may be used."""
+    lsp = own.lsp
+    facts = {
+        "enabled": str(lsp.enabled).lower(),
+        "tool.enabled": str(lsp.tool.enabled).lower(),
+        "tool.allowMutatingActions": str(lsp.tool.allow_mutating_actions).lower(),
+        "hook.enabled": str(lsp.hook.enabled).lower(),
+        "hook.mode": lsp.hook.mode,
+        "tool.actions": ", ".join((*LSP_ACTIONS, "rename", "codeAction", "restart")),
+        "subagent.readonlyActions(default)": ", ".join(LSP_ACTIONS),
+    }
+    return "\n".join(["LSP", "===", *(f"{name}: {value}" for name, value in facts.items())])
+
+
+def _tell(is_on: bool) -> str:
+    return "enabled" if is_on else "disabled"
+
+
+def _find_limit(words: Sequence[str]) -> int:
+    for flag, value in pairwise(words):
+        if flag == "--limit" and value.isascii() and value.isdigit() and len(value) < 10:
+            return int(value)
+    return DEFAULT_LIMIT
+
+
+def _render_line(entry: Activity) -> str:
+    clock = time.strftime("%H:%M:%S", time.localtime(entry.at_ms / 1000))
+    who = entry.provider or entry.agent or "-"
+    took = "" if entry.duration_ms is None else f"{entry.duration_ms}ms"
+    code = f" {entry.code}" if entry.code else ""
+    state = f"{_SIGNS[entry.status]} {entry.status}{code}"
+    return f"  {clock}  {escape_line(entry.tool, 40):<20} {escape_line(who, 24):<16} {state:<16} {took}".rstrip()
+
+
+def _render_figures(entries: Sequence[Activity]) -> list[str]:
+    good = sum(entry.status == "success" for entry in entries)
+    limited = sum(entry.status == "rate_limited" for entry in entries)
+    lines = [
+        "[STATISTICS]",
+        f"  Total Requests: {len(entries)}",
+        f"  Success: {good}",
+        f"  Errors: {len(entries) - good - limited}",
+        f"  Rate Limited: {limited}",
+        f"  Avg Latency: {_find_average(entries)}",
+    ]
+    for name, own in _group(entries, lambda entry: entry.provider or entry.tool):
+        share = 100 * sum(entry.status == "success" for entry in own) // len(own)
+        lines.append(f"  {escape_line(name, 40)}: {len(own)} requests, {share}% success")
+    return lines
+
+
+def _find_average(entries: Sequence[Activity]) -> str:
+    took = [entry.duration_ms for entry in entries if entry.duration_ms is not None]
+    return f"{round(sum(took) / len(took))}ms" if took else "-"
+
+
+def _group(entries: Sequence[Activity], find_key: Callable[[Activity], str]) -> list[tuple[str, list[Activity]]]:
+    """Those with the most calls first."""
+    groups: dict[str, list[Activity]] = {}
+    for entry in entries:
+        groups.setdefault(find_key(entry), []).append(entry)
+    return sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))

@@ -1,0 +1,42 @@
+"""`retinue logs` and `retinue activity`: what the tools did in this project, as lines or as counts per tool."""
+
+import json
+import sys
+from typing import Any
+
+from retinue.app.toolkit import Toolkit, render_counts, render_logs
+from retinue.cli.options import Options
+from retinue.cli.requests import to_request
+from retinue.core.errors import UsageError, quote
+
+
+def show_logs(options: Options) -> int:
+    """The newest calls and figures about them."""
+    if options.limit and not (options.limit.isascii() and options.limit.isdigit()):
+        raise UsageError(f"--limit must be a whole number, not {quote(options.limit)}")
+    words = [f"--{name}" for name in ("search", "fetch", "convert") if getattr(options, name)]
+    words += ["--limit", options.limit] if options.limit else []
+    entries = Toolkit(to_request(options)).open_log().read()
+    if options.json:
+        return _print_json({"entries": [entry.to_json() for entry in entries[::-1][: int(options.limit or 0) or None]]})
+    sys.stdout.write(render_logs(entries, words) + "\n")
+    return 0
+
+
+def show_activity(options: Options) -> int:
+    """How often each tool was called and how that went."""
+    entries = Toolkit(to_request(options)).open_log().read()
+    if options.json:
+        tools: dict[str, dict[str, int]] = {}
+        for entry in entries:
+            counts = tools.setdefault(entry.tool, {"calls": 0, "success": 0, "error": 0, "rate_limited": 0})
+            counts["calls"] += 1
+            counts[entry.status] += 1
+        return _print_json({"tools": tools})
+    sys.stdout.write(render_counts(entries) + "\n")
+    return 0
+
+
+def _print_json(value: dict[str, Any]) -> int:
+    sys.stdout.write(json.dumps(value) + "\n")
+    return 0

@@ -1,0 +1,191 @@
+"""What tools did in a project: one line for each call on disk, for people who ask later.
+
+Names, times and ends only: never what a tool was asked or what it answered, so no secret can be in it. It is a
+convenience: what goes wrong with it stops nobody.
+"""
+
+import hashlib
+import os
+import re
+from collections.abc import Awaitable, Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from retinue.core.clock import Clock
+from retinue.core.events import Event, ToolFinished
+from retinue.core.jsonline import encode_json
+
+if TYPE_CHECKING:  # most who look at a log start no run
+    from retinue.core.run import Outcome, Run
+    from retinue.engine.manager import Outfitter
+    from retinue.engine.request import RunRequest
+    from retinue.engine.runner import LiveRun
+
+MAX_BYTES = 1_000_000
+"""Beyond this the older half is dropped."""
+_CODE = re.compile(r"[A-Z][A-Z0-9_]{2,59}")
+_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,120}")
+End = Literal["success", "error", "rate_limited"]
+
+
+class Activity(Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One call of a tool."""
+
+    at_ms: int
+    """When it ended."""
+    tool: str
+    status: End
+    duration_ms: int | None = None
+    """None when it did not run at all."""
+    agent: str = ""
+    """Who called it; empty for the main agent."""
+    run: str = ""
+    provider: str = ""
+    """Whom a web tool asked."""
+    code: str = ""
+    """Of an error that has one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """What `retinue logs --json` prints."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+
+class ActivityLog:
+    """The calls of one project, newest last."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._is_broken = False
+
+    def append(self, entry: Activity) -> None:
+        """Keep one more; a disk that does not want it is left in peace. MUST NOT raise."""
+        if self._is_broken:
+            return
+        try:
+            descriptor = self._open()
+            try:
+                os.write(descriptor, encode_json(entry) + b"\n")
+                size = os.fstat(descriptor).st_size
+            finally:
+                os.close(descriptor)
+            if size > MAX_BYTES:
+                self._shrink()
+        except OSError:
+            self._is_broken = True
+
+    def read(self) -> list[Activity]:
+        """All that is kept, oldest first; lines that are torn are left out."""
+        try:
+            data = self.path.read_bytes()[-2 * MAX_BYTES :]
+        except OSError:
+            return []
+        found = []
+        for line in data.splitlines():
+            try:
+                found.append(_decoder.decode(line))
+            except msgspec.MsgspecError:
+                continue
+        return found
+
+    def clear(self) -> None:
+        """Forget all. Raises OSError."""
+        self.path.unlink(missing_ok=True)
+
+    def _open(self) -> int:
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            return os.open(self.path, flags, 0o600)
+        except FileNotFoundError:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(self.path, flags, 0o600)
+
+    def _shrink(self) -> None:
+        """What another process appends meanwhile may be lost; nobody depends on it."""
+        kept = self.path.read_bytes()[-MAX_BYTES // 2 :].partition(b"\n")[2]
+        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
+        fresh.write_bytes(kept)
+        fresh.chmod(0o600)
+        fresh.replace(self.path)
+
+
+_decoder = msgspec.json.Decoder(Activity)
+
+
+def find_log(own_dir: Path, project: Path) -> ActivityLog:
+    """The log of a project."""
+    digest = hashlib.sha256(os.fsencode(project)).hexdigest()[:32]
+    return ActivityLog(own_dir / "activity" / f"{digest}.jsonl")
+
+
+class Recorder:
+    """Keeps the calls of the runs it listens to; those of delegation are not: runs have records of their own."""
+
+    def __init__(self, log: ActivityLog, clock: Clock, *, skip: Collection[str] = ()) -> None:
+        self._log = log
+        self._clock = clock
+        self._skip = frozenset(skip)
+
+    def listen(self, live: "LiveRun", agent: str = "") -> Callable[[], None]:
+        """Begin with a run; returns what ends it."""
+        return live.bus.listen(lambda event: self._hear(event, agent), pieces=False)
+
+    def wrap(self, outfitter: "Outfitter") -> "Outfitter":
+        """An outfitter whose runs are listened to."""
+        return _Recording(outfitter, self)
+
+    def _hear(self, event: Event, agent: str) -> None:
+        if not isinstance(event, ToolFinished) or event.result.tool_name in self._skip:
+            return
+        result = event.result
+        details = result.details if isinstance(result.details, dict) else {}
+        code = _find_code(details)
+        status: End = "success"
+        if result.is_error or code:
+            status = "rate_limited" if "RATE_LIMIT" in code else "error"
+        self._log.append(
+            Activity(
+                self._clock.now_ms(),
+                _keep(_NAME, result.tool_name) or "?",
+                status,
+                event.duration_ms,
+                _keep(_NAME, agent),
+                event.run_id,
+                _keep(_NAME, details.get("provider")),
+                code,
+            )
+        )
+
+
+class _Recording:
+    def __init__(self, outfitter: "Outfitter", recorder: Recorder) -> None:
+        self._outfitter = outfitter
+        self._recorder = recorder
+
+    async def outfit(
+        self, run: "Run", request: "RunRequest", parent: "LiveRun", work: "Callable[[LiveRun], Awaitable[Outcome]]"
+    ) -> "Outcome":
+        """The same, listened to."""
+
+        async def record(live: "LiveRun") -> "Outcome":
+            stop = self._recorder.listen(live, run.agent)
+            try:
+                return await work(live)
+            finally:
+                stop()
+
+        return await self._outfitter.outfit(run, request, parent, record)
+
+
+def _find_code(details: dict[str, Any]) -> str:
+    error = details.get("error")
+    found = error.get("code") if isinstance(error, dict) else details.get("errorCode", details.get("code"))
+    return _keep(_CODE, found)
+
+
+def _keep(shape: re.Pattern[str], text: object) -> str:
+    """A word that has the shape of a name; anything else could be anything."""
+    return text if isinstance(text, str) and shape.fullmatch(text) else ""

@@ -1,0 +1,56 @@
+"""What tools did, kept up to date by hand: figures above, the newest calls below."""
+
+import asyncio
+import time
+
+from rich.text import Text
+from textual.binding import Binding
+from textual.widgets import Static
+
+from retinue.app.toolkit import Toolkit, render_counts, render_logs
+from retinue.core.errors import RetinueError
+from retinue.ui.formats import clean
+from retinue.ui.screens.panel import Panel
+
+_HINT = "↑↓ scroll · r refresh · c clear the log · s count from now · esc closes"
+_MOST = "200"
+
+
+class ActivityPanel(Panel):
+    """Reads the log when it is opened and when it is told to."""
+
+    BINDINGS = [
+        Binding("r", "refresh_log", "refresh", show=False),
+        Binding("c", "clear_log", "clear", show=False),
+        Binding("s", "count_anew", "count from now", show=False),
+    ]
+
+    def __init__(self, toolkit: Toolkit) -> None:
+        super().__init__("Toolkit Activity", "")
+        self._toolkit = toolkit
+        self._since_ms = 0
+
+    async def on_mount(self) -> None:
+        """Read at once."""
+        self.query_one("#foot", Static).update(_HINT)
+        await self.action_refresh_log()
+
+    async def action_refresh_log(self) -> None:
+        """Read the log again."""
+        entries = await asyncio.to_thread(lambda: self._toolkit.open_log().read())
+        counted = [entry for entry in entries if entry.at_ms >= self._since_ms]
+        text = f"{render_counts(counted)}\n\n{render_logs(entries, ('--limit', _MOST))}"
+        self.query_one("#text", Static).update(Text(clean(text)))
+
+    async def action_clear_log(self) -> None:
+        """Forget what tools did."""
+        try:
+            await asyncio.to_thread(self._toolkit.clear_log)
+        except RetinueError as error:
+            self.notify(clean(str(error)), severity="error", markup=False)
+        await self.action_refresh_log()
+
+    async def action_count_anew(self) -> None:
+        """Count from now on; the log stays."""
+        self._since_ms = round(time.time() * 1000)
+        await self.action_refresh_log()
