@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from external_world import ExternalWorld, find_flag
 
+from retinue import Request, Retinue, SessionWish
 from retinue.core.messages import Cost, Usage
 from retinue.core.run import Finalized, Outcome, Reason, Status
 from retinue.core.tool import ToolContext
@@ -351,3 +352,21 @@ def test_child_dies_with_its_parent(world):
     while is_alive(start["pid"]) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not is_alive(start["pid"])
+
+
+@pytest.mark.attack("A4")
+async def test_project_cannot_choose_pi(world):
+    world.configure(piCommand=str(world.child.path))
+    folder = world.work / ".pi" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "guest.md").write_text("---\nname: guest\ndescription: d\ntools: read\nrunner: pi\n---\nLook.\n")
+    (world.work / ".pi" / "subagents.json").write_text('{"runner": "pi"}')
+    notes = []
+    request = Request(session=SessionWish("none"), approve=True)
+    async with Retinue(world.work, model=world.model, request=request, say=notes.append) as crew:
+        crew.listen(lambda event: notes.append(getattr(event, "text", "")))
+        await (await crew.spawn("guest", "go")).wait()
+    assert world.child.starts == []
+    told = "\n".join(notes)
+    assert "runner: 'pi' is ignored" in told
+    assert "runner pi is not open to it; it runs as process" in told

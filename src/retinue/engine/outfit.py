@@ -14,10 +14,10 @@ from msgspec import structs
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, RetinueError, quote
-from retinue.core.events import Event, RunForgotten, Warned
+from retinue.core.events import Event, RunForgotten, RunQueued, Warned
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import Model, ModelInfo
-from retinue.core.run import Outcome, Run
+from retinue.core.run import Grant, Outcome, Run
 from retinue.core.tool import Tool
 from retinue.definitions.toolnames import KNOWN_TOOLS
 from retinue.engine.budget import BudgetedModel, Lease
@@ -44,7 +44,7 @@ from retinue.models.thinking import clamp_level
 from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
 from retinue.sessions.tree import SessionTree
-from retinue.tools.policy import SUBAGENT_READONLY, Rights, Terms, decide_tools
+from retinue.tools.policy import SUBAGENT_READONLY, Rights, Terms, decide_tools, narrow_rights
 from retinue.tools.renamed import rename_tools
 from retinue.tools.selectors import Offer
 
@@ -77,6 +77,8 @@ class Policy:
     """Says both when they are needed, which takes a while; instead of the two above."""
     has_lsp: bool = True
     always_exposed: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
+    """Tools that no agent has."""
     max_depth: Mapping[str, int] = field(default_factory=lambda: {"fleet": 4})
     """How deep runs of a surface may nest; 1 where it is not said."""
     base_depth: int = 0
@@ -160,6 +162,9 @@ class Outfitter:
         self._offers = {name: Offer(tool.effect) for name, tool in kit.tools.items()}
         self._decided: tuple[Definition, Terms, Rights] | None = None
         self._rights: dict[str, Rights] = {}
+        self._admitted: tuple[str, ...] = ()
+        self._asked_here: set[str] = set()
+        """Runs that this process was asked for: what the main agent gets while they wait is theirs, too."""
         self._leases: dict[str, Lease] = {}
         """Of every run so far: what one had bounds its children, and itself when it is resumed."""
         self._unsaved: dict[str, Session] = {}
@@ -213,12 +218,15 @@ class Outfitter:
         """Tools that the main agent has got since: its runs may have them, too."""
         new = [name for name in names if name not in self._root.tools]
         self._root = structs.replace(self._root, allowed=(*self._root.allowed, *new)) if new else self._root
+        self._admitted += tuple(new)
 
     def _make_live(self, run: Run, parent: LiveRun, fitting: Fitting, setup: RunSetup) -> LiveRun:
         """The live side of a run, here or in a process of its own, which then keeps the session alone."""
         definition, request, kit = fitting.definition, fitting.request, self._kit
-        # What runs of `dispatch` may do is asked here, call by call.
-        runner = "inprocess" if fitting.request.surface == "dispatch" else definition.runner or kit.runner
+        runner = choose_runner(definition, request, kit)
+        if runner != (definition.runner or runner):
+            text = f"agent {quote(run.agent)}: runner {definition.runner} is not open to it; it runs as {runner}"
+            parent.bus.publish(Warned(run_id=run.id, text=text))
         if runner == "inprocess" or kit.send_out is None:
             return LiveRun(setup, self._open_session(run, request, parent, fitting.cwd), clock=self._clock)
         path, _ = self._find_place(run, request, parent)
@@ -236,7 +244,7 @@ class Outfitter:
         is_confined, confinement = (policy.judge or policy.tell)()
         terms = Terms(
             available=self._offers if extras is None else {**self._offers, **extras.offers},
-            parent=self._find_bound(run),
+            parent=self._find_bound(run, request),
             allow_write=request.allow_write,
             readonly_set=SUBAGENT_READONLY if is_subagent else None,
             readonly_bash=policy.readonly_bash,
@@ -244,7 +252,8 @@ class Outfitter:
             is_confined=is_confined,
             confinement=confinement,
             has_lsp=policy.has_lsp,
-            may_nest=run.depth + policy.base_depth < policy.find_depth(request.surface),
+            user_denied=policy.denied,
+            may_nest=run.level + policy.base_depth < policy.find_depth(request.surface),
             isolated=request.isolated,
             always_exposed=policy.always_exposed,
             extensions=None if extras is None else extras.found,
@@ -256,26 +265,39 @@ class Outfitter:
         return self._decided[2], terms
 
     def hear(self, event: Event) -> None:
-        """Keep nothing about runs that are forgotten."""
+        """Know which runs are new, and keep nothing about those that are forgotten."""
+        if isinstance(event, RunQueued) and event.run.attempt == 1:
+            self._asked_here.add(event.run_id)
         if isinstance(event, RunForgotten):
+            self._asked_here.discard(event.run_id)
             for store in (self._rights, self._leases, self._unsaved):
                 store.pop(event.run_id, None)
 
-    def _find_bound(self, run: Run) -> Rights:
+    def find_grant(self, run_id: str) -> Grant:
+        """What a run may use now; for any other id what the main agent may."""
+        rights = self._rights.get(run_id, self._root)
+        return Grant(tuple(sorted(rights.tools)), rights.readonly)
+
+    def _find_bound(self, run: Run, request: RunRequest) -> Rights:
         """The rights that a run's cannot exceed. A file that has changed since does not widen a resumed run."""
         if (own := self._rights.get(run.id)) is not None:
             return own
-        bound = self._root if run.depth <= 1 else self._rights.get(run.parent_id)
-        if bound is None:
+        # In another process nobody remembers the parent; what it could use is on record with the run.
+        is_known = run.depth <= 1 or run.parent_id in self._rights
+        if not is_known and run.grant is None:
             raise RetinueError(f"run {run.id!r} cannot start: what its parent {run.parent_id!r} may use is not known")
-        return bound
+        bound = self._root if run.depth <= 1 else self._rights.get(run.parent_id, self._root)
+        grant = run.grant
+        if grant is not None and run.depth <= 1 and run.id in self._asked_here:
+            grant = Grant((*grant.tools, *self._admitted), grant.readonly)
+        return narrow_rights(narrow_rights(bound, grant), request.grant)
 
     async def _set_up(self, run: Run, request: RunRequest, parent: LiveRun, fitting: Fitting) -> RunSetup:
         definition, rights, kit = fitting.definition, fitting.rights, self._kit
-        is_pi = (definition.runner or kit.runner) == "pi"
+        is_pi = choose_runner(definition, request, kit) == "pi"
         model, wanted = choose_model(definition, request, parent.setup.model, kit.models, is_foreign=is_pi)
         level = _find_level(request.thinking, definition.thinking, wanted) or parent.setup.thinking
-        depth, max_depth = run.depth + kit.policy.base_depth, kit.policy.find_depth(request.surface)
+        depth, max_depth = run.level + kit.policy.base_depth, kit.policy.find_depth(request.surface)
         depths = {"PI_SUBAGENT_DEPTH": depth, "PI_SUBAGENT_MAX_DEPTH": max_depth}
         limits = choose_limits(definition, request, kit.policy)
         # What the clock starts is no part of the last prompt.
@@ -304,7 +326,7 @@ class Outfitter:
         definition, request, kit = fitting.definition, fitting.request, self._kit
         max_depth = kit.policy.find_depth(request.surface)
         above = run.parent_id if run.depth > 1 else ""
-        identity = Identity(definition.name, run.id, run.depth + kit.policy.base_depth, max_depth, above)
+        identity = Identity(definition.name, run.id, run.level + kit.policy.base_depth, max_depth, above)
         if request.surface == "subagent" and definition.dialect != "sticky":
             names, readonly = fitting.rights.allowed, fitting.rights.readonly
             return build_subagent(definition, identity, tools=names, task=request.task, readonly=readonly)
@@ -359,6 +381,16 @@ class Outfitter:
         unknown = [item.sentence for item in rights.refused if item.code == "unknown" and item.name not in KNOWN_TOOLS]
         for text in (*unknown, *rights.warnings):
             parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {text}"))
+
+
+def choose_runner(definition: Definition, request: RunRequest, kit: Kit) -> Runner:
+    """Where a run works: where its file says, else where the settings say."""
+    if request.surface == "dispatch":
+        return "inprocess"  # what its runs may do is asked here, call by call
+    wanted = definition.runner or kit.runner
+    if wanted == "pi" and definition.source == "project" and kit.runner != "pi":
+        return "process"  # a pi starts its commands outside of our sandbox, which no project may choose
+    return wanted
 
 
 def choose_model(

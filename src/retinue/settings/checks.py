@@ -39,6 +39,8 @@ class Setting(NamedTuple):
     user_only: bool = False
     off_only: bool = False
     """A project may switch it off, never on."""
+    user_values: tuple[Any, ...] = ()
+    """What a project may not choose, among what it may otherwise set."""
 
 
 def _only(wanted: type, accepts: str) -> Check:

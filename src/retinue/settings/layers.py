@@ -152,6 +152,11 @@ class _LayerReader:
             text = f"{self.path}: {item.key}: ignored, a project can switch it off but not on"
             self._add(text, item.key, "user-only", "warning")
             return
+        if self.scope == "project" and value in item.user_values:
+            shown = show_value(value)
+            text = f"{self.path}: {item.key}: {shown} is ignored, it can only be chosen in the user's own settings file"
+            self._add(text, item.key, "user-only", "warning")
+            return
         try:
             self.values[item.key] = item.check.convert(
                 value, lambda rest, bad, accepts: self._refuse(item.key + rest, bad, accepts)

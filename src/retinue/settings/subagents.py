@@ -92,7 +92,8 @@ class CrewSettings(Struct, frozen=True):
     limits: RunLimits = RunLimits()
     budget: Budget = Budget()
     runner: Runner = "inprocess"
-    """Where children run: in this process, each in its own, or as a real pi. A definition's `runner` wins."""
+    """Where children run: in this process, each in its own, or as a real pi, which only the user may choose. A
+    definition's `runner` wins."""
     pi_command: str = "pi"
     """The program behind the runner `pi`: a name on `PATH`, or an absolute path."""
     approvals: Approvals = "never"
@@ -100,6 +101,10 @@ class CrewSettings(Struct, frozen=True):
     approval_rules: tuple[Mapping[str, Any], ...] = ()
     """Rules about calls, each with `action`, `tool`, `pattern`, `priority` and `reason`."""
     sandbox: Sandbox = Sandbox()
+    deny_tools: tuple[str, ...] = ()
+    """Tools that no agent has, the main agent and everything it starts included."""
+    redact_secrets: bool = False
+    """Take what looks like a key or password out of tool results, beside the keys in use."""
     always_exposed_extensions: tuple[str, ...] = ()
     """Extensions whose tools no list of an agent hides; denials still do."""
     max_concurrent: int = 4
@@ -183,6 +188,19 @@ def _rules() -> Check:
     return Check("a list of objects", convert)
 
 
+def _denials() -> Check:
+    """Names of tools; what cannot be read may have been meant to deny anything, so it denies everything."""
+
+    def convert(value: Any, report: Report) -> tuple[str, ...]:
+        words = value.split(",") if isinstance(value, str) else value
+        if isinstance(words, list) and all(isinstance(word, str) and word.strip() for word in words):
+            return tuple(word.strip() for word in words)
+        report("", value, "a list of tool names; until then every tool is denied")
+        return ("*",)
+
+    return Check("a list of strings", convert)
+
+
 def _approvals() -> Check:
     """A mode; what is none is the one that asks, since a slip of the pen must not mean that nobody is asked."""
     known = choice(*get_args(Approvals))
@@ -207,7 +225,8 @@ CREW_SETTINGS = (
     Setting("limits.toolSeconds", "limits.tool_seconds", amount()),
     Setting("budget.tokens", "budget.tokens", optional(between(1))),
     Setting("budget.costUsd", "budget.cost_usd", amount()),
-    Setting("runner", "runner", choice("inprocess", "process", "pi")),
+    # A pi starts its commands itself, outside of our sandbox.
+    Setting("runner", "runner", choice("inprocess", "process", "pi"), user_values=("pi",)),
     Setting("piCommand", "pi_command", trimmed(), user_only=True),
     Setting("approvals", "approvals", _approvals(), user_only=True),
     Setting("approvalRules", "approval_rules", _rules(), user_only=True),
@@ -216,6 +235,8 @@ CREW_SETTINGS = (
     Setting("sandbox.writable", "sandbox.writable", names(), user_only=True),
     Setting("sandbox.hidden", "sandbox.hidden", names(), user_only=True),
     Setting("sandbox.environment", "sandbox.environment", names(), user_only=True),
+    Setting("denyTools", "deny_tools", _denials(), user_only=True),
+    Setting("redactSecrets", "redact_secrets", flag(), user_only=True),
     Setting("alwaysExposedExtensions", "always_exposed_extensions", names(), user_only=True),
     Setting("maxConcurrent", "max_concurrent", between(1, 1024)),
     Setting("defaultMaxTurns", "default_max_turns", between(0, 10_000)),
