@@ -1,6 +1,7 @@
-"""`/help`, `/theme`, `/export`, `/trust`, `/copy`, `/quit`."""
+"""`/help`, `/hotkeys`, `/theme`, `/export`, `/trust`, `/copy`, `/quit`."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,41 +12,58 @@ from retinue.app import open_folder
 from retinue.core.errors import UsageError, quote
 from retinue.ui.commands.base import Command
 from retinue.ui.formats import clean_line
+from retinue.ui.keys import Hotkey, show_key
 from retinue.ui.screens.picker import Choice, Picker
 from retinue.ui.themes import THEMES
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
-_KEYS = (
-    ("enter", "send; while the agent works: say it before its next reply"),
-    ("alt+enter", "say it when the agent would stop"),
-    ("shift+enter, ctrl+j", "new line"),
-    ("esc", "stop the agent and all it started"),
-    ("f9", "stop it and say at once what waits"),
-    ("alt+up", "take back what waits to be said"),
-    ("ctrl+o", "show everything in full, or folded"),
-    ("ctrl+p, shift+tab", "next model, next thinking level"),
-    ("↓ or ← in an empty editor", "choose an agent below; enter looks at it"),
-    ("@", "a file or an agent"),
+_SIGNS = (
+    ("@", "a file, an image or an agent"),
     ("/", "a command"),
     ("!command, !!command", "run a command; with two signs the agent does not see it"),
-    ("ctrl+c", "empty the editor; twice: leave"),
-    ("ctrl+d", "leave"),
+    ("↓ or ← in an empty editor", "choose an agent below; enter looks at it"),
 )
+_FIRST = ("Talking", "Choosing")
+"""The keys that `/help` has; `/hotkeys` has all."""
 
 
 async def show_help(app: "RetinueApp", words: str) -> None:
-    """Commands and keys."""
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
+    """Commands and the keys that matter most."""
+    table = _open_table()
     for command in app.commands.list():
         table.add_row(Text(f"/{command.name} {command.hint}".strip()), Text(clean_line(command.help, 120)))
     table.add_row("", "")
-    for key, text in _KEYS:
+    for key, text in _SIGNS:
         table.add_row(Text(key), Text(text))
+    _add_keys(table, [hotkey for hotkey in app.keys.list() if hotkey.section in _FIRST and hotkey.keys])
     app.show_panel("Help", table)
+
+
+async def show_hotkeys(app: "RetinueApp", words: str) -> None:
+    """All keys as they are now, with the names they have in keybindings.json."""
+    table = _open_table()
+    table.add_column(style="dim")
+    hotkeys = app.keys.list()
+    for section in dict.fromkeys(hotkey.section for hotkey in hotkeys):
+        table.add_row(Text(section, style="bold underline"))
+        _add_keys(table, [hotkey for hotkey in hotkeys if hotkey.section == section], with_names=True)
+        table.add_row("")
+    app.show_panel("Keys; change them in keybindings.json of the agent directory", table)
+
+
+def _open_table() -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column()
+    return table
+
+
+def _add_keys(table: Table, hotkeys: Sequence[Hotkey], *, with_names: bool = False) -> None:
+    for hotkey in hotkeys:
+        keys = ", ".join(show_key(key) for key in hotkey.keys) or "no key"
+        table.add_row(Text(keys), Text(hotkey.help), *([Text(hotkey.action)] if with_names else []))
 
 
 async def choose_theme(app: "RetinueApp", words: str) -> None:
@@ -105,6 +123,7 @@ async def leave(app: "RetinueApp", words: str) -> None:
 
 
 HELP = Command("help", "commands and keys", show_help)
+HOTKEYS = Command("hotkeys", "all keys as they are now", show_hotkeys)
 THEME = Command("theme", "choose another theme", choose_theme, "[name]")
 EXPORT = Command("export", "write this session as one HTML file", export_session, "[file]")
 TRUST = Command("trust", "whether this folder's own configuration is used", decide_trust)

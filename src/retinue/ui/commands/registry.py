@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 OWN = (
     general.HELP,
+    general.HOTKEYS,
     agents.AGENTS,
     toolkit.TOOLKIT,
     model.MODEL,

@@ -23,7 +23,7 @@ from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.fleet import FleetList
 from retinue.ui.widgets.footer import Facts, StatusFooter
-from retinue.ui.widgets.question import QuestionBox
+from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox
 from retinue.ui.widgets.queued import QueuedLines
 from retinue.ui.widgets.working import WorkingLine
 
@@ -45,8 +45,13 @@ class MainScreen(Screen[None]):
     """Where one talks to the agent and sees all others work."""
 
     DEFAULT_CSS = """
-    MainScreen { layout: vertical; }
+    MainScreen { layout: vertical; overflow: hidden; }
     MainScreen > #bottom { height: auto; max-height: 60%; }
+    MainScreen.-asking > #bottom { max-height: 100%; }
+    MainScreen.-asking #agents, MainScreen.-asking #fleet, MainScreen.-asking #queued { display: none; }
+    MainScreen.-asking Editor { max-height: 5; }
+    MainScreen.-asking.-tight Editor { border: none; min-height: 1; max-height: 1; }
+    MainScreen.-asking.-tight #working, MainScreen.-asking.-tight #footer { display: none; }
     """
     BINDINGS = [
         _bind("app.interrupt", "stop", is_first=False),
@@ -130,8 +135,9 @@ class MainScreen(Screen[None]):
     def _show_work(self, now_ms: int) -> None:
         """What the agent does, and what a key would stop."""
         runs = self._link.crew.lookout.runs if self._link.is_open else []
-        scope = describe_scope(count_working(runs))
-        self.query_one(WorkingLine).show(self._link.state, now_ms, f"{self.app.keys.show('app.interrupt')} {scope}")
+        scope = f"{self.app.keys.show('app.interrupt')} {describe_scope(count_working(runs))}"
+        state = self._link.state
+        self.query_one(WorkingLine).show(state, now_ms, "waits for your answer" if state.questions else scope)
 
     def _show_runs(self, now_ms: int) -> None:
         """The agents, above and below the editor."""
@@ -150,6 +156,7 @@ class MainScreen(Screen[None]):
         """The oldest question; where something lies over this screen, a word that there is one."""
         waiting = self._link.state.questions
         self.query_one(QuestionBox).show(waiting)
+        self._fit()
         if self.is_current:
             return
         for question in waiting:
@@ -157,6 +164,16 @@ class MainScreen(Screen[None]):
                 self._told.add(question.id)
                 text = f"{render_asker(question)} asks: {clean_line(question.title, 200)}"
                 self.app.notify(text, title="A question waits on the main screen", timeout=10, markup=False)
+
+    def on_resize(self) -> None:
+        """A question keeps its answers in sight whatever the size."""
+        self._fit()
+
+    def _fit(self) -> None:
+        rows = self.size.height
+        self.set_class(bool(self._link.state.questions), "-asking")
+        self.set_class(rows < TIGHT_ROWS, "-tight")
+        self.query_one(QuestionBox).fit(rows)
 
     def on_question_box_answered(self, event: QuestionBox.Answered) -> None:
         """Pass the decision on."""

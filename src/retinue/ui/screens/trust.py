@@ -83,7 +83,8 @@ class TrustScreen(ModalScreen[tuple[bool, bool]]):
         lines = []
         for at, (key, word, note, _) in enumerate(_ANSWERS):
             is_lit = at == self._lit
-            line = Text("❯ " if is_lit else "  ", style=accent)
+            line = Text()
+            line.append("❯ " if is_lit else "  ", style=accent)
             line.append(f"{key} ", style="bold")
             line.append(f"{word}, {note}", style=f"bold {accent}" if is_lit else "")
             lines.append(line)

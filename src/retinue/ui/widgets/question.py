@@ -25,6 +25,10 @@ PATIENCE_S = 0.7
 """A letter counts as an answer only after so long without one: nobody agrees to something while writing a sentence."""
 
 
+TIGHT_ROWS = 18
+"""Below so many rows everything is as short as it can be."""
+
+
 class QuestionBox(Vertical):
     """Shows the oldest question that waits."""
 
@@ -41,6 +45,9 @@ class QuestionBox(Vertical):
     QuestionBox > #free { border: none; height: 1; padding: 0; background: $boost; display: none; }
     QuestionBox.-free > #free { display: block; }
     QuestionBox > #how { height: 1; color: $text-muted; }
+    QuestionBox.-tight { border: none; }
+    QuestionBox.-tight > #asked { max-height: 2; }
+    QuestionBox.-tight > #how { display: none; }
     """
     app: "RetinueApp"
 
@@ -88,6 +95,15 @@ class QuestionBox(Vertical):
             return
         if is_new:
             self._open(first)
+        self._draw()
+
+    def fit(self, rows: int) -> None:
+        """Leave room for the answers on a screen of that many rows: only what is decided scrolls."""
+        is_tight = rows < TIGHT_ROWS
+        self.set_class(is_tight, "-tight")
+        options = 0 if self._question is None else len(self._question.options)
+        rest = 5 if is_tight else options + 11
+        self._scroll.styles.max_height = max(1, min(rows // 2, rows - rest))
         self._draw()
 
     def take_key(self, key: str, *, is_printable: bool) -> bool:
@@ -202,12 +218,13 @@ class QuestionBox(Vertical):
         lines = []
         for at, option in enumerate(question.options):
             is_lit = at == self._lit and not self._is_aside
-            line = Text("❯ " if is_lit else "  ", style=accent)
+            line = Text()
+            line.append("❯ " if is_lit else "  ", style=accent)
             key = find_key(question, option)
             line.append(f"{key} " if key else "", style="bold")
             line.append(clean_line(option, 300), style=f"bold {accent}" if is_lit else "")
             lines.append(line)
-        return Text("\n").join(lines)
+        return Text("" if self.has_class("-tight") else "\n").join(lines)
 
     def _draw_hint(self, question: Question) -> str:
         if self._is_aside:
