@@ -1,6 +1,8 @@
+import asyncio
 import dataclasses
 import json
 import stat
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
@@ -8,7 +10,7 @@ from msgspec.structs import replace
 from retinue.core.events import Compacted
 from retinue.core.run import Status
 from retinue.engine.request import RunRequest
-from retinue.features.transcript import read_messages
+from retinue.features.transcript import HOLD_S, read_messages
 from retinue.surfaces.fleet.ports import FleetSettings
 from retinue.surfaces.fleet.surface import map_fleet_tools
 from retinue.surfaces.seating import Seating
@@ -133,6 +135,22 @@ async def test_transcript_begins_with_the_task(tmp_path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert (path.parent / ".gitignore").read_text().splitlines()[-1] == "*"
         assert len(list(read_messages(path))) == 4
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+async def test_task_is_transcribed_without_an_answer(tmp_path, is_stopped):
+    settings = FleetSettings(transcript_dir=str(tmp_path / ".pi" / "output"))
+    async with Fleet(tmp_path, {"general-purpose": [{"text": "a", "delay_ms": 9000}]}, settings=settings) as fleet:
+        run = await fleet.start(prompt="the task")
+        await fleet.settle()
+        path = Path(run.output_file)
+        assert not path.exists()
+        if is_stopped:
+            fleet.manager.stop(run.id)
+            await fleet.settle(run)
+        else:
+            await asyncio.sleep(HOLD_S * 2)
+        assert next(read_messages(path)).content == "the task"
 
 
 @pytest.mark.spec("fleet:B99")

@@ -3,6 +3,7 @@
 They are a convenience beside the session, which is the record: what goes wrong here is warned about once and ignored.
 """
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -31,6 +32,8 @@ from retinue.sessions.entry import Stamp, decode_message
 
 PREPARED_S = 1.0
 """So long a folder counts as made and without links."""
+HOLD_S = 0.1
+"""So long what a run was asked may wait for its first message: the run itself should not wait for a file."""
 MAX_LINE_BYTES = 64 * 1024 * 1024
 _IGNORE = b"# Transcripts of agents, written by retinue.\n*\n"
 _TYPES: dict[type, str] = {
@@ -63,13 +66,22 @@ class Transcript:
         self._warn = warn
         self._stamp = Stamp()
         self._opening: str | None = None
+        self._held = b""
+        self._timer: asyncio.TimerHandle | None = None
         self._is_ready = False
         self._is_broken = False
 
     def begin(self, task: str, preface: str = "") -> None:
-        """Write what the run was asked, without what was put before it."""
+        """Note what the run was asked, without what was put before it; it is written with what follows, or soon."""
         self._opening = f"{preface}{task}"
-        self._append("user", {"role": "user", "content": task})
+        self._held = self._render("user", {"role": "user", "content": task})
+        self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._write, b"")
+
+    def close(self) -> None:
+        """Write what is held back."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._write(b"")
 
     def __call__(self, event: Event) -> None:
         """Write a message that is complete."""
@@ -80,11 +92,9 @@ class Transcript:
             self._opening = None
             return
         if (kind := _TYPES.get(type(message))) is not None:
-            self._append(kind, message)
+            self._write(self._render(kind, message))
 
-    def _append(self, kind: str, message: object) -> None:
-        if self._is_broken:
-            return
+    def _render(self, kind: str, message: object) -> bytes:
         record = {
             "isSidechain": True,
             "agentId": self._run_id,
@@ -93,11 +103,17 @@ class Transcript:
             "timestamp": self._stamp.render(self._clock.now_ms()),
             "cwd": self._cwd,
         }
+        return encode_json(record) + b"\n"
+
+    def _write(self, line: bytes) -> None:
+        data, self._held = self._held + line, b""
+        if self._is_broken or not data:
+            return
         try:
             if not self._is_ready:
                 self._prepare(self._path.parent)
                 self._is_ready = True
-            append_line(self._path, encode_json(record) + b"\n")
+            append_lines(self._path, data)
         except OSError as error:
             self._is_broken = True
             self._warn(f"no transcript in {quote(str(self._path), 300)}: {error.strerror or error}")
@@ -135,6 +151,7 @@ class Transcribing:
                 return await work(live)
             finally:
                 stop()
+                transcript.close()
 
         return await self._outfitter.outfit(run, request, parent, transcribe)
 
@@ -169,12 +186,12 @@ def prepare_folder(folder: Path) -> None:
             os.close(fd)
 
 
-def append_line(path: Path, line: bytes) -> None:
+def append_lines(path: Path, data: bytes) -> None:
     """Append to a file that only its owner can read. It is not held open: there may be thousands. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        while line:
-            line = line[os.write(fd, line) :]
+        while data:
+            data = data[os.write(fd, data) :]
     finally:
         os.close(fd)
 
