@@ -44,7 +44,7 @@ async def show_help(app: "RetinueApp", words: str) -> None:
 async def show_hotkeys(app: "RetinueApp", words: str) -> None:
     """All keys as they are now, with the names they have in keybindings.json."""
     table = _open_table()
-    table.add_column(style="dim")
+    table.add_column(style="dim", no_wrap=True)
     hotkeys = app.keys.list()
     for section in dict.fromkeys(hotkey.section for hotkey in hotkeys):
         table.add_row(Text(section, style="bold underline"))
@@ -55,7 +55,7 @@ async def show_hotkeys(app: "RetinueApp", words: str) -> None:
 
 def _open_table() -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold")
+    table.add_column(style="bold", max_width=20)
     table.add_column()
     return table
 

@@ -20,8 +20,8 @@ _ANSWERS = (
 _NO = 2
 
 
-class TrustScreen(ModalScreen[tuple[bool, bool]]):
-    """Gives back the decision, and whether it is remembered. Escape is a no."""
+class TrustScreen(ModalScreen[tuple[bool, bool] | None]):
+    """Gives back the decision, and whether it is remembered. Escape is a no, and so is None."""
 
     DEFAULT_CSS = """
     TrustScreen { align: center middle; background: $background 60%; }
