@@ -125,6 +125,20 @@ async def test_rights_shrink_from_run_to_run(tmp_path):
     ]
 
 
+async def test_only_read_only_runs_try_the_sandbox(tmp_path):
+    asked = []
+
+    def judge():
+        asked.append(len(world.setups))
+        return True, ""
+
+    tools = DeclaredTools(("read", "bash"))
+    agents = [define("writer", tools=tools), define("reader", tools=tools, readonly=True)]
+    world = World(tmp_path, agents, [DONE, DONE], policy=Policy(judge=judge))
+    await world.run("writer", "reader")
+    assert (asked, [list(setup.tools) for setup in world.setups]) == ([1], [["read", "bash"]] * 2)
+
+
 @pytest.mark.attack("E1")
 async def test_changed_file_widens_no_resumed_run(tmp_path):
     world = World(tmp_path, [define(tools=DeclaredTools(("read",)))], [DONE, DONE])

@@ -44,7 +44,7 @@ from retinue.models.thinking import clamp_level
 from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
 from retinue.sessions.tree import SessionTree
-from retinue.tools.policy import SUBAGENT_READONLY, Rights, Terms, decide_tools, narrow_rights
+from retinue.tools.policy import SUBAGENT_READONLY, Rights, Terms, decide_tools, is_readonly, narrow_rights
 from retinue.tools.renamed import rename_tools
 from retinue.tools.selectors import Offer
 
@@ -241,7 +241,6 @@ class Outfitter:
         """The rights of a run, never more than its parent's, and what decided them."""
         policy = self._kit.policy
         is_subagent = request.surface == "subagent"
-        is_confined, confinement = (policy.judge or policy.tell)()
         terms = Terms(
             available=self._offers if extras is None else {**self._offers, **extras.offers},
             parent=self._find_bound(run, request),
@@ -249,8 +248,6 @@ class Outfitter:
             readonly_set=SUBAGENT_READONLY if is_subagent else None,
             readonly_bash=policy.readonly_bash,
             is_exact=is_subagent,
-            is_confined=is_confined,
-            confinement=confinement,
             has_lsp=policy.has_lsp,
             user_denied=policy.denied,
             may_nest=run.level + policy.base_depth < policy.find_depth(request.surface),
@@ -259,6 +256,10 @@ class Outfitter:
             extensions=None if extras is None else extras.found,
             failed=frozenset() if extras is None else extras.failed,
         )
+        # To find that out takes a while, and starts programs: only runs to which it matters ask.
+        if is_readonly(definition, terms):
+            is_confined, confinement = (policy.judge or policy.tell)()
+            terms = structs.replace(terms, is_confined=is_confined, confinement=confinement)
         # Runs that start together are mostly alike, and what is decided depends on nothing else.
         if self._decided is None or self._decided[0] is not definition or self._decided[1] != terms:
             self._decided = (definition, terms, decide_tools(definition, terms))

@@ -127,6 +127,16 @@ def decide_extra(names: Iterable[str], definition: Definition, terms: Terms) -> 
     return decision.conclude()
 
 
+def is_readonly(definition: Definition, terms: Terms) -> bool:
+    """Whether such a run may only read; it is then that what its commands can be confined by matters."""
+    return (
+        definition.readonly
+        or terms.readonly
+        or terms.allow_write is False
+        or (terms.parent is not None and terms.parent.readonly)
+    )
+
+
 class Decision:
     """One definition under some terms, judged tool by tool."""
 
@@ -136,12 +146,7 @@ class Decision:
         self._available = terms.available
         self._aliases = definition.tools.aliases
         self._isolated = bool(definition.isolated) or terms.isolated
-        self._readonly = (
-            definition.readonly
-            or terms.readonly
-            or terms.allow_write is False
-            or (terms.parent is not None and terms.parent.readonly)
-        )
+        self._readonly = is_readonly(definition, terms)
         self._denied = match_denied(definition.tools.denied, terms.available, self._aliases)
         self._user_denied = match_denied(terms.user_denied, terms.available, self._aliases)
         self._excluded = {to_extension_name(name) for name in definition.exclude_extensions}
