@@ -590,7 +590,7 @@ class Retinue:
         self._tell((*crew.diagnostics, *files.diagnostics))
         has_session = request.session.kind not in ("none", "children")
         world = World(paths, loaded, crew, files, has_session=has_session, find_machine=self._find_machine)
-        if not self._is_child:
+        if not self._is_child and request.session.kind != "none":
             from retinue.features.activity import Recorder, find_log
 
             log = find_log(paths.own_dir, paths.project)

@@ -34,7 +34,7 @@ class World:
     find_machine: "Callable[[], Machine] | None" = None
     """What this machine can enforce, found out for all worlds of one Retinue at once."""
     recorder: "Recorder | None" = None
-    """Keeps what tools did; none inside another program's agent, which keeps it itself."""
+    """Keeps what tools did; none where nothing is kept, and inside another program's agent, which keeps it itself."""
     _boundaries: "Boundaries | None" = None
     _roster: "Roster | None" = None
     _guarding: "Guarding | None" = None
