@@ -1,0 +1,73 @@
+import stat
+
+import pytest
+
+from retinue.settings.habits import MOST_CHARS, MOST_ENTRIES, HistoryFile, load_theme, save_theme
+from retinue.settings.paths import find_paths
+
+
+@pytest.fixture
+def paths(home, tmp_path):
+    return find_paths(tmp_path, {"HOME": str(home)})
+
+
+def test_history_comes_back(paths):
+    for text in ("one", "two\nlines", "é\ud800"):
+        HistoryFile(paths).add(text)
+    assert HistoryFile(paths).load() == ["one", "two\nlines", "é?"]
+
+
+def test_history_is_the_users_alone(paths):
+    history = HistoryFile(paths)
+    history.add("a secret")
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (history.path, history.path.parent)]
+    assert modes == [0o600, 0o700]
+
+
+def test_projects_have_their_own_history(paths, home, tmp_path):
+    other = tmp_path / "other"
+    (other / ".git").mkdir(parents=True)
+    HistoryFile(paths).add("here")
+    assert HistoryFile(find_paths(other, {"HOME": str(home)})).load() == []
+
+
+def test_history_is_bounded(paths):
+    history = HistoryFile(paths)
+    for number in range(2 * MOST_ENTRIES + 5):
+        history.add(str(number))
+    history.add("x" * (MOST_CHARS + 1))
+    kept = history.load()
+    assert (len(kept), kept[-1]) == (MOST_ENTRIES, str(2 * MOST_ENTRIES + 4))
+    assert len(history.path.read_text().splitlines()) == MOST_ENTRIES
+    assert stat.S_IMODE(history.path.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("data", [b"\xff\n", b'{"a": 1}\n', b'"half', b"5\n\n", b""])
+def test_broken_lines_are_left_out(paths, data):
+    history = HistoryFile(paths)
+    history.add("one")
+    with history.path.open("ab") as file:
+        file.write(data)
+    assert history.load() == ["one"]
+
+
+def test_history_that_cannot_be_kept_is_no_error(paths):
+    history = HistoryFile(paths)
+    history.path.mkdir(parents=True)
+    history.add("one")
+    assert history.load() == []
+
+
+def test_theme_is_remembered(paths):
+    assert load_theme(paths) == ""
+    save_theme(paths, "retinue-light")
+    assert load_theme(paths) == "retinue-light"
+
+
+@pytest.mark.parametrize("content", ["{", '{"theme": 5}', "[]"])
+def test_broken_theme_file_is_replaced(paths, content):
+    paths.own_dir.mkdir(parents=True)
+    (paths.own_dir / "screen.json").write_text(content)
+    assert load_theme(paths) == ""
+    save_theme(paths, "x")
+    assert load_theme(paths) == "x"
