@@ -1,0 +1,239 @@
+"""Makes one request: connected to an address that was checked, followed through redirects, bounded in time and size.
+
+aiohttp is imported with the first one. No cookies, no proxies: who stands between would look names up again and connect
+elsewhere. Must not know what an answer is for.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from msgspec import Struct
+
+from retinue.core.errors import quote
+from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.guard import Guard, Reach, Resolve, resolve_name
+from retinue.tools.outbound.inflate import ACCEPTED, Inflater
+from retinue.tools.outbound.secrets import check_secrets
+from retinue.tools.outbound.target import Target, join_target, parse_target
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+
+MAX_REDIRECTS = 5
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_IDLE_S = 5.0
+Locate: TypeAlias = Callable[[str, int], tuple[str, int]]
+"""Where an address really is; itself, but for tests."""
+
+
+class Bounds(Struct, frozen=True):
+    """How much one request may take."""
+
+    total_s: float = 10.0
+    max_bytes: int = 1_048_576
+    idle_s: float = _IDLE_S
+    """Between two pieces of the body."""
+    is_strict: bool = False
+    """A body that is longer is refused, not cut."""
+
+
+class Question(Struct, frozen=True):
+    """What is sent to a host that the user has named."""
+
+    url: str
+    headers: Mapping[str, str] = {}
+    query: Mapping[str, str] = {}
+    body: bytes | None = None
+    """Sent as JSON with POST."""
+
+
+class Page(Struct, frozen=True):
+    """What came back."""
+
+    url: str
+    """Of the last redirect."""
+    status: int
+    content_type: str
+    body: bytes
+    is_cut: bool = False
+    note: str = ""
+    """Why it is not whole, when not for its size."""
+
+
+class Client:
+    """Makes requests; keeps no connection and no state between them."""
+
+    def __init__(
+        self,
+        reach: Reach,
+        *,
+        agent: str,
+        environment: Mapping[str, str] | None = None,
+        resolve: Resolve = resolve_name,
+        locate: Locate = lambda address, port: (address, port),
+    ) -> None:
+        """`environment` holds the keys that must not leave."""
+        self._guard = Guard(reach, resolve)
+        self._agent = agent
+        self._environment = environment or {}
+        self._locate = locate
+
+    async def fetch(self, url: str, bounds: Bounds, *, accept: str = "*/*") -> Page:
+        """What is at an address that anybody may have written. Raises RequestFailed."""
+        target = parse_target(url)
+        check_secrets(url, self._environment)
+        try:
+            async with asyncio.timeout(bounds.total_s):
+                return await self._follow(target, bounds, accept)
+        except TimeoutError:
+            raise RequestFailed(
+                "timeout", f"{quote(url, 200)} timed out after {bounds.total_s * 1000:.0f} ms"
+            ) from None
+
+    async def ask(self, question: Question, bounds: Bounds) -> Page:
+        """The answer of a host that the user has named: it may be anywhere, but it leads nowhere else."""
+        from urllib.parse import urlencode
+
+        mark = "&" if "?" in question.url else "?"
+        target = parse_target(question.url + (mark + urlencode(question.query) if question.query else ""))
+        headers = {**self._build_headers("application/json, text/html;q=0.5"), **question.headers}
+        try:
+            async with asyncio.timeout(bounds.total_s), self._open(target, None, headers, question.body) as response:
+                return await _read_page(target, response, bounds)
+        except TimeoutError:
+            raise RequestFailed("timeout", f"{target.host} timed out after {bounds.total_s * 1000:.0f} ms") from None
+
+    async def _follow(self, target: Target, bounds: Bounds, accept: str) -> Page:
+        headers = self._build_headers(accept)
+        for _ in range(MAX_REDIRECTS + 1):
+            addresses = await self._guard.admit(target)
+            async with self._open(target, addresses, headers, None) as response:
+                if response.status not in _REDIRECTS:
+                    return await _read_page(target, response, bounds)
+                location = response.headers.get("Location", "")
+            if not location.strip():
+                raise RequestFailed("network", f"{quote(target.url, 200)} redirects without saying where")
+            target = _redirect(target, location)
+            check_secrets(target.url, self._environment)
+        raise RequestFailed("network", f"more than {MAX_REDIRECTS} redirects, the last to {quote(target.url, 200)}")
+
+    def _build_headers(self, accept: str) -> dict[str, str]:
+        return {"User-Agent": self._agent, "Accept": accept, "Accept-Encoding": ACCEPTED}
+
+    @asynccontextmanager
+    async def _open(
+        self, target: Target, addresses: list[str] | None, headers: Mapping[str, str], body: bytes | None
+    ) -> "AsyncIterator[ClientResponse]":
+        # A fifth of a second the first time: other runs go on meanwhile.
+        await asyncio.to_thread(__import__, "aiohttp")
+        from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+        from yarl import URL
+
+        url = URL(target.url, encoded=True)
+        if (url.scheme, url.host, url.port) != (target.scheme, target.host, target.port):
+            raise RequestFailed("url", f"{quote(target.url, 200)} can be read in two ways")
+        resolver = None if addresses is None else _build_resolver(target, addresses, self._locate)
+        connector = TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True, limit=0)
+        own = {"Content-Type": "application/json"} if body is not None else {}
+        async with ClientSession(
+            connector=connector,
+            cookie_jar=DummyCookieJar(),
+            timeout=ClientTimeout(total=None, sock_connect=None),
+            trust_env=False,
+            auto_decompress=False,
+        ) as session:
+            try:
+                method = "GET" if body is None else "POST"
+                response = await session.request(
+                    method, url, headers={**headers, **own}, data=body, allow_redirects=False
+                )
+            except (ClientError, OSError, ValueError) as error:
+                raise _explain(target, error) from error
+            try:
+                yield response
+            finally:
+                response.close()
+
+
+def _redirect(target: Target, location: str) -> Target:
+    try:
+        return join_target(target, location)
+    except (RequestFailed, ValueError) as error:
+        # The address that was asked for is right; where it leads is refused.
+        raise RequestFailed(
+            "refused", f"{quote(target.url, 200)} redirects to where nothing is fetched: {error}"
+        ) from None
+
+
+async def _read_page(target: Target, response: "ClientResponse", bounds: Bounds) -> Page:
+    from aiohttp import ClientError
+
+    kind = response.headers.get("Content-Type", "")
+    announced = response.headers.get("Content-Length", "")
+    too_large = f"{quote(target.url, 200)} is larger than {bounds.max_bytes} bytes"
+    if bounds.is_strict and announced.isascii() and announced.isdigit() and int(announced[:18]) > bounds.max_bytes:
+        raise RequestFailed("size", too_large)
+    inflater = Inflater(response.headers.get("Content-Encoding", ""), bounds.max_bytes)
+    pieces: list[bytes] = []
+    note = ""
+    try:
+        while not inflater.is_full:
+            async with asyncio.timeout(bounds.idle_s):
+                data = await response.content.readany()
+            if not data:
+                break
+            pieces.append(inflater.feed(data))
+    except TimeoutError:
+        raise RequestFailed(
+            "timeout", f"{quote(target.url, 200)} timed out: {inflater.size} bytes came, then nothing"
+        ) from None
+    except (ClientError, OSError) as error:
+        if not inflater.size or bounds.is_strict:
+            raise _explain(target, error) from error
+        note = f"the connection broke after {inflater.size} bytes"
+    if inflater.is_full and bounds.is_strict:
+        raise RequestFailed("size", too_large)
+    return Page(target.url, response.status, kind, b"".join(pieces), inflater.is_full or bool(note), note)
+
+
+def _build_resolver(target: Target, addresses: list[str], locate: Locate) -> Any:
+    """Answers with what was checked, whatever name servers say by now."""
+    import socket
+
+    from aiohttp.abc import AbstractResolver, ResolveResult
+
+    class Pinned(AbstractResolver):
+        async def resolve(
+            self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+        ) -> list[ResolveResult]:
+            if host != target.host:
+                raise OSError(f"{host} was not checked")
+            found: list[ResolveResult] = []
+            for address in addresses:
+                place, port_ = locate(address, port)
+                kind = socket.AF_INET6 if ":" in place else socket.AF_INET
+                found.append(
+                    ResolveResult(
+                        hostname=host, host=place, port=port_, family=kind, proto=0, flags=socket.AI_NUMERICHOST
+                    )
+                )
+            return found
+
+        async def close(self) -> None:
+            """Nothing is held."""
+
+    return Pinned()
+
+
+def _explain(target: Target, error: Exception) -> RequestFailed:
+    from aiohttp import ClientConnectorCertificateError, ClientConnectorSSLError, ClientResponseError
+
+    host = f"{target.host}:{target.port}"
+    if isinstance(error, ClientConnectorCertificateError | ClientConnectorSSLError):
+        return RequestFailed("network", f"no secure connection to {host}: {str(error)[:200]}")
+    if isinstance(error, ClientResponseError):
+        return RequestFailed("network", f"{host} does not answer as HTTP ({error.message[:200]})")
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return RequestFailed("network", f"cannot connect to {host} ({reason[:200]})")

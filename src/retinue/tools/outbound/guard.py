@@ -1,0 +1,141 @@
+"""Decides which hosts may be reached, and finds the very addresses a connection may go to.
+
+A name counts by all addresses it has, an address by all addresses inside of it. Must not know what is fetched, or why.
+"""
+
+import asyncio
+import ipaddress
+import socket
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from retinue.core.errors import quote
+from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.target import Address, Target
+
+Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
+"""From a name to all its addresses; raises OSError when it has none."""
+
+_LOCAL_NAMES = frozenset(("localhost", "ip6-localhost", "ip6-loopback", "metadata", "instance-data"))
+_LOCAL_ENDS = (".localhost", ".localdomain", ".local", ".internal", ".home.arpa")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_COMPATIBLE = ipaddress.IPv6Network("::/96")
+_UNICAST = ipaddress.IPv6Network("2000::/3")
+# Beside what ipaddress calls global: kept for protocols and relays, which lead to places of somebody else's choice.
+_NOT_PUBLIC = tuple(
+    ipaddress.IPv4Network(text)
+    for text in (
+        *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"),
+        *("192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
+        *("224.0.0.0/4", "240.0.0.0/4"),
+    )
+)
+_SERVICES = frozenset(
+    (
+        *(1433, 1521, 1719, 1720, 1723, 2049, 2181, 2375, 2376, 2379, 2380, 3268, 3306, 3389, 3659, 4045, 4190, 4369),
+        *(5060, 5061, 5432, 5671, 5672, 5900, 5984, 5985, 5986, 6000, 6379, 6443, 6566, 6665, 6666, 6667, 6668, 6669),
+        *(6679, 6697, 7000, 7001, 8500, 9042, 9092, 9200, 9300, 10080, 10250, 11211, 15672, 26379, 27017, 27018, 50070),
+    )
+)
+"""Ports of services that are no web servers and may do what an HTTP request happens to say."""
+
+
+class Reach(Struct, frozen=True):
+    """What the user lets requests go to."""
+
+    private: bool = False
+    """This machine and private networks, too."""
+    hosts: tuple[str, ...] = ()
+    """These and what is below them only; empty: all."""
+
+
+async def resolve_name(host: str, port: int) -> list[str]:
+    """Ask the system."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [str(item[4][0]) for item in found]
+
+
+class Guard:
+    """Lets requests through, or not."""
+
+    def __init__(self, reach: Reach, resolve: Resolve = resolve_name) -> None:
+        self._reach = reach
+        self._resolve = resolve
+
+    async def admit(self, target: Target) -> list[str]:
+        """The addresses to connect to, each of them checked. Raises RequestFailed."""
+        self._check_host(target)
+        if target.number:
+            self._check_address(target, target.number)
+            return [target.number]
+        try:
+            found = list(dict.fromkeys(await self._resolve(target.host, target.port)))
+        except (OSError, UnicodeError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise RequestFailed("network", f"the host {quote(target.host)} was not found ({reason})") from None
+        if not found:
+            raise RequestFailed("network", f"the host {quote(target.host)} was not found")
+        for text in found:
+            # One that is out of reach is enough: who answers with both wants the other one used.
+            self._check_address(target, text)
+        return found
+
+    def _check_host(self, target: Target) -> None:
+        host = target.host
+        if target.port not in (80, 443) and (target.port < 1024 or target.port in _SERVICES):
+            raise RequestFailed("refused", f"{_show(target)} is not fetched: port {target.port} is no web server's")
+        if self._reach.hosts and not any(is_below(host, name) for name in self._reach.hosts):
+            raise RequestFailed(
+                "refused", f"{_show(target)} is not fetched: web.allowedHosts does not name {quote(host)}"
+            )
+        if not self._reach.private and (host in _LOCAL_NAMES or host.endswith(_LOCAL_ENDS)):
+            raise _refuse_private(target, f"{quote(host)} is a name of this machine or of a private network")
+
+    def _check_address(self, target: Target, text: str) -> None:
+        if self._reach.private:
+            return
+        try:
+            address = ipaddress.ip_address(text)
+        except ValueError:
+            raise _refuse_private(target, f"{quote(text)} is no address") from None
+        if not is_public(address):
+            raise _refuse_private(target, f"{text} is this machine, a private network or reserved")
+
+
+def is_below(host: str, name: str) -> bool:
+    """Whether a host is the one a user has named, or inside of it."""
+    name = name.lower().strip(".")
+    return host == name or host.endswith(f".{name}")
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address, and each that is written inside of it, belongs to the whole world."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address.is_global and not any(address in network for network in _NOT_PUBLIC)
+    if address.scope_id is not None:
+        return False
+    inner = list(_unwrap(address))
+    if inner:
+        return all(is_public(each) for each in inner)
+    return address in _UNICAST and address.is_global and not address.is_multicast
+
+
+def _unwrap(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
+    if address.ipv4_mapped is not None:
+        yield address.ipv4_mapped
+    elif address.sixtofour is not None:
+        yield address.sixtofour
+    elif address.teredo is not None:
+        yield from address.teredo
+    elif address in _NAT64 or address in _COMPATIBLE:
+        yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+
+
+def _refuse_private(target: Target, reason: str) -> RequestFailed:
+    return RequestFailed("refused", f"{_show(target)} is not fetched: {reason} (web.allowPrivateNetwork is off)")
+
+
+def _show(target: Target) -> str:
+    return quote(target.url, 200)

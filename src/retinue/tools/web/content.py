@@ -1,0 +1,83 @@
+"""The get_search_content tool: what was found or fetched before, all of it, a part at a time."""
+
+from functools import cached_property
+from typing import Any
+
+from retinue.core.errors import quote
+from retinue.core.model import ToolSpec
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.tools.answers import render_answer, render_failure
+from retinue.tools.descriptions import load_description
+from retinue.tools.web.pager import NOTE, Pager
+from retinue.tools.web.store import Store, Stored
+
+MAX_LISTED = 5
+
+
+class NotThere(Exception):
+    """Raised when a selector means nothing that is stored."""
+
+
+class GetSearchContentTool:
+    """Reads stored answers."""
+
+    effect = Effect.NETWORK
+    hint = "Read further in what was searched or fetched before"
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, store: Store, *, max_chars: int) -> None:
+        self._store = store
+        self._max_chars = max_chars
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        properties = {
+            "responseId": {"type": "string", "description": "From a result of web_search or fetch_content"},
+            "query": {"type": "string", "description": "One query of a search"},
+            "queryIndex": {"type": "integer", "description": "The same by its place, from 0"},
+            "url": {"type": "string", "description": "One page that was fetched"},
+            "urlIndex": {"type": "integer", "description": "The same by its place, from 0"},
+            "offset": {"type": "integer", "description": "First character of each content, from 0; see nextOffset"},
+        }
+        schema = {"type": "object", "properties": properties, "required": ["responseId"]}
+        return ToolSpec("get_search_content", load_description(__file__), schema)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Find it and show the part that is asked for."""
+        response_id = str(arguments.get("responseId") or "").strip()
+        if not response_id:
+            return render_failure("INVALID_INPUT", "get_search_content requires responseId")
+        offset = arguments.get("offset", 0)
+        if isinstance(offset, bool) or not isinstance(offset, int | float) or offset < 0 or offset != int(offset):
+            return render_failure("INVALID_INPUT", f"offset is {quote(offset)}: expected a whole number from 0")
+        stored = self._store.find(response_id)
+        if stored is None:
+            return render_failure("NOT_FOUND", f"nothing is stored under {quote(response_id)} in this session")
+        pager = Pager(self._max_chars, int(offset))
+        try:
+            result = _select(stored, arguments, pager)
+        except NotThere as error:
+            return render_failure("NOT_FOUND", str(error))
+        return render_answer({"responseId": response_id, "result": result}, note=NOTE)
+
+
+def _select(stored: Stored, arguments: dict[str, Any], pager: Pager) -> dict[str, Any]:
+    word, field, whole = ("query", "query", "queries") if stored.kind == "search" else ("url", "url", "results")
+    cut = pager.cut_query if stored.kind == "search" else pager.cut_page
+    index, text = arguments.get(f"{word}Index"), arguments.get(word)
+    names = [str(item.get(field, "")) for item in stored.data]
+    if index is not None:
+        if isinstance(index, bool) or index not in range(len(names)):
+            raise NotThere(_list_names(f"no {word} at {quote(index)}", names))
+        return cut(stored.data[int(index)])
+    if isinstance(text, str) and text.strip():
+        if text.strip() not in names:
+            raise NotThere(_list_names(f"no {word} {quote(text.strip(), 200)}", names))
+        return cut(stored.data[names.index(text.strip())])
+    return {"type": stored.kind, whole: [cut(item) for item in stored.data]}
+
+
+def _list_names(text: str, names: list[str]) -> str:
+    listed = ", ".join(f"{place}: {quote(name, 120)}" for place, name in enumerate(names[:MAX_LISTED]))
+    return f"{text}; stored are {listed}{', …' if len(names) > MAX_LISTED else ''}"

@@ -1,0 +1,68 @@
+"""The fetch_content tool: pages as text."""
+
+from functools import cached_property
+from typing import Any
+
+from retinue.core.model import ToolSpec
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.tools.answers import render_answer, render_failure
+from retinue.tools.descriptions import load_description
+from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.web.fetcher import Fetcher
+from retinue.tools.web.lists import merge_texts
+from retinue.tools.web.pager import NOTE, Pager
+from retinue.tools.web.store import Store
+from retinue.tools.web.throttle import QueueFull
+
+MAX_URLS = 10
+
+
+class FetchContentTool:
+    """Fetches addresses."""
+
+    effect = Effect.NETWORK
+    hint = "Fetch web pages as text"
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, fetcher: Fetcher, store: Store, *, max_chars: int) -> None:
+        self._fetcher = fetcher
+        self._store = store
+        self._max_chars = max_chars
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        properties = {
+            "url": {"type": "string", "description": "An http or https address"},
+            "urls": {"type": "array", "items": {"type": "string"}, "description": f"Several, at most {MAX_URLS}"},
+            "preferReader": {"type": "boolean", "description": "Ask a reader service for pages that need a browser"},
+        }
+        return ToolSpec("fetch_content", load_description(__file__), {"type": "object", "properties": properties})
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Fetch all of them, one after the other; one that fails fails the call."""
+        urls = merge_texts(arguments.get("url"), arguments.get("urls"))
+        if not urls:
+            return render_failure("INVALID_INPUT", "fetch_content requires url or urls")
+        if len(urls) > MAX_URLS:
+            return render_failure("INVALID_INPUT", f"fetch_content takes at most {MAX_URLS} urls, not {len(urls)}")
+        pages: list[dict[str, Any]] = []
+        for url in urls:
+            try:
+                fetched = await self._fetcher.fetch(url, prefer_reader=arguments.get("preferReader") is True)
+            except (RequestFailed, QueueFull) as error:
+                return render_failure(_find_code(error), str(error))
+            pages.append(fetched.to_data())
+        stored = self._store.add("fetch", pages)
+        pager = Pager(self._max_chars)
+        return render_answer({"responseId": stored.id, "results": [pager.cut_page(page) for page in pages]}, note=NOTE)
+
+
+def _find_code(error: RequestFailed | QueueFull) -> str:
+    kind = error.kind if isinstance(error, RequestFailed) else ""
+    codes = {
+        "url": "CONTENT_FETCH_INVALID_URL",
+        "scheme": "CONTENT_FETCH_INVALID_URL",
+        "timeout": "CONTENT_FETCH_TIMEOUT",
+    }
+    return codes.get(kind, "CONTENT_FETCH_FAILED")

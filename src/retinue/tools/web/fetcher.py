@@ -1,0 +1,94 @@
+"""Loads one page and makes text of it, for whoever needs one. Must not know tools or results."""
+
+import asyncio
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.core.errors import quote
+from retinue.tools.outbound.client import Bounds, Client, Page
+from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.web.handlers import Rendered, render_body
+from retinue.tools.web.kinds import READABLE, detect_kind, explain_unreadable
+from retinue.tools.web.options import WebOptions
+from retinue.tools.web.text import decode_body, drop_unseen, tidy
+from retinue.tools.web.throttle import Throttle
+
+ACCEPT = "text/html,application/xhtml+xml,application/json;q=0.9,text/*;q=0.9,application/xml;q=0.8,*/*;q=0.5"
+_INLINE_BYTES = 32 * 1024
+READER_TYPE = "text/markdown; source=jina"
+
+
+class Fetched(Struct, frozen=True):
+    """A page as text."""
+
+    url: str
+    content: str
+    title: str = ""
+    content_type: str = ""
+    warning: str = ""
+    is_cut: bool = False
+    """More was there than was loaded or kept."""
+
+    def to_data(self) -> dict[str, Any]:
+        """As it is stored."""
+        data: dict[str, Any] = {"url": self.url}
+        data |= {"title": self.title} if self.title else {}
+        data |= {"content": self.content, "truncated": self.is_cut}
+        data |= {"contentType": self.content_type} if self.content_type else {}
+        return data | ({"parseWarning": self.warning} if self.warning else {})
+
+
+class Fetcher:
+    """Loads pages, a few at a time."""
+
+    def __init__(self, options: WebOptions, client: Client, throttle: Throttle) -> None:
+        self._options = options
+        self._client = client
+        self._throttle = throttle
+
+    async def fetch(self, url: str, *, prefer_reader: bool = False) -> Fetched:
+        """One page. Raises RequestFailed or QueueFull."""
+        async with self._throttle:
+            page = await self._client.fetch(url, self._options.bounds, accept=ACCEPT)
+            if not 200 <= page.status < 300:
+                raise RequestFailed("status", f"{quote(page.url, 200)} answers HTTP {page.status}", status=page.status)
+            kind = detect_kind(page.content_type, page.url, page.body)
+            if kind not in READABLE:
+                told = explain_unreadable(kind, page.content_type)
+                raise RequestFailed("status", f"{quote(page.url, 200)} is not shown: {told}")
+            if len(page.body) <= _INLINE_BYTES:
+                fetched, rendered = self._render(page, kind)
+            else:
+                fetched, rendered = await asyncio.to_thread(self._render, page, kind)
+            if kind == "html" and self._wants_reader(rendered, prefer_reader=prefer_reader):
+                return await self._ask_reader(page.url) or fetched
+            return fetched
+
+    def _render(self, page: Page, kind: str) -> tuple[Fetched, Rendered]:
+        text, charset = decode_body(page.body, page.content_type)
+        rendered = render_body(kind, drop_unseen(text), page.url)
+        most = self._options.max_stored_chars
+        warning = "; ".join(filter(None, (page.note, charset, rendered.warning)))
+        is_cut = page.is_cut or rendered.is_cut or len(rendered.content) > most
+        kept = rendered.content[:most]
+        return Fetched(page.url, kept, rendered.title[:500], page.content_type[:200], warning, is_cut), rendered
+
+    def _wants_reader(self, rendered: Rendered, *, prefer_reader: bool) -> bool:
+        reader = self._options.reader
+        return reader is not None and (prefer_reader or bool(set(reader.triggers) & set(rendered.triggers)))
+
+    async def _ask_reader(self, url: str) -> Fetched | None:
+        """The page as a foreign service sees it; None when it has nothing better."""
+        reader = self._options.reader
+        assert reader is not None
+        bounds = Bounds(reader.timeout_s, self._options.max_bytes)
+        try:
+            page = await self._client.fetch(reader.base_url + url, bounds, accept="text/markdown, text/plain")
+        except RequestFailed:
+            return None
+        text = tidy(drop_unseen(decode_body(page.body, page.content_type)[0]))
+        if not 200 <= page.status < 300 or not text:
+            return None
+        most = self._options.max_stored_chars
+        return Fetched(url, text[:most], content_type=READER_TYPE, is_cut=page.is_cut or len(text) > most)

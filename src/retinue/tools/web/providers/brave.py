@@ -1,0 +1,18 @@
+"""Brave Search."""
+
+from retinue.tools.outbound.client import Question
+from retinue.tools.web.providers.base import Access, Hit, read_rows, to_hits
+
+
+class Brave:
+    """Its web search API."""
+
+    label = "Brave Search"
+    needs_key = True
+
+    def ask(self, access: Access, query: str, count: int) -> Question:
+        return Question(access.url, {"x-subscription-token": access.key}, {"q": query, "count": str(count)})
+
+    def read(self, body: bytes) -> list[Hit]:
+        rows = read_rows(body, lambda value: (value.get("web") or {}).get("results"))
+        return to_hits(rows, url="url", snippet="description")

@@ -1,0 +1,94 @@
+"""The web_search tool: several questions at once, and the pages behind the answers when they are wanted."""
+
+import asyncio
+import math
+from functools import cached_property
+from typing import Any
+
+from retinue.core.model import ToolSpec
+from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.tools.answers import render_answer, render_failure
+from retinue.tools.descriptions import load_description
+from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.web.fetcher import Fetcher
+from retinue.tools.web.lists import merge_texts
+from retinue.tools.web.options import WebOptions
+from retinue.tools.web.pager import NOTE, Pager
+from retinue.tools.web.providers.base import SearchFailed
+from retinue.tools.web.searcher import Searcher
+from retinue.tools.web.store import Store
+from retinue.tools.web.throttle import QueueFull
+
+MAX_QUERIES = 5
+MAX_QUERY_CHARS = 1000
+
+
+class WebSearchTool:
+    """Searches the web."""
+
+    effect = Effect.NETWORK
+    hint = "Search the web"
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, searcher: Searcher, fetcher: Fetcher, store: Store, options: WebOptions) -> None:
+        self._searcher = searcher
+        self._fetcher = fetcher
+        self._store = store
+        self._options = options
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """What the model is told."""
+        properties = {
+            "query": {"type": "string", "description": "What to search for"},
+            "queries": {"type": "array", "items": {"type": "string"}, "description": f"Several, at most {MAX_QUERIES}"},
+            "numResults": {"type": "number", "description": f"Results a query, at most {self._options.max_results}"},
+            "includeContent": {"type": "boolean", "description": "Fetch the text of each result, too"},
+        }
+        return ToolSpec("web_search", load_description(__file__), {"type": "object", "properties": properties})
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Ask each question; one that fails fails the call."""
+        queries = merge_texts(arguments.get("query"), arguments.get("queries"))[:MAX_QUERIES]
+        if not queries:
+            return render_failure("WEB_SEARCH_INVALID_QUERY", "web_search requires a non-empty query or queries")
+        if any(len(query) > MAX_QUERY_CHARS for query in queries):
+            text = f"a query has more than {MAX_QUERY_CHARS} characters; search for fewer words"
+            return render_failure("WEB_SEARCH_INVALID_QUERY", text)
+        count = self._choose_count(arguments.get("numResults"))
+        found: list[dict[str, Any]] = []
+        try:
+            for query in queries:
+                asked, hits = await self._searcher.search(query, count)
+                found.append({"query": asked, "results": [hit.to_data() for hit in hits]})
+        except SearchFailed as error:
+            return render_failure(error.code, str(error))
+        if arguments.get("includeContent") is True:
+            await self._add_contents([hit for query in found for hit in query["results"]])
+        stored = self._store.add("search", found)
+        pager = Pager(self._options.max_chars)
+        return render_answer(
+            {"responseId": stored.id, "queries": [pager.cut_query(query) for query in found]}, note=NOTE
+        )
+
+    def _choose_count(self, asked: Any) -> int:
+        most = self._options.max_results
+        if isinstance(asked, bool) or not isinstance(asked, int | float) or not math.isfinite(asked):
+            return most
+        return min(max(math.floor(asked), 1), most)
+
+    async def _add_contents(self, hits: list[dict[str, Any]]) -> None:
+        """Fetch what is behind each result, as many at once as may run; what fails stays without."""
+        waiting = iter(hits)
+
+        async def work() -> None:
+            for hit in waiting:
+                try:
+                    fetched = await self._fetcher.fetch(hit["url"])
+                except (RequestFailed, QueueFull):
+                    continue
+                hit["content"] = fetched.to_data()
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self._options.max_concurrent, len(hits))):
+                group.create_task(work())

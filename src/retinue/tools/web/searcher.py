@@ -1,0 +1,91 @@
+"""Asks search providers: the chosen one, or one after the other until one answers. Must not know tools or results."""
+
+from collections.abc import Mapping
+
+from retinue.tools.outbound.client import Bounds, Client
+from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.secrets import check_secrets
+from retinue.tools.web.cache import Cache, make_key
+from retinue.tools.web.options import WebOptions
+from retinue.tools.web.providers.base import Access, Hit, SearchFailed
+from retinue.tools.web.providers.registry import PROVIDERS, find_access, order_providers
+from retinue.tools.web.throttle import QueueFull, Throttle
+
+_KINDS = {
+    "timeout": "WEB_SEARCH_TIMEOUT",
+    "network": "NETWORK_ERROR",
+    "url": "INVALID_INPUT",
+    "scheme": "INVALID_INPUT",
+}
+_STATUSES = {
+    401: ("PROVIDER_AUTH_FAILED", "refuses the key"),
+    403: ("PROVIDER_AUTH_FAILED", "refuses the key"),
+    # What DuckDuckGo answers to whom it takes for a robot.
+    202: ("PROVIDER_RATE_LIMITED", "wants fewer searches"),
+    429: ("PROVIDER_RATE_LIMITED", "wants fewer searches"),
+    **dict.fromkeys((500, 502, 503, 504), ("PROVIDER_UNAVAILABLE", "is out of order")),
+}
+
+
+class Searcher:
+    """Searches with what the user has chosen."""
+
+    def __init__(self, options: WebOptions, client: Client, throttle: Throttle, environment: Mapping[str, str]) -> None:
+        self._options = options
+        self._client = client
+        self._throttle = throttle
+        self._environment = environment
+        self._cache: Cache[tuple[str, list[Hit]]] = Cache(options.cache_entries, options.cache_s)
+
+    async def search(self, query: str, count: int) -> tuple[str, list[Hit]]:
+        """The query as it was first asked, and what was found. Raises SearchFailed."""
+        try:
+            check_secrets(query, self._environment)
+        except RequestFailed as error:
+            raise SearchFailed("WEB_SEARCH_FAILED", str(error)) from None
+        if self._options.provider != "auto":
+            return await self._ask(self._options.provider, query, count)
+        last = SearchFailed("WEB_SEARCH_FAILED", "no search provider is available; see web.providerPriority")
+        for name in order_providers(self._options.priority):
+            try:
+                find_access(name, self._options.providers, self._environment)
+            except SearchFailed:
+                continue
+            try:
+                return await self._ask(name, query, count)
+            except SearchFailed as error:
+                last = error
+        raise last
+
+    async def _ask(self, name: str, query: str, count: int) -> tuple[str, list[Hit]]:
+        access = find_access(name, self._options.providers, self._environment)
+        key = make_key(name, count, query)
+        kept = self._cache.get(key)
+        if kept is not None:
+            return kept
+        try:
+            async with self._throttle:
+                hits = await self._request(name, access, query, count)
+        except QueueFull as error:
+            raise SearchFailed("WEB_SEARCH_FAILED", str(error)) from None
+        found = (query, hits[:count])
+        self._cache.put(key, found)
+        return found
+
+    async def _request(self, name: str, access: Access, query: str, count: int) -> list[Hit]:
+        provider, options = PROVIDERS[name], self._options
+        bounds = Bounds(options.timeout_s, options.max_bytes, is_strict=True)
+        try:
+            page = await self._client.ask(provider.ask(access, query, count), bounds)
+        except RequestFailed as error:
+            code = _KINDS.get(error.kind, "WEB_SEARCH_FAILED")
+            raise SearchFailed(code, f"{provider.label}: {error}") from None
+        if page.status in _STATUSES:
+            code, text = _STATUSES[page.status]
+            raise SearchFailed(code, f"{provider.label} {text} (HTTP {page.status})")
+        if not 200 <= page.status < 300:
+            raise SearchFailed("WEB_SEARCH_FAILED", f"{provider.label} answers HTTP {page.status}")
+        try:
+            return provider.read(page.body)
+        except SearchFailed as error:
+            raise SearchFailed(error.code, f"{provider.label}: {error}") from None

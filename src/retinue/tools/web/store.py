@@ -1,0 +1,83 @@
+"""Keeps what was found and fetched, so that it can be read again and further; knows neither search nor pages.
+
+What belongs to a session is on record there; of that, what is younger than an hour comes back with the session.
+"""
+
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+MAX_AGE_MS = 3_600_000
+Kind: TypeAlias = Literal["search", "fetch"]
+
+
+class Stored(Struct, frozen=True):
+    """One answer with all its text."""
+
+    id: str
+    kind: Kind
+    data: list[dict[str, Any]]
+    """The queries of a search, or the pages that were fetched."""
+    at_ms: int
+
+    def to_record(self) -> dict[str, Any]:
+        """As it is kept in a session."""
+        return {"responseId": self.id, "type": self.kind, "timestamp": self.at_ms, "data": self.data}
+
+
+class Store:
+    """The answers of one session, the oldest of which go first."""
+
+    def __init__(
+        self,
+        most: int,
+        *,
+        keep: Callable[[dict[str, Any]], None],
+        load: Callable[[], Iterable[Any]] = tuple,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._most = most
+        self._keep = keep
+        self._load: Callable[[], Iterable[Any]] | None = load
+        self._now_ms = now_ms
+        self._found: OrderedDict[str, Stored] = OrderedDict()
+
+    def add(self, kind: Kind, data: list[dict[str, Any]]) -> Stored:
+        """Keep an answer under a new id."""
+        self._restore()
+        stored = Stored(str(uuid.uuid4()), kind, data, self._now_ms())
+        self._put(stored)
+        self._keep(stored.to_record())
+        return stored
+
+    def find(self, response_id: str) -> Stored | None:
+        self._restore()
+        return self._found.get(response_id)
+
+    def _put(self, stored: Stored) -> None:
+        self._found[stored.id] = stored
+        while len(self._found) > self._most:
+            self._found.popitem(last=False)
+
+    def _restore(self) -> None:
+        """What an earlier process left in the session; read when first wanted."""
+        load, self._load = self._load, None
+        for record in () if load is None else load():
+            stored = _read_record(record)
+            if stored is not None and self._now_ms() - stored.at_ms < MAX_AGE_MS:
+                self._put(stored)
+
+
+def _read_record(record: Any) -> Stored | None:
+    """A record of a session, which anybody may have written."""
+    if not isinstance(record, dict):
+        return None
+    id_, kind, at_ms, data = (record.get(name) for name in ("responseId", "type", "timestamp", "data"))
+    is_right = isinstance(id_, str) and isinstance(at_ms, int) and isinstance(data, list)
+    if not is_right or kind not in ("search", "fetch") or not all(isinstance(item, dict) for item in data or ()):
+        return None
+    return Stored(str(id_), "search" if kind == "search" else "fetch", list(data or ()), int(at_ms or 0))
