@@ -175,10 +175,12 @@ def find_workspace(cwd: Path, home: Path | None) -> Path:
 
     A home directory that is a checkout is not the workspace of what lies in it.
     """
+    from retinue.sandbox.stubs import is_stub
+
     here, top = Path(os.path.realpath(cwd)), None if home is None else Path(os.path.realpath(home))
     for folder in (here, *here.parents):
         if folder != here and (folder.parent == folder or (top is not None and top.is_relative_to(folder))):
             break
-        if os.path.lexists(folder / ".git"):
+        if os.path.lexists(folder / ".git") and not is_stub(str(folder / ".git")):
             return folder
     return here

@@ -11,6 +11,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from retinue.sandbox.profile import PRIVATE_DIRS, Profile, is_below
+from retinue.sandbox.stubs import is_stub
 
 HARD_FEATURES = ("seccomp",)
 FEATURES = (*HARD_FEATURES, "size", "disable-userns")
@@ -64,7 +65,8 @@ def build_arguments(
         arguments += ["--ro-bind", path, path]
     for path in profile.writable if not profile.is_readonly else ():
         if os.path.exists(path) and not is_below(path, [profile.workspace]):
-            arguments += ["--bind", path, path]
+            # A branch of another copy may be gone by the time it is mounted.
+            arguments += ["--bind-try", path, path]
     exposed = (profile.workspace, *profile.writable, *visible)
     arguments += _hide([path for path in profile.secrets if path not in outer], hidden, sized=sized, exposed=exposed)
     arguments += _protect(profile, covers or sort_protected(profile))
@@ -82,14 +84,17 @@ def sort_protected(profile: Profile) -> Covers:
     links: list[str] = []
     for path in () if profile.is_readonly else profile.protected:
         try:
-            mode = os.lstat(path).st_mode
+            # A neighbour's stand-in goes away with the neighbour's command: this one needs its own share in it.
+            mode = 0 if is_stub(path) else os.lstat(path).st_mode
         except FileNotFoundError:
+            mode = 0
+        except OSError:
+            continue
+        if not mode:
             # Where even its directory is missing, whoever makes that one makes a new path: its first part is covered.
             missing = _find_missing(path, profile)
             is_file = missing == path and _is_file_name(path)
             (files if is_file else folders).append(missing)
-            continue
-        except OSError:
             continue
         (links if stat.S_ISLNK(mode) else present).append(path)
     unique = (tuple(dict.fromkeys(found)) for found in (present, files, folders, links))
@@ -104,7 +109,11 @@ def _is_file_name(path: str) -> bool:
 def _find_missing(path: str, profile: Profile) -> str:
     """The first part of a path that is not there."""
     roots = (profile.workspace, *profile.writable)
-    while (parent := os.path.dirname(path)) not in roots and not os.path.lexists(parent) and parent != "/":
+    while (
+        (parent := os.path.dirname(path)) not in roots
+        and parent != "/"
+        and (is_stub(parent) or not os.path.lexists(parent))
+    ):
         path = parent
     return path
 

@@ -7,6 +7,8 @@ import os
 
 from msgspec import Struct
 
+from retinue.sandbox.stubs import is_stub
+
 _MOST_BYTES = 4096
 
 
@@ -29,6 +31,8 @@ class GitDirs(Struct, frozen=True):
 def read_git_dirs(workspace: str) -> GitDirs:
     """Follow `.git` of a directory."""
     entry = os.path.join(workspace, ".git")
+    if is_stub(entry):
+        return GitDirs()
     if os.path.isdir(entry) and not os.path.islink(entry):
         return GitDirs(entry, _follow(entry, _read_line(os.path.join(entry, "commondir"))) or entry, True)
     line = "" if os.path.islink(entry) else _read_line(entry)

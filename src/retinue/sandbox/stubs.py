@@ -1,18 +1,22 @@
 """Empty nodes in the place of protected files that do not exist, while commands run, so that none can make them.
 
 A mount needs something to be mounted on, so the node is on the disk for as long as somebody needs it. It is known by a
-time that nothing else has; whoever uses it holds a shared lock, and the last one takes it away, also after a crash of
-the one that made it.
+mode and a time that nothing else has; whoever uses it holds a shared lock, and the last one takes it away, also after a
+crash of the one that made it. It MUST NOT go before: the kernel lifts a mount whose place is removed elsewhere.
 """
 
-import fcntl
+import errno
 import os
 import stat
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 _MARK_NS = 86_399_000_000_007
 """A day after the beginning of time, as good as never the time of a real file."""
+_FOLDER_MODE, _FILE_MODE = 0o1700, 0o1600
+"""What a node has from its first moment, before it has its time: a neighbour may look at it just then."""
+_TRIES, _REST_S = 100, 0.001
 
 
 class Stubs:
@@ -37,17 +41,22 @@ class Stubs:
 
     def release(self) -> None:
         """Let go; whoever is last removes what is still an untouched node of ours."""
+        import fcntl
+
         while self._held:
             path, handle = self._held.pop()
             with suppress(OSError):
                 # Fails while another command holds it, of this process or another.
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if _is_mark(os.fstat(handle)) and os.path.samestat(os.fstat(handle), os.lstat(path)):
-                    (os.rmdir if stat.S_ISDIR(os.fstat(handle).st_mode) else os.unlink)(path)
+                _take_away(path, handle)
             os.close(handle)
 
     def _hold(self, path: str, *, is_dir: bool) -> None:
-        for _ in range(8):
+        import fcntl
+
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_REST_S)
             with suppress(FileExistsError):
                 _make(path, is_dir=is_dir)
             try:
@@ -58,35 +67,56 @@ class Stubs:
                 if os.path.lexists(path):
                     return
                 raise
-            if not _is_mark(os.fstat(handle)):
+            if not _is_mark(os.fstat(handle), handle):
                 os.close(handle)
                 return
-            fcntl.flock(handle, fcntl.LOCK_SH)
             with suppress(OSError):
+                # Never wait for it: whoever is no neighbour of ours may keep it as long as it likes.
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 if os.path.samestat(os.fstat(handle), os.lstat(path)):
                     self._held.append((path, handle))
                     return
-            # Its last user removed it between our opening and our lock.
+            # Its last user removed it between our opening and our lock, or is about to.
             os.close(handle)
-        raise OSError(f"{path} comes and goes")
+        raise OSError(errno.EBUSY, "another program keeps it locked", path)
 
 
 def is_stub(path: str) -> bool:
     """Whether a path is such a node."""
     try:
-        return _is_mark(os.lstat(path))
+        return _is_mark(os.lstat(path), path)
     except OSError:
         return False
 
 
 def _make(path: str, *, is_dir: bool) -> None:
     if is_dir:
-        os.mkdir(path, 0o755)
+        os.mkdir(path, _FOLDER_MODE)
     else:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
-    os.utime(path, ns=(_MARK_NS, _MARK_NS), follow_symlinks=False)
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE))
+    with suppress(FileNotFoundError):  # a neighbour has used it and taken it away already
+        os.utime(path, ns=(_MARK_NS, _MARK_NS), follow_symlinks=False)
 
 
-def _is_mark(found: os.stat_result) -> bool:
-    is_plain = stat.S_ISDIR(found.st_mode) or (stat.S_ISREG(found.st_mode) and found.st_size == 0)
-    return is_plain and found.st_mtime_ns == _MARK_NS
+def _take_away(path: str, handle: int) -> None:
+    """Remove a node, or give it the mode of a real one when somebody has put something into it."""
+    found = os.fstat(handle)
+    if not os.path.samestat(found, os.lstat(path)):
+        return
+    is_dir = stat.S_ISDIR(found.st_mode)
+    if _is_mark(found, handle):
+        with suppress(OSError):
+            (os.rmdir if is_dir else os.unlink)(path)
+            return
+    if stat.S_IMODE(found.st_mode) in (_FOLDER_MODE, _FILE_MODE):
+        os.fchmod(handle, 0o755 if is_dir else 0o644)
+        os.utime(handle)
+
+
+def _is_mark(found: os.stat_result, where: str | int) -> bool:
+    mode = stat.S_IMODE(found.st_mode)
+    if stat.S_ISREG(found.st_mode):
+        return found.st_size == 0 and (mode == _FILE_MODE or found.st_mtime_ns == _MARK_NS)
+    if not stat.S_ISDIR(found.st_mode):
+        return False
+    return found.st_mtime_ns == _MARK_NS or (mode == _FOLDER_MODE and not os.listdir(where))

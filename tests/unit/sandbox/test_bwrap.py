@@ -2,6 +2,7 @@ from pathlib import Path
 
 from retinue.sandbox.bwrap import Covers, build_arguments, sort_protected
 from retinue.sandbox.profile import PRIVATE_DIRS, Profile
+from retinue.sandbox.stubs import Stubs
 
 
 def build(profile: Profile, **more: object) -> list[str]:
@@ -68,3 +69,13 @@ def test_protected_paths_are_sorted(tmp_path: Path) -> None:
     at = str(tmp_path)
     found = Covers((f"{at}/.pi",), (f"{at}/.git/config",), (f"{at}/.mcp.json", f"{at}/.config"), (f"{at}/.agents",))
     assert sort_protected(profile) == found
+
+
+def test_stand_in_counts_as_missing(tmp_path: Path) -> None:
+    protected = (str(tmp_path / ".pi"), str(tmp_path / ".config" / "git"), str(tmp_path / ".config" / "fish"))
+    profile = Profile(str(tmp_path), "workspace_write", protected=protected)
+    alone = sort_protected(profile)
+    neighbour = Stubs()
+    neighbour.hold(alone.files, alone.folders)
+    assert sort_protected(profile) == alone == Covers(folders=(str(tmp_path / ".pi"), str(tmp_path / ".config")))
+    neighbour.release()

@@ -1,4 +1,6 @@
+import fcntl
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +75,34 @@ def test_other_process_keeps_node(tmp_path: Path, dies: bool) -> None:
     again.hold([], [str(path)])
     again.release()
     assert not path.exists()
+
+
+def test_node_is_known_at_once(tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir(0o1700)
+    os.close(os.open(tmp_path / "file", os.O_CREAT, 0o1600))
+    assert [is_stub(str(tmp_path / name)) for name in ("file", "folder")] == [True, True]
+    stubs = Stubs()
+    stubs.hold([str(tmp_path / "file")], [str(tmp_path / "folder")])
+    stubs.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_filled_folder_becomes_real(tmp_path: Path) -> None:
+    stubs, path = Stubs(), tmp_path / "folder"
+    stubs.hold([], [str(path)])
+    (path / "file").write_text("somebody else's")
+    stubs.release()
+    assert (is_stub(str(path)), stat.S_IMODE(path.stat().st_mode)) == (False, 0o755)
+
+
+def test_foreign_lock_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "folder"
+    path.mkdir(0o1700)
+    handle = os.open(path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    with pytest.raises(OSError, match="another program keeps it locked"):
+        Stubs().hold([], [str(path)])
+    os.close(handle)
 
 
 def test_unwritable_place_is_told(tmp_path: Path) -> None:
