@@ -99,8 +99,9 @@ def find_effects(place: Workplace) -> Path:
 
 
 def write_settings(place: Workplace, join: str) -> None:
-    """Few at once, so that many wait; commands see the disk as it is, which is where they leave their tokens."""
-    settings = {"maxConcurrent": CONCURRENT, "defaultJoinMode": join, "sandbox": {"mode": "off"}}
+    """Few at once, so that many wait; commands may write where they leave their tokens."""
+    sandbox = {"writable": [str(find_effects(place).parent)]}
+    settings = {"maxConcurrent": CONCURRENT, "defaultJoinMode": join, "sandbox": sandbox}
     (place.agent_dir / "subagents.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
