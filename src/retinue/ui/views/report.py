@@ -11,6 +11,7 @@ from retinue.ui.formats import clean, clean_line, fold_middle, format_duration, 
 from retinue.ui.views.base import BlockView
 from retinue.ui.views.prose import stack
 
+_FOLDED_LINES = 4
 _GOOD = ("completed", "finished", "done")
 
 
@@ -52,6 +53,23 @@ class ReportView(BlockView):
         return head
 
     def _draw_preview(self, run: dict[str, Any]) -> Padding:
-        text = str(run.get("error") or run.get("resultPreview") or "")
-        shown = clean(text) if self.is_open else fold_middle(clean(text), 4, 0)[0]
-        return Padding(Text(shown, style="red" if run.get("error") else ""), (0, 0, 0, 2))
+        """What it said, or why it failed and what it had said by then; opened, where all of it is."""
+        error, said = clean(str(run.get("error") or "")).strip(), clean(str(run.get("resultPreview") or "")).strip()
+        text = Text()
+        if error:
+            shown = error if self.is_open else fold_middle(error, _FOLDED_LINES, 0)[0]
+            text.append(f"{shown}\n", style=self.app.theme_variables.get("text-error", "red"))
+        if said and (self.is_open or not error):
+            text.append(f"{said if self.is_open else fold_middle(said, _FOLDED_LINES, 0)[0]}\n")
+        if self.is_open or error:
+            text.append(_tell_place(run), style="dim")
+        text.rstrip()
+        return Padding(text, (0, 0, 0, 2))
+
+
+def _tell_place(run: dict[str, Any]) -> str:
+    """Where the rest is, and how to go on."""
+    ident, file = clean_line(str(run.get("id") or ""), 40), clean_line(str(run.get("outputFile") or ""), 200)
+    lines = [f"transcript: {file}"] if file else []
+    lines += [f"ask for it to be resumed (ID: {ident}), or look at it in /agents"] if ident else []
+    return "\n".join(lines)
