@@ -128,9 +128,10 @@ class Crew:
         if self._extending.servers is not None:
             self._extending.servers.join(outfitter.admit)
         await self._backend.__aenter__()
+        recorder, tidying = self.world.recorder, Tidying(outfitter, self._workshop)
         self._manager = Manager(
             main,
-            Transcribing(Tidying(outfitter, self._workshop), clock=self._clock, warn=self._warn),
+            Transcribing(tidying if recorder is None else recorder.wrap(tidying), clock=self._clock, warn=self._warn),
             self._backend,
             clock=self._clock,
             new_id=make_run_id,
@@ -139,6 +140,7 @@ class Crew:
             ),
             judge_dead=aftermath.judge,
         )
+        self._manager.find_grant = outfitter.find_grant
         self._reactions = Reactions(main, self._backend)
         self._notifier = connect_notifier(
             self._manager, self._backend, self._render, self._clock, self._reactions.rouse

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct
 from retinue.core.messages import AssistantMessage, Message, ThinkingLevel, ToolResultMessage, Usage
 from retinue.core.model import Delta
 from retinue.core.question import Question
-from retinue.core.run import Outcome, Run
+from retinue.core.run import Grant, Outcome, Run
 
 
 class _Fact(Struct, frozen=True, tag_field="type", kw_only=True, rename="camel"):
@@ -29,6 +29,8 @@ class RunStarted(_Fact, frozen=True, tag=True):
     """A run begins to work, for the first time or again."""
 
     at_ms: int = 0
+    grant: Grant | None = None
+    """What it may use."""
 
 
 class AttemptStarted(_Fact, frozen=True, tag=True):

@@ -12,6 +12,7 @@ def fold(run: Run, event: ev.Event) -> None:
             run.status = Status.RUNNING
             run.started_ms = event.at_ms
             run.outcome = None
+            run.grant = event.grant or run.grant
         case ev.RunFinished():
             run.status = event.outcome.status
             run.outcome = event.outcome

@@ -88,6 +88,14 @@ class Outcome(Struct, frozen=True):
         return self.usage.cost.total
 
 
+class Grant(Struct, frozen=True, omit_defaults=True):
+    """The most a run may use, as it was when somebody asked for it. It is kept with the run, and never grows."""
+
+    tools: tuple[str, ...] = ()
+    """By their own names."""
+    readonly: bool = False
+
+
 class Run(Struct, kw_only=True):
     """What is known about one run. Only `retinue.core.fold` changes it."""
 
@@ -126,6 +134,15 @@ class Run(Struct, kw_only=True):
     """How it was asked for, for display."""
     branch: str = ""
     """Where the last of its attempts that left changes has put them."""
+    grant: Grant | None = None
+    """What whoever started it might use then; what it might use itself, once it has begun."""
+    extra_depth: int = 0
+    """How much deeper it counts than it stands: the clock starts it for an agent that was so deep."""
+
+    @property
+    def level(self) -> int:
+        """How deep it counts."""
+        return self.depth + self.extra_depth
 
     @property
     def text(self) -> str:

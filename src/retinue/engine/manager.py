@@ -27,7 +27,7 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.fold import fold
-from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.backend import Backend
 from retinue.engine.journal import RECORD
 from retinue.engine.queue import Queue
@@ -104,12 +104,16 @@ class Manager:
         """Called once per finished run, after it is on record."""
         self.expects_news: Callable[[str], bool] = lambda run_id: False
         """Whether a report is on its way to this run; who answers wakes it when the report is there or dropped."""
+        self.find_grant: Callable[[str], Grant | None] = lambda run_id: None
+        """What a run may use now: recorded of whoever asks for a run, and of a run that begins."""
 
     def spawn(self, request: RunRequest, parent_id: str | None = None) -> Run:
         """Accept a run and return at once; it starts when there is room. Raises SpawnRefused."""
         parent_id = parent_id or self.root.setup.run_id
+        parent = self._runs.get(parent_id)
         depth = self.find_depth(parent_id) + 1
-        if depth > self.bounds.max_depth:
+        extra_depth = request.extra_depth + (0 if parent is None else parent.extra_depth)
+        if depth + extra_depth > self.bounds.max_depth:
             raise SpawnRefused(f"Cannot spawn agent: maximum recursive subagent depth is {self.bounds.max_depth}.")
         # What past the queue is started by the clock, not by the prompt.
         if self._spawned >= self.bounds.max_spawns and not request.skips_queue:
@@ -134,6 +138,8 @@ class Manager:
             is_background=request.is_background,
             output_file=os.path.join(request.transcript_dir, f"agent-{run_id}.jsonl") if request.transcript_dir else "",
             invocation=request.invocation,
+            grant=self.find_grant(parent_id),
+            extra_depth=extra_depth,
         )
         self._accept(run, request)
         return run
@@ -392,7 +398,7 @@ class Manager:
         request = self._requests[run.id]
         stop_listening = live.bus.listen(lambda event: self._follow(run, event), pieces=False)
         try:
-            self._tell(RunStarted(run_id=run.id, at_ms=self._clock.now_ms()))
+            self._tell(RunStarted(run_id=run.id, at_ms=self._clock.now_ms(), grant=self.find_grant(run.id)))
             for text in self._said.pop(run.id, ()):
                 live.steer(text)
             task = f"{request.preface}{request.task}"

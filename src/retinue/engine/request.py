@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from retinue.core.run import Join
+from retinue.core.run import Grant, Join
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
@@ -44,3 +44,7 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     tokens: int | None = None
     cost_usd: float | None = None
     invocation: dict[str, Any] = {}
+    grant: Grant | None = None
+    """The most it may use beside what its parent may: somebody else asked for it, at another time."""
+    extra_depth: int = 0
+    """How much deeper it counts than its parent's other runs."""

@@ -89,6 +89,7 @@ def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
         readonly_bash=crew.subagents.readonly_bash,
         has_lsp=crew.has_child_lsp,
         always_exposed=crew.always_exposed_extensions,
+        denied=crew.deny_tools,
         max_depth={
             "fleet": find_own_depth(environment) + find_depth_left(environment),
             "subagent": crew.subagents.max_depth,
@@ -181,6 +182,7 @@ def build_role(roster: Roster, name: str, tools: Mapping[str, Tool], extras: Ext
         available={name: extras.offers.get(name) or Offer(tool.effect) for name, tool in tools.items()},
         has_lsp=crew.has_child_lsp,
         always_exposed=crew.always_exposed_extensions,
+        user_denied=crew.deny_tools,
     )
     rights = decide_tools(definition, terms)
     grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted, boundaries=roster.boundaries)

@@ -12,7 +12,7 @@ from retinue.core.definition import Definition
 from retinue.core.events import Warned
 from retinue.core.messages import CustomMessage
 from retinue.core.model import ModelInfo
-from retinue.core.run import Run
+from retinue.core.run import Grant, Run
 from retinue.core.tool import Tool, ToolResult
 from retinue.engine.budget import Lease
 from retinue.engine.manager import Manager
@@ -68,7 +68,13 @@ class Seat:
     @property
     def depth(self) -> int:
         """0 for the main agent."""
-        return self.manager.find_depth(self.run_id)
+        run = self.manager.find(self.run_id)
+        return 0 if run is None else run.level
+
+    @property
+    def grant(self) -> Grant | None:
+        """What the run itself may use; None for the main agent, whose rights are those of its session."""
+        return None if self.manager.find(self.run_id) is None else self.manager.find_grant(self.run_id)
 
     @property
     def model(self) -> ModelInfo:

@@ -8,11 +8,12 @@ is told.
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import quote
+from retinue.core.run import Grant
 from retinue.core.tool import Effect
 from retinue.tools.selectors import (
     Offer,
@@ -117,6 +118,14 @@ class Terms(Struct, frozen=True, kw_only=True):
 def decide_tools(definition: Definition, terms: Terms) -> Rights:
     """The rights of a run of this definition."""
     return Decision(definition, terms).decide()
+
+
+def narrow_rights(rights: Rights, grant: Grant | None) -> Rights:
+    """Those of the rights that somebody else had, too; all of them when nobody is named."""
+    if grant is None:
+        return rights
+    allowed = tuple(name for name in rights.allowed if rights.targets.get(name, name) in grant.tools)
+    return structs.replace(rights, allowed=allowed, readonly=rights.readonly or grant.readonly)
 
 
 def decide_extra(names: Iterable[str], definition: Definition, terms: Terms) -> Rights:

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from retinue.core.errors import ConfigError
+from retinue.core.run import Grant
 from retinue.features.schedule.parse import Kind, Schedule
 from retinue.features.schedule.zone import to_iso
 
@@ -42,6 +43,10 @@ class Job(Struct, frozen=True, kw_only=True, omit_defaults=True):
     isolation: str | UnsetType = UNSET
     max_tokens_total: int | UnsetType = UNSET
     max_cost: float | UnsetType = UNSET
+    grant: Grant | UnsetType = field(name="retinueGrant", default=UNSET)
+    """What the agent that made it could use: no run of it gets more."""
+    depth: int | UnsetType = field(name="retinueDepth", default=UNSET)
+    """How deep that agent was: its runs count as deeper still."""
     enabled: bool | UnsetType = UNSET
     created_at: str | UnsetType = field(name="createdAt", default=UNSET)
     last_run: str | UnsetType = field(name="lastRun", default=UNSET)
@@ -107,7 +112,8 @@ def parse_job(entry: object) -> Job:
 
 def to_entry(job: Job, previous: dict[str, Any] | None = None) -> dict[str, Any]:
     """The entry of a job; members of the previous one that are not ours stay."""
-    ours = {wire: value for name, wire in _WIRE_NAMES.items() if (value := getattr(job, name)) is not UNSET}
+    given = ((wire, getattr(job, name)) for name, wire in _WIRE_NAMES.items())
+    ours = {wire: msgspec.to_builtins(value) for wire, value in given if value is not UNSET}
     kept = {key: value for key, value in (previous or {}).items() if key not in _WIRE_NAMES.values()}
     return {**ours, **kept}
 

@@ -159,6 +159,8 @@ class AgentTool:
             isolation=call.isolation if call.isolation == "worktree" else None,
             max_tokens_total=call.max_tokens_total,
             max_cost=call.max_cost,
+            grant=self._seat.grant,
+            depth=self._seat.depth,
         )
         try:
             job = self._ports.schedule(wish)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from retinue.core.run import Join, Run
+from retinue.core.run import Grant, Join, Run
 from retinue.engine.keeping import Grounds
 from retinue.surfaces.base import Seat
 from retinue.surfaces.fleet.retries import RetryBook
@@ -60,6 +60,10 @@ class ScheduleWish:
     isolation: str | None = None
     max_tokens_total: int | None = None
     max_cost: float | None = None
+    grant: Grant | None = None
+    """What whoever wishes may use; the run gets no more."""
+    depth: int = 0
+    """How deep that one is."""
 
 
 @dataclass(frozen=True, slots=True)

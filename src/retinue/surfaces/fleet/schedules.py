@@ -41,6 +41,8 @@ def open_desk(
             isolation=wish.isolation,
             max_tokens_total=wish.max_tokens_total,
             max_cost=wish.max_cost,
+            grant=wish.grant,
+            depth=wish.depth or None,
         )
         scheduler.add(job)
         next_run = job.next_run if isinstance(job.next_run, str) else ""
@@ -63,7 +65,8 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[Change], None]) 
         if request.isolation == "worktree" and ports.check_worktree is not None:
             live = seat.manager.live(seat.run_id) or seat.manager.root
             await ports.check_worktree(live.setup.cwd)
-        return seat.manager.spawn(replace(request, skips_queue=True), seat.run_id).id
+        request = replace(request, skips_queue=True, grant=job.grant or None, extra_depth=max(0, job.depth or 0))
+        return seat.manager.spawn(request, seat.run_id).id
 
     def pick(call: AgentCall, definition: Definition) -> ModelPick:
         choose = partial(pick_model, parent=seat.model, resolve=seat.resolve_model, models=seat.list_models())
