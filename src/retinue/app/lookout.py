@@ -3,7 +3,7 @@
 Reads what the Manager has folded already, so looking costs nothing while nobody looks.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from retinue.app.following import follow_run
 from retinue.core.errors import SessionError
@@ -42,6 +42,12 @@ class Lookout:
         if self._manager is not None and run is not None:
             async for event in follow_run(self._manager, run):
                 yield event
+
+    def overhear(self, run_id: str, listener: Callable[[Event], None]) -> None:
+        """Call a listener with all that happens in a working run, piece by piece, until its end; it must not block."""
+        live = None if self._manager is None else self._manager.live(run_id)
+        if live is not None:
+            live.bus.listen(listener)
 
     def read_messages(self, run_id: str) -> list[Message]:
         """What was said in a run so far, from its session; nothing when it has none."""

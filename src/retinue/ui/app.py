@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.console import RenderableType
 from rich.text import Text
 from textual.app import App
+from textual.binding import Binding
 from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
@@ -43,8 +44,9 @@ class RetinueApp(App[int]):
 
     TITLE = "retinue"
     ENABLE_COMMAND_PALETTE = False
+    BINDINGS = [Binding("ctrl+c", "close_top", "close", show=False, priority=True)]
     CSS = """
-    Screen { background: $background; }
+    MainScreen { background: $background; }
     """
 
     def __init__(self, request: Request, *, first_words: tuple[str, ...] = ()) -> None:
@@ -148,7 +150,7 @@ class RetinueApp(App[int]):
         doubt = await asyncio.to_thread(find_doubt)
         if doubt is None:
             return
-        decision, is_kept = await self.push_screen_wait(TrustScreen(*doubt))
+        decision, is_kept = await self.push_screen_wait(TrustScreen(*doubt)) or (False, False)
         self.request = replace(self.request, approve=decision)
         self.link.decide(decision)
         if is_kept and (note := await asyncio.to_thread(save_decision, decision)):
@@ -183,6 +185,14 @@ class RetinueApp(App[int]):
         self.theme = name
         if (habits := self.habits) is not None:
             self._keep(lambda: habits.choose_theme(name))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """What lies over the main screen takes ctrl+c; below it the key means something else."""
+        return isinstance(self.screen, ModalScreen) if action == "close_top" else True
+
+    def action_close_top(self) -> None:
+        """Close what lies over the main screen."""
+        self.screen.dismiss(None)
 
     def leave(self) -> None:
         """Go, without a question: whatever works is stopped and can be resumed."""

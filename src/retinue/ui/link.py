@@ -16,6 +16,7 @@ from retinue.app.request import Request
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event
 from retinue.core.messages import Cost, Usage, UserContent
+from retinue.ui.overheard import Overheard
 from retinue.ui.state import State, apply, open_state
 from retinue.ui.talk import Talk
 
@@ -36,6 +37,7 @@ class Link:
         self.state: State = open_state("", Talk())
         self.version = 0
         """Grows with every event."""
+        self.overheard = Overheard()
 
     def decide(self, approve: bool) -> None:
         """Whether the folder's own configuration is used; before it is opened."""
@@ -87,6 +89,9 @@ class Link:
 
     def note(self, text: str, tone: str = "info") -> None:
         """Say something to the person at the screen, in its place in the conversation."""
+        if self._crew is None:
+            self._notes.append(text)  # there is no conversation yet
+            return
         self.state.talk.note(text, tone)
         self.version += 1
 
@@ -101,5 +106,7 @@ class Link:
 
     def _hear(self, event: Event) -> None:
         apply(self.state, event)
+        if event.run_id != self.state.run_id:
+            self.overheard.hear(event, self.crew.lookout)
         self.version += 1
         self.on_event(event)

@@ -105,6 +105,13 @@ class Talk:
             case _:
                 pass
 
+    def go_on(self, words: str, thoughts: str) -> None:
+        """A reply that is being given already: what was said of it so far."""
+        if words or thoughts:
+            block = self._open()
+            block.text, block.thinking = words, thoughts
+            self._touch(block)
+
     def open_command(self, command: str, *, is_private: bool) -> CommandBlock:
         """A command of the user's that begins now; its message will complete it."""
         block = CommandBlock(command, is_private=is_private, is_live=True)

@@ -78,6 +78,7 @@ class RunViewer(ModalScreen[None]):
     async def _follow(self) -> None:
         lookout = self.app.link.crew.lookout
         self._talk = Talk(self._run.id, lookout.read_messages(self._run.id))
+        self._talk.go_on(*self.app.link.overheard.find(self._run.id))
         self.query_one(Conversation).show(self._talk)
         async for event in lookout.follow(self._run.id):
             self._talk.apply(event)

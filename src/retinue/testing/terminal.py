@@ -1,0 +1,137 @@
+"""A terminal of its own for a program: types into it, keeps every byte that comes out, and sees how it is left.
+
+It draws nothing; it answers the one question whose answer tells frames apart.
+"""
+
+import fcntl
+import os
+import pty
+import select
+import struct
+import subprocess
+import termios
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+FRAME = b"\x1b[?2026h"
+"""What begins each frame once the program knows that the terminal can show frames whole."""
+_QUESTION, _ANSWER = b"\x1b[?2026$p", b"\x1b[?2026;2$y"
+
+
+class Terminal:
+    """A program in a pty."""
+
+    def __init__(self, process: subprocess.Popen[bytes], leader: int) -> None:
+        self.process = process
+        self.leader = leader
+        self.output = bytearray()
+        """All that came out."""
+        self.begun_s = time.perf_counter()
+        self._is_asked = False
+
+    def read(self, seconds: float) -> bytes:
+        """Take what comes out for a while; ends early with the program."""
+        begun, start = time.perf_counter(), len(self.output)
+        while (left := seconds - (time.perf_counter() - begun)) > 0:
+            if not self._pump(left):
+                break
+        return bytes(self.output[start:])
+
+    def wait_for(self, wanted: bytes | str, timeout_s: float = 10, *, since: int = 0) -> float:
+        """Read until something has come out; returns the seconds it took. Raises TimeoutError."""
+        data = wanted.encode() if isinstance(wanted, str) else wanted
+        begun, looked = time.perf_counter(), since
+        while True:
+            if self.output.find(data, max(since, looked - len(data))) >= 0:
+                return time.perf_counter() - begun
+            looked = len(self.output)
+            left = timeout_s - (time.perf_counter() - begun)
+            if not self._pump(min(left, 0.1)) and (left <= 0 or self.process.poll() is not None):
+                raise TimeoutError(f"{wanted!r} did not come; the end of what did: {bytes(self.output[-2000:])!r}")
+
+    def type(self, text: bytes | str) -> None:
+        """Press keys."""
+        os.write(self.leader, text.encode() if isinstance(text, str) else text)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Make the window another size."""
+        fcntl.ioctl(self.leader, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def signal(self, number: int) -> None:
+        """Send the program a signal."""
+        self.process.send_signal(number)
+
+    def hang_up(self) -> None:
+        """Close the window."""
+        if self.leader >= 0:
+            os.close(self.leader)
+            self.leader = -1
+
+    def wait(self, timeout_s: float = 10) -> int:
+        """Wait for the program's end, taking what still comes out; returns its exit status, negative for a signal."""
+        begun = time.perf_counter()
+        while self.process.poll() is None:
+            if time.perf_counter() - begun > timeout_s:
+                raise TimeoutError(f"still running after {timeout_s} s: {bytes(self.output[-500:])!r}")
+            if self.leader < 0 or not self._pump(0.02):
+                time.sleep(0.005)
+        while self.leader >= 0 and self._pump(0):
+            pass
+        return self.process.returncode
+
+    @property
+    def attributes(self) -> list[Any]:
+        """How the terminal treats what is typed: `stty -a` as data."""
+        return termios.tcgetattr(self.leader)
+
+    @property
+    def modes(self) -> dict[int, bool]:
+        """The private modes as they were last set: 25 the cursor, 1049 the other screen, 1000 the mouse…"""
+        found: dict[int, bool] = {}
+        for part in bytes(self.output).split(b"\x1b[?")[1:]:
+            digits = part[: len(part) - len(part.lstrip(b"0123456789;"))]
+            end = part[len(digits) : len(digits) + 1]
+            if end in (b"h", b"l"):
+                found.update({int(mode): end == b"h" for mode in digits.split(b";") if mode})
+        return found
+
+    def close(self) -> None:
+        """End the program if it is still there."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        self.hang_up()
+
+    def _pump(self, seconds: float) -> bool:
+        """Read once; False when nothing has come."""
+        ready, _, _ = select.select([self.leader], [], [], max(0.0, seconds))
+        if not ready:
+            return False
+        data = os.read(self.leader, 1 << 16)
+        self.output += data
+        if not self._is_asked and self.output.find(_QUESTION, max(0, len(self.output) - len(data) - 16)) >= 0:
+            self._is_asked = True
+            os.write(self.leader, _ANSWER)
+        return bool(data)
+
+
+@contextmanager
+def open_terminal(
+    command: Sequence[str], cwd: Path, env: Mapping[str, str], *, columns: int = 100, rows: int = 30
+) -> Iterator[Terminal]:
+    """Start a program in a terminal; what still runs at the end is killed."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+    # The leader of a new session gets the first terminal it opens as its own.
+    script = 'tty=$1; shift; exec "$@" <"$tty" >"$tty" 2>&1'
+    words = ["/bin/sh", "-c", script, "sh", os.ttyname(follower), *command]
+    with subprocess.Popen(words, cwd=cwd, env=dict(env), start_new_session=True) as process:
+        terminal = Terminal(process, leader)
+        try:
+            yield terminal
+        finally:
+            terminal.close()
+            os.close(follower)

@@ -1,0 +1,205 @@
+import signal
+import time
+
+import pytest
+from terminal_world import PROMPT, call
+
+from retinue.testing import run_cli
+
+SLOW = {"text": "slow words " * 400, "chunk_ms": 30, "chunk_chars": 12}
+SLEEPS = [{"calls": [call("bash", command="trap '' TERM INT HUP; sleep 61")]}, {"text": "never said"}]
+RESTORED = {1049: False, 25: True, 1000: False, 1003: False, 1006: False, 2004: False, 1004: False, 7: True}
+
+
+@pytest.fixture
+def place_run(world):
+    return lambda stdin: run_cli([], world.work, stdin=stdin, home=world.home)
+
+
+def to(words, **reply):
+    return {"match": {"last_user": words}, **reply}
+
+
+def test_prompt_streams_an_answer(mocked):
+    with mocked({"text": "one two three four FIVE", "chunk_chars": 4, "chunk_ms": 20}) as world, world.tmux() as tmux:
+        tmux.say("count for me")
+        tmux.see("one two")
+        screen = tmux.see("FIVE")
+        tmux.say("/quit")
+        assert tmux.end() == (0, True, "0 1 0")
+    assert "count for me" in screen and world.wait_until_alone() == []
+
+
+def test_tool_call_is_shown(mocked):
+    replies = [{"calls": [call("bash", command="echo $((40 + 2)) files")]}, {"text": "There are some."}]
+    with mocked(*replies) as world, world.tmux() as tmux:
+        tmux.say("how many")
+        screen = tmux.see("There are some.")
+    assert "✓ bash" in screen and "42 files" in screen
+
+
+def test_background_agents_are_seen_and_viewed(mocked):
+    spawn = [call("Agent", prompt=f"look {n}", description=f"job {n}", subagent_type="Explore") for n in range(2)]
+    replies = [
+        to("^begin$", calls=spawn),
+        to("^begin$", text="They are on it."),
+        to("look", text="I look around. " * 400, chunk_ms=40, chunk_chars=10),
+    ]
+    with mocked(*replies) as world, world.tmux() as tmux:
+        tmux.say("begin")
+        assert "job 1" in tmux.see("2 running")
+        tmux.keys("Down", "Down", "Enter")
+        tmux.see("x x stop")
+        tmux.see("I look around.")
+        tmux.keys("x", "x")
+        tmux.see("stopped")
+        tmux.keys("Escape")
+        tmux.miss("↳ ")
+        tmux.keys("C-d")
+        assert tmux.end() == (0, True, "0 1 0")
+    assert world.wait_until_alone() == []
+
+
+def test_storm_of_sizes_while_streaming(mocked):
+    with mocked(SLOW) as world, world.tmux() as tmux:
+        tmux.say("go")
+        tmux.see("slow words")
+        for columns, rows in [(20, 5), (300, 80), (21, 80), (300, 5), (40, 12), (22, 6), (120, 40)] * 3:
+            tmux.resize(columns, rows)
+            time.sleep(0.04)
+        assert "slow words" in tmux.see("esc stops")
+        tmux.keys("Escape")
+        tmux.see("stopped")
+        tmux.keys("C-d")
+        assert tmux.end() == (0, True, "0 1 0")
+
+
+def test_ctrl_c_while_starting(world):
+    with world.open() as terminal:
+        before = terminal.attributes
+        terminal.read(0.12)
+        terminal.signal(signal.SIGINT)
+        assert terminal.wait() in (130, -signal.SIGINT)
+        assert terminal.attributes == before
+    assert world.wait_until_alone() == []
+
+
+@pytest.mark.parametrize(("replies", "sign"), [([SLOW], "slow words"), (SLEEPS, "running bash")])
+def test_ctrl_c_stops_what_works(mocked, replies, sign):
+    with mocked(*replies) as world, world.tmux() as tmux:
+        tmux.say("go")
+        tmux.see(sign)
+        tmux.keys("C-c")
+        tmux.miss("esc stops")
+        tmux.keys("C-c", "C-c")
+        assert tmux.end() == (0, True, "0 1 0")
+    assert world.wait_until_alone() == []
+
+
+def test_ctrl_c_in_a_menu_leads_out(mocked):
+    with mocked({"text": "never asked"}) as world, world.tmux() as tmux:
+        tmux.say("/model")
+        tmux.see("type to search")
+        tmux.keys("C-c")
+        tmux.miss("type to search")
+        tmux.keys("C-c", "C-c")
+        assert tmux.end() == (0, True, "0 1 0")
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (signal.SIGINT, 130), (signal.SIGKILL, -9)]
+)
+def test_signal_ends_it_and_its_commands(mocked, number, status):
+    with mocked(*SLEEPS) as world, world.open() as terminal:
+        before = terminal.attributes
+        terminal.wait_for("mock-1")
+        terminal.type("go\r")
+        terminal.wait_for("running bash")
+        terminal.signal(number)
+        assert terminal.wait() == status
+        if number != signal.SIGKILL:
+            assert {mode: terminal.modes[mode] for mode in RESTORED} == RESTORED
+            assert terminal.attributes == before
+    assert world.wait_until_alone() == []
+
+
+def test_closed_window_ends_it_and_its_commands(mocked):
+    with mocked(*SLEEPS) as world, world.open() as terminal:
+        terminal.wait_for("mock-1")
+        terminal.type("go\r")
+        terminal.wait_for("running bash")
+        terminal.hang_up()
+        assert terminal.wait() == 129
+    assert world.wait_until_alone() == []
+
+
+def test_closed_window_is_noticed_without_a_signal(world):
+    # In a session of its own the terminal is not its controlling one, so no hang-up is told.
+    with world.open(before=["setsid", "--wait"]) as terminal:
+        terminal.wait_for("offline/rules")
+        assert len(world.find_left_behind()) == 2
+        terminal.hang_up()
+        assert world.wait_until_alone(5) == []
+
+
+def test_ctrl_c_at_a_question_stops_the_run(mocked):
+    with mocked({"calls": [call("bash", command="echo done > made.txt")]}, {"text": "after"}) as world:
+        (world.agent_dir / "subagents.json").write_text('{"approvals": "ask"}')
+        with world.tmux() as tmux:
+            tmux.say("go")
+            tmux.see("echo done")
+            tmux.see("allow")
+            tmux.keys("C-c")
+            tmux.miss("allow")
+            tmux.miss("esc stops")
+            tmux.keys("C-d")
+            assert tmux.end() == (0, True, "0 1 0")
+    assert not (world.work / "made.txt").exists() and world.wait_until_alone() == []
+
+
+@pytest.mark.parametrize("stdin", [None, ""])
+def test_without_a_terminal_says_how(place_run, stdin):
+    done = place_run(stdin)
+    assert (done.status, done.stdout) == (2, "")
+    assert 'retinue -p "' in done.stderr and "Traceback" not in done.stderr
+
+
+def test_second_signal_ends_it_at_once(mocked):
+    with mocked(*SLEEPS) as world, world.open() as terminal:
+        before = terminal.attributes
+        terminal.wait_for("mock-1")
+        terminal.signal(signal.SIGTERM)
+        terminal.signal(signal.SIGTERM)
+        assert terminal.wait() == 143
+        assert terminal.attributes == before
+
+
+def test_bad_model_leaves_the_terminal_alone(world):
+    with world.open("--provider", "nobody") as terminal:
+        before = terminal.attributes
+        assert terminal.wait() == 2
+        assert terminal.attributes == before and terminal.modes.get(1049) is not True
+        assert b"Traceback" not in terminal.output and b"nobody" in terminal.output
+
+
+def test_words_typed_while_starting_are_said(mocked):
+    with mocked({"text": "heard you"}) as world, world.open() as terminal:
+        terminal.wait_for(PROMPT)
+        terminal.type("early\r")
+        terminal.wait_for("heard you")
+
+
+def test_prompt_of_the_command_line_is_said(mocked):
+    with mocked({"text": "heard you"}) as world, world.open("say it") as terminal:
+        terminal.wait_for("heard you")
+
+
+@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"TERM": "linux"}, {"TERM": "vt100"}, {"NO_COLOR": "1"}])
+def test_poor_terminals_work(mocked, env):
+    with mocked({"text": "plain answer"}) as world, world.open(env={**env, "LANG": "C"}) as terminal:
+        terminal.wait_for("mock-1")
+        terminal.type("go\r")
+        terminal.wait_for("plain answer")
+        terminal.type("\x04")
+        assert terminal.wait() == 0
+    assert ("NO_COLOR" in env) <= (b"38;2;122;162;247" not in terminal.output)
