@@ -1,0 +1,153 @@
+"""One call of the `lsp` tool: its arguments, the files it may name, and the server that knows about them."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from retinue.core.errors import quote
+from retinue.core.territory import Territory
+from retinue.core.tool import ToolResult
+from retinue.tools.arguments import take_count, take_path, take_text
+from retinue.tools.frontier import open_reading
+from retinue.tools.lsp.documents import Document, Stamp, read_handle, show_path
+from retinue.tools.lsp.failure import LspFailed, Unsupported
+from retinue.tools.lsp.pool import Place, Pool
+from retinue.tools.lsp.servers import find_root, find_server
+from retinue.tools.lsp.session import Session
+from retinue.tools.lsp.symbols import Symbol, find_symbol, list_symbols
+from retinue.tools.paths import explain, resolve_existing
+
+MAX_ITEMS = 200
+MAX_CHARS = 60_000
+SEVERITIES = ("error", "warning", "info", "hint")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A file and the server that has it open."""
+
+    session: Session
+    document: Document
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """How requests name the file."""
+        return {"textDocument": {"uri": self.document.uri}}
+
+
+@dataclass(slots=True)
+class Call:
+    """What is asked."""
+
+    action: str
+    arguments: Mapping[str, Any]
+    workspace: str
+    """A real path."""
+    pool: Pool
+    readonly: bool = False
+    territory: Territory = field(default_factory=Territory)
+    notes: list[str] = field(default_factory=list)
+    """Lines for the head of the answer."""
+
+    def take_file(self) -> str:
+        """The file it is about, as the caller named it. Raises LspFailed."""
+        if not str(self.arguments.get("file") or "").strip():
+            raise LspFailed(f'Action "{self.action}" requires a file path.', "INVALID_INPUT")
+        return take_path(self.arguments, "file")
+
+    def find_file(self, name: str) -> str:
+        """The real path of a file. Raises LspFailed for one that is not in the workspace."""
+        real = os.path.realpath(resolve_existing(name, Path(self.workspace)))
+        if real != self.workspace and not real.startswith(self.workspace.rstrip("/") + "/"):
+            raise LspFailed(f"LSP file access outside workspace is not allowed: {quote(name, 300)[1:-1]}", "")
+        return real
+
+    def read_file(self, name: str) -> tuple[str, str, Stamp]:
+        """Real path, text and stamp of a file. Raises LspFailed, ToolFailed, OSError, or ValueError for no source."""
+        real = self.find_file(name)
+        return real, *read_handle(open_reading(real, name, self.territory))
+
+    async def open(self, name: str) -> Target:
+        """Have a file open in its server. Raises Unsupported, LspFailed, OSError or ValueError."""
+        real, text, stamp = self.read_file(name)
+        server = find_server(real)
+        if server is None:
+            ending = os.path.splitext(real)[1] or os.path.basename(real)
+            raise Unsupported(f"no language server is known for {quote(ending)} files")
+        root = find_root(server, real, self.workspace)
+        session = await self.pool.reach(Place(server, root, self.readonly, self.workspace))
+        return Target(session, await session.show(real, text, stamp))
+
+    async def open_file(self) -> Target:
+        """The file it is about. Raises Unsupported, LspFailed or ToolRetry."""
+        name = self.take_file()
+        try:
+            return await self.open(name)
+        except OSError as error:
+            raise explain(error, name, self.find_file(name)) from error
+        except ValueError as error:
+            raise Unsupported(f"{quote(name, 200)}: {error}") from error
+
+    async def locate(self) -> tuple[Target, dict[str, int]]:
+        """The file and the place in it, by its numbers or by the symbol that a query names."""
+        target = await self.open_file()
+        line, column = self._take_place()
+        if line == 0:
+            symbol = await self._resolve(target)
+            self.notes.append(f"resolvedPosition: {symbol.line}:{symbol.column} ({symbol.name})")
+            return target, symbol.start
+        return target, target.session.to_position(target.document, line, column)
+
+    def _take_place(self) -> tuple[int, int]:
+        line, column = (take_count(self.arguments, name, 0) for name in ("line", "column"))
+        if line and column:
+            return line, column
+        if not self.query:
+            raise LspFailed(
+                f'Action "{self.action}" requires line/column or a query matching a symbol.', "INVALID_INPUT"
+            )
+        return 0, 0
+
+    @property
+    def query(self) -> str:
+        """The name of a symbol, or a part of it."""
+        return take_text(self.arguments, "query", default="").strip()
+
+    @property
+    def severity(self) -> str:
+        """The least severity that is told."""
+        return str(self.arguments.get("severity") or "all")
+
+    async def _resolve(self, target: Target) -> Symbol:
+        found = find_symbol(await self.list_symbols(target), self.query)
+        if found is None:
+            raise LspFailed(
+                f'Action "{self.action}" requires line/column or a query matching a symbol.', "INVALID_INPUT"
+            )
+        return found
+
+    async def list_symbols(self, target: Target) -> list[Symbol]:
+        """All symbols of a file, in its order."""
+        return list_symbols(await target.session.ask("textDocument/documentSymbol", target.params))
+
+    def show_path(self, uri: Any) -> str:
+        """A file of a server as the caller would name it."""
+        return show_path(uri, self.workspace)
+
+    def answer(self, lines: Iterable[str] | str, details: Any) -> ToolResult:
+        """The result: what was asked, then the lines."""
+        head = [f"action: {self.action}", *([f"query: {self.query[:200]}"] if self.query else ())]
+        if self.arguments.get("severity"):
+            head.append(f"severity: {self.severity}")
+        body = lines if isinstance(lines, str) else "\n".join(lines)
+        return ToolResult.of(cut("\n".join((*head, *self.notes, body))), details)
+
+
+def cut(text: str) -> str:
+    """A text that is not too long for a model."""
+    if len(text) <= MAX_CHARS:
+        return text
+    note = f"\n[cut at {MAX_CHARS} characters]"
+    return text[: MAX_CHARS - len(note)] + note

@@ -1,0 +1,119 @@
+"""What language servers complain of in files: asked for, sorted, filtered and put into words."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.core.errors import ToolFailed, quote
+from retinue.tools.lsp.call import SEVERITIES, Call
+from retinue.tools.lsp.failure import LspFailed, Unanswered, Unsupported
+from retinue.tools.lsp.symbols import read_start
+
+TIMEOUT = "Timeout: LSP server did not respond. Try again."
+AT_ONCE = 16
+_MAX_MESSAGE = 1000
+
+
+class Complaint(Struct, frozen=True, omit_defaults=True):
+    """One thing that a server complains of."""
+
+    line: int
+    column: int
+    severity: str
+    message: str
+    code: str = ""
+    source: str = ""
+
+    def render(self, file: str) -> str:
+        """One line."""
+        code = f" [{self.code}]" if self.code else ""
+        return f"{file}:{self.line}:{self.column}: {self.severity}: {self.message}{code}"
+
+
+class Diagnosis(Struct, frozen=True):
+    """What is known about one file."""
+
+    file: str
+    complaints: tuple[Complaint, ...] = ()
+    received: bool = False
+    """Whether a server has answered."""
+    unsupported: str = ""
+    error: str = ""
+
+    @property
+    def status(self) -> str:
+        if self.unsupported:
+            return "unsupported"
+        if self.error:
+            return "error"
+        return "ok" if self.received else "timeout"
+
+    def keep(self, severity: str) -> tuple[Complaint, ...]:
+        """Those that are at least so severe; `all` keeps all."""
+        if severity not in SEVERITIES:
+            return self.complaints
+        kept = SEVERITIES[: SEVERITIES.index(severity) + 1]
+        return tuple(each for each in self.complaints if each.severity in kept)
+
+    def explain(self) -> str:
+        """Why there is nothing to tell but that."""
+        if self.unsupported:
+            return f"Unsupported: {self.unsupported}"
+        if self.error:
+            return f"Error: {self.error}"
+        return "" if self.received else TIMEOUT
+
+
+async def diagnose(call: Call, name: str) -> Diagnosis:
+    """What its server says about a file. Raises LspFailed for one that must not be looked at, and nothing else."""
+    call.find_file(name)
+    try:
+        target = await call.open(name)
+        found = await target.session.diagnose(target.document, target.session.server.wait_s)
+    except FileNotFoundError:
+        return Diagnosis(name, unsupported=f"file not found: {quote(name, 300)[1:-1]}")
+    except Unsupported as error:
+        return Diagnosis(name, unsupported=str(error))
+    except Unanswered:
+        return Diagnosis(name)
+    except (LspFailed, ToolFailed) as error:
+        return Diagnosis(name, error=str(error))
+    except (OSError, ValueError) as error:
+        return Diagnosis(name, unsupported=f"{quote(name, 200)}: {getattr(error, 'strerror', None) or error}")
+    return Diagnosis(name, tuple(_read_all(found)), received=True)
+
+
+async def diagnose_all(call: Call, names: Sequence[str]) -> list[Diagnosis]:
+    """The same for some files, side by side."""
+    for name in names:
+        call.find_file(name)
+    found: list[Diagnosis] = []
+    for index in range(0, len(names), AT_ONCE):
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(diagnose(call, name)) for name in names[index : index + AT_ONCE]]
+        found += [task.result() for task in tasks]
+    return found
+
+
+def _read_all(items: Iterable[dict[str, Any]]) -> Iterable[Complaint]:
+    read = [_read(item) for item in items]
+    return sorted(filter(None, read), key=lambda each: (each.line, each.column))
+
+
+def _read(item: dict[str, Any]) -> Complaint | None:
+    start = read_start(item.get("range"))
+    if start is None:
+        return None
+    number = item.get("severity")
+    severity = SEVERITIES[number - 1] if isinstance(number, int) and 1 <= number <= len(SEVERITIES) else "error"
+    code, source = item.get("code"), item.get("source")
+    return Complaint(
+        start["line"] + 1,
+        start["character"] + 1,
+        severity,
+        " ".join(str(item.get("message", "")).split())[:_MAX_MESSAGE],
+        str(code)[:100] if isinstance(code, str | int) else "",
+        source[:100] if isinstance(source, str) else "",
+    )

@@ -1,0 +1,150 @@
+"""The files a server has open: shown to it as they are on disk, few at a time, and taken back when nobody asks.
+
+Blocks for the time of a small read. Must not know who may read what.
+"""
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+from urllib.parse import quote, unquote, urlsplit
+
+MAX_SOURCE = 2 * 1024 * 1024
+Stamp: TypeAlias = tuple[int, int, int]
+
+
+@dataclass(slots=True)
+class Document:
+    """One open file."""
+
+    path: str
+    uri: str
+    text: str
+    stamp: Stamp
+    version: int = 1
+    used_s: float = 0.0
+
+    def get_line(self, number: int) -> str:
+        """A line by its number from 0; nothing beyond the end."""
+        lines = self.text.split("\n")
+        return lines[number].rstrip("\r") if 0 <= number < len(lines) else ""
+
+
+class Documents:
+    """Those that are open."""
+
+    def __init__(self, tell: Callable[[str, Any], None], name_language: Callable[[str], str], *, most: int) -> None:
+        """`tell` sends a notification; `name_language` says what a file's language is called."""
+        self._tell = tell
+        self._name_language = name_language
+        self._most = most
+        self._open: dict[str, Document] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def show(self, path: str, text: str, stamp: Stamp, now_s: float) -> Document:
+        """Have a file open with this text."""
+        document = self._open.pop(path, None)
+        if document is None:
+            while len(self._open) >= self._most:
+                self._close(next(iter(self._open)))
+            document = Document(path, to_uri(path), text, stamp)
+            opened = {
+                "uri": document.uri,
+                "languageId": self._name_language(path),
+                "version": document.version,
+                "text": text,
+            }
+            self._tell("textDocument/didOpen", {"textDocument": opened})
+        else:
+            self._change(document, text, stamp)
+        # The one used last is the last one to go.
+        self._open[path] = document
+        document.used_s = now_s
+        return document
+
+    def refresh(self) -> None:
+        """Show again what has changed on disk, and close what is gone."""
+        for path, document in tuple(self._open.items()):
+            try:
+                if find_stamp(path) != document.stamp:
+                    self._change(document, *read_source(path))
+            except (OSError, ValueError):
+                self._close(path)
+
+    def close_idle(self, before_s: float) -> None:
+        """Close what was not used since."""
+        for path, document in tuple(self._open.items()):
+            if document.used_s <= before_s:
+                self._close(path)
+
+    def find(self, uri: str) -> Document | None:
+        """An open file by the name that the server knows it by."""
+        return next((document for document in self._open.values() if document.uri == uri), None)
+
+    def _change(self, document: Document, text: str, stamp: Stamp) -> None:
+        document.stamp = stamp
+        if text == document.text:
+            return
+        document.text = text
+        document.version += 1
+        self._tell(
+            "textDocument/didChange",
+            {
+                "textDocument": {"uri": document.uri, "version": document.version},
+                "contentChanges": [{"text": text}],
+            },
+        )
+        # Some check a file only when it is saved, and on disk it is.
+        self._tell("textDocument/didSave", {"textDocument": {"uri": document.uri}})
+
+    def _close(self, path: str) -> None:
+        document = self._open.pop(path)
+        self._tell("textDocument/didClose", {"textDocument": {"uri": document.uri}})
+
+
+def find_stamp(path: str) -> Stamp:
+    """What changes when a file does."""
+    status = os.stat(path)
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+def read_source(path: str) -> tuple[str, Stamp]:
+    """The text of a source file and its stamp. Raises OSError, or ValueError for what is none."""
+    return read_handle(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY))
+
+
+def read_handle(handle: int) -> tuple[str, Stamp]:
+    """The same from a descriptor, which is closed."""
+    with open(handle, "rb") as file:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            raise ValueError("not a regular file")
+        if status.st_size > MAX_SOURCE:
+            raise ValueError(f"{status.st_size} bytes are more than the {MAX_SOURCE} that are looked at")
+        data = file.read(MAX_SOURCE + 1)
+    return data.decode("utf-8", "replace"), (status.st_mtime_ns, status.st_size, status.st_ino)
+
+
+def to_uri(path: str) -> str:
+    """A path as servers name it."""
+    return "file://" + quote(os.fsencode(path))
+
+
+def to_path(uri: Any) -> str:
+    """The path of a name that a server uses; the name itself when it is no file."""
+    text = uri if isinstance(uri, str) else ""
+    parts = urlsplit(text)
+    return unquote(parts.path) if parts.scheme == "file" else text
+
+
+def show_path(uri: Any, workspace: str) -> str:
+    """The path for people and models: relative where it is in the workspace."""
+    path = to_path(uri)
+    try:
+        return str(Path(path).relative_to(workspace))
+    except ValueError:
+        return path

@@ -1,0 +1,228 @@
+"""All language servers of one process: each started once per project for all who ask, again when it is gone, not for
+ever, and none of them left in the end.
+
+A read-only run has a server of its own kind, which runs inside the read-only boundary. A request that was on its way
+when a server went is never repeated.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from retinue.core.launch import Confinement
+from retinue.tools.lsp.failure import LspFailed, Unsupported
+from retinue.tools.lsp.program import Start, choose_environment
+from retinue.tools.lsp.servers import SERVERS, Server, find_command
+from retinue.tools.lsp.session import Bounds, Session
+from retinue.tools.trees import TreeProbe
+
+CLOSE_S = 1.2
+
+
+class OpenConfinement(Confinement, Protocol):
+    """A boundary that is closed when nobody is inside any more."""
+
+    def close(self) -> None: ...
+
+
+async def draw_nothing(root: str, readonly: bool) -> OpenConfinement | None:
+    """For a process without boundaries. A read-only run gets no server there."""
+    if readonly:
+        raise LspFailed("a read-only agent gets no language server without a sandbox")
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where servers are started and what they may see."""
+
+    environment: Mapping[str, str]
+    trees: TreeProbe = field(default_factory=TreeProbe)
+    draw: Callable[[str, bool], Awaitable[OpenConfinement | None]] = draw_nothing
+    """The boundary of a server that works in a directory; None for none."""
+    trusted: bool = True
+    """Whether programs of the project may be run by those servers that do such things."""
+    python: str = ""
+    """Which program for Python is preferred."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which server, where, and for whom."""
+
+    server: Server
+    root: str
+    readonly: bool
+    workspace: str
+
+
+class Pool:
+    """The servers that run, and those that may."""
+
+    def __init__(self, ground: Ground, bounds: Bounds | None = None) -> None:
+        self.ground = ground
+        self.bounds = bounds or Bounds()
+        self._group = asyncio.TaskGroup()
+        self._is_open = False
+        self._posts: dict[tuple[str, str, bool], _Post] = {}
+
+    async def reach(self, place: Place) -> Session:
+        """A server that can be asked. Raises Unsupported where there is none, LspFailed where it cannot be reached."""
+        if not self._is_open:
+            await self._group.__aenter__()
+            self._is_open = True
+        key = (place.server.id, place.root, place.readonly)
+        post = self._posts.get(key)
+        if post is None:
+            post = self._posts[key] = _Post(place, self)
+        return await post.reach(self._group)
+
+    def find_command(self, server: Server, workspace: str) -> tuple[str, ...] | None:
+        """How a server would be started; None when it is not installed."""
+        ground = self.ground
+        return find_command(server, ground.environment, workspace, preferred=ground.python)
+
+    def list_sessions(self) -> list[Session]:
+        """Those that can be asked now."""
+        lines = [post.line for post in self._posts.values()]
+        return [line.session for line in lines if line is not None and line.is_usable]
+
+    async def restart(self, servers: tuple[Server, ...] = SERVERS) -> int:
+        """End those that run, so that the next request starts them anew; also those that were given up."""
+        ended = 0
+        for key, post in tuple(self._posts.items()):
+            if post.place.server in servers:
+                ended += post.line is not None and post.line.is_usable
+                await post.stop()
+                del self._posts[key]
+        return ended
+
+    async def close(self) -> None:
+        """End all, side by side; returns soon, whatever they do."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        posts, self._posts = list(self._posts.values()), {}
+        for post in posts:
+            post.dismiss()
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                for post in posts:
+                    await post.wait_over()
+        except TimeoutError:
+            for post in posts:
+                post.abort()
+        await self._group.__aexit__(None, None, None)
+        self._group = asyncio.TaskGroup()
+
+
+class _Line:
+    """One attempt at a server, and the server if it succeeds."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.over = asyncio.Event()
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        return not self.over.is_set() and self.session.is_usable
+
+    def fail(self, failure: LspFailed) -> None:
+        if not self.ready.done():
+            self.ready.set_exception(failure)
+            self.ready.exception()  # nobody may be waiting any more, which is no mistake
+
+
+class _Post:
+    """A place for one server, and what is known of how it keeps."""
+
+    def __init__(self, place: Place, pool: Pool) -> None:
+        self.place = place
+        self.line: _Line | None = None
+        self._pool = pool
+        self._opening = asyncio.Lock()
+        self._failures = 0
+        self._failed_s = 0.0
+        self._reason = ""
+        self._loop = asyncio.get_running_loop()
+
+    async def reach(self, group: asyncio.TaskGroup) -> Session:
+        async with self._opening:
+            line = self.line
+            if line is None or not line.is_usable:
+                if line is not None:
+                    await line.over.wait()
+                line = self.line = await self._begin(group)
+        # Only our waiting is cancelled: the server that is being started serves the next one.
+        await asyncio.shield(line.ready)
+        return line.session
+
+    async def stop(self) -> None:
+        """End it and wait for that."""
+        self.dismiss()
+        await self.wait_over()
+
+    def dismiss(self) -> None:
+        if self.line is not None:
+            self.line.session.stop()
+            if not self.line.ready.done() and self.line.task is not None:
+                self.line.task.cancel()
+
+    async def wait_over(self) -> None:
+        if self.line is not None:
+            await self.line.over.wait()
+
+    def abort(self) -> None:
+        if self.line is not None and self.line.task is not None:
+            self.line.task.cancel()
+
+    async def _begin(self, group: asyncio.TaskGroup) -> _Line:
+        place, bounds, ground = self.place, self._pool.bounds, self._pool.ground
+        server = place.server
+        if self._failures > bounds.restarts:
+            if self._loop.time() - self._failed_s < bounds.rest_s:
+                raise LspFailed(f"{server.id} server: given up after {bounds.restarts} restarts: {self._reason}")
+            self._failures = bounds.restarts
+        command = self._pool.find_command(server, place.workspace)
+        if command is None:
+            raise Unsupported(f"the {server.id} language server is not installed: {server.install}")
+        if server.runs_code and not ground.trusted:
+            raise Unsupported(
+                f"the {server.id} language server may run programs of this project, which is not trusted; "
+                "a person can trust it with: retinue trust --yes"
+            )
+        confinement = await ground.draw(place.root, place.readonly)
+        environment = choose_environment(ground.environment, place.workspace)
+        start = Start(command, place.root, environment, confinement, ground.trees)
+        line = _Line(Session(server, start, bounds))
+        line.task = group.create_task(self._serve(line, confinement))
+        return line
+
+    async def _serve(self, line: _Line, confinement: OpenConfinement | None) -> None:
+        """From start to end. Never raises: the group is everybody's."""
+        begun_s = self._loop.time()
+
+        def tell_ready() -> None:
+            if not line.ready.done():
+                line.ready.set_result(None)
+
+        failure = "it was shut down"
+        try:
+            failure = await line.session.serve(tell_ready)
+        finally:
+            if confinement is not None:
+                confinement.close()
+            if failure and not line.session.is_stopping:
+                self._note(failure, begun_s)
+            line.fail(LspFailed(f"{self.place.server.id} server: {failure or 'it was shut down'}"))
+            line.over.set()
+
+    def _note(self, reason: str, begun_s: float) -> None:
+        now_s = self._loop.time()
+        if now_s - begun_s > self._pool.bounds.rest_s:
+            self._failures = 0
+        self._failures += 1
+        self._failed_s, self._reason = now_s, reason

@@ -1,0 +1,147 @@
+"""A language server as a process: what it is written to, what it complains of, and a certain end to all it starts.
+
+Knows nothing of the protocol.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+
+from retinue.core.launch import Confinement
+from retinue.sandbox.profile import WRITING_NAMES, is_named
+from retinue.tools.process import Command, Exit, run_process, to_command
+from retinue.tools.trees import Tree, TreeProbe
+
+MAX_UNREAD = 64 * 1024 * 1024
+"""Bytes that wait for a server that does not read."""
+MAX_COMPLAINT = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One server, ready to be started."""
+
+    argv: Sequence[str]
+    root: str
+    environment: Mapping[str, str]
+    confinement: Confinement | None
+    """The boundary it runs in; None: it has none."""
+    trees: TreeProbe
+
+
+def choose_environment(inherited: Mapping[str, str], workspace: str) -> dict[str, str]:
+    """What a server sees: where tools are and how to talk, no key; and nothing of the workspace on its search path."""
+    kept = {name: value for name, value in inherited.items() if is_named(name, WRITING_NAMES)}
+    folders = [folder for folder in kept.get("PATH", os.defpath).split(os.pathsep) if is_outside(folder, workspace)]
+    return {**kept, "PATH": os.pathsep.join(folders)}
+
+
+def is_outside(path: str, workspace: str) -> bool:
+    """Whether a path is absolute and, links followed, not in the workspace."""
+    if not os.path.isabs(path):
+        return False
+    real = os.path.realpath(path)
+    return real != workspace and not real.startswith(workspace.rstrip("/") + "/")
+
+
+class Program:
+    """A server's process from its start to its end."""
+
+    def __init__(self, start: Start, on_output: Callable[[bytes], bool]) -> None:
+        self._start = start
+        self._on_output = on_output
+        self._input: _Outflow | None = None
+        self._complaint = b""
+
+    async def run(self) -> str:
+        """Run it to its end and say how it ended. Cancelling kills it and all it has started."""
+        with ExitStack() as held:
+            theirs, ours = os.pipe()
+            self._input = _Outflow(ours)
+            held.callback(self._input.close)
+            try:
+                command = await self._prepare(held, theirs)
+                async with asyncio.TaskGroup() as group:
+                    work = group.create_task(self._run(*command))
+                    # By now it has its end of the pipe; as long as we held it too we would not see it go.
+                    await asyncio.sleep(0)
+                    os.close(theirs)
+                    theirs = -1
+                return work.result()
+            finally:
+                if theirs >= 0:
+                    os.close(theirs)
+
+    def write(self, data: bytes) -> None:
+        """Send it something, soon. Does not wait, and does not fail: a server that is gone says so by its end."""
+        if self._input is not None:
+            self._input.write(data)
+
+    def hang_up(self) -> None:
+        """End its input."""
+        if self._input is not None:
+            self._input.close()
+
+    async def _prepare(self, held: ExitStack, stdin: int) -> tuple[Command, Tree]:
+        start = self._start
+        if start.confinement is None:
+            return Command(start.argv, start.root, start.environment, stdin=stdin), await start.trees.find()
+        visible = (os.path.dirname(start.argv[0]), start.root)
+        launch = start.confinement.wrap(start.argv, start.environment, start.root, visible=visible)
+        return to_command(held.enter_context(launch), stdin=stdin)
+
+    async def _run(self, command: Command, tree: Tree) -> str:
+        try:
+            ended = await run_process(command, on_output=self._on_output, on_error=self._note, tree=tree)
+        except OSError as error:
+            return f"it cannot be started: {error.strerror or error}"
+        return self._describe(ended)
+
+    def _note(self, data: bytes) -> None:
+        self._complaint = (self._complaint + data)[-MAX_COMPLAINT:]
+
+    def _describe(self, ended: Exit) -> str:
+        text = self._complaint.decode("utf-8", "replace").strip()
+        last = "".join(char if char.isprintable() else " " for char in text.rpartition("\n")[2])[:300].strip()
+        how = f"it was ended by {ended.signal_name}" if ended.signal_name else f"it exited with status {ended.code}"
+        return f"{how}: {last}" if last else how
+
+
+class _Outflow:
+    """The writing end of a pipe, which never makes us wait."""
+
+    def __init__(self, handle: int) -> None:
+        os.set_blocking(handle, False)
+        self._handle = handle
+        self._loop = asyncio.get_running_loop()
+        self._waiting = bytearray()
+
+    def write(self, data: bytes) -> None:
+        if self._handle < 0:
+            return
+        self._waiting += data
+        if len(self._waiting) > MAX_UNREAD:
+            self.close()
+        elif len(self._waiting) == len(data):
+            self._flush()
+
+    def _flush(self) -> None:
+        try:
+            while self._waiting:
+                del self._waiting[: os.write(self._handle, self._waiting)]
+        except BlockingIOError:
+            self._loop.add_writer(self._handle, self._flush)
+            return
+        except OSError:
+            self.close()
+            return
+        self._loop.remove_writer(self._handle)
+
+    def close(self) -> None:
+        if self._handle >= 0:
+            with suppress(RuntimeError):
+                self._loop.remove_writer(self._handle)
+            os.close(self._handle)
+            self._handle = -1

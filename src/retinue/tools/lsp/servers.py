@@ -1,0 +1,194 @@
+"""The language servers that are known: for which files, where a project begins, and where the program is.
+
+Nothing is installed and nothing of a workspace is started: a clone must not bring its own server.
+"""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.tools.lsp.program import is_outside
+
+_ALIASES = {"pyright": "python", "basedpyright": "python", "ty": "python", "go": "gopls", "rust": "rust-analyzer"}
+_KNOWN_DIRS = ("/usr/local/bin", "/usr/bin", "/opt/homebrew/bin")
+_HOME_DIRS = (".local/bin", "go/bin", ".cargo/bin", ".dotnet/tools")
+
+
+class Server(Struct, frozen=True):
+    """One language server."""
+
+    id: str
+    extensions: Mapping[str, str]
+    """By file name ending, what the language is called in the protocol."""
+    commands: Sequence[tuple[str, ...]]
+    """Programs with their arguments, the preferred one first."""
+    markers: Sequence[str]
+    """What lies in the directory a project begins at."""
+    install: str
+    """How to get it."""
+    wait_s: float = 3.0
+    """How long its diagnostics may take."""
+    runs_code: bool = True
+    """Whether it may run programs of the project: build scripts, plugins, its own compiler."""
+
+
+_TYPESCRIPT = {
+    **dict.fromkeys((".ts", ".mts", ".cts"), "typescript"),
+    **dict.fromkeys((".js", ".mjs", ".cjs"), "javascript"),
+    ".tsx": "typescriptreact",
+    ".jsx": "javascriptreact",
+}
+_NODE = ("package.json", "tsconfig.json", "jsconfig.json")
+_C = {
+    **dict.fromkeys((".c", ".h"), "c"),
+    **dict.fromkeys((".cc", ".cpp", ".cxx", ".hh", ".hpp", ".hxx"), "cpp"),
+    ".m": "objective-c",
+    ".mm": "objective-cpp",
+}
+
+SERVERS: tuple[Server, ...] = (
+    Server(
+        "dart",
+        {".dart": "dart"},
+        [("dart", "language-server", "--protocol=lsp")],
+        ("pubspec.yaml", "analysis_options.yaml"),
+        "install the Dart SDK",
+    ),
+    Server(
+        "typescript",
+        _TYPESCRIPT,
+        [("typescript-language-server", "--stdio")],
+        _NODE,
+        "npm install -g typescript typescript-language-server",
+    ),
+    Server(
+        "vue",
+        {".vue": "vue"},
+        [("vue-language-server", "--stdio")],
+        ("package.json", "vite.config.ts", "vite.config.js"),
+        "npm install -g @vue/language-server",
+    ),
+    Server(
+        "svelte",
+        {".svelte": "svelte"},
+        [("svelteserver", "--stdio")],
+        ("package.json", "svelte.config.js"),
+        "npm install -g svelte-language-server",
+    ),
+    Server(
+        "python",
+        {".py": "python", ".pyi": "python"},
+        [("ty", "server"), ("basedpyright-langserver", "--stdio"), ("pyright-langserver", "--stdio")],
+        ("pyproject.toml", "ty.toml", "pyrightconfig.json", "setup.py", "setup.cfg", "requirements.txt"),
+        "pip install 'retinue[lsp]'",
+        runs_code=False,
+    ),
+    Server(
+        "gopls",
+        {".go": "go"},
+        [("gopls",)],
+        ("go.work", "go.mod"),
+        "go install golang.org/x/tools/gopls@latest",
+    ),
+    Server(
+        "kotlin",
+        {".kt": "kotlin", ".kts": "kotlin"},
+        [("kotlin-lsp", "--stdio"), ("kotlin-language-server",)],
+        ("settings.gradle.kts", "settings.gradle", "build.gradle.kts", "build.gradle", "pom.xml"),
+        "install kotlin-lsp",
+        wait_s=30.0,
+    ),
+    Server(
+        "swift",
+        {".swift": "swift"},
+        [("sourcekit-lsp",)],
+        ("Package.swift",),
+        "install a Swift toolchain",
+        wait_s=20.0,
+    ),
+    Server(
+        "rust-analyzer",
+        {".rs": "rust"},
+        [("rust-analyzer",)],
+        ("Cargo.toml", "rust-project.json"),
+        "rustup component add rust-analyzer",
+        wait_s=20.0,
+    ),
+    Server(
+        "clangd",
+        _C,
+        # It would else leave its index in the project.
+        [("clangd", "--background-index=false")],
+        ("compile_commands.json", "compile_flags.txt", ".clangd", "CMakeLists.txt", "Makefile"),
+        "install clangd",
+        wait_s=20.0,
+        runs_code=False,
+    ),
+)
+_BY_EXTENSION = {extension: server for server in SERVERS for extension in server.extensions}
+
+
+def find_server(path: str) -> Server | None:
+    """The server for a file, by the ending of its name."""
+    return _BY_EXTENSION.get(os.path.splitext(path)[1].lower())
+
+
+def resolve_server(name: str) -> Server | None:
+    """The server that a caller's word means."""
+    wanted = _ALIASES.get(name.strip().lower(), name.strip().lower())
+    return next((server for server in SERVERS if server.id == wanted), None)
+
+
+def find_command(
+    server: Server, environment: Mapping[str, str], workspace: str, *, preferred: str = ""
+) -> tuple[str, ...] | None:
+    """How to start a server; None when it is not installed. `preferred` is the program to look for first."""
+    folders = list_folders(environment, workspace)
+    for name, *arguments in sorted(server.commands, key=lambda command: not _is_called(command[0], preferred)):
+        # Beside our own interpreter whatever is there is as trusted as we are.
+        for folder in ([os.path.dirname(sys.executable)] if name == "ty" else []) + folders:
+            program = os.path.join(folder, name)
+            own = folder == os.path.dirname(sys.executable)
+            if os.path.isfile(program) and os.access(program, os.X_OK) and (own or is_outside(program, workspace)):
+                return (program, *arguments)
+    return None
+
+
+def _is_called(program: str, preferred: str) -> bool:
+    return bool(preferred) and program.removesuffix("-langserver") == preferred
+
+
+def list_folders(environment: Mapping[str, str], workspace: str) -> list[str]:
+    """Where programs are looked for: absolute directories that are not in the workspace."""
+    home = environment.get("HOME", "")
+    known = [*_KNOWN_DIRS, *(os.path.join(home, name) for name in _HOME_DIRS if os.path.isabs(home))]
+    folders = [*environment.get("PATH", "").split(os.pathsep), *known]
+    return [folder for folder in dict.fromkeys(folders) if is_outside(folder, workspace)]
+
+
+def find_root(server: Server, file: str, workspace: str) -> str:
+    """Where the project of a file begins: the nearest directory with a marker, no higher than its checkout.
+
+    Both are real paths. Without a marker, and without a checkout, it is the workspace.
+    """
+    top = find_checkout(workspace) or workspace
+    for folder in Path(file).parents:
+        if any(os.path.lexists(folder / marker) for marker in server.markers):
+            return str(folder)
+        if str(folder) == top:
+            break
+    return workspace
+
+
+def find_checkout(folder: str) -> str | None:
+    """The checkout that a directory is in; a whole home directory is none."""
+    home = Path(os.path.realpath(os.path.expanduser("~")))
+    for each in (Path(folder), *Path(folder).parents):
+        if str(each) != folder and (home.is_relative_to(each) or each.parent == each):
+            break
+        if os.path.lexists(each / ".git"):
+            return str(each)
+    return None
