@@ -36,7 +36,7 @@ def collect_docstrings(defaults: Struct, prefix: str = "") -> Iterator[tuple[str
         if isinstance(value, Struct):
             yield from collect_docstrings(value, f"{prefix}{name}.")
         elif isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            yield prefix + name, inspect.cleandoc(str(after.value.value))
+            yield prefix + name, " ".join(str(after.value.value).split())
 
 
 def show_default(value: Any) -> str:
