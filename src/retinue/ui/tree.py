@@ -35,6 +35,8 @@ class Outlook:
     find_window: Callable[[str], int] = lambda run_id: 0
     colors: dict[str, str] = field(default_factory=dict)
     """The theme's, by name."""
+    mode: str = "auto"
+    """`rich`, `compact`, or what fits."""
 
     def color(self, name: str) -> str:
         return self.colors.get(name, "")
@@ -53,17 +55,28 @@ def render_tree(runs: Sequence[Run], outlook: Outlook) -> list[Text]:
     if not runs or outlook.width < 6:
         return []
     rows = _plan(runs)
-    is_rich = outlook.width >= RICH_COLUMNS
+    is_rich = outlook.mode == "rich" or (outlook.mode == "auto" and outlook.width >= RICH_COLUMNS)
     lines = _render_rows(rows, outlook, is_rich=is_rich)
-    if is_rich and len(lines) + 1 > MOST_LINES:
+    if is_rich and outlook.mode == "auto" and len(lines) + 1 > MOST_LINES:
         is_rich, lines = False, _render_rows(rows, outlook, is_rich=False)
     hidden = len(lines) + 1 - MOST_LINES
     if hidden > 0:
-        lines = [*lines[: MOST_LINES - 2], Text(f"└─ +{hidden + 1} more agents hidden", style="dim")]
+        lines = [
+            *lines[: MOST_LINES - 2],
+            Text(f"└─ +{hidden + 1} more {'lines' if is_rich else 'agents'} hidden", style="dim"),
+        ]
     made = [_render_heading(runs, outlook, is_rich=is_rich), *lines]
     for line in made:
         line.truncate(outlook.width, overflow="ellipsis")
     return made
+
+
+def choose_runs(runs: Sequence[Run], mode: str) -> list[Run]:
+    """Those that are listed: all, those in the background, or none. Whoever has started one of them stays."""
+    if mode == "off":
+        return []
+    parents = {run.parent_id for run in runs if run.is_background}
+    return [run for run in runs if mode == "all" or run.is_background or run.id in parents]
 
 
 def _plan(runs: Sequence[Run]) -> list[_Row]:

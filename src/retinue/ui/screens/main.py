@@ -16,7 +16,7 @@ from retinue.ui.formats import clean_line, find_percent
 from retinue.ui.keys import DEFAULTS, NO_KEY
 from retinue.ui.questions import render_asker
 from retinue.ui.scope import count_working, describe_runs, describe_scope
-from retinue.ui.tree import Lingering, Outlook
+from retinue.ui.tree import Lingering, Outlook, choose_runs
 from retinue.ui.widgets.agents import AgentTree
 from retinue.ui.widgets.completion import CompletionPopup
 from retinue.ui.widgets.conversation import Conversation
@@ -144,13 +144,21 @@ class MainScreen(Screen[None]):
         lookout = self._link.crew.lookout if self._link.is_open else None
         runs = lookout.runs if lookout is not None else []
         frame = int(now_ms / 1000 / REFRESH_S)
-        shown = self._lingering.choose(runs, self._link.state.rounds, now_ms)
+        own = self._link.crew.crew_settings if self._link.is_open else None
+        listed = choose_runs(runs, "background" if own is None else own.widget_mode)
+        shown = self._lingering.choose(listed, self._link.state.rounds, now_ms)
         find_window = (lambda run_id: 0) if lookout is None else lookout.find_window
         outlook = Outlook(
-            max(0, self.size.width - 4), now_ms, frame, find_window=find_window, colors=dict(self.app.theme_variables)
+            max(0, self.size.width - 4),
+            now_ms,
+            frame,
+            find_window=find_window,
+            colors=dict(self.app.theme_variables),
+            mode="auto" if own is None else own.widget_display_mode,
         )
         self.query_one(AgentTree).show(shown, outlook)
-        self.query_one(FleetList).show([run for run in runs if run.started_ms], now_ms, frame)
+        has_fleet = own is None or own.fleet_view
+        self.query_one(FleetList).show([run for run in runs if run.started_ms and has_fleet], now_ms, frame)
 
     def _show_questions(self) -> None:
         """The oldest question; where something lies over this screen, a word that there is one."""
