@@ -75,13 +75,15 @@ class Session:
         if path is None and directory is not None:
             path = directory / f"{header['timestamp'].replace(':', '-').replace('.', '-')}_{identity}.jsonl"
         if path is None:
-            return cls(header, None, MemoryStore(), clock, new_id)
+            session = cls(header, None, MemoryStore(), clock, new_id)
+            session._context = Context()
+            return session
         path = path.absolute()
         owns = tree is None
         tree = tree or SessionTree()
         tree.main = tree.main or path
         session = cls(header, path, FileStore(path, tree, size=None), clock, new_id)
-        session.tree, session._owns_tree = tree, owns
+        session.tree, session._owns_tree, session._context = tree, owns, Context()
         return session
 
     @classmethod

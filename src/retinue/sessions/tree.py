@@ -24,6 +24,8 @@ class SessionTree:
         self.max_descriptors = max_descriptors
         self.main: Path | None = None
         """The session file whose lock is held."""
+        self._folder: tuple[Path, Path] | None = None
+        """Of which main session, and where what is below it lies."""
         self._lock: Lock | None = None
         self._lock_fd: int | None = None
         self._open: OrderedDict[Path, int] = OrderedDict()
@@ -82,7 +84,12 @@ class SessionTree:
 
     def child_path(self, run_id: str) -> Path | None:
         """Where the session of a run below the main session lies; None when the main session is in memory."""
-        return None if self.main is None else Path(os.path.splitext(self.main)[0], run_id, "session.jsonl")
+        if self.main is None:
+            return None
+        # Hundreds may be asked for at once, and splitting a path again and again takes longer than all the rest.
+        if self._folder is None or self._folder[0] is not self.main:
+            self._folder = self.main, Path(os.path.splitext(self.main)[0])
+        return self._folder[1].joinpath(run_id, "session.jsonl")
 
     def close(self) -> None:
         """Close all descriptors and free the lock."""
