@@ -43,6 +43,7 @@ BOUNDARY = (
 CODINGCODE_ROLE = "You are a specialized agent."
 CONTEXT_HEADING = "# Parent Conversation Context"
 TASK_HEADING = "# Your Task (below)"
+_ENTITIES = str.maketrans({"&": "&amp;", '"': "&quot;", "<": "&lt;", ">": "&gt;"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +225,4 @@ def _render_worktree(place: Place, original: str) -> str:
 
 
 def _escape(value: str) -> str:
-    for char, entity in (("&", "&amp;"), ('"', "&quot;"), ("<", "&lt;"), (">", "&gt;")):
-        value = value.replace(char, entity)
-    return to_line(value)
+    return to_line(value if value.isalnum() else value.translate(_ENTITIES))

@@ -70,7 +70,7 @@ class Skills:
             sections = await asyncio.to_thread(self._list) if has_any else {}
         else:
             sections = await asyncio.to_thread(self._preload, self._selection)
-        return replace(setup, sections={**setup.sections, **sections})
+        return replace(setup, sections={**setup.sections, **sections}) if sections else setup
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Nothing to undo."""
