@@ -46,7 +46,6 @@ class QuestionBox(Vertical):
     QuestionBox.-free > #free { display: block; }
     QuestionBox > #how { height: 1; color: $text-muted; }
     QuestionBox.-tight { border: none; }
-    QuestionBox.-tight > #asked { max-height: 2; }
     QuestionBox.-tight > #how { display: none; }
     """
     app: "RetinueApp"
@@ -102,6 +101,7 @@ class QuestionBox(Vertical):
         is_tight = rows < TIGHT_ROWS
         self.set_class(is_tight, "-tight")
         options = 0 if self._question is None else len(self._question.options)
+        self.query_one("#asked").styles.max_height = 1 if rows < 8 else 2 if is_tight else 4
         rest = 5 if is_tight else options + 11
         self._scroll.styles.max_height = max(1, min(rows // 2, rows - rest))
         self._draw()
@@ -215,6 +215,8 @@ class QuestionBox(Vertical):
         self.query_one("#how", Static).update(Text(self._draw_hint(question), no_wrap=True, overflow="ellipsis"))
 
     def _draw_answers(self, question: Question, accent: str) -> Text:
+        is_tight = self.has_class("-tight")
+        most = max(6, self.size.width // max(1, len(question.options)) - 5) if is_tight else 300
         lines = []
         for at, option in enumerate(question.options):
             is_lit = at == self._lit and not self._is_aside
@@ -222,9 +224,9 @@ class QuestionBox(Vertical):
             line.append("❯ " if is_lit else "  ", style=accent)
             key = find_key(question, option)
             line.append(f"{key} " if key else "", style="bold")
-            line.append(clean_line(option, 300), style=f"bold {accent}" if is_lit else "")
+            line.append(clean_line(option, most), style=f"bold {accent}" if is_lit else "")
             lines.append(line)
-        return Text("" if self.has_class("-tight") else "\n").join(lines)
+        return Text("" if is_tight else "\n").join(lines)
 
     def _draw_hint(self, question: Question) -> str:
         if self._is_aside:
