@@ -82,6 +82,7 @@ class Link:
         context = stats.context_usage
         tokens = 0 if context is UNSET else context.tokens or 0
         self.state = open_state(crew.run_id, Talk(crew.run_id, crew.chronicle.list_messages()), usage, tokens)
+        self.state.questions = list(crew.questions)
         notes, self._notes = self._notes, []
         for note in notes:
             self.state.talk.note(note, "warning")
