@@ -24,7 +24,7 @@ from retinue.features.mcp.pool import Lease, Pool
 from retinue.features.mcp.scope import choose_servers, find_named
 from retinue.features.mcp.tool import McpTool
 from retinue.settings.mcp import load_servers
-from retinue.tools.selectors import match_tools
+from retinue.tools.selectors import match_denied, match_tools
 from retinue.tools.trees import TreeProbe
 
 
@@ -47,6 +47,7 @@ class Connecting:
             if text:
                 tell(text)
         self._always = world.crew.settings.always_exposed_extensions
+        self._denied = world.crew.settings.deny_tools
         self._wanted, self._excluded = request.tools, request.exclude_tools
         self._tell = tell
         around = Surroundings(world.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
@@ -138,7 +139,8 @@ class Connecting:
                 for word in words
             )
 
-        return (self._wanted is None or is_named(self._wanted)) and not is_named(self._excluded)
+        is_denied = bool(match_denied(self._denied, {name: tool.offer}, {}))
+        return (self._wanted is None or is_named(self._wanted)) and not is_denied and not is_named(self._excluded)
 
     def _warn_unknown(self, definition: Definition) -> None:
         for name in definition.mcp_servers:

@@ -21,7 +21,7 @@ from retinue.core.definition import Definition
 from retinue.core.errors import UsageError
 from retinue.core.events import Warned
 from retinue.core.messages import CustomMessage
-from retinue.core.run import Run
+from retinue.core.run import Reason, Run
 from retinue.core.tool import Tool
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
@@ -33,6 +33,7 @@ from retinue.engine.manager import Bounds, Manager
 from retinue.engine.notify import Notifier
 from retinue.engine.outfit import Errand, Fitting, Kit, Outfitter
 from retinue.engine.recovery import read_remains
+from retinue.engine.restraint import Restraint
 from retinue.engine.retention import Retention
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
@@ -75,6 +76,8 @@ class Crew:
         self._extending = extending
         self._retries = RetryBook(clock)
         self._backend = LocalBackend()
+        self.restraint = Restraint()
+        """What has been taken from its runs, and from the main agent."""
         self._workshop = Workshop(world.paths.own_dir / "worktrees", self._warn)
         self._main: LiveRun | None = None
         self._manager: Manager | None = None
@@ -183,7 +186,8 @@ class Crew:
             extend=self._extending.load_child,
         )
         rules = self.world.guarding.rules
-        return replace(kit, rules=rules, runner=self.world.crew.settings.runner, send_out=self._send_out)
+        runner = self.world.crew.settings.runner
+        return replace(kit, rules=rules, runner=runner, send_out=self._send_out, restraint=self.restraint)
 
     def _send_out(self, setup: RunSetup, errand: Errand) -> LiveRun:
         from retinue.app.outsourcing import build_outpost  # most crews work in one process
@@ -195,6 +199,14 @@ class Crew:
         """What stands around each run of the crew, beside what its definition asks for."""
         seating = Seating(lambda setup: make_tools(self, setup.run_id))
         return [seating, *self.world.guarding.surround(fitting)]
+
+    def stop_elsewhere(self, run_id: str) -> None:
+        """Stop a run and those below it that work in processes of their own: nobody can restrain them there."""
+        manager, seat = self.manager, self.open_seat(run_id)
+        for run in manager.list_runs():
+            is_below = run.id == run_id or seat.find_run(run.id) is not None
+            if is_below and manager.live(run.id) is not None and not manager.hears(run.id):
+                manager.stop(run.id, Reason.PARENT)
 
     def open_seat(self, run_id: str) -> Seat:
         """The place of one run in the crew."""

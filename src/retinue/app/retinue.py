@@ -31,6 +31,7 @@ from retinue.engine.extras import Extras
 from retinue.engine.ids import make_run_id
 from retinue.engine.prompt import build_sections
 from retinue.engine.questions import Desk
+from retinue.engine.restraint import Restrained, Restraint
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
@@ -105,6 +106,8 @@ class Retinue:
         self._clock = clock or SystemClock()
         self._say = say
         self._lease = Lease()
+        self._is_readonly = asked.is_readonly
+        self._restraint = Restraint()
         self._desk = Desk(lambda event: self._main.bus.publish(event))
         self._audience = Audience()
         self._shell: Shell | None = None
@@ -235,6 +238,15 @@ class Retinue:
     def follow_up(self, content: str | Sequence[UserContent]) -> None:
         """Say something to the main agent when it would stop."""
         self._main.follow_up(content)
+
+    def restrict(self, *tools: str, readonly: bool = False, run_id: str = "") -> None:
+        """Take tools, or all that changes something, from the main agent or a run, and from all below it.
+
+        It counts from their next call on and is never given back. Runs in processes of their own are stopped.
+        """
+        self._restraint.lower(run_id or self._main.setup.run_id, tools, readonly=readonly)
+        if self._crew is not None:
+            self._crew.stop_elsewhere(run_id or self._main.setup.run_id)
 
     def abort(self) -> bool:
         """Stop the main agent and all it started at once; False when they are at rest."""
@@ -489,12 +501,12 @@ class Retinue:
         from retinue.tools.policy import Rights
 
         own = {**self._main.setup.tools, **crew.main_tools, **build_extra_tools()}
-        await crew.open(self._main, Rights(allowed=tuple(own), readonly=self._request.is_readonly))
+        await crew.open(self._main, Rights(allowed=tuple(own), readonly=self._is_readonly))
 
     def _make_crew(self, world: World, run_id: str) -> "Crew":
         from retinue.app.crew import Crew
 
-        return Crew(
+        crew = Crew(
             world,
             self._need_models(world),
             self._environment,
@@ -504,6 +516,8 @@ class Retinue:
             lease=self._lease,
             extending=self._need_extending(world),
         )
+        crew.restraint = self._restraint
+        return crew
 
     async def _extend(self, world: World) -> Extras:
         """What extensions bring for the main agent."""
@@ -615,6 +629,7 @@ class Retinue:
         self._lease = Lease(budget.tokens, budget.cost_usd)
         run_id = self._run_id
         role = self._choose_role(world)
+        self._is_readonly = request.is_readonly or (role is not None and role.rights.readonly)
         model, thinking = self._choose_model(world, session, role)
         tools = self._choose_tools(world, role, run_id)
         reserve, keep = settings.compaction.for_model(model.info.ref)
@@ -641,7 +656,7 @@ class Retinue:
             compaction=CompactionConfig(settings.compaction.enabled, reserve, keep),
             steering_mode=settings.steering_mode,
             follow_up_mode=settings.follow_up_mode,
-            hooks=self._extras.hooks,
+            hooks=(Restrained(self._restraint, run_id), *self._extras.hooks),
             features=self._surround(world, role),
         )
 
@@ -751,7 +766,20 @@ class Retinue:
             world.surfaces = surfaces
             self._crew = self._make_crew(world, run_id)
             given.update(self._crew.main_tools)
-        return {name: given[name] for name in dict.fromkeys(left)}
+        return self._drop_denied(world, {name: given[name] for name in dict.fromkeys(left)})
+
+    def _drop_denied(self, world: World, tools: dict[str, Tool]) -> dict[str, Tool]:
+        """The tools without those that the user lets no agent have."""
+        words = world.crew.settings.deny_tools
+        if not words:
+            return tools
+        from retinue.tools.selectors import Offer, match_denied
+
+        offers = {name: self._extras.offers.get(name) or Offer(tool.effect) for name, tool in tools.items()}
+        denied = match_denied(words, offers, {})
+        asked = [name for name in self._request.tools or () if name in denied]
+        self._tell((), *(f"{name} is denied by the user's settings (denyTools); left out" for name in asked))
+        return {name: tool for name, tool in tools.items() if name not in denied}
 
     def _name_tools(self, world: World) -> list[str]:
         settings: Settings = world.loaded.settings

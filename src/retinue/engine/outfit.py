@@ -35,6 +35,7 @@ from retinue.engine.ids import make_uuid
 from retinue.engine.limits import Limits
 from retinue.engine.prompt import render_prompt
 from retinue.engine.request import RunRequest
+from retinue.engine.restraint import Restrained, Restraint
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.engine.survey import Surveys
@@ -144,6 +145,8 @@ class Kit:
     extend: Callable[[Definition, RunRequest], Awaitable[Extras]] = add_nothing
     lease: Lease = field(default_factory=Lease)
     """What one main prompt may spend with all it starts."""
+    restraint: Restraint = field(default_factory=Restraint)
+    """What has been taken from runs since they began."""
     runner: Runner = "inprocess"
     """Where runs work whose definition does not say."""
     send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
@@ -199,7 +202,9 @@ class Outfitter:
         tools = {**self._kit.tools, **extras.tools}
         fitting = Fitting(definition, request, rights, terms, cwd, tools, run.branch, extras)
         setup = await self._set_up(run, request, parent, fitting)
-        setup = replace(setup, hooks=extras.hooks, features=(*setup.features, *extras.features))
+        guard = Restrained(self._kit.restraint, run.id, lambda name: rights.targets.get(name, name))
+        self._kit.restraint.place(run.id, run.parent_id)
+        setup = replace(setup, hooks=(guard, *extras.hooks), features=(*setup.features, *extras.features))
         live = self._make_live(run, parent, fitting, setup)
         session = live.session
         for listener, pieces in extras.listeners:
@@ -271,18 +276,20 @@ class Outfitter:
             self._asked_here.add(event.run_id)
         if isinstance(event, RunForgotten):
             self._asked_here.discard(event.run_id)
+            self._kit.restraint.forget(event.run_id)
             for store in (self._rights, self._leases, self._unsaved):
                 store.pop(event.run_id, None)
 
     def find_grant(self, run_id: str) -> Grant:
         """What a run may use now; for any other id what the main agent may."""
-        rights = self._rights.get(run_id, self._root)
+        rights = self._kit.restraint.narrow(run_id, self._rights.get(run_id, self._root))
         return Grant(tuple(sorted(rights.tools)), rights.readonly)
 
     def _find_bound(self, run: Run, request: RunRequest) -> Rights:
         """The rights that a run's cannot exceed. A file that has changed since does not widen a resumed run."""
+        restraint = self._kit.restraint
         if (own := self._rights.get(run.id)) is not None:
-            return own
+            return restraint.narrow(run.id, own)
         # In another process nobody remembers the parent; what it could use is on record with the run.
         is_known = run.depth <= 1 or run.parent_id in self._rights
         if not is_known and run.grant is None:
@@ -291,7 +298,7 @@ class Outfitter:
         grant = run.grant
         if grant is not None and run.depth <= 1 and run.id in self._asked_here:
             grant = Grant((*grant.tools, *self._admitted), grant.readonly)
-        return narrow_rights(narrow_rights(bound, grant), request.grant)
+        return restraint.narrow(run.parent_id, narrow_rights(narrow_rights(bound, grant), request.grant))
 
     async def _set_up(self, run: Run, request: RunRequest, parent: LiveRun, fitting: Fitting) -> RunSetup:
         definition, rights, kit = fitting.definition, fitting.rights, self._kit
