@@ -29,6 +29,7 @@ from retinue.core.events import (
 from retinue.core.messages import (
     AssistantMessage,
     BashExecutionMessage,
+    CustomMessage,
     Message,
     TextContent,
     ToolCall,
@@ -198,16 +199,18 @@ class LiveRun:
             if not words:
                 return
             spent_s = asyncio.get_running_loop().time() - began_s
-            self._outcome = await self._converse([TextContent(words)], spent_s)
+            if isinstance(words, CustomMessage):
+                self.inbox.steer(words)
+            self._outcome = await self._converse([TextContent(words)] if isinstance(words, str) else [], spent_s)
             if stay is not None:
                 self._outcome = await stay(self._outcome)
 
-    async def _ask_reviewers(self) -> str:
+    async def _ask_reviewers(self) -> str | CustomMessage:
         for reviewer in self.setup.reviewers:
             if self._outcome.status is not Status.COMPLETED:
                 break
             verdict = await reviewer.review(self._outcome)
-            if isinstance(verdict, str):
+            if isinstance(verdict, str | CustomMessage):
                 return verdict
             self._outcome = verdict or self._outcome
         return ""

@@ -7,7 +7,7 @@ from random import random
 from typing import Protocol
 
 from retinue.core.launch import Confining
-from retinue.core.messages import ThinkingLevel
+from retinue.core.messages import CustomMessage, ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.run import Outcome
 from retinue.core.territory import ANYWHERE, Territory
@@ -58,8 +58,11 @@ class RunSetup:
 class Reviewer(Protocol):
     """Looks at the outcome of a run before it counts. Counts itself how often it sends the run back."""
 
-    async def review(self, outcome: Outcome) -> str | Outcome | None:
-        """None lets it pass; words are said to the run, which goes on; an outcome replaces it. MUST NOT raise."""
+    async def review(self, outcome: Outcome) -> str | CustomMessage | Outcome | None:
+        """None lets it pass; words, or a report, are said to the run, which goes on; an outcome replaces it.
+
+        MUST NOT raise.
+        """
         ...
 
 

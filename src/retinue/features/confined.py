@@ -94,6 +94,23 @@ class Boundaries:
         named = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
         return Territory((profile.workspace,), profile.secrets, profile.protected, named)
 
+    async def draw(self, cwd: Path, *, readonly: bool) -> "tuple[OpenConfinement | None, str]":
+        """The boundary of what works somewhere, for whoever closes it, and what it is in a few words.
+
+        None where somebody who may write has none.
+        """
+        from retinue.sandbox.confinement import open_sandbox
+        from retinue.sandbox.profile import build_readonly, build_writing
+        from retinue.sandbox.status import Status
+
+        status = Status("unavailable", reason=self.judge()[1]) if self.is_off else await self.machine.find()
+        if not readonly and not status.is_usable:
+            return None, OFF if self.is_off else f"none: {status.sentence}"
+        build = build_readonly if readonly else build_writing
+        profile = build(find_workspace(cwd, self.home), self.build_wishes())
+        opened = open_sandbox(status, profile, self.machine.server)
+        return opened, "; ".join((opened.summary, *opened.notes))
+
     def build_wishes(self) -> "Wishes":
         """What the user settled, for a profile."""
         from retinue.sandbox.profile import Wishes
@@ -151,22 +168,8 @@ class Confined:
 
     async def open(self) -> Confinement | None:
         """The boundary for a command; None where a writing run has none."""
-        if self._opened is not None:
-            return self._opened
-        from retinue.sandbox.confinement import open_sandbox
-        from retinue.sandbox.profile import build_readonly, build_writing
-        from retinue.sandbox.status import Status
-
-        is_off, status = self._boundaries.is_off, Status("unavailable", reason=self._boundaries.judge()[1])
-        if not is_off:
-            status = await self._boundaries.machine.find()
-        if not self._readonly and not status.is_usable:
-            self._summary = OFF if is_off else f"none: {status.sentence}"
-            return None
-        build = build_readonly if self._readonly else build_writing
-        profile = build(find_workspace(self._cwd, self._boundaries.home), self._boundaries.build_wishes())
-        self._opened = open_sandbox(status, profile, self._boundaries.machine.server)
-        self._summary = "; ".join((self._opened.summary, *self._opened.notes))
+        if self._opened is None:
+            self._opened, self._summary = await self._boundaries.draw(self._cwd, readonly=self._readonly)
         return self._opened
 
 

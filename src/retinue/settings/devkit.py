@@ -5,7 +5,7 @@ The docstring under a field is its documentation. This file must not know files,
 
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.settings.checks import Check, Report, Setting, between, choice, count, flag, names, some_of, trimmed
 
@@ -165,7 +165,7 @@ class LspTool(Struct, frozen=True):
     enabled: bool = True
     """Offer it."""
     allow_mutating_actions: bool = False
-    """Let it rename and apply code actions; never in an agent."""
+    """Let the main agent ask what a rename or a code action would change, and restart servers."""
 
 
 class LspHook(Struct, frozen=True):
@@ -182,6 +182,8 @@ class Lsp(Struct, frozen=True):
 
     enabled: bool = True
     """Use language servers at all."""
+    python: str = "auto"
+    """Which server is asked about Python: `ty`, `pyright`, `basedpyright`, or the first of them that is installed."""
     tool: LspTool = LspTool()
     hook: LspHook = LspHook()
 
@@ -197,7 +199,7 @@ def resolve_hook(lsp: Lsp) -> Lsp:
     """Either way of switching the hook off switches both."""
     if lsp.hook.enabled and lsp.hook.mode != "disabled":
         return lsp
-    return Lsp(lsp.enabled, lsp.tool, LspHook(False, "disabled"))
+    return structs.replace(lsp, hook=LspHook(False, "disabled"))
 
 
 def _debug() -> Check:
@@ -273,6 +275,7 @@ _OTHERS = (
     Setting("convertContent.maxContentChars", "convert_content.max_content_chars", between(1)),
     Setting("convertContent.allowPrivateNetwork", "convert_content.allow_private_network", flag(), user_only=True),
     Setting("lsp.enabled", "lsp.enabled", flag(), off_only=True),
+    Setting("lsp.python", "lsp.python", choice("auto", "ty", "pyright", "basedpyright"), user_only=True),
     Setting("lsp.tool.enabled", "lsp.tool.enabled", flag(), off_only=True),
     Setting("lsp.tool.allowMutatingActions", "lsp.tool.allow_mutating_actions", flag(), user_only=True),
     Setting("lsp.hook.enabled", "lsp.hook.enabled", flag(), off_only=True),

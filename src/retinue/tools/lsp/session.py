@@ -229,7 +229,6 @@ class Session:
         self._capabilities = capabilities
         self._encoding = str(capabilities.get("positionEncoding") or "utf-16")
         self.client.tell("initialized", {})
-        self.client.tell("workspace/didChangeConfiguration", {"settings": {}})
         return ""
 
     async def _begin(self, params: dict[str, Any]) -> Any:
