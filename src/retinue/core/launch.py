@@ -94,6 +94,10 @@ class Confining(Protocol):
         """The boundary; None: commands of this run have none."""
         ...
 
+    async def open_readonly(self) -> "Confinement | None":
+        """One in which nothing can be changed, whatever the run may do; None: this machine has none."""
+        ...
+
 
 class Confinement(Protocol):
     """The boundary of one run."""

@@ -74,6 +74,10 @@ class Boundaries:
         """The boundary of one run."""
         return Confined(self, readonly=readonly)
 
+    def surround_place(self, cwd: Path, *, readonly: bool) -> "Confined":
+        """The boundary of what is started in a place for more than one run. Close it."""
+        return Confined(self, readonly=readonly, cwd=cwd)
+
     def find_territory(self, cwd: Path, *, readonly: bool) -> Territory:
         """Where the file tools of a run that works somewhere may go; worked out once for each place."""
         if self.is_off:
@@ -139,12 +143,14 @@ class Confined:
 
     name = "sandbox"
 
-    def __init__(self, boundaries: Boundaries, *, readonly: bool) -> None:
+    def __init__(self, boundaries: Boundaries, *, readonly: bool, cwd: Path | None = None) -> None:
+        """`cwd` is known beforehand where it is entered by no run."""
         self._boundaries = boundaries
         self._readonly = readonly
-        self._cwd = Path()
+        self._cwd = cwd or Path()
         self._granted: tuple[str, ...] = ()
         self._opened: OpenConfinement | None = None
+        self._reading: OpenConfinement | None = None
         self._summary = UNUSED
 
     async def enter(self, setup: RunSetup) -> RunSetup:
@@ -160,17 +166,35 @@ class Confined:
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Remove what was private to the run, and put on record what it ran in."""
+        for opened in (self._opened, self._reading):
+            if opened is not None:
+                opened.close()
+        self._opened = self._reading = None
+        # A run in a process of its own says itself what it was confined by.
+        return structs.replace(outcome, sandbox=outcome.sandbox or self._summary)
+
+    def close(self) -> None:
+        """Remove what was private to it."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None
-        # A run in a process of its own says itself what it was confined by.
-        return structs.replace(outcome, sandbox=outcome.sandbox or self._summary)
 
     async def open(self) -> Confinement | None:
         """The boundary for a command; None where a writing run has none."""
         if self._opened is None:
             self._opened, self._summary = await self._boundaries.draw(self._cwd, readonly=self._readonly)
         return self._opened
+
+    async def open_readonly(self) -> Confinement | None:
+        """The boundary of what reads for the run and has nothing to change; None where this machine draws none."""
+        own = self._boundaries
+        if own.is_off or not (await own.machine.find()).is_usable:
+            return None
+        if self._readonly:
+            return await self.open()
+        if self._reading is None:
+            self._reading, _ = await own.draw(self._cwd, readonly=True)
+        return self._reading
 
 
 def find_workspace(cwd: Path, home: Path | None) -> Path:

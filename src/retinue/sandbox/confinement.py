@@ -38,6 +38,10 @@ class OpenConfinement(Confinement, Protocol):
         """Itself: it is drawn already."""
         ...
 
+    async def open_readonly(self) -> "Confinement | None":
+        """Itself, when nothing can be changed in it."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -91,6 +95,9 @@ class Refusal:
     async def open(self) -> Confinement:
         return self
 
+    async def open_readonly(self) -> Confinement | None:
+        return None
+
     def close(self) -> None:
         """Nothing is held."""
 
@@ -126,6 +133,9 @@ class _Boundary:
     async def open(self) -> Confinement:
         assert isinstance(self, BwrapConfinement | LandlockConfinement | SeatbeltConfinement)
         return self
+
+    async def open_readonly(self) -> Confinement | None:
+        return await self.open() if self.is_readonly else None
 
     def close(self) -> None:
         """Remove the private directory."""

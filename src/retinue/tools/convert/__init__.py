@@ -1,0 +1,1 @@
+"""The convert_content tool: documents as markdown, read by a process of their own."""

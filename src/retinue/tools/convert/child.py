@@ -1,0 +1,73 @@
+"""The process that reads one document: bounds itself, looks at the file, then reads it or becomes the converter.
+
+`python -I -S child.py ROOT FILE MEMORY CPU_S [COMMAND]`. It prints markdown, or one line of why not and exits with one
+of the codes below. Standard library only, and nothing of ours but the readers: it may be all an attacker gets.
+"""
+
+import os
+import sys
+
+UNREADABLE, NO_MEMORY, UNSUPPORTED = 3, 4, 5
+_MAX_FILE = 64 * 1024 * 1024
+
+
+def main(arguments: list[str]) -> int:
+    """Do it."""
+    root, path, memory, cpu_s, *command = arguments
+    bound(int(memory), int(cpu_s))
+    sys.path.insert(0, root)
+    from retinue.tools.convert.readers.base import Unreadable, Unsupported
+    from retinue.tools.convert.readers.registry import is_packed, read_document
+    from retinue.tools.convert.readers.zipped import Package
+
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+        if command:
+            if is_packed(data):
+                Package(data)
+            run_command(command[0], path)
+        text = read_document(data, os.path.basename(path))
+        sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+        sys.stdout.flush()
+    except Unreadable as error:
+        return fail(str(error), UNREADABLE)
+    except Unsupported as error:
+        return fail(str(error), UNSUPPORTED)
+    except RecursionError:
+        return fail("the document is damaged (too deep)", UNREADABLE)
+    except MemoryError:
+        os.write(2, b"the document needs too much memory")
+        return NO_MEMORY
+    return 0
+
+
+def bound(memory: int, cpu_s: int) -> None:
+    """Take from this process, and all it becomes, what no document needs."""
+    try:
+        import resource
+    except ImportError:
+        return
+    limits = {"RLIMIT_AS": memory, "RLIMIT_CPU": cpu_s, "RLIMIT_FSIZE": _MAX_FILE, "RLIMIT_CORE": 0}
+    for name, limit in limits.items():
+        kind = getattr(resource, name, None)
+        if kind is not None:
+            _, hard = resource.getrlimit(kind)
+            most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
+            resource.setrlimit(kind, (most, most + (2 if name == "RLIMIT_CPU" else 0) if hard < 0 else most))
+
+
+def run_command(command: str, path: str) -> None:
+    """Become the converter; few threads, for each takes a share of the memory."""
+    few = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "2"}
+    os.execve(command, [command, path], {**os.environ, **few, "PYTHONIOENCODING": "utf-8"})
+
+
+def fail(text: str, code: int) -> int:
+    """Say why not."""
+    os.write(2, text[:1000].encode("utf-8", "replace"))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,39 @@
+"""What the convert tool is told by its owner: plain values. Must not know where they come from."""
+
+from collections.abc import Mapping
+
+from msgspec import Struct, field
+
+from retinue.tools.outbound.client import Bounds, Locate
+from retinue.tools.outbound.guard import Reach, Resolve, resolve_name
+from retinue.tools.trees import TreeProbe
+
+AGENT = "devkit-pi-convert/1.0"
+COMMAND = "markitdown"
+"""The converter that is used when it is there, and not missed for formats that are read without it."""
+MEMORY_BYTES = 1 << 30
+CPU_S = 20
+
+
+class ConvertOptions(Struct, frozen=True, kw_only=True):
+    """All of them."""
+
+    command: str = COMMAND
+    timeout_s: float = 30.0
+    max_bytes: int = 10_485_760
+    max_chars: int = 50_000
+    reach: Reach = Reach()
+
+    @property
+    def bounds(self) -> Bounds:
+        """Of one download."""
+        return Bounds(self.timeout_s, self.max_bytes, is_strict=True)
+
+
+class ConvertPorts(Struct, frozen=True, kw_only=True):
+    """What the tool reaches out with; the defaults are the real world."""
+
+    environment: Mapping[str, str] = {}
+    resolve: Resolve = resolve_name
+    locate: Locate = lambda address, port: (address, port)
+    trees: TreeProbe = field(default_factory=TreeProbe)

@@ -1,0 +1,147 @@
+"""Runs the process that reads a document, confined as far as this machine can, and collects what it prints.
+
+Must not know where the document came from.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from msgspec import Struct
+
+from retinue.core.errors import ToolFailed
+from retinue.core.launch import Confinement
+from retinue.core.tool import ToolContext
+from retinue.tools.convert import child
+from retinue.tools.convert.options import CPU_S, MEMORY_BYTES
+from retinue.tools.convert.readers.registry import FORMATS
+from retinue.tools.convert.source import ConvertFailed, Document
+from retinue.tools.process import Command, Exit, run_process, to_command
+from retinue.tools.trees import TreeProbe
+
+MAX_OUTPUT, MAX_ERRORS = 8 << 20, 1 << 20
+MAX_TASKS = 64
+MAX_SUMMARY = 1000
+INSTALL = "pip install 'retinue[convert]' adds the converter markitdown"
+_CHILD = Path(child.__file__)
+_ROOT = _CHILD.parents[3]
+_PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
+_CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+class Converter(Struct, frozen=True):
+    """Who reads documents here."""
+
+    trees: TreeProbe
+    environment: Mapping[str, str]
+    timeout_s: float
+
+    async def convert(self, document: Document, command: str, context: ToolContext, timeout_s: float) -> str:
+        """The document as markdown; `command` is the converter, empty for the reader of our own.
+
+        Raises ConvertFailed.
+        """
+        boundary = await open_boundary(context)
+        if boundary is None and command and await is_readonly(context):
+            # A foreign program may write; a reader that cannot is no danger.
+            command = ""
+        output, errors = bytearray(), bytearray()
+        with ExitStack() as held:
+            path = held.enter_context(write_document(document))
+            argv = self._build_argv(path, command)
+            if boundary is None:
+                tree = await self.trees.find()
+                env = {name: self.environment[name] for name in _PASSED if name in self.environment}
+                started = Command(argv, str(path.parent), {**env, "TMPDIR": str(path.parent)})
+            else:
+                visible = (str(path.parent), str(_ROOT), sys.prefix, sys.base_prefix, os.path.dirname(command))
+                launch = boundary.wrap(
+                    argv, dict(self.environment), str(context.cwd), visible=[each for each in visible if each]
+                )
+                started, tree = to_command(held.enter_context(launch), max_tasks=MAX_TASKS)
+            try:
+                ended = await run_process(
+                    started,
+                    on_output=lambda data: take(output, data, MAX_OUTPUT),
+                    on_error=lambda data: take(errors, data, MAX_ERRORS),
+                    timeout_s=timeout_s,
+                    tree=tree,
+                )
+            except OSError as error:
+                raise ConvertFailed("CONVERT_FAILED", f"the converter cannot be started ({error.strerror})") from None
+            told = summarise(bytes(errors), path, self.environment)
+        explain_end(ended, told, timeout_s)
+        return output.decode("utf-8", "replace")
+
+    def _build_argv(self, path: Path, command: str) -> list[str]:
+        own = [sys.executable, "-I", "-S", str(_CHILD), str(_ROOT), str(path), str(MEMORY_BYTES), str(CPU_S)]
+        return [*own, command] if command else own
+
+
+async def open_boundary(context: ToolContext) -> Confinement | None:
+    """A boundary inside of which nothing can be changed; None where there is none."""
+    if context.confinement is None:
+        return None
+    try:
+        return await context.confinement.open_readonly()
+    except ToolFailed:
+        return None
+
+
+async def is_readonly(context: ToolContext) -> bool:
+    """Whether the run itself may change nothing."""
+    boundary = None if context.confinement is None else await context.confinement.open()
+    return boundary is not None and boundary.is_readonly
+
+
+@contextmanager
+def write_document(document: Document) -> Iterator[Path]:
+    """The document as a file of ours, for as long as it is read."""
+    with TemporaryDirectory(prefix="devkit-pi-convert-", ignore_cleanup_errors=True) as folder:
+        path = Path(os.path.realpath(folder)) / document.name
+        path.write_bytes(document.data)
+        yield path
+
+
+def take(into: bytearray, data: bytes, most: int) -> bool:
+    """Keep what comes; True when it is enough."""
+    into += data[: max(0, most - len(into))]
+    return len(into) >= most
+
+
+def explain_end(ended: Exit, told: str, timeout_s: float) -> None:
+    """Raises ConvertFailed unless it went well."""
+    if ended.timed_out:
+        raise ConvertFailed("CONVERT_TIMEOUT", f"the conversion took more than {timeout_s * 1000:.0f} ms")
+    if ended.stopped:
+        raise ConvertFailed("CONVERT_FAILED", f"the converter printed more than {MAX_OUTPUT} bytes")
+    if ended.crowded:
+        raise ConvertFailed("CONVERT_FAILED", f"the converter started more than {MAX_TASKS} processes")
+    if ended.code == child.UNSUPPORTED:
+        listed = ", ".join(FORMATS)
+        raise ConvertFailed(
+            "COMMAND_NOT_FOUND", f"{told} needs a converter that is not here: {INSTALL}. Read are {listed}"
+        )
+    if ended.code == child.UNREADABLE:
+        raise ConvertFailed("CONVERT_FAILED", told)
+    if ended.code == child.NO_MEMORY:
+        raise ConvertFailed("CONVERT_FAILED", f"the document needs more than {MEMORY_BYTES >> 20} MiB of memory")
+    if ended.signal_name == "SIGXCPU":
+        raise ConvertFailed("CONVERT_FAILED", f"the document took more than {CPU_S} s of computing")
+    if ended.code:
+        name = f" ({ended.signal_name})" if ended.signal_name else ""
+        raise ConvertFailed(
+            "CONVERT_FAILED", f"the converter ended with exit code {ended.code}{name}: {told}".strip(": ")
+        )
+
+
+def summarise(errors: bytes, path: Path, environment: Mapping[str, str]) -> str:
+    """The end of what it complained about, without the names of places."""
+    text = _CONTROL.sub("", errors.decode("utf-8", "replace")).replace(str(path.parent) + "/", "")
+    home = environment.get("HOME", "")
+    text = text.replace(home, "~") if len(home) > 1 else text
+    return text.strip()[-MAX_SUMMARY:]
