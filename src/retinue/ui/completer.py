@@ -1,5 +1,6 @@
 """Completion at work: looks at what is written, asks for what it could become, and puts the choice into the editor."""
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
@@ -144,7 +145,7 @@ class Completer:
         except (OSError, RetinueError):
             return
         self._listed_s = time.monotonic()
-        self._stock.files = FileIndex(names)
+        self._stock.files = await asyncio.to_thread(FileIndex, names)
         if self._token is not None and self._token.kind in ("mention", "path"):
             self._seen = ""
             self.look()

@@ -108,3 +108,13 @@ def test_narrowing_and_widening_agree():
     index.find("file42", 500)
     assert index.find("file4", 500) == first
     assert len(first) == 111
+
+
+def test_hostile_names_are_searched_quickly():
+    index = FileIndex(["a" * 250 + str(number) for number in range(200)])
+    assert index.find("a" * 30 + "b", 9) == []
+
+
+@pytest.mark.parametrize("needle", ["[x", "^-", "a.*b", "\\d", "]["])
+def test_signs_mean_themselves(needle):
+    assert FileIndex(["dir/abc", "x[^-]"]).find(needle, 9) == (["x[^-]"] if needle == "^-" else [])
