@@ -56,10 +56,11 @@ def render_tree(runs: Sequence[Run], outlook: Outlook) -> list[Text]:
         return []
     rows = _plan(runs)
     is_rich = outlook.mode == "rich" or (outlook.mode == "auto" and outlook.width >= RICH_COLUMNS)
-    lines = _render_rows(rows, outlook, is_rich=is_rich)
-    if is_rich and outlook.mode == "auto" and len(lines) + 1 > MOST_LINES:
-        is_rich, lines = False, _render_rows(rows, outlook, is_rich=False)
-    hidden = len(lines) + 1 - MOST_LINES
+    if is_rich and outlook.mode == "auto" and _count_lines(rows, is_rich=True) + 1 > MOST_LINES:
+        is_rich = False
+    hidden = _count_lines(rows, is_rich=is_rich) + 1 - MOST_LINES
+    # Only what will be seen is drawn: there may be hundreds, twelve times a second.
+    lines = _render_rows(rows[:MOST_LINES], outlook, is_rich=is_rich)
     if hidden > 0:
         lines = [
             *lines[: MOST_LINES - 2],
@@ -124,6 +125,10 @@ def _render_rows(rows: Sequence[_Row], outlook: Outlook, *, is_rich: bool) -> li
             bar = "   " if row.is_last else "│  "
             lines.append(Text(f"{row.prefix}{bar}⎿ {describe_activity(row.run)}", style="dim"))
     return lines
+
+
+def _count_lines(rows: Sequence[_Row], *, is_rich: bool) -> int:
+    return len(rows) + (sum(row.run.status is Status.RUNNING for row in rows) if is_rich else 0)
 
 
 def _render_row(row: _Row, outlook: Outlook) -> Text:

@@ -85,6 +85,8 @@ class MainScreen(Screen[None]):
         super().__init__()
         self._link = link
         self._seen = -1
+        self._is_moving = False
+        """Whether runs are shown, whose figures change by themselves."""
         self._leaving_s = 0.0
         self._stopping_s = 0.0
         self._told: set[str] = set()
@@ -119,7 +121,8 @@ class MainScreen(Screen[None]):
         now_ms = round(time.time() * 1000)
         if state.is_busy:
             self._show_work(now_ms)
-        self._show_runs(now_ms)
+        if self._is_moving or self._seen != self._link.version:
+            self._show_runs(now_ms)
         if self._seen == self._link.version:
             return
         self._seen = self._link.version
@@ -153,19 +156,21 @@ class MainScreen(Screen[None]):
             now_ms,
             frame,
             find_window=find_window,
-            colors=dict(self.app.theme_variables),
+            colors=self.app.theme_variables,
             mode="auto" if own is None else own.widget_display_mode,
         )
         self.query_one(AgentTree).show(shown, outlook)
         has_fleet = own is None or own.fleet_view
-        self.query_one(FleetList).show([run for run in runs if run.started_ms and has_fleet], now_ms, frame)
+        fleet = self.query_one(FleetList)
+        fleet.show([run for run in runs if run.started_ms and has_fleet], now_ms, frame)
+        self._is_moving = bool(shown) or fleet.has_rows
 
     def _show_questions(self) -> None:
         """The oldest question; where something lies over this screen, a word that there is one."""
         waiting = self._link.state.questions
         self.query_one(QuestionBox).show(waiting)
         self._fit()
-        if self.is_current:
+        if self.app.screen is self:
             return
         for question in waiting:
             if question.id not in self._told:

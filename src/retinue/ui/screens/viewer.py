@@ -57,6 +57,7 @@ class RunViewer(ModalScreen[None]):
         self._talk = Talk(run.id)
         self._armed_s = 0.0
         self._notice = ""
+        self._head = Text()
         self._needle = ""
         self._found = -1
 
@@ -88,7 +89,10 @@ class RunViewer(ModalScreen[None]):
         conversation = self.query_one(Conversation)
         conversation.sync()
         now_ms = round(time.time() * 1000)
-        self.query_one("#head", Static).update(self._draw_head(now_ms))
+        head = self._draw_head(now_ms)
+        if head != self._head:
+            self._head = head
+            self.query_one("#head", Static).update(head)
         if not self._talk.blocks and not self._run.status.is_final:
             self._tell("(waiting for the first message…)")
         elif self._armed_s and time.monotonic() - self._armed_s > ARMED_S:

@@ -26,6 +26,7 @@ class AgentTree(Static):
         lines = render_tree(runs, outlook)
         if lines == self._lines:
             return
+        is_other_size = len(lines) != len(self._lines)
         self._lines = lines
         self.set_class(bool(lines), "-some")
-        self.update(Text("\n").join(lines))
+        self.update(Text("\n").join(lines), layout=is_other_size)

@@ -90,6 +90,8 @@ class Editor(TextArea, inherit_bindings=False):
         super().__init__(
             id=id, soft_wrap=True, tab_behavior="focus", show_line_numbers=False, highlight_cursor_line=False
         )
+        # A cursor that blinks would draw the screen twice a second while nothing happens.
+        self.set_reactive(TextArea.cursor_blink, False)
         self.history_list = History()
         self.on_remembered: Callable[[str], None] = lambda text: None
         """Told of each new entry of the history."""

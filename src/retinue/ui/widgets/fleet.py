@@ -27,12 +27,17 @@ class FleetList(Static):
         self._runs: list[Run] = []
         self._chosen = MAIN
         self._is_active = False
-        self._drawn = ""
+        self._drawn = ("", 0, False)
 
     @property
     def is_active(self) -> bool:
         """Whether the arrow keys choose in here."""
         return self._is_active
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether there is anything to choose."""
+        return bool(self._runs)
 
     @property
     def chosen(self) -> str:
@@ -73,21 +78,24 @@ class FleetList(Static):
         return True
 
     def _draw(self, now_ms: int, frame: int) -> None:
-        rows = [self._render_main(), *(self._render_run(run, now_ms, frame) for run in self._runs)]
         ids = [MAIN, *(run.id for run in self._runs)]
         place = ids.index(self._chosen)
-        first = max(0, min(place - ROWS // 2, len(rows) - ROWS))
-        shown = rows[first : first + ROWS]
+        first = max(0, min(place - ROWS // 2, len(ids) - ROWS))
+        shown = [
+            self._render_main() if at == 0 else self._render_run(self._runs[at - 1], now_ms, frame)
+            for at in range(first, min(first + ROWS, len(ids)))
+        ]
         if first:
             shown[0] = Text(f"  ↑ {first + 1} more", style="dim")
-        rest = len(rows) - first - ROWS
+        rest = len(ids) - first - ROWS
         if rest > 0:
             shown[-1] = Text(f"  ↓ {rest + 1} more", style="dim")
         drawn = Text("\n").join(shown)
-        key = f"{drawn.plain}{place}{self._is_active}"
+        key = (drawn.plain, place, self._is_active)
         if key != self._drawn:
+            is_other_size = key[0].count("\n") != self._drawn[0].count("\n")
             self._drawn = key
-            self.update(drawn)
+            self.update(drawn, layout=is_other_size)
 
     def _mark(self, run_id: str) -> str:
         return "❯ " if self._is_active and run_id == self._chosen else "  "

@@ -57,12 +57,12 @@ class StatusFooter(Static):
             left = f"{facts.status}  {left}" if room > 30 else facts.status
         if room < 8:
             right.truncate(width, overflow="ellipsis")
-            self.update(right)
+            self.update(right, layout=False)
             return
         line = Text(left)
         line.truncate(room, overflow="ellipsis")
         line.append(" " * max(2, width - line.cell_len - right.cell_len))
-        self.update(line.append_text(right))
+        self.update(line.append_text(right), layout=False)
 
     def _draw_right(self) -> Text:
         facts = self._facts

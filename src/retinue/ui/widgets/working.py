@@ -41,4 +41,4 @@ class WorkingLine(Static):
         if state.started_ms:
             line.append(f" · {format_duration(max(0, now_ms - state.started_ms))}", style="dim")
         line.append(f" · {scope}", style="dim")
-        self.update(line)
+        self.update(line, layout=False)
