@@ -150,7 +150,8 @@ class RetinueApp(App[int]):
         doubt = await asyncio.to_thread(find_doubt)
         if doubt is None:
             return
-        decision, is_kept = await self.push_screen_wait(TrustScreen(*doubt)) or (False, False)
+        answer = await self.push_screen_wait(TrustScreen(*doubt))
+        decision, is_kept = answer or (False, False)
         self.request = replace(self.request, approve=decision)
         self.link.decide(decision)
         if is_kept and (note := await asyncio.to_thread(save_decision, decision)):
