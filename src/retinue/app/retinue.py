@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 from retinue.app.extending import Extending
 from retinue.app.guarding import Guarding
 from retinue.app.inheriting import inherit
+from retinue.app.languages import Languages
 from retinue.app.modelling import Models, add_models, to_retry
 from retinue.app.opening import find_folder, open_session
 from retinue.app.reports import read_level, to_wishes
@@ -165,7 +166,7 @@ class Retinue:
 
     async def close(self) -> None:
         """End everything; what was said is on disk, and what had not finished can be resumed."""
-        berth = Berth(self._run, self._crew, self._extending)
+        berth = Berth(self._run, self._crew, self._extending, self._find_languages())
         self._run = self._crew = None
         await berth.close()
         if self._models is not None:
@@ -374,7 +375,7 @@ class Retinue:
         """The new session is open before the present one is closed, so that a failure changes nothing."""
         world, kept = self._need_world(), (self._world, self._extras, self._lease, self._run_id)
         main, models = self._main, self._models
-        berth = Berth(main, self._crew, self._extending)
+        berth = Berth(main, self._crew, self._extending, world.languages)
         self._crew, self._extending, self._run_id = None, None, make_run_id()
         try:
             await self._begin(session, world.paths, world.loaded)
@@ -483,6 +484,9 @@ class Retinue:
             raise RetinueError("this Retinue is not open; use `async with Retinue(…) as crew`")
         return self._run
 
+    def _find_languages(self) -> Languages | None:
+        return None if self._world is None else self._world.languages
+
     def _need_world(self) -> World:
         if self._world is None:
             raise RetinueError("this Retinue is not open; use `async with Retinue(…) as crew`")
@@ -512,7 +516,12 @@ class Retinue:
             self._environment,
             self._clock,
             run_id=run_id,
-            tools={**build_tools(self._tool_options), **build_extra_tools(), **self._tools},
+            tools={
+                **build_tools(self._tool_options),
+                **build_extra_tools(),
+                **world.languages.build_children(),
+                **self._tools,
+            },
             lease=self._lease,
             extending=self._need_extending(world),
         )
@@ -609,6 +618,15 @@ class Retinue:
 
             log = find_log(paths.own_dir, paths.project)
             world.recorder = Recorder(log, self._clock, skip=list_tools(SURFACE_TOOLS))
+        world.languages = Languages(
+            crew.settings,
+            world.boundaries,
+            self._environment,
+            self._clock,
+            trees=self._tool_options.trees,
+            trusted=loaded.trust.trusted,
+            is_child=self._is_child,
+        )
         world.guarding = Guarding(
             world,
             self._environment,
@@ -672,7 +690,7 @@ class Retinue:
         rights = None if role is None else role.rights
         guards = world.guarding.surround_main(definition, self._extras.points, rights)
         own = [world.boundaries.surround(readonly=self._request.is_readonly)] if role is None else role.features
-        return [*own, *guards, *self._extras.features]
+        return [*own, *guards, *world.languages.surround_main(), *self._extras.features]
 
     def _charge(self, model: Model) -> Model:
         return BudgetedModel(model, self._lease) if self._lease.is_limited else model
@@ -686,7 +704,7 @@ class Retinue:
             return None
         from retinue.settings.kit import build_role
 
-        own = {**build_tools(self._tool_options), **build_extra_tools(), **self._tools}
+        own = {**build_tools(self._tool_options), **build_extra_tools(), **world.languages.build_main(), **self._tools}
         return build_role(world.roster, self._request.agent, own, self._extras)
 
     def _list_skills(self, world: World, tools: Mapping[str, Tool]) -> dict[str, str]:
@@ -743,7 +761,8 @@ class Retinue:
         names = self._name_tools(world) if request.tools is None else list(request.tools)
         left = [name for name in names if name not in request.exclude_tools]
         possible = [name for name in SURFACE_TOOLS if self._may_offer(world, name)]
-        known = [*BUILTIN_TOOLS, *self._tools, *self._extras.tools, *list_tools(possible)]
+        languages = world.languages.build_main()
+        known = [*BUILTIN_TOOLS, *languages, *self._tools, *self._extras.tools, *list_tools(possible)]
         known += [FINALIZE] if self._is_child else []
         servers = self._need_extending(world).servers
         served = [] if servers is None else [name for name in [*left, *request.exclude_tools] if servers.may_have(name)]
@@ -756,7 +775,7 @@ class Retinue:
             if name not in known and name not in served:
                 raise UsageError(f"there is no tool {quote(name)}; available: {', '.join(known)}")
         made = build_tools(self._tool_options, [name for name in left if name in BUILTIN_TOOLS])
-        given = {**made, **self._extras.tools, **self._tools}
+        given = {**made, **languages, **self._extras.tools, **self._tools}
         if FINALIZE in left:
             from retinue.features.finalise import FinalizeTool
 
@@ -784,7 +803,8 @@ class Retinue:
     def _name_tools(self, world: World) -> list[str]:
         settings: Settings = world.loaded.settings
         delegation = list_tools(self._list_surfaces(world))
-        return [*settings.default_tools, *self._tools, *self._extras.tools, *delegation]
+        languages = ["lsp"] if world.languages.is_offered else []
+        return [*settings.default_tools, *languages, *self._tools, *self._extras.tools, *delegation]
 
     def _list_surfaces(self, world: World) -> list[str]:
         """What the settings offer the main agent; inside another program's agent it does not delegate by itself."""

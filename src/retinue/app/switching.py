@@ -23,6 +23,7 @@ from retinue.sessions.log import Session
 if TYPE_CHECKING:
     from retinue.app.crew import Crew
     from retinue.app.extending import Extending
+    from retinue.app.languages import Languages
 
 CLOSE_S = 2.0
 _LONGEST_PATH = 4096
@@ -37,6 +38,7 @@ class Berth:
     run: LiveRun | None
     crew: "Crew | None"
     extending: "Extending | None"
+    languages: "Languages | None" = None
 
     async def close(self) -> None:
         """End everything; what was said is on disk, and what had not finished can be resumed."""
@@ -48,6 +50,8 @@ class Berth:
             await self.crew.close()
         if self.extending is not None:
             await self.extending.close()
+        if self.languages is not None:
+            await self.languages.close()
         # A prompt of another task ends by itself now; one that cannot is not waited for.
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):

@@ -11,6 +11,7 @@ from retinue.settings.subagents import LoadedCrew
 
 if TYPE_CHECKING:
     from retinue.app.guarding import Guarding
+    from retinue.app.languages import Languages
     from retinue.features.activity import Recorder
     from retinue.features.confined import Boundaries
     from retinue.sandbox.probe import Machine
@@ -35,6 +36,7 @@ class World:
     """What this machine can enforce, found out for all worlds of one Retinue at once."""
     recorder: "Recorder | None" = None
     """Keeps what tools did; none where nothing is kept, and inside another program's agent, which keeps it itself."""
+    _languages: "Languages | None" = None
     _boundaries: "Boundaries | None" = None
     _roster: "Roster | None" = None
     _guarding: "Guarding | None" = None
@@ -53,6 +55,16 @@ class World:
     @guarding.setter
     def guarding(self, guarding: "Guarding") -> None:
         self._guarding = guarding
+
+    @property
+    def languages(self) -> "Languages":
+        """The language servers."""
+        assert self._languages is not None, "nobody speaks here"
+        return self._languages
+
+    @languages.setter
+    def languages(self, languages: "Languages") -> None:
+        self._languages = languages
 
     @property
     def boundaries(self) -> "Boundaries":

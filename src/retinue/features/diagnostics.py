@@ -1,0 +1,137 @@
+"""Tells the main agent what language servers complain of in the files it has changed.
+
+At the end of its work as a report that it answers, or with the result of each change. Loads nothing before a file is
+changed that some server knows about.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from retinue.core.clock import Clock
+from retinue.core.errors import ToolFailed
+from retinue.core.messages import CustomMessage, TextContent, ToolCall
+from retinue.core.run import Outcome
+from retinue.core.tool import Tool, ToolResult
+from retinue.engine.setup import RunSetup
+from retinue.tools.paths import resolve_path
+
+if TYPE_CHECKING:
+    from retinue.tools.lsp.call import Call
+    from retinue.tools.lsp.diagnosing import Diagnosis
+    from retinue.tools.lsp.pool import Pool
+
+CUSTOM_TYPE = "lsp-diagnostics"
+MAX_FILES = 16
+MAX_ROUNDS = 5
+"""Reports in one prompt: an agent that cannot mend a file must come to an end all the same."""
+_MAX_LINES = 200
+# A new file is looked at more closely than a change of an old one.
+_LEAST = {"write": "warning", "write_file": "warning", "edit": "error", "edit_file": "error"}
+
+
+class Diagnosing:
+    """Around the main agent: notes what it changes, and has that looked at."""
+
+    name = "lsp-diagnostics"
+
+    def __init__(self, find_pool: "Callable[[], Pool]", mode: Literal["agent_end", "edit_write"], clock: Clock) -> None:
+        self._find_pool = find_pool
+        self._mode = mode
+        self._clock = clock
+        self._setup: RunSetup | None = None
+        self._touched: dict[str, str] = {}
+        """Path and least severity, the oldest first."""
+        self._rounds = 0
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Stand behind the tools, and at the end."""
+        self._setup, self._touched, self._rounds = setup, {}, 0
+        reviewers = (*setup.reviewers, self) if self._mode == "agent_end" else setup.reviewers
+        return replace(setup, hooks=(*setup.hooks, self), reviewers=reviewers)
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """The servers stay: the next prompt may want them."""
+        self._setup = None
+        return outcome
+
+    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
+        """Let every call pass."""
+        return None
+
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
+        """Note what was changed, or tell at once what is wrong with it."""
+        path = call.arguments.get("path")
+        if self._setup is None or result.is_error or call.name not in _LEAST or not isinstance(path, str):
+            return result
+        real = _find_real(path, self._setup.cwd)
+        if self._mode == "agent_end":
+            self._note(real, _LEAST[call.name])
+            return result
+        lines = await self._examine({real: _LEAST[call.name]})
+        if not lines:
+            return result
+        text = "\n".join(("", "", "A language server reports about this file:", *lines))
+        return replace(result, content=[*result.content, TextContent(text)])
+
+    async def review(self, outcome: Outcome) -> CustomMessage | None:
+        """Send the run back when what it has changed is wrong."""
+        touched, self._touched = self._touched, {}
+        if not touched or self._rounds >= MAX_ROUNDS:
+            return None
+        lines = await self._examine(touched)
+        if not lines:
+            return None
+        self._rounds += 1
+        text = "\n".join(("Language servers report about the files that were changed:", *lines))
+        details = {"files": list(touched)}
+        return CustomMessage(CUSTOM_TYPE, text, display=True, timestamp=self._clock.now_ms(), details=details)
+
+    def _note(self, path: str, least: str) -> None:
+        known = self._touched.pop(path, least)
+        self._touched[path] = "warning" if "warning" in (known, least) else "error"
+        if len(self._touched) > MAX_FILES:
+            del self._touched[next(iter(self._touched))]
+
+    async def _examine(self, touched: dict[str, str]) -> list[str]:
+        """One line for each complaint; nothing where nobody can tell."""
+        setup = self._setup
+        assert setup is not None
+        from retinue.tools.lsp.call import cut
+        from retinue.tools.lsp.diagnosing import diagnose_all
+        from retinue.tools.lsp.servers import find_server
+
+        known = [path for path in touched if find_server(path) is not None]
+        if not known:
+            return []
+        try:
+            call = await _open_call(setup, self._find_pool())
+            # A file elsewhere was allowed to be changed, but no server is shown it.
+            found = await diagnose_all(call, [path for path in known if _is_inside(path, call.workspace)])
+        except ToolFailed:
+            return []
+        lines = [line for each in found for line in _render(each, touched[each.file], call.workspace)]
+        return cut("\n".join(lines[:_MAX_LINES])).splitlines()
+
+
+async def _open_call(setup: RunSetup, pool: "Pool") -> "Call":
+    from retinue.tools.lsp.call import Call
+
+    confinement = None if setup.confinement is None else await setup.confinement.open()
+    readonly = confinement is not None and confinement.is_readonly
+    return Call("diagnostics", {}, _find_real("", setup.cwd), pool, readonly)
+
+
+def _render(found: "Diagnosis", least: str, workspace: str) -> list[str]:
+    shown = os.path.relpath(found.file, workspace)
+    return [complaint.render(shown) for complaint in found.keep(least)]
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path.startswith(folder.rstrip("/") + "/")
+
+
+def _find_real(path: str, cwd: Path) -> str:
+    return os.path.realpath(resolve_path(path, cwd))
