@@ -14,7 +14,7 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import quote
 from retinue.core.run import Outcome
-from retinue.core.tool import Tool
+from retinue.core.tool import Effect, Tool
 from retinue.engine.extras import Extras
 from retinue.engine.request import RunRequest
 from retinue.engine.setup import RunSetup
@@ -51,7 +51,10 @@ class Connecting:
         self._wanted, self._excluded = request.tools, request.exclude_tools
         self._tell = tell
         around = Surroundings(world.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
-        self._pool = Pool(self._found.ready, Opener(around), clock, tell)
+        self._boundary = world.boundaries.surround_place(world.paths.cwd, readonly=True)
+        confined = Opener(replace(around, confining=self._boundary))
+        self._pool = Pool(self._found.ready, Opener(around), clock, tell, open_confined=confined)
+        self._is_readonly = request.is_readonly
         self._servers = self._pool.servers
         self._is_open = False
         self._main: Lease | None = None
@@ -64,22 +67,26 @@ class Connecting:
         await self._pool.__aenter__()
         self._is_open = True
         if definition is not None:
+            self._is_readonly = self._is_readonly or definition.readonly
             self._names = choose_servers(definition, self._servers, always=self._always)
         else:
             self._names = list(self._servers) if self._wanted is None else find_named(self._wanted, self._servers)
         if definition is not None:
             self._warn_unknown(definition)
             self._hold()
-            return _to_extras(await self._pool.list_tools(self._names))
+            return _to_extras(await self._pool.list_tools(self._names, readonly=self._is_readonly))
         return Extras(features=(_MainTools(self._list_main),)) if self._names else Extras()
 
     def warm(self) -> None:
         """Begin to connect what the main agent may use, without waiting: it is going to be prompted."""
         self._hold()
-        self._pool.warm(self._names)
+        self._pool.warm(self._names, readonly=self._is_readonly)
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
-        """What a run of a definition gets, with a share in its servers that it gives back at its end."""
+        """What a run of a definition gets, with a share in its servers that it gives back at its end.
+
+        A definition is read-only here also where something else makes the run so.
+        """
         is_exact = request.surface == "subagent"
         names = choose_servers(
             definition, self._servers, isolated=request.isolated, exact=is_exact, always=self._always
@@ -89,9 +96,9 @@ class Connecting:
         names = [name for name in names if name in self._names]
         if not names:
             return Extras()
-        lease = self._pool.lease(names)
+        lease = self._pool.lease(names, readonly=definition.readonly)
         try:
-            tools = await self._pool.list_tools(names)
+            tools = await self._pool.list_tools(names, readonly=definition.readonly)
         except BaseException:
             lease.release()
             raise
@@ -112,15 +119,16 @@ class Connecting:
         if self._is_open:
             self._is_open = False
             await self._pool.close()
+            self._boundary.close()
 
     def _hold(self) -> None:
         """The main agent keeps what it may use, from its first prompt on."""
         if self._main is None:
-            self._main = self._pool.lease(self._names)
+            self._main = self._pool.lease(self._names, readonly=self._is_readonly)
 
     async def _list_main(self) -> dict[str, Tool]:
         self._hold()
-        tools = await self._pool.list_tools(self._names)
+        tools = await self._pool.list_tools(self._names, readonly=self._is_readonly)
         return dict(self._give(tools))
 
     def _give(self, tools: Mapping[str, McpTool]) -> dict[str, McpTool]:
@@ -140,6 +148,8 @@ class Connecting:
             )
 
         is_denied = bool(match_denied(self._denied, {name: tool.offer}, {}))
+        if self._is_readonly and tool.effect is not Effect.READ:
+            return False
         return (self._wanted is None or is_named(self._wanted)) and not is_denied and not is_named(self._excluded)
 
     def _warn_unknown(self, definition: Definition) -> None:

@@ -181,11 +181,18 @@ class Outfitter:
         cwd = Path(request.cwd) if request.cwd else parent.setup.cwd
         if request.cwd and not cwd.is_dir():
             raise RetinueError(f"working directory {quote(request.cwd, 200)}: no such directory")
-        extras = await self._kit.extend(definition, request)
+        extras = await self._kit.extend(self._narrow(run, request, definition), request)
         try:
             return await self._outfit(run, request, parent, work, definition, cwd, extras)
         finally:
             extras.release()
+
+    def _narrow(self, run: Run, request: RunRequest, definition: Definition) -> Definition:
+        """The definition as read-only as its run will be: what is started for it must be no wider."""
+        terms = Terms(available={}, parent=self._find_bound(run, request), allow_write=request.allow_write)
+        if definition.readonly or not is_readonly(definition, terms):
+            return definition
+        return structs.replace(definition, readonly=True)
 
     async def _outfit(
         self,

@@ -1,4 +1,4 @@
-"""The one connection to a server that all runs share: made when needed, made again patiently, given up for a reason.
+"""The connection to a server that runs share: made when needed, made again patiently, given up for a reason.
 
 A call that was on its way when the connection ended is never made again. Knows no library: how a session is opened is
 handed in.
@@ -55,8 +55,18 @@ class _Line:
 class Link:
     """A server and what is known of it."""
 
-    def __init__(self, server: McpServer, open_session: OpenSession, clock: Clock, group: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        server: McpServer,
+        open_session: OpenSession,
+        clock: Clock,
+        group: asyncio.TaskGroup,
+        *,
+        is_confined: bool = False,
+    ) -> None:
         self.server = server
+        self.is_confined = is_confined
+        """Its process is inside the boundary of read-only runs."""
         self._open = open_session
         self._clock = clock
         self._group = group

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import ConfigError
+from retinue.core.launch import Confining
 from retinue.features.mcp.program import Program, choose_environment, find_command
 from retinue.features.mcp.server import McpServer
 from retinue.features.mcp.trouble import McpFailed, Trouble
@@ -40,6 +41,8 @@ class Surroundings:
     initialise_s: float = INITIALISE_S
     marks: Mapping[str, str] = field(default_factory=dict)
     """Variables that tell a server how deep inside of agents it is: it may be retinue itself."""
+    confining: Confining | None = None
+    """The boundary of the processes; None: they are the user's own programs, and have none."""
 
 
 class Opener:
@@ -78,7 +81,7 @@ class Opener:
         env = {**choose_environment(around.environment, await self._resolve(server, server.env)), **around.marks}
         program = find_command(server, _expand(server.command, home), around.cwd, env.get("PATH", os.defpath))
         argv = [program, *(_expand(text, home) for text in server.args)]
-        return await Program.start(argv, str(cwd), env, around.trees)
+        return await Program.start(argv, str(cwd), env, around.trees, around.confining)
 
     async def _resolve(self, server: McpServer, values: Mapping[str, str]) -> dict[str, str]:
         """Values with what commands print in their places. Raises McpFailed."""

@@ -37,11 +37,25 @@ class Pool:
     """The servers that may be used. Use it as an async context manager."""
 
     def __init__(
-        self, servers: Iterable[McpServer], open_session: OpenSession, clock: Clock, tell: Callable[[str], None]
+        self,
+        servers: Iterable[McpServer],
+        open_session: OpenSession,
+        clock: Clock,
+        tell: Callable[[str], None],
+        *,
+        open_confined: OpenSession | None = None,
     ) -> None:
-        """`tell` gets one sentence for each problem, once."""
+        """`tell` gets one sentence for each problem, once; `open_confined` starts processes for read-only runs."""
         self._group = asyncio.TaskGroup()
         self._links = {server.name: Link(server, open_session, clock, self._group) for server in servers}
+        # What a server is that somebody else runs does not depend on who asks it.
+        self._confined = {
+            name: link
+            if open_confined is None or link.server.url
+            else Link(link.server, open_confined, clock, self._group, is_confined=True)
+            for name, link in self._links.items()
+        }
+        self._all = [*dict.fromkeys((*self._links.values(), *self._confined.values()))]
         self._tell = tell
         self._told: set[str] = set()
         self._late: set[Link] = set()
@@ -55,7 +69,7 @@ class Pool:
     @property
     def connected(self) -> list[str]:
         """The servers that can be asked now."""
-        return [name for name, link in self._links.items() if link.is_connected]
+        return [*dict.fromkeys(link.server.name for link in self._all if link.is_connected)]
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -66,30 +80,36 @@ class Pool:
 
     async def close(self) -> None:
         """Disconnect all, side by side; returns soon, whatever the servers do."""
-        for link in self._links.values():
+        for link in self._all:
             link.disconnect()
         try:
             async with asyncio.timeout(CLOSE_S):
-                for link in self._links.values():
+                for link in self._all:
                     await link.wait_closed()
         except TimeoutError:
-            for link in self._links.values():
+            for link in self._all:
                 link.abort()
         for task in self._tasks:
             task.cancel()
         await self._group.__aexit__(None, None, None)
 
-    def lease(self, names: Iterable[str]) -> Lease:
+    def lease(self, names: Iterable[str], *, readonly: bool = False) -> Lease:
         """Take a share in some servers; they stay connected until it is given back."""
-        return Lease([self._links[name] for name in names])
+        return Lease(self._choose(names, readonly=readonly))
 
-    def warm(self, names: Iterable[str]) -> None:
+    def warm(self, names: Iterable[str], *, readonly: bool = False) -> None:
         """Begin to connect, without waiting."""
-        self._tasks += [self._group.create_task(self._list(self._links[name])) for name in names]
+        self._tasks += [self._group.create_task(self._list(link)) for link in self._choose(names, readonly=readonly)]
 
-    async def list_tools(self, names: Iterable[str], limit_s: float = WAIT_S) -> dict[str, McpTool]:
+    def _choose(self, names: Iterable[str], *, readonly: bool) -> list[Link]:
+        """A read-only run has nothing to do with a process that may write."""
+        return [(self._confined if readonly else self._links)[name] for name in names]
+
+    async def list_tools(
+        self, names: Iterable[str], limit_s: float = WAIT_S, *, readonly: bool = False
+    ) -> dict[str, McpTool]:
         """The tools of some servers by the names the model sees; a server that fails or is late has none."""
-        links = [self._links[name] for name in names]
+        links = self._choose(names, readonly=readonly)
         if not links:
             return {}
         tasks = {link: self._group.create_task(self._list(link)) for link in links}
@@ -131,7 +151,8 @@ class Pool:
         return [McpTool(link, tool, names[tool.name]) for tool in listed]
 
     def _report(self, link: Link, problem: str) -> None:
-        text = f"MCP server {link.server.name!r}: {problem}"
+        where = ", as read-only agents get it without writing and network" if link.is_confined else ""
+        text = f"MCP server {link.server.name!r}{where}: {problem}"
         if text not in self._told:
             self._told.add(text)
             self._tell(text)

@@ -7,16 +7,21 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Mapping
+import subprocess
+import threading
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from retinue.core.errors import quote
+from retinue.core.errors import ToolFailed, quote
+from retinue.core.launch import Confinement, Confining, Launch, Spawned, Stdio
 from retinue.features.mcp.listing import clean_text
 from retinue.features.mcp.server import McpServer
 from retinue.features.mcp.trouble import McpFailed
-from retinue.tools.trees import Tree, TreeProbe, kill_processes, list_descendants
+from retinue.tools.process import Command, to_command
+from retinue.tools.trees import Tree, TreeProbe, kill_launcher, kill_processes, list_descendants
 
 MAX_MESSAGE = 10 * 1024 * 1024
 """Bytes of one line: room for an image, none for a flood."""
@@ -60,46 +65,87 @@ def find_command(server: McpServer, command: str, cwd: Path, path: str) -> str:
 class Program:
     """A running server."""
 
-    def __init__(self, process: asyncio.subprocess.Process, tree: Tree, lifeline: int) -> None:
-        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    def __init__(self, process: "subprocess.Popen[bytes] | Spawned", tree: Tree, lifeline: int) -> None:
         self._process = process
         self._tree = tree
         self._lifeline = lifeline
         self._complaint = b""
-        self.input = process.stdin
-        self.output = process.stdout
-        self._errors = process.stderr
+        self._status: int | None = None
+        self._release: Callable[[], None] | None = None
+        self._readers: list[asyncio.ReadTransport] = []
+        self.input: Inlet
+        self.output: asyncio.StreamReader
+        self._errors: asyncio.StreamReader
 
     @classmethod
-    async def start(cls, argv: list[str], cwd: str, env: Mapping[str, str], trees: TreeProbe) -> Self:
-        """Start it in a tree of its own. Raises McpFailed."""
-        tree = await trees.find()
-        held, lifeline = os.pipe()
+    async def start(
+        cls, argv: list[str], cwd: str, env: Mapping[str, str], trees: TreeProbe, confining: Confining | None = None
+    ) -> Self:
+        """Start it in a tree of its own, inside a boundary if there is one to be. Raises McpFailed."""
+        confinement = None if confining is None else await confining.open()
         try:
-            process = await asyncio.create_subprocess_exec(
-                *tree.wrap(argv, cwd, held),
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                cwd=cwd,
-                env=dict(env),
-                limit=MAX_MESSAGE,
-                start_new_session=True,
-                pass_fds=(held,) if tree.needs_lifeline else (),
-            )
-        except BaseException as error:
-            os.close(lifeline)
-            if isinstance(error, OSError | ValueError):
-                raise McpFailed(f"it cannot be started: {getattr(error, 'strerror', None) or error}") from error
+            if confinement is None:
+                return await cls._start(Command(argv, cwd, env), await trees.find(), None)
+            launch = _confine(confinement, argv, cwd, env)
+            return await cls._start(*to_command(launch), launch.release)
+        except ToolFailed as error:
+            raise McpFailed(str(error)) from error
+        except (OSError, ValueError) as error:
+            raise McpFailed(f"it cannot be started: {getattr(error, 'strerror', None) or error}") from error
+
+    @classmethod
+    async def _start(cls, command: Command, tree: Tree, release: Callable[[], None] | None) -> Self:
+        ours: list[int] = []
+        theirs: list[int] = []
+        for is_input in (True, False, False, True):  # what it reads, prints and complains of, and its lifeline
+            reading, writing = os.pipe()
+            ours.append(writing if is_input else reading)
+            theirs.append(reading if is_input else writing)
+        try:
+            process = _spawn(command, tree, Stdio(theirs[1], theirs[2], theirs[3], theirs[0]))
+        except BaseException:
+            for handle in ours:
+                os.close(handle)
+            if release is not None:
+                release()
             raise
         finally:
-            os.close(held)
-        return cls(process, tree, lifeline)
+            for handle in theirs:
+                os.close(handle)
+        program = cls(process, tree, ours[3])
+        program._release = release
+        program.input = Inlet(ours[0])
+        try:
+            program.output = await program._open_reader(ours[1])
+            program._errors = await program._open_reader(ours[2])
+        except BaseException:
+            program.cut()
+            raise
+        return program
+
+    async def _open_reader(self, handle: int) -> asyncio.StreamReader:
+        reader = asyncio.StreamReader(limit=MAX_MESSAGE)
+        protocol = asyncio.StreamReaderProtocol(reader)
+        loop = asyncio.get_running_loop()
+        transport, _ = await loop.connect_read_pipe(lambda: protocol, os.fdopen(handle, "rb", 0))
+        self._readers.append(transport)
+        return reader
 
     @property
     def pid(self) -> int:
-        """Of what was started."""
+        """Of what was started; 0 while somebody else who started it has not said."""
         return self._process.pid
+
+    @property
+    def _code(self) -> int | None:
+        """How it ended, once it has."""
+        if self._status is None:
+            try:
+                self._status = self._process.poll()
+            except OSError as error:
+                self._complaint += str(error).encode()
+                self._status = 1
+        return self._status
 
     async def read_complaints(self) -> None:
         """Take what it writes to its error output, however much, and keep the end."""
@@ -109,7 +155,7 @@ class Program:
 
     def describe_end(self) -> str:
         """Why it is gone, as far as it says."""
-        code = self._process.returncode
+        code = self._code
         text = clean_text(self._complaint.decode("utf-8", "replace").strip(), MAX_COMPLAINT)
         last = text.rpartition("\n")[2].strip()
         how = "it closed its output" if code is None else f"it was ended by {_name_signal(-code)}"
@@ -133,11 +179,18 @@ class Program:
     def cut(self) -> None:
         """End it without waiting, and let go of its pipes; may be done more than once."""
         self._kill()
-        # Nothing public closes the pipes of a process that a survivor still holds.
-        transport = getattr(self._process, "_transport", None)
-        if transport is not None:
-            with suppress(PermissionError):
-                transport.close()
+        self.input.close()
+        for transport in self._readers:
+            transport.close()
+        release, self._release = self._release, None
+        if release is not None:
+            release()
+        process = self._process
+        if not isinstance(process, subprocess.Popen):
+            process.close()
+        elif self._code is None:
+            # Somebody must wait for it, whenever it dies.
+            threading.Thread(target=process.wait, daemon=True).start()
 
     def _kill(self) -> None:
         if self._lifeline >= 0:
@@ -148,18 +201,77 @@ class Program:
             with suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
         # A supervisor must live to end the others: it alone sees every descendant.
-        if self._tree.kind != "supervisor" and self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
+        if self._tree.kind != "supervisor" and self._code is None and isinstance(self._process, subprocess.Popen):
+            if self._tree.kind == "namespace":
+                kill_launcher(self.pid)
+            self._process.kill()
 
     async def wait_ended(self, limit_s: float) -> bool:
         """Whether it has ended within the limit."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + limit_s
-        # Asyncio's own wait also waits for whoever else holds the pipes.
-        while self._process.returncode is None and loop.time() < until_s:  # noqa: ASYNC110
+        while self._code is None and loop.time() < until_s:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
-        return self._process.returncode is not None
+        return self._code is not None
+
+
+class Inlet:
+    """The end of a pipe that a server reads from."""
+
+    def __init__(self, handle: int) -> None:
+        os.set_blocking(handle, False)
+        self._handle = handle
+
+    async def write(self, data: bytes) -> None:
+        """Give it all, as fast as it reads. Raises OSError when nobody does any longer."""
+        rest = memoryview(data)
+        while rest:
+            try:
+                rest = rest[os.write(self._handle, rest) :]
+            except BlockingIOError:
+                await self._wait_room()
+
+    async def _wait_room(self) -> None:
+        loop, room = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_writer(self._handle, room.set)
+        try:
+            await room.wait()
+        finally:
+            loop.remove_writer(self._handle)
+
+    def close(self) -> None:
+        """Tell it that nothing more comes."""
+        if self._handle >= 0:
+            asyncio.get_running_loop().remove_writer(self._handle)
+            os.close(self._handle)
+            self._handle = -1
+
+
+def _confine(confinement: Confinement, argv: list[str], cwd: str, env: Mapping[str, str]) -> Launch:
+    """The program inside a boundary; a script of its own is visible there wherever it lies."""
+    visible = [word for word in argv if os.path.isabs(word) and os.path.isfile(word)]
+    launch = confinement.wrap(argv, env, cwd, visible=visible)
+    # What its entry names it gets: the boundary only knows what commands may see.
+    return replace(launch, env={**env, **launch.env})
+
+
+def _spawn(command: Command, tree: Tree, stdio: Stdio) -> "subprocess.Popen[bytes] | Spawned":
+    if command.spawner is not None:
+        return command.spawner.spawn(Launch(command.argv, command.env, command.cwd, command.pass_fds), stdio)
+
+    def start() -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            tree.wrap(command.argv, command.cwd, stdio.lifeline),
+            stdin=stdio.input,
+            stdout=stdio.output,
+            stderr=stdio.error,
+            cwd=command.cwd,
+            env=dict(command.env),
+            start_new_session=True,
+            pass_fds=(*command.pass_fds, *((stdio.lifeline,) if tree.needs_lifeline else ())),
+        )
+
+    return start() if command.pen is None else command.pen.run(start)
 
 
 def _name_signal(number: int) -> str:

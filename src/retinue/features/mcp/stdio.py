@@ -56,8 +56,7 @@ async def open_stdio(
                 async for item in from_us:
                     guard.note_sent(item.message)
                     text = item.message.model_dump_json(by_alias=True, exclude_unset=True)
-                    program.input.write(text.encode() + b"\n")
-                    await program.input.drain()
+                    await program.input.write(text.encode() + b"\n")
 
     try:
         async with anyio.create_task_group() as group:
