@@ -87,6 +87,8 @@ class RetinueApp(App[int]):
     def on_mount(self) -> None:
         """Open the crew as soon as there is something to see."""
         self._watch_for_end()
+        # The terminal has forgotten the screen while the program was in the background.
+        self.app_resume_signal.subscribe(self, lambda app: self.refresh(layout=True))
         self.call_after_refresh(self._begin)
 
     def get_default_screen(self) -> Screen[None]:
