@@ -1,6 +1,7 @@
 """The main screen: conversation, agents, what waits, the editor and the footer, brought up to date by a timer."""
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual import events
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
     from retinue.ui.link import Link
 
+NOTICE_S = 2.0
+"""How long a word in the footer stays, and a second ctrl+c counts."""
 DOUBLE_S = 0.6
 """How quickly a key must come again to count as twice."""
 REFRESH_S = 0.08
@@ -89,6 +92,7 @@ class MainScreen(Screen[None]):
         """Whether runs are shown, whose figures change by themselves."""
         self._leaving_s = 0.0
         self._stopping_s = 0.0
+        self._notice = ""
         self._told: set[str] = set()
         """Questions that were told of while something lay over this screen."""
         self._lingering = Lingering()
@@ -133,7 +137,7 @@ class MainScreen(Screen[None]):
         self._show_work(now_ms)
         self.query_one(QueuedLines).show(state.steering, state.follow_up, self.app.keys.show("app.message.dequeue"))
         self._show_questions()
-        self.query_one(StatusFooter).show(self._find_facts())
+        self._show_facts()
 
     def _show_work(self, now_ms: int) -> None:
         """What the agent does, and what a key would stop."""
@@ -275,13 +279,27 @@ class MainScreen(Screen[None]):
         elif self._link.is_open and self._link.state.is_busy:
             self.action_take_back()
             self._link.crew.abort()
-        elif time.monotonic() - self._leaving_s < 2:
+        elif time.monotonic() - self._leaving_s < NOTICE_S:
             self.app.leave()
         else:
             self._leaving_s = time.monotonic()
             runs = count_working(self._link.crew.lookout.runs) if self._link.is_open else 0
             scope = f"; {describe_runs(runs)} will be stopped and can be resumed" if runs else ""
-            self.notify(f"{self.app.keys.show('app.clear')} again leaves{scope}", timeout=2, markup=False)
+            self._tell(f"{self.app.keys.show('app.clear')} again leaves{scope}")
+
+    def _tell(self, text: str) -> None:
+        """Say something in the footer for a moment."""
+        self._notice = text
+        self._show_facts()
+        self.set_timer(NOTICE_S, self._untell)
+
+    def _untell(self) -> None:
+        self._notice = ""
+        self._show_facts()
+
+    def _show_facts(self) -> None:
+        facts = self._find_facts()
+        self.query_one(StatusFooter).show(replace(facts, status=self._notice) if self._notice else facts)
 
     def action_quit_empty(self) -> None:
         """Leave, when nothing is being written."""
