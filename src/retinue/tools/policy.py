@@ -37,6 +37,9 @@ BUILTIN_OFFERS = {
 """The builtin tools without loading them, for listings."""
 EXTRA_OFFERS = {"todo_write": Offer(Effect.READ)}
 """The tools beside them that an agent has when its file asks for them, whatever its parent has."""
+WEB_OFFERS = {name: Offer(Effect.NETWORK) for name in ("web_search", "fetch_content", "get_search_content")}
+CONVERT_OFFERS = {"convert_content": Offer(Effect.NETWORK)}
+"""What the settings may switch off."""
 SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
 INTERNAL_TOOLS = ("subagent_finalize",)
 """Given to a run by its way of completing, never by a list and never inherited."""

@@ -1,6 +1,7 @@
 """The list of builtin tools, by hand, and how they are made; decides nothing about who may use them."""
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
@@ -17,6 +18,10 @@ from retinue.tools.ledger import Ledger
 from retinue.tools.locks import PathLocks
 from retinue.tools.shell.bash import BashTool
 from retinue.tools.trees import TreeProbe
+
+if TYPE_CHECKING:  # who has no use for the web pays for none of it
+    from retinue.tools.convert.options import ConvertOptions, ConvertPorts
+    from retinue.tools.web.options import WebOptions, WebPorts
 
 BUILTIN_TOOLS = ("read", "bash", "edit", "write", "grep", "find", "ls")
 
@@ -40,6 +45,20 @@ def build_extra_tools() -> dict[str, Tool]:
     from retinue.tools.todo import TodoTool
 
     return {"todo_write": TodoTool()}
+
+
+def build_web(options: "WebOptions", ports: "WebPorts") -> dict[str, Tool]:
+    """The tools that search and fetch; they share what they keep."""
+    from retinue.tools.web.family import build_web_tools
+
+    return build_web_tools(options, ports)
+
+
+def build_convert(options: "ConvertOptions", ports: "ConvertPorts") -> dict[str, Tool]:
+    """The tool that reads documents."""
+    from retinue.tools.convert.convert import ConvertContentTool
+
+    return {"convert_content": ConvertContentTool(options, ports)}
 
 
 def build_tools(options: ToolOptions, names: Iterable[str] = BUILTIN_TOOLS) -> dict[str, Tool]:

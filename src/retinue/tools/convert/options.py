@@ -1,11 +1,10 @@
 """What the convert tool is told by its owner: plain values. Must not know where they come from."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from msgspec import Struct, field
 
-from retinue.tools.outbound.client import Bounds, Locate
-from retinue.tools.outbound.guard import Reach, Resolve, resolve_name
+from retinue.tools.outbound.limits import Bounds, Reach
 from retinue.tools.trees import TreeProbe
 
 AGENT = "devkit-pi-convert/1.0"
@@ -34,6 +33,8 @@ class ConvertPorts(Struct, frozen=True, kw_only=True):
     """What the tool reaches out with; the defaults are the real world."""
 
     environment: Mapping[str, str] = {}
-    resolve: Resolve = resolve_name
-    locate: Locate = lambda address, port: (address, port)
+    resolve: Callable[[str, int], Awaitable[list[str]]] | None = None
+    """Instead of the system's name servers."""
+    locate: Callable[[str, int], tuple[str, int]] | None = None
+    """Where an address really is, for tests."""
     trees: TreeProbe = field(default_factory=TreeProbe)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from retinue.core.errors import ToolFailed
 from retinue.core.launch import Confinement
 from retinue.core.tool import ToolContext
+from retinue.sandbox.profile import PRIVATE_DIRS, is_below
 from retinue.tools.convert import child
 from retinue.tools.convert.options import CPU_S, MEMORY_BYTES
 from retinue.tools.convert.readers.registry import FORMATS
@@ -38,7 +39,11 @@ class Converter(Struct, frozen=True):
 
     trees: TreeProbe
     environment: Mapping[str, str]
-    timeout_s: float
+
+    async def choose(self, command: str, context: ToolContext) -> str:
+        """The converter that may be used: a foreign program may write, so a read-only run has it confined or not."""
+        is_free = not command or await open_boundary(context) is not None or not await is_readonly(context)
+        return command if is_free else ""
 
     async def convert(self, document: Document, command: str, context: ToolContext, timeout_s: float) -> str:
         """The document as markdown; `command` is the converter, empty for the reader of our own.
@@ -46,9 +51,6 @@ class Converter(Struct, frozen=True):
         Raises ConvertFailed.
         """
         boundary = await open_boundary(context)
-        if boundary is None and command and await is_readonly(context):
-            # A foreign program may write; a reader that cannot is no danger.
-            command = ""
         output, errors = bytearray(), bytearray()
         with ExitStack() as held:
             path = held.enter_context(write_document(document))
@@ -58,9 +60,8 @@ class Converter(Struct, frozen=True):
                 env = {name: self.environment[name] for name in _PASSED if name in self.environment}
                 started = Command(argv, str(path.parent), {**env, "TMPDIR": str(path.parent)})
             else:
-                visible = (str(path.parent), str(_ROOT), sys.prefix, sys.base_prefix, os.path.dirname(command))
                 launch = boundary.wrap(
-                    argv, dict(self.environment), str(context.cwd), visible=[each for each in visible if each]
+                    argv, dict(self.environment), str(context.cwd), visible=list_visible(path, command)
                 )
                 started, tree = to_command(held.enter_context(launch), max_tasks=MAX_TASKS)
             try:
@@ -80,6 +81,13 @@ class Converter(Struct, frozen=True):
     def _build_argv(self, path: Path, command: str) -> list[str]:
         own = [sys.executable, "-I", "-S", str(_CHILD), str(_ROOT), str(path), str(MEMORY_BYTES), str(CPU_S)]
         return [*own, command] if command else own
+
+
+def list_visible(path: Path, command: str) -> list[str]:
+    """What the process needs of the directories that a boundary makes private; the rest it can read anyway."""
+    prefix = os.path.dirname(os.path.dirname(command))
+    needed = (str(path.parent), str(_ROOT), sys.prefix, sys.base_prefix, prefix)
+    return [each for each in map(os.path.realpath, filter(None, needed)) if is_below(each, PRIVATE_DIRS)]
 
 
 async def open_boundary(context: ToolContext) -> Confinement | None:

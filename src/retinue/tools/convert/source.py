@@ -13,8 +13,9 @@ from msgspec import Struct
 from retinue.core.errors import ToolFailed
 from retinue.core.territory import Territory
 from retinue.tools.frontier import open_reading
-from retinue.tools.outbound.client import Bounds, Client
+from retinue.tools.outbound.client import Client
 from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.limits import Bounds
 from retinue.tools.revision import find_real_path
 
 Code: TypeAlias = Literal[

@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from retinue.core.errors import quote
 from retinue.tools.outbound.failure import RequestFailed
-from retinue.tools.outbound.guard import Guard, Reach, Resolve, resolve_name
+from retinue.tools.outbound.guard import Guard, Resolve, resolve_name
 from retinue.tools.outbound.inflate import ACCEPTED, Inflater
+from retinue.tools.outbound.limits import Bounds, Reach
 from retinue.tools.outbound.secrets import check_secrets
 from retinue.tools.outbound.target import Target, join_target, parse_target
 
@@ -23,20 +24,8 @@ if TYPE_CHECKING:
 
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
-_IDLE_S = 5.0
 Locate: TypeAlias = Callable[[str, int], tuple[str, int]]
 """Where an address really is; itself, but for tests."""
-
-
-class Bounds(Struct, frozen=True):
-    """How much one request may take."""
-
-    total_s: float = 10.0
-    max_bytes: int = 1_048_576
-    idle_s: float = _IDLE_S
-    """Between two pieces of the body."""
-    is_strict: bool = False
-    """A body that is longer is refused, not cut."""
 
 
 class Question(Struct, frozen=True):
@@ -62,6 +51,10 @@ class Page(Struct, frozen=True):
     """Why it is not whole, when not for its size."""
 
 
+def _locate_itself(address: str, port: int) -> tuple[str, int]:
+    return address, port
+
+
 class Client:
     """Makes requests; keeps no connection and no state between them."""
 
@@ -71,14 +64,14 @@ class Client:
         *,
         agent: str,
         environment: Mapping[str, str] | None = None,
-        resolve: Resolve = resolve_name,
-        locate: Locate = lambda address, port: (address, port),
+        resolve: Resolve | None = None,
+        locate: Locate | None = None,
     ) -> None:
         """`environment` holds the keys that must not leave."""
-        self._guard = Guard(reach, resolve)
+        self._guard = Guard(reach, resolve or resolve_name)
         self._agent = agent
         self._environment = environment or {}
-        self._locate = locate
+        self._locate = locate or _locate_itself
 
     async def fetch(self, url: str, bounds: Bounds, *, accept: str = "*/*") -> Page:
         """What is at an address that anybody may have written. Raises RequestFailed."""

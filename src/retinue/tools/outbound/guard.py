@@ -9,10 +9,9 @@ import socket
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeAlias
 
-from msgspec import Struct
-
 from retinue.core.errors import quote
 from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.limits import Reach
 from retinue.tools.outbound.target import Address, Target
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
@@ -40,15 +39,6 @@ _SERVICES = frozenset(
     )
 )
 """Ports of services that are no web servers and may do what an HTTP request happens to say."""
-
-
-class Reach(Struct, frozen=True):
-    """What the user lets requests go to."""
-
-    private: bool = False
-    """This machine and private networks, too."""
-    hosts: tuple[str, ...] = ()
-    """These and what is below them only; empty: all."""
 
 
 async def resolve_name(host: str, port: int) -> list[str]:

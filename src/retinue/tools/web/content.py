@@ -1,15 +1,18 @@
 """The get_search_content tool: what was found or fetched before, all of it, a part at a time."""
 
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.answers import render_answer, render_failure
 from retinue.tools.descriptions import load_description
+from retinue.tools.web.family import Web
 from retinue.tools.web.pager import NOTE, Pager
-from retinue.tools.web.store import Store, Stored
+
+if TYPE_CHECKING:
+    from retinue.tools.web.store import Stored
 
 MAX_LISTED = 5
 
@@ -25,9 +28,8 @@ class GetSearchContentTool:
     hint = "Read further in what was searched or fetched before"
     guidelines: tuple[str, ...] = ()
 
-    def __init__(self, store: Store, *, max_chars: int) -> None:
-        self._store = store
-        self._max_chars = max_chars
+    def __init__(self, web: Web) -> None:
+        self._web = web
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -51,10 +53,10 @@ class GetSearchContentTool:
         offset = arguments.get("offset", 0)
         if isinstance(offset, bool) or not isinstance(offset, int | float) or offset < 0 or offset != int(offset):
             return render_failure("INVALID_INPUT", f"offset is {quote(offset)}: expected a whole number from 0")
-        stored = self._store.find(response_id)
+        stored = self._web.store.find(response_id)
         if stored is None:
             return render_failure("NOT_FOUND", f"nothing is stored under {quote(response_id)} in this session")
-        pager = Pager(self._max_chars, int(offset))
+        pager = Pager(self._web.options.max_chars, int(offset))
         try:
             result = _select(stored, arguments, pager)
         except NotThere as error:
@@ -62,7 +64,7 @@ class GetSearchContentTool:
         return render_answer({"responseId": response_id, "result": result}, note=NOTE)
 
 
-def _select(stored: Stored, arguments: dict[str, Any], pager: Pager) -> dict[str, Any]:
+def _select(stored: "Stored", arguments: dict[str, Any], pager: Pager) -> dict[str, Any]:
     word, field, whole = ("query", "query", "queries") if stored.kind == "search" else ("url", "url", "results")
     cut = pager.cut_query if stored.kind == "search" else pager.cut_page
     index, text = arguments.get(f"{word}Index"), arguments.get(word)

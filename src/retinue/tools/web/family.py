@@ -1,28 +1,65 @@
-"""Makes the web tools of one session: they share a client, a gate and a store."""
+"""What the web tools of one session share: a client, a gate and a store. Made when the first of them is used."""
+
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from retinue.core.tool import Tool
-from retinue.tools.outbound.client import Client
-from retinue.tools.web.content import GetSearchContentTool
-from retinue.tools.web.fetch import FetchContentTool
-from retinue.tools.web.fetcher import Fetcher
 from retinue.tools.web.options import AGENT, WebOptions, WebPorts
-from retinue.tools.web.search import WebSearchTool
-from retinue.tools.web.searcher import Searcher
-from retinue.tools.web.store import Store
-from retinue.tools.web.throttle import Throttle
+
+if TYPE_CHECKING:  # an agent that has the tools and does not use them pays for none of it
+    from retinue.tools.outbound.client import Client
+    from retinue.tools.web.fetcher import Fetcher
+    from retinue.tools.web.searcher import Searcher
+    from retinue.tools.web.store import Store
+    from retinue.tools.web.throttle import Throttle
+
+
+class Web:
+    """All of it."""
+
+    def __init__(self, options: WebOptions, ports: WebPorts) -> None:
+        self.options = options
+        self._ports = ports
+
+    @cached_property
+    def _client(self) -> "Client":
+        from retinue.tools.outbound.client import Client
+
+        own = self._ports
+        reach = self.options.reach
+        return Client(reach, agent=AGENT, environment=own.environment, resolve=own.resolve, locate=own.locate)
+
+    @cached_property
+    def _throttle(self) -> "Throttle":
+        from retinue.tools.web.throttle import Throttle
+
+        return Throttle(self.options.max_concurrent, self.options.max_waiting)
+
+    @cached_property
+    def store(self) -> "Store":
+        from retinue.tools.web.store import Store
+
+        return Store(self.options.max_stored, keep=self._ports.keep, load=self._ports.load)
+
+    @cached_property
+    def fetcher(self) -> "Fetcher":
+        from retinue.tools.web.fetcher import Fetcher
+
+        return Fetcher(self.options, self._client, self._throttle)
+
+    @cached_property
+    def searcher(self) -> "Searcher":
+        from retinue.tools.web.searcher import Searcher
+
+        return Searcher(self.options, self._client, self._throttle, self._ports.environment)
 
 
 def build_web_tools(options: WebOptions, ports: WebPorts) -> dict[str, Tool]:
     """All three, by name."""
-    client = Client(
-        options.reach, agent=AGENT, environment=ports.environment, resolve=ports.resolve, locate=ports.locate
-    )
-    throttle = Throttle(options.max_concurrent, options.max_waiting)
-    store = Store(options.max_stored, keep=ports.keep, load=ports.load)
-    fetcher = Fetcher(options, client, throttle)
-    searcher = Searcher(options, client, throttle, ports.environment)
-    return {
-        "web_search": WebSearchTool(searcher, fetcher, store, options),
-        "fetch_content": FetchContentTool(fetcher, store, max_chars=options.max_chars),
-        "get_search_content": GetSearchContentTool(store, max_chars=options.max_chars),
-    }
+    from retinue.tools.web.content import GetSearchContentTool
+    from retinue.tools.web.fetch import FetchContentTool
+    from retinue.tools.web.search import WebSearchTool
+
+    web = Web(options, ports)
+    tools: tuple[Tool, ...] = (WebSearchTool(web), FetchContentTool(web), GetSearchContentTool(web))
+    return {tool.spec.name: tool for tool in tools}

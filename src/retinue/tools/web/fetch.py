@@ -7,14 +7,16 @@ from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.answers import render_answer, render_failure
 from retinue.tools.descriptions import load_description
-from retinue.tools.outbound.failure import RequestFailed
-from retinue.tools.web.fetcher import Fetcher
+from retinue.tools.web.family import Web
 from retinue.tools.web.lists import merge_texts
 from retinue.tools.web.pager import NOTE, Pager
-from retinue.tools.web.store import Store
-from retinue.tools.web.throttle import QueueFull
 
 MAX_URLS = 10
+_CODES = {
+    "url": "CONTENT_FETCH_INVALID_URL",
+    "scheme": "CONTENT_FETCH_INVALID_URL",
+    "timeout": "CONTENT_FETCH_TIMEOUT",
+}
 
 
 class FetchContentTool:
@@ -24,10 +26,8 @@ class FetchContentTool:
     hint = "Fetch web pages as text"
     guidelines: tuple[str, ...] = ()
 
-    def __init__(self, fetcher: Fetcher, store: Store, *, max_chars: int) -> None:
-        self._fetcher = fetcher
-        self._store = store
-        self._max_chars = max_chars
+    def __init__(self, web: Web) -> None:
+        self._web = web
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -41,6 +41,9 @@ class FetchContentTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Fetch all of them, one after the other; one that fails fails the call."""
+        from retinue.tools.outbound.failure import RequestFailed
+        from retinue.tools.web.throttle import QueueFull
+
         urls = merge_texts(arguments.get("url"), arguments.get("urls"))
         if not urls:
             return render_failure("INVALID_INPUT", "fetch_content requires url or urls")
@@ -49,20 +52,11 @@ class FetchContentTool:
         pages: list[dict[str, Any]] = []
         for url in urls:
             try:
-                fetched = await self._fetcher.fetch(url, prefer_reader=arguments.get("preferReader") is True)
+                fetched = await self._web.fetcher.fetch(url, prefer_reader=arguments.get("preferReader") is True)
             except (RequestFailed, QueueFull) as error:
-                return render_failure(_find_code(error), str(error))
+                kind = error.kind if isinstance(error, RequestFailed) else ""
+                return render_failure(_CODES.get(kind, "CONTENT_FETCH_FAILED"), str(error))
             pages.append(fetched.to_data())
-        stored = self._store.add("fetch", pages)
-        pager = Pager(self._max_chars)
+        stored = self._web.store.add("fetch", pages)
+        pager = Pager(self._web.options.max_chars)
         return render_answer({"responseId": stored.id, "results": [pager.cut_page(page) for page in pages]}, note=NOTE)
-
-
-def _find_code(error: RequestFailed | QueueFull) -> str:
-    kind = error.kind if isinstance(error, RequestFailed) else ""
-    codes = {
-        "url": "CONTENT_FETCH_INVALID_URL",
-        "scheme": "CONTENT_FETCH_INVALID_URL",
-        "timeout": "CONTENT_FETCH_TIMEOUT",
-    }
-    return codes.get(kind, "CONTENT_FETCH_FAILED")

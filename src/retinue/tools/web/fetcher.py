@@ -6,8 +6,9 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.core.errors import quote
-from retinue.tools.outbound.client import Bounds, Client, Page
+from retinue.tools.outbound.client import Client, Page
 from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.limits import Bounds
 from retinue.tools.web.handlers import Rendered, render_body
 from retinue.tools.web.kinds import READABLE, detect_kind, explain_unreadable
 from retinue.tools.web.options import WebOptions

@@ -1,12 +1,11 @@
 """What the web tools are told by their owner: plain values. Must not know where they come from."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from retinue.tools.outbound.client import Bounds, Locate
-from retinue.tools.outbound.guard import Reach, Resolve, resolve_name
+from retinue.tools.outbound.limits import Bounds, Reach
 
 AGENT = "devkit-pi-web-tools/0.1"
 KEYLESS = "https://lite.duckduckgo.com/lite/"
@@ -66,8 +65,10 @@ class WebPorts(Struct, frozen=True, kw_only=True):
 
     environment: Mapping[str, str] = {}
     """Where keys are."""
-    resolve: Resolve = resolve_name
-    locate: Locate = lambda address, port: (address, port)
+    resolve: Callable[[str, int], Awaitable[list[str]]] | None = None
+    """Instead of the system's name servers."""
+    locate: Callable[[str, int], tuple[str, int]] | None = None
+    """Where an address really is, for tests."""
     keep: Callable[[dict[str, Any]], None] = _keep_nothing
     """Puts a stored result on record."""
     load: Callable[[], Iterable[Any]] = tuple

@@ -1,7 +1,5 @@
 """The web_search tool: several questions at once, and the pages behind the answers when they are wanted."""
 
-import asyncio
-import math
 from functools import cached_property
 from typing import Any
 
@@ -9,15 +7,9 @@ from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.answers import render_answer, render_failure
 from retinue.tools.descriptions import load_description
-from retinue.tools.outbound.failure import RequestFailed
-from retinue.tools.web.fetcher import Fetcher
+from retinue.tools.web.family import Web
 from retinue.tools.web.lists import merge_texts
-from retinue.tools.web.options import WebOptions
 from retinue.tools.web.pager import NOTE, Pager
-from retinue.tools.web.providers.base import SearchFailed
-from retinue.tools.web.searcher import Searcher
-from retinue.tools.web.store import Store
-from retinue.tools.web.throttle import QueueFull
 
 MAX_QUERIES = 5
 MAX_QUERY_CHARS = 1000
@@ -30,11 +22,9 @@ class WebSearchTool:
     hint = "Search the web"
     guidelines: tuple[str, ...] = ()
 
-    def __init__(self, searcher: Searcher, fetcher: Fetcher, store: Store, options: WebOptions) -> None:
-        self._searcher = searcher
-        self._fetcher = fetcher
-        self._store = store
-        self._options = options
+    def __init__(self, web: Web) -> None:
+        self._web = web
+        self._options = web.options
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -49,6 +39,8 @@ class WebSearchTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Ask each question; one that fails fails the call."""
+        from retinue.tools.web.providers.base import SearchFailed
+
         queries = merge_texts(arguments.get("query"), arguments.get("queries"))[:MAX_QUERIES]
         if not queries:
             return render_failure("WEB_SEARCH_INVALID_QUERY", "web_search requires a non-empty query or queries")
@@ -59,19 +51,21 @@ class WebSearchTool:
         found: list[dict[str, Any]] = []
         try:
             for query in queries:
-                asked, hits = await self._searcher.search(query, count)
+                asked, hits = await self._web.searcher.search(query, count)
                 found.append({"query": asked, "results": [hit.to_data() for hit in hits]})
         except SearchFailed as error:
             return render_failure(error.code, str(error))
         if arguments.get("includeContent") is True:
             await self._add_contents([hit for query in found for hit in query["results"]])
-        stored = self._store.add("search", found)
+        stored = self._web.store.add("search", found)
         pager = Pager(self._options.max_chars)
         return render_answer(
             {"responseId": stored.id, "queries": [pager.cut_query(query) for query in found]}, note=NOTE
         )
 
     def _choose_count(self, asked: Any) -> int:
+        import math
+
         most = self._options.max_results
         if isinstance(asked, bool) or not isinstance(asked, int | float) or not math.isfinite(asked):
             return most
@@ -79,12 +73,17 @@ class WebSearchTool:
 
     async def _add_contents(self, hits: list[dict[str, Any]]) -> None:
         """Fetch what is behind each result, as many at once as may run; what fails stays without."""
+        import asyncio
+
+        from retinue.tools.outbound.failure import RequestFailed
+        from retinue.tools.web.throttle import QueueFull
+
         waiting = iter(hits)
 
         async def work() -> None:
             for hit in waiting:
                 try:
-                    fetched = await self._fetcher.fetch(hit["url"])
+                    fetched = await self._web.fetcher.fetch(hit["url"])
                 except (RequestFailed, QueueFull):
                     continue
                 hit["content"] = fetched.to_data()

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 
-from retinue.tools.outbound.client import Bounds, Client
+from retinue.tools.outbound.client import Client
 from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.limits import Bounds
 from retinue.tools.outbound.secrets import check_secrets
 from retinue.tools.web.cache import Cache, make_key
 from retinue.tools.web.options import WebOptions
