@@ -1,6 +1,6 @@
 """From a model's name to a model that can be asked: one registry, one connection pool and one back-off for all runs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +30,8 @@ class Models:
         self._governor = Governor(clock, to_retry(settings))
         self._opened: dict[str, Model] = {model.info.ref: model for model in own}
         self._bridged: list[BridgedModel] = []
+        self.learn: Callable[[str], None] = lambda key: None
+        """Told each key that is used, so that nobody repeats it."""
 
     def resolve(self, query: str) -> Choice:
         """The model a name means, at any provider. Raises ModelError."""
@@ -84,6 +86,7 @@ class Models:
         from retinue.models.wire import build_model
 
         unlocked, key = self.registry.unlock(info)
+        self.learn(key)
         return build_model(unlocked, transport=self._transport, key=key, governor=self._governor, timing=self._timing)
 
 

@@ -11,6 +11,7 @@ from retinue.app.extending import Extending
 from retinue.app.guarding import Guarding
 from retinue.app.inheriting import inherit
 from retinue.app.languages import Languages
+from retinue.app.outside import Outside
 from retinue.app.modelling import Models, add_models, to_retry
 from retinue.app.opening import find_folder, open_session
 from retinue.app.reports import read_level, to_wishes
@@ -23,6 +24,7 @@ from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.events import Event, Warned
 from retinue.core.messages import ThinkingLevel, UserContent
 from retinue.core.model import Model, ModelInfo
+from retinue.core.redaction import Redactor, collect_secrets
 from retinue.core.run import Outcome, Run
 from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Lease
@@ -109,6 +111,7 @@ class Retinue:
         self._lease = Lease()
         self._is_readonly = asked.is_readonly
         self._restraint = Restraint()
+        self._redactor = Redactor(collect_secrets(self._environment))
         self._desk = Desk(lambda event: self._main.bus.publish(event))
         self._audience = Audience()
         self._shell: Shell | None = None
@@ -519,6 +522,7 @@ class Retinue:
             tools={
                 **build_tools(self._tool_options),
                 **build_extra_tools(),
+                **world.outside.build(),
                 **world.languages.build_children(),
                 **self._tools,
             },
@@ -594,6 +598,8 @@ class Retinue:
             own: list[Model] = [*self._own_models, *extending.collect("models")]
             self._tell(problems, *add_models(registry, own, extending.collect("providers")))
             self._models = Models(registry, world.loaded.settings, self._clock, own)
+            self._redactor.learn(*registry.keys.list_secrets(registry.providers.values()))
+            self._models.learn = self._redactor.learn
         return self._models
 
     def _tell(self, problems: Iterable[Diagnostic], *notes: str) -> None:
@@ -627,6 +633,7 @@ class Retinue:
             trusted=loaded.trust.trusted,
             is_child=self._is_child,
         )
+        world.outside = Outside(crew.settings, self._environment, self._tool_options.trees, lambda: self._main)
         world.guarding = Guarding(
             world,
             self._environment,
@@ -646,6 +653,7 @@ class Retinue:
         budget = world.crew.settings.budget
         self._lease = Lease(budget.tokens, budget.cost_usd)
         run_id = self._run_id
+        self._redactor.patterns = world.crew.settings.redact_secrets
         role = self._choose_role(world)
         self._is_readonly = request.is_readonly or (role is not None and role.rights.readonly)
         model, thinking = self._choose_model(world, session, role)
@@ -674,6 +682,7 @@ class Retinue:
             compaction=CompactionConfig(settings.compaction.enabled, reserve, keep),
             steering_mode=settings.steering_mode,
             follow_up_mode=settings.follow_up_mode,
+            redact=self._redactor.redact_data,
             hooks=(Restrained(self._restraint, run_id), *self._extras.hooks),
             features=self._surround(world, role),
         )
@@ -704,7 +713,8 @@ class Retinue:
             return None
         from retinue.settings.kit import build_role
 
-        own = {**build_tools(self._tool_options), **build_extra_tools(), **world.languages.build_main(), **self._tools}
+        own = {**build_tools(self._tool_options), **build_extra_tools(), **world.outside.build()}
+        own |= {**world.languages.build_main(), **self._tools}
         return build_role(world.roster, self._request.agent, own, self._extras)
 
     def _list_skills(self, world: World, tools: Mapping[str, Tool]) -> dict[str, str]:
@@ -761,8 +771,8 @@ class Retinue:
         names = self._name_tools(world) if request.tools is None else list(request.tools)
         left = [name for name in names if name not in request.exclude_tools]
         possible = [name for name in SURFACE_TOOLS if self._may_offer(world, name)]
-        languages = world.languages.build_main()
-        known = [*BUILTIN_TOOLS, *languages, *self._tools, *self._extras.tools, *list_tools(possible)]
+        beside = {**world.outside.build(), **world.languages.build_main()}
+        known = [*BUILTIN_TOOLS, *beside, *self._tools, *self._extras.tools, *list_tools(possible)]
         known += [FINALIZE] if self._is_child else []
         servers = self._need_extending(world).servers
         served = [] if servers is None else [name for name in [*left, *request.exclude_tools] if servers.may_have(name)]
@@ -775,7 +785,7 @@ class Retinue:
             if name not in known and name not in served:
                 raise UsageError(f"there is no tool {quote(name)}; available: {', '.join(known)}")
         made = build_tools(self._tool_options, [name for name in left if name in BUILTIN_TOOLS])
-        given = {**made, **languages, **self._extras.tools, **self._tools}
+        given = {**made, **beside, **self._extras.tools, **self._tools}
         if FINALIZE in left:
             from retinue.features.finalise import FinalizeTool
 
@@ -804,7 +814,7 @@ class Retinue:
         settings: Settings = world.loaded.settings
         delegation = list_tools(self._list_surfaces(world))
         languages = ["lsp"] if world.languages.is_offered else []
-        return [*settings.default_tools, *languages, *self._tools, *self._extras.tools, *delegation]
+        return [*settings.default_tools, *world.outside.build(), *languages, *self._tools, *self._extras.tools, *delegation]
 
     def _list_surfaces(self, world: World) -> list[str]:
         """What the settings offer the main agent; inside another program's agent it does not delegate by itself."""

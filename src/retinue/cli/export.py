@@ -11,16 +11,14 @@ from retinue.core.terminal import escape_text
 
 def run_export(options: Options) -> int:
     """Write the file; its path goes to standard output, or the page itself with `-o -`."""
-    from retinue.app.export.file import export_session
-    from retinue.app.story import find_session_file, read_story
+    from retinue.app.export.file import export_session, render_export
+    from retinue.app.story import find_session_file
 
     if len(options.words) > 1:
         raise UsageError("say which session, by its id, the beginning of it, or its path: retinue export ID")
     path = find_session_file(options.words[0] if options.words else "", to_request(options))
     if options.output == "-":
-        from retinue.app.export.page import render_page
-
-        sys.stdout.buffer.write(render_page(read_story(path)).encode("utf-8", "replace"))
+        sys.stdout.buffer.write(render_export(path).encode("utf-8", "replace"))
         return 0
     target = Path(options.output or f"{Path(path).stem}.html")
     export_session(path, target, is_asked=bool(options.output))

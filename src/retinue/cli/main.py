@@ -77,8 +77,10 @@ def _version() -> str:
 def _fail(text: str, status: int) -> int:
     from contextlib import suppress
 
+    from retinue.core.redaction import Redactor, collect_secrets
     from retinue.core.terminal import escape_text
 
+    text = Redactor(collect_secrets(os.environ)).redact(text)
     _silence_stdout_errors()
     with suppress(OSError):
         sys.stderr.write(f"retinue: {escape_text(text)}\n")

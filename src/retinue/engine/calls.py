@@ -22,6 +22,11 @@ MAX_RESULT_CHARS = 400_000
 """Of all text in one result: tools bound their own output far below, this holds for those that do not."""
 
 
+def keep_data(value: Any) -> Any:
+    """Where nothing is secret."""
+    return value
+
+
 class CallHook(Protocol):
     """Asked around every call that is about to run. MUST NOT raise."""
 
@@ -46,6 +51,8 @@ class CallPorts:
     hooks: Sequence[CallHook] = ()
     tool_s: float | None = None
     watched: Callable[[], bool] = lambda: True
+    redact: Callable[[Any], Any] = keep_data
+    """Takes secrets out of texts and plain data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +185,16 @@ class _Running:
                         call_id=call.id,
                         name=call.name,
                         arguments=call.arguments,
-                        content=list(partial.content),
-                        details=partial.details,
+                        content=self._redact(partial.content),
+                        details=self._ports.redact(partial.details),
                     )
                 )
 
         return tell
+
+    def _redact(self, content: Sequence[UserContent]) -> list[UserContent]:
+        redact = self._ports.redact
+        return [TextContent(redact(block.text)) if isinstance(block, TextContent) else block for block in content]
 
     def _settle(self, index: int, result: ToolResult, duration_ms: int | None) -> None:
         if self._results[index] is not None:
@@ -192,8 +203,8 @@ class _Running:
         message = ToolResultMessage(
             tool_call_id=call.id,
             tool_name=call.name,
-            content=result.content,
-            details={} if result.is_error and result.details is UNSET else result.details,
+            content=self._redact(result.content),
+            details={} if result.is_error and result.details is UNSET else self._ports.redact(result.details),
             is_error=result.is_error,
             timestamp=self._ports.clock.now_ms(),
         )

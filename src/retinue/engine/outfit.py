@@ -331,6 +331,7 @@ class Outfitter:
             retry=kit.retry,
             compaction=kit.compaction(model.info.ref),
             environment={"PI_SUBAGENT_CHILD": "1", **{name: str(value) for name, value in depths.items()}},
+            redact=parent.setup.redact,
             spill_dir=parent.setup.spill_dir,
             steering_mode=parent.setup.steering_mode,
             follow_up_mode=parent.setup.follow_up_mode,

@@ -42,7 +42,7 @@ from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolContext, ToolResult
 from retinue.core.transcript import repair_transcript
 from retinue.engine.bus import Bus
-from retinue.engine.calls import CallHook, CallPorts, run_calls
+from retinue.engine.calls import CallHook, CallPorts, keep_data, run_calls
 from retinue.engine.compact import Compactor
 from retinue.engine.current import CurrentModel
 from retinue.engine.inbox import Inbox
@@ -378,6 +378,7 @@ class LiveRun:
             hooks=[_PatientHook(hook, self._scope) for hook in setup.hooks],
             tool_s=setup.limits.tool_s,
             watched=lambda: self.bus.is_watched,
+            redact=setup.redact or keep_data,
         )
         current = CurrentModel(lambda: (self.setup.model, self.setup.thinking))
         return LoopPorts(

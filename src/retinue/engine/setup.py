@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import random
-from typing import Protocol
+from typing import Any, Protocol
 
 from retinue.core.launch import Confining
 from retinue.core.messages import CustomMessage, ThinkingLevel
@@ -38,6 +38,8 @@ class RunSetup:
     compaction: CompactionConfig = field(default_factory=CompactionConfig)
     environment: Mapping[str, str] = field(default_factory=dict)
     hooks: Sequence[CallHook] = ()
+    redact: Callable[[Any], Any] | None = None
+    """Takes secrets out of what its tools return, before anyone sees it."""
     spill_dir: Path | None = None
     steering_mode: Delivery = "one-at-a-time"
     follow_up_mode: Delivery = "one-at-a-time"

@@ -4,7 +4,7 @@ Whether there is a key is known without running any command; the key itself is r
 shows a key. This file must not read files.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct, structs
@@ -12,12 +12,14 @@ from msgspec import Struct, structs
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError, ModelError
 from retinue.core.model import ModelInfo
+from retinue.core.redaction import is_secret_name
 from retinue.models.catalog import Provider
 from retinue.models.fields import Fields
-from retinue.models.values import Vault, find_missing, list_names
+from retinue.models.values import Vault, find_missing, is_command, list_names
 
 # Anthropic takes this one as a bearer token, not as a key.
 _BEARER = "ANTHROPIC_AUTH_TOKEN"
+_AUTH = "Authorization"
 
 
 class Credential(Struct, frozen=True):
@@ -150,6 +152,27 @@ class Keys:
         if provider.auth_header and key:
             headers["Authorization"] = f"Bearer {key}"
         return structs.replace(info, headers=headers), key
+
+    def list_secrets(self, providers: Iterable[Provider]) -> Iterator[str]:
+        """Every secret that is known without running a command."""
+        stored = self._credentials.values()
+        written = [
+            self._flag,
+            *(item.key for item in stored),
+            *(value for item in stored for value in item.env.values()),
+        ]
+        for provider in providers:
+            written.append(provider.api_key)
+            headers = [provider.headers, *provider.model_headers.values()]
+            written += [
+                value for each in headers for name, value in each.items() if is_secret_name(name) or name == _AUTH
+            ]
+            yield from (self._environment[name] for name in provider.env if self._environment.get(name))
+        for value in filter(None, written):
+            names = list_names(value)
+            yield from (self._environment[name] for name in names if self._environment.get(name))
+            if not names and not is_command(value):
+                yield value.removeprefix("Bearer ")
 
     def export(self, provider: Provider, info: ModelInfo) -> dict[str, str]:
         """The variables with which another process of this user finds the same key, and no other secret."""

@@ -6,6 +6,9 @@ from pathlib import Path
 from retinue.app.export.page import render_page
 from retinue.app.story import read_story
 from retinue.core.errors import UsageError, quote
+from retinue.core.redaction import Redactor, collect_secrets
+from retinue.settings.paths import find_paths
+from retinue.settings.providers import load_registry
 
 
 def export_session(session_file: str | Path, target: Path, *, is_asked: bool) -> None:
@@ -13,7 +16,7 @@ def export_session(session_file: str | Path, target: Path, *, is_asked: bool) ->
 
     Raises SessionError or UsageError.
     """
-    page = render_page(read_story(session_file)).encode("utf-8", "replace")
+    page = render_export(session_file).encode("utf-8", "replace")
     try:
         if is_asked:
             target.unlink(missing_ok=True)
@@ -23,6 +26,16 @@ def export_session(session_file: str | Path, target: Path, *, is_asked: bool) ->
         raise UsageError(f"{quote(str(target), 200)} exists already; name the file to replace it") from None
     except OSError as error:
         raise UsageError(f"{quote(str(target), 200)} cannot be written: {error.strerror}") from None
+
+
+def render_export(session_file: str | Path) -> str:
+    """A session as a page, without the keys that this user has now. Raises SessionError."""
+    paths = find_paths(".", os.environ)
+    registry, _ = load_registry(paths, os.environ, offline=True)
+    # It is made to be shown to others: what only looks like a secret is left out as well.
+    redactor = Redactor(collect_secrets(os.environ), patterns=True)
+    redactor.learn(*registry.keys.list_secrets(registry.providers.values()))
+    return redactor.redact(render_page(read_story(session_file)))
 
 
 def _open_private(name: str, flags: int) -> int:
