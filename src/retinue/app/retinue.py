@@ -11,9 +11,9 @@ from retinue.app.extending import Extending
 from retinue.app.guarding import Guarding
 from retinue.app.inheriting import inherit
 from retinue.app.languages import Languages
-from retinue.app.outside import Outside
 from retinue.app.modelling import Models, add_models, to_retry
 from retinue.app.opening import find_folder, open_session
+from retinue.app.outside import Outside
 from retinue.app.reports import read_level, to_wishes
 from retinue.app.request import Request
 from retinue.app.switching import Audience, Berth, Sessions, wait_until_idle
@@ -813,8 +813,8 @@ class Retinue:
     def _name_tools(self, world: World) -> list[str]:
         settings: Settings = world.loaded.settings
         delegation = list_tools(self._list_surfaces(world))
-        languages = ["lsp"] if world.languages.is_offered else []
-        return [*settings.default_tools, *world.outside.build(), *languages, *self._tools, *self._extras.tools, *delegation]
+        beside = [*world.outside.build(), *(["lsp"] if world.languages.is_offered else [])]
+        return [*settings.default_tools, *beside, *self._tools, *self._extras.tools, *delegation]
 
     def _list_surfaces(self, world: World) -> list[str]:
         """What the settings offer the main agent; inside another program's agent it does not delegate by itself."""

@@ -12,6 +12,7 @@ from retinue.settings.subagents import LoadedCrew
 if TYPE_CHECKING:
     from retinue.app.guarding import Guarding
     from retinue.app.languages import Languages
+    from retinue.app.outside import Outside
     from retinue.features.activity import Recorder
     from retinue.features.confined import Boundaries
     from retinue.sandbox.probe import Machine
@@ -37,6 +38,7 @@ class World:
     recorder: "Recorder | None" = None
     """Keeps what tools did; none where nothing is kept, and inside another program's agent, which keeps it itself."""
     _languages: "Languages | None" = None
+    _outside: "Outside | None" = None
     _boundaries: "Boundaries | None" = None
     _roster: "Roster | None" = None
     _guarding: "Guarding | None" = None
@@ -55,6 +57,16 @@ class World:
     @guarding.setter
     def guarding(self, guarding: "Guarding") -> None:
         self._guarding = guarding
+
+    @property
+    def outside(self) -> "Outside":
+        """The tools for the web and for documents."""
+        assert self._outside is not None, "there is nothing outside"
+        return self._outside
+
+    @outside.setter
+    def outside(self, outside: "Outside") -> None:
+        self._outside = outside
 
     @property
     def languages(self) -> "Languages":

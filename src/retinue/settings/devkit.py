@@ -129,6 +129,8 @@ class Web(Struct, frozen=True):
     """How much text each of them keeps."""
     allow_private_network: bool = False
     """Let tools reach this machine and private networks."""
+    allowed_hosts: tuple[str, ...] = ()
+    """The only hosts that pages and documents are loaded from, with all below them; an empty list is all hosts."""
     debug: Debug = False
     """How much the web tools say about their work; true is `minimal`."""
     cache: WebCache = WebCache()
@@ -231,6 +233,7 @@ def _build_table() -> tuple[Setting, ...]:
         Setting("web.maxStoredResults", "web.max_stored_results", positive),
         Setting("web.maxStoredContentChars", "web.max_stored_content_chars", positive),
         Setting("web.allowPrivateNetwork", "web.allow_private_network", flag(), user_only=True),
+        Setting("web.allowedHosts", "web.allowed_hosts", names(), user_only=True),
         Setting("web.debug", "web.debug", _debug()),
         Setting("web.cache.enabled", "web.cache.enabled", flag()),
         Setting("web.cache.maxEntries", "web.cache.max_entries", positive),

@@ -28,14 +28,13 @@ from retinue.definitions.sources import Places, is_packaged
 from retinue.features.confined import Boundaries
 from retinue.settings.layers import Loaded
 from retinue.settings.manuscript import check_manuscript, read_manuscript, write_manuscript
+from retinue.settings.outside import list_outside
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
 from retinue.settings.switches import Switches, load_switches, stamp_switches
 from retinue.tools.policy import BUILTIN_OFFERS, EXTRA_OFFERS, Rights, Terms, decide_tools
 from retinue.tools.reasons import Chain, explain_tool
 
-MAIN_RIGHTS = Rights(allowed=(*BUILTIN_OFFERS, *EXTRA_OFFERS))
-"""What a main agent may use that nothing limits."""
 MOST_SHOWN = 60
 """Names in a message; `retinue agents` has them all."""
 Kind: TypeAlias = Literal["builtin", "overridden", "custom"]
@@ -128,9 +127,10 @@ class Roster:
     def _find_terms(self, definition: Definition) -> Terms:
         own = self.crew
         is_confined, confinement = self.boundaries.judge()
+        available = {**BUILTIN_OFFERS, **EXTRA_OFFERS, **list_outside(own)}
         return Terms(
-            available={**BUILTIN_OFFERS, **EXTRA_OFFERS},
-            parent=MAIN_RIGHTS,
+            available=available,
+            parent=Rights(allowed=tuple(available)),
             is_confined=is_confined,
             confinement=confinement,
             has_lsp=own.has_child_lsp,
