@@ -32,9 +32,10 @@ from retinue.sessions.entry import Stamp, decode_message
 
 PREPARED_S = 1.0
 """So long a folder counts as made and without links."""
-HOLD_S = 0.1
+HOLD_S = 0.5
 """So long what a run was asked may wait for its first message: the run itself should not wait for a file."""
 MAX_LINE_BYTES = 64 * 1024 * 1024
+_stamp = Stamp()
 _IGNORE = b"# Transcripts of agents, written by retinue.\n*\n"
 _TYPES: dict[type, str] = {
     UserMessage: "user",
@@ -49,7 +50,7 @@ class Transcript:
 
     def __init__(
         self,
-        path: Path,
+        path: str,
         *,
         run_id: str,
         cwd: str,
@@ -64,7 +65,6 @@ class Transcript:
         self._cwd = cwd
         self._clock = clock
         self._warn = warn
-        self._stamp = Stamp()
         self._opening: str | None = None
         self._held = b""
         self._timer: asyncio.TimerHandle | None = None
@@ -100,7 +100,7 @@ class Transcript:
             "agentId": self._run_id,
             "type": kind,
             "message": message,
-            "timestamp": self._stamp.render(self._clock.now_ms()),
+            "timestamp": _stamp.render(self._clock.now_ms()),
             "cwd": self._cwd,
         }
         return encode_json(record) + b"\n"
@@ -111,12 +111,12 @@ class Transcript:
             return
         try:
             if not self._is_ready:
-                self._prepare(self._path.parent)
+                self._prepare(Path(self._path).parent)
                 self._is_ready = True
             append_lines(self._path, data)
         except OSError as error:
             self._is_broken = True
-            self._warn(f"no transcript in {quote(str(self._path), 300)}: {error.strerror or error}")
+            self._warn(f"no transcript in {quote(self._path, 300)}: {error.strerror or error}")
 
 
 class Transcribing:
@@ -138,7 +138,7 @@ class Transcribing:
 
         async def transcribe(live: LiveRun) -> Outcome:
             transcript = Transcript(
-                Path(run.output_file),
+                run.output_file,
                 run_id=run.id,
                 cwd=str(parent.setup.cwd),
                 clock=self._clock,
@@ -186,7 +186,7 @@ def prepare_folder(folder: Path) -> None:
             os.close(fd)
 
 
-def append_lines(path: Path, data: bytes) -> None:
+def append_lines(path: str, data: bytes) -> None:
     """Append to a file that only its owner can read. It is not held open: there may be thousands. Raises OSError."""
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
