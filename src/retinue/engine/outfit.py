@@ -5,7 +5,7 @@ in as a Kit. Must not know settings, files of definitions or any surface's resul
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
@@ -209,9 +209,7 @@ class Outfitter:
         tools = {**self._kit.tools, **extras.tools}
         fitting = Fitting(definition, request, rights, terms, cwd, tools, run.branch, extras)
         setup = await self._set_up(run, request, parent, fitting)
-        guard = Restrained(self._kit.restraint, run.id, lambda name: rights.targets.get(name, name))
         self._kit.restraint.place(run.id, run.parent_id)
-        setup = replace(setup, hooks=(guard, *extras.hooks), features=(*setup.features, *extras.features))
         live = self._make_live(run, parent, fitting, setup)
         session = live.session
         for listener, pieces in extras.listeners:
@@ -319,6 +317,7 @@ class Outfitter:
         above = kit.lease.repeat() if request.skips_queue else self._leases.get(run.parent_id, kit.lease)
         lease = Lease(limits.tokens, limits.cost_usd, above)
         self._leases[run.id] = lease
+        guard = Restrained(kit.restraint, run.id, lambda name: rights.targets.get(name, name))
         return RunSetup(
             run_id=run.id,
             cwd=fitting.cwd,
@@ -335,7 +334,8 @@ class Outfitter:
             spill_dir=parent.setup.spill_dir,
             steering_mode=parent.setup.steering_mode,
             follow_up_mode=parent.setup.follow_up_mode,
-            features=kit.list_features(fitting),
+            hooks=(guard, *fitting.extras.hooks),
+            features=(*kit.list_features(fitting), *fitting.extras.features),
         )
 
     async def _build_sections(self, run: Run, parent: LiveRun, fitting: Fitting) -> dict[str, str]:

@@ -63,7 +63,7 @@ class LiveRun:
     """A run that can be prompted, steered and aborted; between prompts it rests."""
 
     def __init__(self, setup: RunSetup, session: Session, *, clock: Clock) -> None:
-        setup = replace(setup, session_id=session.id)
+        setup = setup.change(session_id=session.id)
         self.setup = setup
         self.session = session
         self.journal = Journal(

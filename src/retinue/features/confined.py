@@ -6,7 +6,6 @@ says so, or where the machine can enforce nothing, and its record tells.
 
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -157,7 +156,7 @@ class Confined:
         """Remember where the run works: a private copy is entered before."""
         self._cwd, self._granted = setup.cwd, setup.writable
         self._summary = OFF if self._boundaries.is_off else UNUSED
-        return replace(setup, confinement=self, find_territory=self.find_territory)
+        return setup.change(confinement=self, find_territory=self.find_territory)
 
     def find_territory(self) -> Territory:
         """Where the file tools of the run may go: as far as its commands."""

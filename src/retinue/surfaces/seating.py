@@ -4,7 +4,6 @@ Which of them it gets is decided before; here they are only bound to the run tha
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from retinue.core.run import Outcome
 from retinue.core.tool import Tool
@@ -25,7 +24,7 @@ class Seating:
         if not any(name in setup.tools for names in SURFACE_TOOLS.values() for name in names):
             return setup
         own = self._make_tools(setup)
-        return replace(setup, tools={name: own.get(name, tool) for name, tool in setup.tools.items()})
+        return setup.change(tools={name: own.get(name, tool) for name, tool in setup.tools.items()})
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Nothing to undo."""

@@ -78,7 +78,7 @@ class Rights(Struct, frozen=True):
     @property
     def tools(self) -> frozenset[str]:
         """The allowed tools by their own names."""
-        return frozenset(self.targets.get(name, name) for name in self.allowed)
+        return frozenset([self.targets.get(name, name) for name in self.allowed] if self.targets else self.allowed)
 
 
 class Terms(Struct, frozen=True, kw_only=True):
