@@ -72,6 +72,16 @@ class Picker(ModalScreen[str | None]):
         self._hint = hint or "type to search · enter takes · esc leaves"
         self._chosen = chosen
 
+    @property
+    def title_text(self) -> str:
+        """What is chosen here."""
+        return self._title
+
+    @property
+    def shown(self) -> list[Choice]:
+        """The rows that match what was typed."""
+        return list(self._shown)
+
     def compose(self) -> ComposeResult:
         """Title, search, rows, hint."""
         with Vertical(id="frame"):

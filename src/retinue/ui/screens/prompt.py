@@ -17,7 +17,7 @@ class Asking(ModalScreen[str | None]):
     Asking > #frame {
         width: 90%; max-width: 100; height: auto; border: round $accent; background: $background; padding: 0 1;
     }
-    Asking Input { border: none; height: 1; padding: 0; background: $boost; }
+    Asking Input, Asking Input:focus { border: none; height: 1; padding: 0; background: $boost; }
     Asking TextArea { height: 10; border: none; background: $boost; }
     Asking #hint { color: $text-muted; height: auto; }
     """

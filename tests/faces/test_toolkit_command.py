@@ -1,0 +1,74 @@
+import json
+import re
+
+import pytest
+
+CALL = {"calls": [{"name": "read", "arguments": {"path": "s3cret.txt"}}, {"name": "ls", "arguments": {}}]}
+
+
+def list_tools(output):
+    return re.findall(r"^  \d\d:\d\d:\d\d  (\S+)", output, re.MULTILINE)
+
+
+def test_what_tools_did_is_listed(place):
+    place.run("-p", "look", replies=[CALL, {"text": "done"}])
+    done = place.run("logs")
+    assert (done.status, sorted(list_tools(done.stdout))) == (0, ["ls", "read"])
+    assert "✗ error" in done.stdout
+    counted = json.loads(place.run("activity", "--json").stdout)
+    assert counted["tools"]["ls"] == {"calls": 1, "success": 1, "error": 0, "rate_limited": 0}
+    assert len(list_tools(place.run("logs", "--limit", "1").stdout)) == 1
+
+
+def test_log_holds_no_arguments(place):
+    place.run("-p", "look", replies=[CALL, {"text": "done"}])
+    files = list(place.agent_dir.glob("retinue/activity/*.jsonl"))
+    assert len(files) == 1
+    assert "s3cret" not in files[0].read_text()
+
+
+def test_nothing_is_logged_without_session(place):
+    place.run("--no-session", "-p", "look", replies=[CALL, {"text": "done"}])
+    assert "(no recent activity)" in place.run("logs").stdout
+    assert not (place.agent_dir / "retinue" / "activity").exists()
+
+
+@pytest.mark.spec("devkit:64")
+def test_agents_are_not_in_the_log(place):
+    call = {"name": "subagent", "arguments": {"agent": "explorer", "task": "look"}}
+    (place.agent_dir / "subagents.json").write_text('{"surfaces": ["subagent"]}')
+    child = {"calls": [{"name": "ls", "arguments": {}}]}
+    place.run("-p", "look", replies=[{"calls": [call, *child["calls"]]}, {"text": "done"}])
+    tools = list_tools(place.run("-p", "/toolkit logs").stdout)
+    assert "ls" in tools and "subagent" not in tools
+
+
+@pytest.mark.spec("devkit:65")
+@pytest.mark.parametrize("words", ["/toolkit", "/toolkit nonsense", "/toolkit HELP"])
+def test_unknown_words_get_the_help(place, words):
+    done = place.run("-p", words)
+    assert (done.status, done.stdout.splitlines()[0]) == (0, "Usage: /toolkit COMMAND")
+
+
+@pytest.mark.spec("devkit:60", "devkit:62")
+def test_reports_are_plain_text(place):
+    lines = place.run("-p", "/toolkit DOCTOR").stdout.splitlines()
+    assert (lines[0], lines[1], lines[2].split(":")[0]) == ("Toolkit Doctor", "", "Summary")
+    assert place.run("-p", "/toolkit agents").stdout.startswith("Available Agents (11)\n\n[BUILTIN]\n")
+
+
+@pytest.mark.parametrize("args", [("-p", "/toolkit activity"), ("--mode", "json", "-p", "/toolkit logs")])
+def test_no_place_for_a_report_is_told(place, args):
+    done = place.run(*args)
+    assert (done.status, "Activity" in done.stdout, done.stderr.count("/toolkit")) == (0, False, 2 - ("json" in args))
+
+
+def test_toolkit_can_be_switched_off(place):
+    (place.agent_dir / "subagents.json").write_text('{"commands": {"enabled": false}}')
+    done = place.run("-p", "/toolkit modules", replies=[{"text": "said to the agent"}])
+    assert done.stdout == "said to the agent\n"
+
+
+def test_bad_limits_are_refused(place):
+    done = place.run("logs", "--limit", "many")
+    assert (done.status, done.stderr) == (2, "retinue: --limit must be a whole number, not 'many'\n")

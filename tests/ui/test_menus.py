@@ -1,0 +1,211 @@
+import json
+from functools import partial
+
+import pytest
+from menu_world import answer, enter, fill_page, open_menu, read_rows, read_title
+from pilot_world import open_stage
+
+open_here = partial(open_stage, approve=True)
+AGENT = "---\nname: smith\ndescription: Makes things\ntools: read\n---\n\nMake it well.\n"
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    work = tmp_path / "work"
+    (work / ".pi" / "agents").mkdir(parents=True)
+    monkeypatch.chdir(work)
+    monkeypatch.delenv("EDITOR", raising=False)
+    monkeypatch.delenv("VISUAL", raising=False)
+    return work
+
+
+@pytest.fixture
+def smith(place):
+    path = place / ".pi" / "agents" / "smith.md"
+    path.write_text(AGENT)
+    return path
+
+
+async def test_menu_has_its_sections(place, tmp_path):
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage)
+        await stage.wait(lambda: read_rows(stage))
+        assert read_rows(stage) == ["Agent types (9)", "Scheduled jobs (0)", "Create new agent", "Settings"]
+        await stage.press("left")
+        await stage.wait(lambda: read_title(stage) == "MainScreen")
+
+
+async def test_arrows_lead_in_and_back(smith, tmp_path):
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Agent types", "smith")
+        await stage.wait(lambda: read_title(stage) == "smith")
+        assert read_rows(stage) == ["Details", "Edit", "Disable", "Delete"]
+        for title in ("Agent types (10)", "Agents", "MainScreen"):
+            await stage.press("left")
+            await stage.wait(lambda title=title: read_title(stage) == title)
+
+
+async def test_builtin_agents_are_ejected(place, home, tmp_path):
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Agent types", "Explore")
+        await stage.wait(lambda: read_title(stage) == "Explore")
+        assert read_rows(stage) == ["Details", "Eject", "Disable"]
+        await enter(stage, "Eject", "For all projects")
+        made = home / ".pi" / "agent" / "agents" / "Explore.md"
+        await stage.wait(made.exists)
+        await enter(stage, "Explore")
+        await stage.wait(lambda: read_title(stage) == "Explore")
+        assert read_rows(stage) == ["Details", "Edit", "Disable", "Reset to default", "Delete"]
+        await enter(stage, "Reset to default", "Yes")
+        await stage.wait(lambda: not made.exists())
+
+
+async def test_agents_are_switched_off_and_on(smith, tmp_path):
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Agent types", "smith", "Disable")
+        await stage.wait(lambda: "enabled: false" in smith.read_text())
+        await enter(stage, "smith")
+        await stage.wait(lambda: read_title(stage) == "smith")
+        assert read_rows(stage) == ["Details", "Enable", "Edit", "Delete"]
+        await enter(stage, "Enable")
+        await stage.wait(lambda: smith.read_text() == AGENT)
+
+
+async def test_deleting_asks_first(smith, tmp_path):
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Agent types", "smith", "Delete", "No")
+        await stage.wait(lambda: read_title(stage) == "smith")
+        assert smith.exists()
+        await enter(stage, "Delete", "Yes")
+        await stage.wait(lambda: not smith.exists())
+
+
+async def test_page_replaces_a_missing_editor(smith, tmp_path):
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Agent types", "smith", "Edit")
+        await fill_page(stage, "no frontmatter at all")
+        await fill_page(stage, AGENT.replace("well", "quickly"))
+        await stage.wait(lambda: smith.read_text() == AGENT.replace("well", "quickly"))
+
+
+async def test_changed_page_is_left_twice(smith, tmp_path):
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Agent types", "smith", "Edit")
+        await stage.wait(lambda: read_title(stage) == "TextPage")
+        await stage.press("x", "escape")
+        assert read_title(stage) == "TextPage"
+        await stage.press("escape")
+        await stage.wait(lambda: read_title(stage) == "smith")
+        assert smith.read_text() == AGENT
+
+
+async def test_agent_is_made_step_by_step(place, home, tmp_path):
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Create new agent", "For all projects", "Step by step")
+        await answer(stage, "../evil")
+        await answer(stage, "smith")
+        await answer(stage, "Makes: things")
+        await enter(stage, "Only reading", "That of the caller", "high")
+        await fill_page(stage, "Make it well.")
+        made = home / ".pi" / "agent" / "agents" / "smith.md"
+        await stage.wait(made.exists)
+        assert made.read_text() == (
+            '---\nname: smith\ndescription: "Makes: things"\ntools: read, grep, find, ls\nthinking: high\n---\n\n'
+            "Make it well.\n"
+        )
+
+
+async def test_written_agent_is_shown_before_saving(place, home, tmp_path):
+    reply = {"text": f"Here it is:\n\n```markdown\n{AGENT}```\nGood luck!"}
+    async with open_here(tmp_path, reply) as stage:
+        await open_menu(stage, "Create new agent", "For all projects", "Written by an agent")
+        await answer(stage, "smith")
+        await fill_page(stage, "it makes things")
+        made = home / ".pi" / "agent" / "agents" / "smith.md"
+        await stage.wait(lambda: read_title(stage) == "TextPage")
+        assert not made.exists()
+        await stage.press("ctrl+s")
+        await stage.wait(made.exists)
+        assert made.read_text() == AGENT
+        assert [(run.agent, run.description) for run in stage.app.link.crew.lookout.runs] == [
+            ("general-purpose", "write agent smith")
+        ]
+
+
+async def test_setting_counts_at_once(place, home, tmp_path):
+    file = home / ".pi" / "agent" / "subagents.json"
+    file.parent.mkdir(parents=True)
+    file.write_text('{"graceTurns": 2, "strange": 1}')
+    async with open_here(tmp_path, surfaces=("fleet",), tools=None) as stage:
+        await open_menu(stage, "Settings", "maxConcurrent")
+        await answer(stage, "7")
+        await stage.wait(lambda: stage.app.link.crew.crew_settings.max_concurrent == 7)
+        assert json.loads(file.read_text()) == {"graceTurns": 2, "strange": 1, "maxConcurrent": 7}
+
+
+async def test_bad_setting_changes_nothing(place, home, tmp_path):
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Settings", "graceTurns")
+        await answer(stage, "-3")
+        await stage.wait(lambda: read_title(stage) == "Settings")
+        assert not (home / ".pi" / "agent" / "subagents.json").exists()
+        await enter(stage, "approvals", "ask")
+        await stage.wait(lambda: read_title(stage) == "Settings")
+        await stage.wait((home / ".pi" / "agent" / "subagents.json").exists)
+        assert json.loads((home / ".pi" / "agent" / "subagents.json").read_text()) == {"approvals": "ask"}
+
+
+async def test_jobs_are_shown_and_cancelled(place, tmp_path):
+    job = {
+        "id": "abcdefghij",
+        "name": "nightly",
+        "schedule": "0 0 3 * * *",
+        "scheduleType": "cron",
+        "subagent_type": "Explore",
+        "prompt": "look",
+        "enabled": True,
+        "nextRun": "2999-01-01T00:00:00.000Z",
+    }
+    file = place / ".pi" / "subagent-schedules" / "s1.json"
+    file.parent.mkdir(parents=True)
+    twin = {**job, "id": "klmnopqrst"}
+    file.write_text(json.dumps({"version": 1, "jobs": [job, twin]}))
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Scheduled jobs (2)")
+        await stage.wait(lambda: read_rows(stage) == ["nightly", "nightly"])
+        await stage.press("down", "right")
+        await enter(stage, "Cancel this job")
+        await stage.wait(lambda: read_rows(stage) == ["nightly"])
+        assert [each["id"] for each in json.loads(file.read_text())["jobs"]] == ["abcdefghij"]
+
+
+async def test_runs_are_looked_at(place, tmp_path):
+    async with open_here(tmp_path, {"text": "found"}) as stage:
+        run = await stage.app.link.crew.spawn("Explore", "look around")
+        await run.wait()
+        await open_menu(stage, "Running agents (1) — 0 running, 1 done", "Explore")
+        await stage.wait(lambda: read_title(stage) == "RunViewer")
+        await stage.press("escape")
+        await stage.wait(lambda: read_title(stage) == "Running agents (1) — 0 running, 1 done")
+
+
+@pytest.mark.parametrize("size", [(20, 5), (24, 12), (300, 60)])
+async def test_menus_fit_any_size(smith, tmp_path, size):
+    async with open_here(tmp_path, size=size) as stage:
+        await open_menu(stage, "Agent types", "smith", "Details")
+        await stage.wait(lambda: read_title(stage) == "Panel")
+        await stage.press("escape", "left", "left")
+        await enter(stage, "Settings")
+        assert read_title(stage) == "Settings"
+
+
+async def test_hostile_agents_are_shown_plainly(place, tmp_path):
+    text = AGENT.replace("Makes things", '"[bold red]x[/] \\e[31m \\e]8;;http://e\\a"').replace("smith", "evil")
+    (place / ".pi" / "agents" / "evil.md").write_text(text)
+    async with open_here(tmp_path) as stage:
+        await open_menu(stage, "Agent types", "evil")
+        await stage.wait(lambda: read_title(stage) == "evil")
+        shown = stage.app.export_screenshot()
+        assert "[bold" in shown and "\x1b" not in shown
+        await enter(stage, "Details")
+        assert "\x1b" not in stage.app.export_screenshot()
