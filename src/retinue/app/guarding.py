@@ -5,6 +5,7 @@ Where nobody has configured any of it, nothing of it is loaded and no run has an
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from retinue.engine.questions import Desk
 from retinue.engine.setup import Feature
 
 if TYPE_CHECKING:
+    from retinue.core.launch import Confining
     from retinue.engine.outfit import Fitting
     from retinue.features.approvals.book import Book
     from retinue.features.hooks.board import Board
@@ -178,11 +180,17 @@ class Guarding:
         paths = self._world.paths
         return Workplace(paths.cwd, paths.project, self._environment)
 
+    @cached_property
+    def _outside(self) -> "Confining":
+        return self._world.boundaries.surround_place(self._world.paths.cwd, readonly=True)
+
     def _build_board(self, definition: Definition | None, points: Sequence[Any]) -> "Board":
         from retinue.features.hooks.board import Board, CommandHook
 
         specs = [*self._specs, *(self._load_profile(definition) if definition is not None else ())]
-        board = Board([*points, *(CommandHook(spec, self._place) for spec in specs)], self._warn)
+        # Before a run has its boundary, and after, nobody has said that a project's program may write.
+        place = replace(self._place, find_boundary=lambda: board.boundary or self._outside)
+        board = Board([*points, *(CommandHook(spec, place) for spec in specs)], self._warn)
         name = "" if definition is None else definition.name
         board.facts.update(projectPath=str(self._world.paths.project), sessionId="", agent=name)
         return board

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from retinue.core.errors import quote
+from retinue.core.launch import Confining
 from retinue.features.hooks.command import Workplace, run_command
 from retinue.features.hooks.points import GUARDS, Decision, HookFailed, HookLate, parse_decision
 from retinue.features.hooks.spec import HookSpec, Kind, Scope
@@ -79,6 +80,8 @@ class Board:
         """Observers that took too long once: a run is not held up by them a second time."""
         self.facts: dict[str, Any] = {}
         """What every payload carries: the project, the session, the run."""
+        self.boundary: Confining | None = None
+        """Of the run, while it works: what a project's programs are confined by."""
 
     def __bool__(self) -> bool:
         return bool(self._by_point)

@@ -5,19 +5,22 @@ Whatever the program does, it and all it started are gone when the call returns.
 
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
-from retinue.core.errors import quote
+from retinue.core.errors import ToolFailed, quote
 from retinue.core.jsonline import encode_json
+from retinue.core.launch import Confining
 from retinue.features.hooks.points import LIMIT_S, HookFailed, HookLate
 from retinue.features.hooks.spec import HookSpec
-from retinue.tools.process import Command, run_process
-from retinue.tools.trees import TreeProbe, find_program
+from retinue.tools.process import Command, run_process, to_command
+from retinue.tools.trees import Tree, TreeProbe, find_program
 
 MAX_OUTPUT_BYTES = 256 * 1024
 _SHOWN_ERROR_BYTES = 2_000
@@ -40,6 +43,8 @@ class Workplace:
     environment: Mapping[str, str]
     trees: TreeProbe = field(default_factory=TreeProbe)
     limit_s: float = LIMIT_S
+    find_boundary: Callable[[], Confining | None] = lambda: None
+    """What a project's hooks are confined by, as the run is that they are told of."""
 
 
 async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: Workplace) -> Any:
@@ -59,12 +64,13 @@ async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: Workpla
     with tempfile.TemporaryFile(buffering=0) as paper:
         paper.write(encode_json(payload) + b"\n")
         paper.seek(0)
-        env = build_environment(place.environment, spec.env)
-        command = Command([program, *spec.args], str(place.cwd), env, stdin=paper.fileno())
         try:
-            exit = await run_process(
-                command, on_output=take, on_error=take_error, timeout_s=place.limit_s, tree=await place.trees.find()
-            )
+            async with _prepare(spec, program, place, paper.fileno()) as (command, tree):
+                exit = await run_process(
+                    command, on_output=take, on_error=take_error, timeout_s=place.limit_s, tree=tree
+                )
+        except ToolFailed as error:
+            raise HookFailed(f"cannot be run: {error}") from None
         except (OSError, ValueError) as error:
             raise HookFailed(f"cannot be started: {getattr(error, 'strerror', None) or error}") from None
     if exit.timed_out:
@@ -75,6 +81,22 @@ async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: Workpla
         said = errors.decode(errors="replace").strip()
         raise HookFailed(f"ended with status {exit.code}" + (f": {quote(said, 300)}" if said else ""))
     return None if spec.kind == "observer" else _read(bytes(output))
+
+
+@asynccontextmanager
+async def _prepare(spec: HookSpec, program: str, place: Workplace, stdin: int) -> AsyncIterator[tuple[Command, Tree]]:
+    """The command as it is started: a project's inside the boundary of the run, the user's own as the user's."""
+    argv, env = [program, *spec.args], build_environment(place.environment, spec.env)
+    confining = None if spec.is_own else place.find_boundary()
+    confinement = None if confining is None else await confining.open()
+    if confinement is None:
+        yield Command(argv, str(place.cwd), env, stdin=stdin), await place.trees.find()
+        return
+    # The project is not the workspace of a run in a copy, and must be seen all the same.
+    visible = (str(place.project), str(place.cwd))
+    with confinement.wrap(argv, env, str(place.cwd), visible=visible) as launch:
+        command, tree = to_command(launch, stdin=stdin)
+        yield structs.replace(command, env={**env, **launch.env}), tree
 
 
 def find_command(spec: HookSpec, place: Workplace) -> str:

@@ -48,6 +48,7 @@ class Hooking:
         self._farewell_s = setup.limits.cleanup_s * 0.8
         turn_id = f"{setup.run_id}:{self._turns}"
         board.facts.update(sessionId=setup.session_id, runId=setup.run_id, cwd=str(setup.cwd), turnId=turn_id)
+        board.boundary = setup.confinement
         if board.has(*_MODEL_POINTS):
             setup = replace(setup, model=HookedModel(setup.model, board))
         if board.has(*_TOOL_POINTS):
@@ -65,6 +66,7 @@ class Hooking:
                 if outcome.session_file:
                     await self._board.tell("session.save.after", {"path": outcome.session_file})
                 await self._board.tell("agent.turn.end", facts)
+        self._board.boundary = None
         return outcome
 
 
