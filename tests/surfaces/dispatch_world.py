@@ -48,9 +48,9 @@ class World:
         return self.put(f"agents/{name}.md", text, in_project=in_project)
 
     def hook(self, name: str, point: str, answer=None, *, kind: str = "decision", code: str = "") -> dict:
-        """An entry of hooks.yaml whose command keeps its payloads in NAME.jsonl, then answers."""
+        """An entry of hooks.yaml whose command keeps its payloads where a project's hook may, then answers."""
         script = self.folder / f"{name}.py"
-        seen = self.folder / f"{name}.jsonl"
+        seen = self.work / f".{name}.jsonl"
         lines = (
             "import json, sys",
             "payload = json.load(sys.stdin)",
@@ -72,7 +72,7 @@ class World:
         self.put("hooks.yaml", json.dumps({"hooks": list(entries)}), in_project=in_project)
 
     def seen(self, name: str) -> list[dict]:
-        path = self.folder / f"{name}.jsonl"
+        path = self.work / f".{name}.jsonl"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def script(self, *replies: dict) -> str:

@@ -65,7 +65,7 @@ async def test_hooks_fire_in_order(world):
     assert after.items() >= {**shared, "childSessionId": child}.items()
     assert done.items() >= {**shared, "childSessionId": child, "status": "done"}.items()
     assert [each["profile"]["name"] for each in (before, after, done)] == ["helper"] * 3
-    times = [os.stat(world.folder / f"all-{name}.jsonl").st_mtime_ns for name in points]
+    times = [os.stat(world.work / f".all-{name}.jsonl").st_mtime_ns for name in points]
     assert times == sorted(times)
 
 

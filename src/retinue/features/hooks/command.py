@@ -92,8 +92,9 @@ async def _prepare(spec: HookSpec, program: str, place: Workplace, stdin: int) -
     if confinement is None:
         yield Command(argv, str(place.cwd), env, stdin=stdin), await place.trees.find()
         return
-    # The project is not the workspace of a run in a copy, and must be seen all the same.
-    visible = (str(place.project), str(place.cwd))
+    # The project is not the workspace of a run in a copy, and must be seen all the same, and so must its scripts.
+    scripts = (word for word in argv if os.path.isabs(word) and os.path.isfile(word))
+    visible = (str(place.project), str(place.cwd), *scripts)
     with confinement.wrap(argv, env, str(place.cwd), visible=visible) as launch:
         command, tree = to_command(launch, stdin=stdin)
         yield structs.replace(command, env={**env, **launch.env}), tree
