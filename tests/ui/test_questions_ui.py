@@ -1,3 +1,4 @@
+import asyncio
 import json
 
 import pytest
@@ -133,22 +134,21 @@ async def test_stopping_takes_questions_away(tmp_path, work):
 
 
 async def test_hidden_questions_are_told_of(tmp_path, work):
-    async with open_stage(tmp_path, {**call("echo hi"), "delay_ms": 150}, {"text": "done"}) as stage:
+    async with open_stage(tmp_path, call("echo hi"), {"text": "done"}) as stage:
         box(stage).patience_s = 0
-        await stage.write("go")
-        await stage.press("enter")
         stage.app.show_panel("Report", "text")
+        await stage.wait(lambda: isinstance(stage.app.screen, Panel))
+        stage.app.speech.say("go")
         await stage.wait(lambda: stage.app._notifications)
         assert [note.message for note in stage.app._notifications] == ["the agent asks: Allow bash?"]
-        assert isinstance(stage.app.screen, Panel)
-        await stage.press("escape", "n")
+        await stage.press("escape")
+        await stage.wait(lambda: box(stage).question is not None and len(stage.app.screen_stack) == 1)
+        await stage.press("n")
         await stage.rest()
 
 
 async def put(stage, question):
     """Let somebody in the crew ask."""
-    import asyncio
-
     box(stage).patience_s = 0
     desk = stage.app.link.crew._desk
     task = asyncio.ensure_future(desk.ask(question))
