@@ -50,6 +50,14 @@ async def test_complete_commands_run_at_once(tmp_path, work):
         assert stage.editor.text == ""
 
 
+async def test_completions_can_be_clicked(tmp_path, work):
+    async with open_stage(tmp_path) as stage:
+        await stage.write("/")
+        await stage.pilot.click("#completion", offset=(5, 1))
+        await stage.pilot.pause()
+        assert stage.editor.text == "/hotkeys"
+
+
 async def test_escape_closes_completions_first(tmp_path, work):
     async with open_stage(tmp_path, {"text": "never", "delay_ms": 30_000}) as stage:
         await stage.write("go")

@@ -115,6 +115,14 @@ async def test_writing_on_is_no_answer(tmp_path, work):
         assert (results(stage), stage.editor.text) == ([DENIED], "yes and no")
 
 
+async def test_answers_can_be_clicked(tmp_path, work):
+    async with open_stage(tmp_path, call("echo hi"), {"text": "done"}) as stage:
+        await ask(stage)
+        await stage.pilot.click("#answers", offset=(5, 0))
+        await stage.rest()
+        assert results(stage) == ["hi"]
+
+
 async def test_question_can_be_set_aside(tmp_path, work):
     async with open_stage(tmp_path, call("echo hi"), {"text": "done"}) as stage:
         await ask(stage)

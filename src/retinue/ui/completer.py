@@ -74,7 +74,7 @@ class Completer:
         elif keys.means(key, "tui.select.pageUp") or keys.means(key, "tui.select.pageDown"):
             popup.move(-8 if keys.means(key, "tui.select.pageUp") else 8)
         elif keys.means(key, "tui.input.tab"):
-            self._take()
+            self.take_lit()
         elif keys.means(key, "tui.select.confirm"):
             return self._confirm()
         else:
@@ -86,7 +86,7 @@ class Completer:
         if not self._editor.text.strip():
             return True
         if self.look(is_asked=True) and len(self._popup.rows) == 1:
-            self._take()
+            self.take_lit()
         return True
 
     def _confirm(self) -> bool:
@@ -95,10 +95,11 @@ class Completer:
         if lit is None or token is None or (is_complete(token, [lit]) and not lit.goes_on):
             self.close()
             return False
-        self._take()
+        self.take_lit()
         return True
 
-    def _take(self) -> None:
+    def take_lit(self) -> None:
+        """Put what is lit, or else the first, into the editor."""
         rows, token = self._popup.rows, self._token
         chosen = self._popup.lit or (rows[0] if rows else None)
         if chosen is None or token is None:

@@ -201,6 +201,11 @@ class MainScreen(Screen[None]):
             self._link.note(str(error), "error")
         self.sync()
 
+    def on_completion_popup_clicked(self, event: CompletionPopup.Clicked) -> None:
+        """Take what was clicked."""
+        event.stop()
+        self._completer.take_lit()
+
     def on_editor_edited(self, event: Editor.Edited) -> None:
         """See what could come next."""
         event.stop()
@@ -302,8 +307,11 @@ class MainScreen(Screen[None]):
         self.query_one(StatusFooter).show(replace(facts, status=self._notice) if self._notice else facts)
 
     def action_quit_empty(self) -> None:
-        """Leave, when nothing is being written."""
-        if not self.query_one(Editor).text:
+        """Leave, when nothing is being written; else delete after the cursor, as in a shell."""
+        editor = self.query_one(Editor)
+        if editor.text:
+            editor.action_delete_right()
+        else:
             self.app.leave()
 
     def action_open_all(self) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from rich.text import Text
+from textual.events import Click
+from textual.message import Message
 from textual.widgets import Static
 
 from retinue.ui.completion import Suggestion
@@ -18,6 +20,9 @@ class CompletionPopup(Static):
     CompletionPopup { height: auto; max-height: 10; padding: 0 2; display: none; }
     CompletionPopup.-open { display: block; }
     """
+
+    class Clicked(Message):
+        """Somebody has lit a row with the mouse, and wants it."""
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
@@ -64,6 +69,21 @@ class CompletionPopup(Static):
         else:
             self._lit = max(0, min(self._lit + step, last))
         self._draw()
+
+    def on_click(self, event: Click) -> None:
+        """A click takes a row."""
+        at = self._first + event.y
+        if event.y < ROWS and at < len(self._rows):
+            self._lit = at
+            self.post_message(self.Clicked())
+
+    def on_mouse_scroll_down(self) -> None:
+        """The wheel lights other rows."""
+        self.move(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """The wheel lights other rows."""
+        self.move(-1)
 
     def on_resize(self) -> None:
         """Fit into the new width."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.events import Resize
+from textual.events import Click, Resize
 from textual.message import Message
 from textual.widgets import Input, Static
 
@@ -148,6 +148,14 @@ class QuestionBox(Vertical):
             return False
         self._answer(self._question.default)
         return True
+
+    def on_click(self, event: Click) -> None:
+        """A click on an answer gives it, where each has a line of its own."""
+        question, answers = self._question, self.query_one("#answers")
+        if question is None or event.widget is not answers or answers.size.height != len(question.options):
+            return
+        event.stop()
+        self._answer(question.options[event.screen_y - answers.region.y])
 
     def on_resize(self, event: Resize) -> None:
         """Fit into the new width."""
