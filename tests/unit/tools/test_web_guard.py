@@ -1,0 +1,81 @@
+import ipaddress
+
+import pytest
+
+from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.guard import Guard, is_below, is_public
+from retinue.tools.outbound.limits import Reach
+from retinue.tools.outbound.secrets import check_secrets
+from retinue.tools.outbound.target import parse_target
+
+PRIVATE = (
+    *("0.0.0.0", "10.1.2.3", "100.64.0.1", "127.0.0.1", "127.255.255.254", "169.254.169.254", "172.16.0.1"),
+    *("192.0.0.8", "192.168.1.1", "198.18.0.1", "192.88.99.1", "203.0.113.9", "224.0.0.1", "240.0.0.1"),
+    *("255.255.255.255", "::", "::1", "::127.0.0.1", "::ffff:127.0.0.1", "::ffff:7f00:1", "::ffff:10.0.0.1"),
+    *("64:ff9b::7f00:1", "64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "2002:7f00:1::", "2002:a00:1::1", "fec0::1", "fe80::1"),
+    *("fe80::1%lo", "fc00::1", "fd00:ec2::254", "ff02::1", "ff0e::1", "2001:db8::1", "2001:0:5ef5:79fb:0:0:80ff:fffe"),
+)
+PUBLIC = ("93.184.216.34", "8.8.8.8", "2606:2800:220:1::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1")
+
+
+@pytest.mark.attack("D1", "D13")
+@pytest.mark.parametrize("address", PRIVATE)
+def test_private_addresses_are_known(address):
+    assert not is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_public_addresses_are_known(address):
+    assert is_public(ipaddress.ip_address(address))
+
+
+async def resolve_public(host, port):
+    return ["93.184.216.34"]
+
+
+@pytest.mark.attack("D6")
+@pytest.mark.parametrize("port", [22, 25, 110, 1023, 6379, 5432, 11211])
+async def test_ports_of_services_are_refused(port):
+    with pytest.raises(RequestFailed, match=f"port {port} is no web server's"):
+        await Guard(Reach(private=True), resolve_public).admit(parse_target(f"http://public.test:{port}/"))
+
+
+@pytest.mark.attack("D13")
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "a.localhost", "printer.local", "metadata.google.internal"])
+async def test_local_names_are_refused(host):
+    with pytest.raises(RequestFailed, match="is a name of this machine"):
+        await Guard(Reach(), resolve_public).admit(parse_target(f"http://{host}/"))
+
+
+@pytest.mark.attack("D4")
+async def test_allowed_hosts_end_at_dots():
+    guard = Guard(Reach(hosts=("trusted.com",)), resolve_public)
+    for host in ("trusted.com", "docs.trusted.com", "TRUSTED.com."):
+        assert await guard.admit(parse_target(f"https://{host}/")) == ["93.184.216.34"]
+    for host in ("trusted.com.evil.test", "eviltrusted.com", "tru\u0455ted.com"):
+        with pytest.raises(RequestFailed, match="allowedHosts"):
+            await guard.admit(parse_target(f"https://{host}/"))
+    assert not is_below("com", "trusted.com")
+
+
+@pytest.mark.attack("D16")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://a/?k=canary-secret-91",
+        "http://a/?k=canary%2Dsecret%2D91",
+        "http://a/canary%252Dsecret%252D91",
+        "http://a/?k=Y2FuYXJ5LXNlY3JldC05MQ",
+        "http://a/63616e6172792d7365637265742d3931",
+        "http://a/?t=ghp_0123456789012345678901234567890123456789",
+        "http://a/?t=AKIAIOSFODNN7EXAMPLE",
+    ],
+)
+def test_keys_do_not_leave(text):
+    with pytest.raises(RequestFailed, match="nothing was sent") as caught:
+        check_secrets(text, {"SOME_API_KEY": "canary-secret-91", "PATH": "/bin"})
+    assert "canary" not in str(caught.value)
+
+
+def test_usual_addresses_hold_nothing():
+    check_secrets("https://a.test/path?q=keyboard+token&page=2", {"SOME_API_KEY": "canary-secret-91", "MODE": "path"})
