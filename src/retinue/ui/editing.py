@@ -32,12 +32,19 @@ async def edit_file(app: "RetinueApp", path: str | Path) -> bool:
     try:
         # Nothing may be painted over the editor meanwhile, but agents go on working.
         with app.suspend(), app.batch_update():
-            done = await asyncio.to_thread(subprocess.run, [*command, str(path)], check=False)
+            # Whatever happens in here, the terminal must be taken back.
+            status = await asyncio.to_thread(_run, [*command, str(path)])
     except SuspendNotSupported:
         return False
-    except OSError as error:
-        reason = (error.strerror or "cannot be started").lower()
-        raise UsageError(f"{quote(command[0])}: {reason}; set EDITOR to a program that is there") from None
-    if done.returncode:
-        raise UsageError(f"{quote(command[0])} ended with exit status {done.returncode}")
+    if status:
+        raise UsageError(f"{quote(command[0])}: {status}; set EDITOR to a program that is there and can change files")
     return True
+
+
+def _run(words: list[str]) -> str:
+    """Run a program to its end; what went wrong. MUST NOT raise."""
+    try:
+        status = subprocess.run(words, check=False).returncode
+    except OSError as error:
+        return (error.strerror or "cannot be started").lower()
+    return f"ended with exit status {status}" if status else ""

@@ -10,6 +10,7 @@ from retinue.ui.menus.jobs import JobsMenu
 from retinue.ui.menus.kinds import KindsMenu
 from retinue.ui.menus.preferences import PreferencesMenu
 from retinue.ui.menus.runs import RunsMenu, title_runs
+from retinue.ui.screens.backdrop import hold_keys
 from retinue.ui.screens.picker import Choice
 
 if TYPE_CHECKING:
@@ -42,10 +43,11 @@ async def list_rows(app: "RetinueApp") -> list[Choice]:
 async def open_agents(app: "RetinueApp", words: str) -> None:
     """The menu, until one leaves it."""
     chosen: str | None = ""
-    while chosen is not None:
-        chosen = await Menu(app).choose("Agents", await list_rows(app), chosen=chosen)
-        if chosen:
-            await MENUS[chosen](app).run()
+    async with hold_keys(app):
+        while chosen is not None:
+            chosen = await Menu(app).choose("Agents", await list_rows(app), chosen=chosen)
+            if chosen:
+                await MENUS[chosen](app).run()
 
 
 AGENTS = Command("agents", "who works, which agents there are, schedules, settings", open_agents)

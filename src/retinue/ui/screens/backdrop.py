@@ -1,0 +1,36 @@
+"""What lies under the lists of a menu: keys pressed while one list makes room for the next go nowhere else."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from textual import events
+from textual.screen import ModalScreen
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
+
+class Backdrop(ModalScreen[None]):
+    """Shows nothing and hears nothing."""
+
+    DEFAULT_CSS = """
+    Backdrop { background: transparent; }
+    """
+
+    def on_key(self, event: events.Key) -> None:
+        """Not for the editor below."""
+        event.stop()
+
+
+@asynccontextmanager
+async def hold_keys(app: "RetinueApp") -> AsyncIterator[None]:
+    """Keep keys away from the main screen, also between two lists."""
+    backdrop = Backdrop()
+    await app.push_screen(backdrop)
+    try:
+        yield
+    finally:
+        # Else ctrl+c has taken it away already, or the program ends.
+        if app.screen_stack[-1:] == [backdrop]:
+            await app.pop_screen()
