@@ -1,10 +1,17 @@
 """Numbers, times and texts as the screen shows them. Pure."""
 
+import re
+
 from retinue.core.terminal import escape_text
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 """One frame each 80 ms."""
 FRAME_S = 0.08
+MOST_CHARS = 100_000
+_MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
+_MARKS += "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\u200c\u200d\u034f\u115f\u1160\u3164\uffa0"
+_MARKS += "\u180b-\u180e"
+_TOWERS = re.compile(f"([{_MARKS}]{{3}})[{_MARKS}]+")
 
 
 def format_tokens(count: int) -> str:
@@ -43,14 +50,21 @@ def color_percent(percent: int) -> str:
 
 
 def clean(text: str) -> str:
-    """Text that is safe on a terminal, with tabs as spaces."""
-    return escape_text(text).expandtabs(4)
+    """Text that is safe on a terminal, with tabs as spaces; what nobody would read on a screen is cut off."""
+    if len(text) > MOST_CHARS:
+        text = f"{text[:MOST_CHARS]}\n… {len(text) - MOST_CHARS} more characters"
+    return _calm(escape_text(text)).expandtabs(4)
 
 
 def clean_line(text: str, limit: int = 400) -> str:
     """One safe line, cut where it gets too long."""
-    line = " ".join(escape_text(text[: limit * 2]).split())
+    line = " ".join(_calm(escape_text(text[: limit * 2])).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def _calm(text: str) -> str:
+    """Marks above and below letters, as many as a language needs and no tower of them."""
+    return text if text.isascii() else _TOWERS.sub(r"\1", text)
 
 
 def fold_middle(text: str, head: int, tail: int) -> tuple[str, int]:

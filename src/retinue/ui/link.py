@@ -22,6 +22,10 @@ from retinue.ui.talk import Talk
 
 if TYPE_CHECKING:
     from retinue.app import Retinue
+    from retinue.app.chronicle import Chronicle, Stats
+
+LONG = 2000
+"""Messages from which on a session is counted while it is shown already."""
 
 
 class Link:
@@ -76,17 +80,27 @@ class Link:
     def reload(self) -> None:
         """Read everything again: another session, another branch."""
         crew = self.crew
-        stats = crew.chronicle.count()
-        used = stats.tokens
-        usage = Usage(used.input, used.output, used.cache_read, used.cache_write, used.total, Cost(total=stats.cost))
-        context = stats.context_usage
-        tokens = 0 if context is UNSET else context.tokens or 0
-        self.state = open_state(crew.run_id, Talk(crew.run_id, crew.chronicle.list_messages()), usage, tokens)
-        self.state.questions = list(crew.questions)
+        messages = crew.chronicle.list_messages()
+        self.state = open_state(crew.run_id, Talk(crew.run_id, messages))
+        if len(messages) < LONG:
+            _take_stats(self.state, crew.chronicle.count())
+        else:
+            self._count_later(self.state, crew.chronicle)
         notes, self._notes = self._notes, []
         for note in notes:
             self.state.talk.note(note, "warning")
         self.version += 1
+
+    def _count_later(self, state: State, chronicle: "Chronicle") -> None:
+        """Going through a long session takes longer than anybody wants to wait for its figures."""
+        counting = asyncio.get_running_loop().run_in_executor(None, chronicle.count)
+
+        def take(done: "asyncio.Future[Stats]") -> None:
+            if not done.cancelled() and done.exception() is None:
+                _take_stats(state, done.result())
+                self.version += 1
+
+        counting.add_done_callback(take)
 
     def note(self, text: str, tone: str = "info") -> None:
         """Say something to the person at the screen, in its place in the conversation."""
@@ -111,3 +125,12 @@ class Link:
             self.overheard.hear(event, self.crew.lookout)
         self.version += 1
         self.on_event(event)
+
+
+def _take_stats(state: State, stats: "Stats") -> None:
+    """Add what a session has used before."""
+    used = stats.tokens
+    state.usage += Usage(used.input, used.output, used.cache_read, used.cache_write, used.total, Cost(total=stats.cost))
+    context = stats.context_usage
+    if not state.context_tokens and context is not UNSET:
+        state.context_tokens = context.tokens or 0

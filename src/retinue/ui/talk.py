@@ -3,7 +3,7 @@
 Used for the main agent and, by the viewer, for any run.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -35,21 +35,38 @@ from retinue.ui.blocks import (
 )
 
 REPORT = "subagent-notification"
+TAIL = 400
+"""Messages that are read at once: more than anybody sees before scrolling."""
 
 
 class Talk:
     """The blocks of one conversation, in order. Blocks are only ever appended or changed in place."""
 
-    def __init__(self, run_id: str = "", messages: Iterable[Message] = ()) -> None:
-        """`run_id`: whose events count; without it, all do."""
+    def __init__(self, run_id: str = "", messages: Sequence[Message] = ()) -> None:
+        """`run_id`: whose events count; without it, all do. Of many messages only the last are read at once."""
         self.run_id = run_id
         self.blocks: list[Block] = []
         self.version = 0
         """Grows with every change of any block."""
         self._calls: dict[str, ToolBlock] = {}
         self._live: ReplyBlock | None = None
-        for message in messages:
+        at = _find_turn(messages, len(messages) - TAIL)
+        self.unread = list(messages[:at])
+        """Messages before the first block; `recall` makes blocks of them."""
+        for message in messages[at:]:
             self.add(message)
+
+    def recall(self, count: int = TAIL) -> int:
+        """Make blocks of at least so many unread messages, before all others; returns how many blocks these are."""
+        at = _find_turn(self.unread, len(self.unread) - count)
+        earlier = Talk(self.run_id)
+        for message in self.unread[at:]:
+            earlier.add(message)
+        del self.unread[at:]
+        self.blocks[:0] = earlier.blocks
+        self._calls = {**earlier._calls, **self._calls}
+        self.version += bool(earlier.blocks)
+        return len(earlier.blocks)
 
     def apply(self, event: ev.Event) -> None:
         """Let an event change the conversation; those of other runs, or of no interest, change nothing."""
@@ -222,6 +239,13 @@ class Talk:
             self._append(SummaryBlock(summary, tokens if isinstance(tokens, int) else 0))
         elif event.error and not event.aborted:
             self._append(NoteBlock(f"The context could not be summarised: {event.error}", "warning"))
+
+
+def _find_turn(messages: Sequence[Message], at: int) -> int:
+    """The place of the last thing that the user said up to here: calls and their results stay together."""
+    while at > 0 and not isinstance(messages[at], UserMessage):
+        at -= 1
+    return max(0, at)
 
 
 def _flatten(content: Any) -> tuple[str, int]:

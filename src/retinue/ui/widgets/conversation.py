@@ -13,6 +13,8 @@ from retinue.ui.views.registry import open_view
 
 PAGE = 60
 """Blocks that get a view at once."""
+SEARCHED = 20
+"""Pages that a search goes back at a time."""
 MOST = 240
 """Views there are at most while the end is followed."""
 
@@ -89,12 +91,17 @@ class Conversation(VerticalScroll):
         """The views in whose blocks some words are, whatever their case; earlier blocks get a view for it."""
         if not needle.strip():
             return []
-        while self._first > 0 and any(_has(block, needle) for block in self._talk.blocks[: self._first]):
+        self._first += self._talk.recall(len(self._talk.unread)) if self._talk.unread else 0
+        for _ in range(SEARCHED):
+            if not any(_has(block, needle) for block in self._talk.blocks[: self._first]):
+                break
             self.load_earlier()
         return [view for view in self._views if _has(view.block, needle)]
 
     def load_earlier(self) -> None:
         """Give the blocks before the first one that is shown a view."""
+        if self._first == 0:
+            self._first = self._talk.recall()
         first = max(0, self._first - PAGE)
         if first == self._first:
             return
@@ -111,7 +118,7 @@ class Conversation(VerticalScroll):
     def watch_scroll_y(self, old: float, new: float) -> None:
         """Reaching the top asks for more."""
         super().watch_scroll_y(old, new)
-        if new <= 0 < old and self._first > 0:
+        if new <= 0 < old and self._has_earlier:
             self.call_later(self.load_earlier)
 
     def _open_view(self, block: Block) -> BlockView:
@@ -127,10 +134,14 @@ class Conversation(VerticalScroll):
             del self._views[:surplus]
             self._first += surplus
 
+    @property
+    def _has_earlier(self) -> bool:
+        return self._first > 0 or bool(self._talk.unread)
+
     def _tell_earlier(self) -> None:
-        self.set_class(self._first > 0, "-has-earlier")
-        if self._first:
-            self.query_one("#earlier", Static).update(f"↑ {self._first} earlier")
+        self.set_class(self._has_earlier, "-has-earlier")
+        if self._has_earlier:
+            self.query_one("#earlier", Static).update(f"↑ {self._first + len(self._talk.unread)} earlier")
 
 
 def _has(block: Block, needle: str) -> bool:
