@@ -42,8 +42,6 @@ def check_manuscript(text: str, path: str, dialect: Dialect) -> list[str]:
     if definition is None:
         reason = problems[0].message if problems else f"{path}: is no agent file"
         raise ConfigError(f"{reason}; expected frontmatter between two lines of ---, and instructions below")
-    if not definition.prompt.strip():
-        raise ConfigError(f"{path}: has no instructions below its frontmatter")
     return [problem.message for problem in problems]
 
 

@@ -1,0 +1,64 @@
+from retinue.ui.views.toolwords import AgentCall, describe_agent, describe_call, describe_cost, describe_end
+
+USAGE = {"input": 1000, "output": 200, "cacheRead": 0, "cacheWrite": 0, "cost": 0.01, "turns": 3}
+
+
+def test_telling_arguments_are_chosen():
+    calls = [
+        ("bash", {"command": "ls"}),
+        ("grep", {"pattern": "x", "path": "src"}),
+        ("read", {"path": "a.py", "offset": 5}),
+        ("steer_subagent", {"agent_id": "1", "message": "go on"}),
+        ("odd", {"value": [1]}),
+    ]
+    assert [describe_call(*call) for call in calls] == ["$ ls", "x in src", "a.py:5", "1", ""]
+
+
+def test_badges_say_what_is_special():
+    asked = {
+        "subagent_type": "Explore",
+        "description": "find it",
+        "model": "haiku",
+        "thinking": "high",
+        "isolated": True,
+        "isolation": "worktree",
+        "schedule": "5m",
+    }
+    badges = ("haiku", "thinking: high", "isolated", "worktree", "schedule: 5m")
+    assert describe_agent("Agent", asked, None) == AgentCall("Explore", badges, "find it")
+
+
+def test_what_came_of_it_wins():
+    known = {"displayName": "Scout", "description": "real", "modelName": "opus", "tags": ["max turns: 5"]}
+    asked = {"subagent_type": "explore", "description": "asked", "model": "haiku", "thinking": "low", "resume": "1"}
+    assert describe_agent("Agent", asked, known) == AgentCall("Scout", ("opus", "max turns: 5", "resume"), "real")
+
+
+def test_foreground_calls_name_their_task():
+    asked = {"agent": "explorer", "task": "look", "sessionId": "s1"}
+    assert describe_agent("subagent", asked, None) == AgentCall("explorer", ("session s1",), "look")
+    assert describe_agent("dispatch_agent", {"agent": "plan", "prompt": "think"}, 3) == AgentCall("plan", (), "think")
+    assert describe_agent("read", {"path": "x"}, None) is None
+
+
+def test_ends_are_one_line():
+    items = [{"type": "toolCall", "name": "read", "args": {"path": "a"}}, {"type": "text", "text": "x"}]
+    ends = [
+        {"status": "background", "agentId": "abc"},
+        {"status": "scheduled", "jobId": "j", "nextRun": "soon"},
+        {"streaming": {"displayItems": items, "turnCount": 2}},
+        {"status": "background"},
+        None,
+    ]
+    assert [describe_end(end) for end in ends] == [
+        "Running in background (ID: abc)",
+        "Scheduled (ID: j), next soon; /agents takes it back",
+        "↻2 · 1 tool · read a",
+        "",
+        "",
+    ]
+
+
+def test_costs_are_short():
+    assert describe_cost({"results": [{"usage": USAGE}]}) == "↻3 · 1.2k token · $0.010"
+    assert (describe_cost({"turns": 4}), describe_cost({"results": []}), describe_cost("x")) == ("↻4", "", "")
