@@ -1,8 +1,12 @@
 import json
 
 import pytest
-from pilot_world import open_stage
+from pilot_world import Stage, open_stage
 
+from retinue.app import Request
+from retinue.cli.options import parse_arguments
+from retinue.cli.prompts import collect_prompts
+from retinue.ui.app import RetinueApp
 from retinue.ui.screens.picker import Picker
 from retinue.ui.screens.trust import TrustScreen
 
@@ -53,6 +57,15 @@ async def test_thinking_level_is_turned(tmp_path, work):
         assert stage.notes[-1] == (f"thinking: {after}" if after != before else "this model does not think")
 
 
+async def test_control_d_deletes_then_leaves(tmp_path, work):
+    async with open_stage(tmp_path) as stage:
+        await stage.write("ab")
+        await stage.press("home", "ctrl+d", "ctrl+d")
+        assert (stage.editor.text, stage.app.return_value) == ("", None)
+        await stage.press("ctrl+d")
+        assert stage.app.return_value == 0
+
+
 async def test_control_c_empties_then_leaves(tmp_path, work):
     async with open_stage(tmp_path) as stage:
         await stage.write("words")
@@ -100,12 +113,22 @@ async def test_queued_words_come_back(tmp_path, work):
         await stage.rest()
 
 
-async def test_outside_editor_needs_a_terminal(tmp_path, work):
+async def test_outside_editor_needs_a_terminal(tmp_path, work, monkeypatch):
+    monkeypatch.setenv("VISUAL", "true")
     async with open_stage(tmp_path) as stage:
         await stage.write("draft")
         await stage.press("ctrl+g")
         await stage.wait(lambda: stage.notes)
         assert (stage.notes, stage.editor.text) == (["this terminal cannot be handed over to another program"], "draft")
+
+
+async def test_outside_editor_must_be_known(tmp_path, work, monkeypatch):
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    async with open_stage(tmp_path) as stage:
+        await stage.press("ctrl+g")
+        await stage.wait(lambda: stage.notes)
+        assert stage.notes == ["set VISUAL or EDITOR to the program you like to write with"]
 
 
 async def test_theme_is_kept(tmp_path, work):
@@ -123,6 +146,17 @@ async def test_no_color_is_honoured(tmp_path, work, monkeypatch):
     monkeypatch.setenv("NO_COLOR", "1")
     async with open_stage(tmp_path) as stage:
         assert (stage.app.no_color, os.environ["NO_COLOR"]) == (True, "1")
+
+
+async def test_files_go_with_the_first_words(tmp_path, work):
+    (work / "a.txt").write_text("inside")
+    options = parse_arguments(["@a.txt", "what is it?"])
+    app = RetinueApp(Request(offline=True), first_words=collect_prompts(options))
+    async with app.run_test() as pilot:
+        stage = Stage(app, pilot)
+        await stage.wait(lambda: app.link.is_open and stage.prompts)
+        assert stage.prompts == [f'<file name="{work}/a.txt">\ninside\n</file>\nwhat is it?']
+        await stage.rest()
 
 
 @pytest.fixture

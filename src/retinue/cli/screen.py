@@ -5,6 +5,7 @@ import gc
 from retinue.cli.options import Options
 from retinue.cli.requests import to_request
 from retinue.cli.voice import say
+from retinue.core.messages import UserContent
 
 
 def run_screen(options: Options) -> int:
@@ -12,7 +13,12 @@ def run_screen(options: Options) -> int:
     gc.disable()  # until everything is loaded: nothing of it is garbage
     from retinue.ui.app import RetinueApp
 
-    app = RetinueApp(to_request(options), first_words=tuple(options.prompts))
+    first: list[str] | list[list[UserContent]] = options.prompts
+    if options.files:
+        from retinue.cli.prompts import collect_prompts
+
+        first = collect_prompts(options)
+    app = RetinueApp(to_request(options), first_words=first)
     status = app.run()
     if app.crash is not None:
         raise app.crash

@@ -20,6 +20,7 @@ from textual.screen import ModalScreen, Screen
 
 from retinue.app import Request
 from retinue.core.errors import RetinueError
+from retinue.core.messages import UserContent
 from retinue.ui.formats import clean
 from retinue.ui.keys import KeyTable
 from retinue.ui.link import Link
@@ -49,7 +50,8 @@ class RetinueApp(App[int]):
     MainScreen { background: $background; }
     """
 
-    def __init__(self, request: Request, *, first_words: tuple[str, ...] = ()) -> None:
+    def __init__(self, request: Request, *, first_words: Sequence[str | Sequence[UserContent]] = ()) -> None:
+        """`first_words` are said one after the other as soon as there is an agent; those with files are prompts."""
         no_color = os.environ.get("NO_COLOR")
         super().__init__()
         if no_color is not None:
@@ -124,7 +126,7 @@ class RetinueApp(App[int]):
             gc.freeze()
             gc.set_threshold(20_000, 20, 50)
         for words in self._first_words:
-            self.speech.take(words)
+            self.speech.take(words) if isinstance(words, str) else self.speech.pass_on(words)
         self.speech.take_early()
 
     async def _read_habits(self) -> None:

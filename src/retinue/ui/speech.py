@@ -45,16 +45,17 @@ class Speech:
         if "@" in text:
             self._app.run_worker(self._guard(self._say_with(text, is_follow_up=is_follow_up)), group="prompt")
         else:
-            self._pass_on(text, is_follow_up=is_follow_up)
+            self.pass_on(text, is_follow_up=is_follow_up)
 
     async def _say_with(self, text: str, *, is_follow_up: bool) -> None:
         """Say something with the images and the agents that it names."""
         content, problems = await asyncio.to_thread(self._app.link.crew.catalogue.compose, text)
         for problem in problems:
             self._app.link.note(problem, "warning")
-        self._pass_on(content, is_follow_up=is_follow_up)
+        self.pass_on(content, is_follow_up=is_follow_up)
 
-    def _pass_on(self, content: str | Sequence[UserContent], *, is_follow_up: bool) -> None:
+    def pass_on(self, content: str | Sequence[UserContent], *, is_follow_up: bool = False) -> None:
+        """Say it as it is."""
         crew = self._app.link.crew
         if not crew.is_busy:
             self._app.run_worker(self._guard(self._app.link.prompt(content)), group="prompt")
