@@ -63,14 +63,23 @@ async def test_inherited_git_directory_is_ignored(repo, tmp_path):
 
 
 async def test_git_is_asked_with_care(tmp_path):
-    (tmp_path / ".git").mkdir()
-    put_program(tmp_path / "bin", "git", f'echo "$* | $GIT_DIR$GIT_CONFIG_NOSYSTEM" >> {tmp_path}/asked')
-    await survey_place(tmp_path, {"PATH": f"{tmp_path}/bin", "GIT_DIR": "/elsewhere"})
+    (tmp_path / "work" / ".git").mkdir(parents=True)
+    put_program(tmp_path / "bin", "git", f'echo "$* | $OPENAI_API_KEY$GIT_DIR$GIT_CONFIG_NOSYSTEM" >> {tmp_path}/asked')
+    environment = {"PATH": f"{tmp_path}/bin", "GIT_DIR": "/elsewhere", "OPENAI_API_KEY": "k"}
+    await survey_place(tmp_path / "work", environment)
     careful = "--no-pager -c core.fsmonitor= -c core.hooksPath=/dev/null -c safe.bareRepository=explicit"
     assert sorted((tmp_path / "asked").read_text().splitlines()) == [
         f"{careful} branch --show-current | 1",
         f"{careful} rev-parse --is-inside-work-tree | 1",
     ]
+
+
+@pytest.mark.attack("A14", "A23")
+async def test_repository_brings_no_git(repo, tmp_path):
+    put_program(repo / "bin", "git", f"touch {tmp_path}/ran")
+    (repo / "below").mkdir()
+    assert await survey_place(repo / "below", {"PATH": f"{repo}/bin"}) == Place(str(repo / "below"))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_search_path_must_be_absolute(tmp_path, monkeypatch):

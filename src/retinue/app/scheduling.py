@@ -13,6 +13,7 @@ from retinue.app.world import World
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Event, ScheduleChanged, SchedulerReady, Warned
+from retinue.sessions.files import make_private
 from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleWish
 
 if TYPE_CHECKING:  # most sessions have no schedule
@@ -60,7 +61,7 @@ class Scheduling:
             raise UsageError(f"{self._path} came with this project, which is not trusted; see retinue trust")
         scheduler = self._need_scheduler()
         try:
-            self._mark.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self._mark.parent)
             self._mark.touch(mode=0o600)
         except OSError as error:
             raise UsageError(f"{self._mark}: cannot be written: {error.strerror}") from error

@@ -4,10 +4,11 @@ Names, times and ends only: never what a tool was asked or what it answered, so 
 convenience: what goes wrong with it stops nobody.
 """
 
+import asyncio
 import hashlib
 import os
 import re
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,8 +16,9 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.clock import Clock
-from retinue.core.events import Event, ToolFinished
+from retinue.core.events import Event, ToolFinished, ToolStarted
 from retinue.core.jsonline import encode_json
+from retinue.sessions.files import make_private
 
 if TYPE_CHECKING:  # most who look at a log start no run
     from retinue.core.run import Outcome, Run
@@ -26,6 +28,8 @@ if TYPE_CHECKING:  # most who look at a log start no run
 
 MAX_BYTES = 1_000_000
 """Beyond this the older half is dropped."""
+FLUSH_S = 0.5
+MAX_WAITING = 500
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{2,59}")
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,120}")
 End = Literal["success", "error", "rate_limited"]
@@ -47,11 +51,20 @@ class Activity(Struct, frozen=True, rename="camel", omit_defaults=True):
     """Whom a web tool asked."""
     code: str = ""
     """Of an error that has one."""
+    asked_chars: int = 0
+    """How much it was given."""
+    answered_chars: int = 0
+    """How much came back."""
+
+    @property
+    def started_ms(self) -> int:
+        """When it began."""
+        return self.at_ms - (self.duration_ms or 0)
 
     def to_json(self) -> dict[str, Any]:
         """What `retinue logs --json` prints."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
-        return plain
+        return {**plain, "startedMs": self.started_ms}
 
 
 class ActivityLog:
@@ -61,14 +74,15 @@ class ActivityLog:
         self.path = path
         self._is_broken = False
 
-    def append(self, entry: Activity) -> None:
-        """Keep one more; a disk that does not want it is left in peace. MUST NOT raise."""
+    def append(self, *entries: Activity) -> None:
+        """Keep some more; a disk that does not want them is left in peace. MUST NOT raise."""
         if self._is_broken:
             return
         try:
             descriptor = self._open()
             try:
-                os.write(descriptor, encode_json(entry) + b"\n")
+                # One write: what several processes append does not get mixed.
+                os.write(descriptor, b"".join(encode_json(entry) + b"\n" for entry in entries))
                 size = os.fstat(descriptor).st_size
             finally:
                 os.close(descriptor)
@@ -100,7 +114,7 @@ class ActivityLog:
         try:
             return os.open(self.path, flags, 0o600)
         except FileNotFoundError:
-            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(self.path.parent)
             return os.open(self.path, flags, 0o600)
 
     def _shrink(self) -> None:
@@ -122,31 +136,40 @@ def find_log(own_dir: Path, project: Path) -> ActivityLog:
 
 
 class Recorder:
-    """Keeps the calls of the runs it listens to; those of delegation are not: runs have records of their own."""
+    """Keeps the calls of the runs it listens to. Writes now and then, many at once: no call waits for a disk."""
 
-    def __init__(self, log: ActivityLog, clock: Clock, *, skip: Collection[str] = ()) -> None:
+    def __init__(self, log: ActivityLog, clock: Clock) -> None:
         self._log = log
         self._clock = clock
-        self._skip = frozenset(skip)
+        self._waiting: list[Activity] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     def listen(self, live: "LiveRun", agent: str = "") -> Callable[[], None]:
         """Begin with a run; returns what ends it."""
-        return live.bus.listen(lambda event: self._hear(event, agent), pieces=False)
+        return live.bus.listen(_Ear(self, agent), pieces=False)
 
     def wrap(self, outfitter: "Outfitter") -> "Outfitter":
         """An outfitter whose runs are listened to."""
         return _Recording(outfitter, self)
 
-    def _hear(self, event: Event, agent: str) -> None:
-        if not isinstance(event, ToolFinished) or event.result.tool_name in self._skip:
-            return
+    def flush(self) -> None:
+        """Write what waits."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        waiting, self._waiting = self._waiting, []
+        if waiting:
+            self._log.append(*waiting)
+
+    def keep(self, event: ToolFinished, agent: str, asked_chars: int) -> None:
+        """Put one call with those that wait."""
         result = event.result
         details = result.details if isinstance(result.details, dict) else {}
         code = _find_code(details)
         status: End = "success"
         if result.is_error or code:
             status = "rate_limited" if "RATE_LIMIT" in code else "error"
-        self._log.append(
+        self._waiting.append(
             Activity(
                 self._clock.now_ms(),
                 _keep(_NAME, result.tool_name) or "?",
@@ -156,8 +179,31 @@ class Recorder:
                 event.run_id,
                 _keep(_NAME, details.get("provider")),
                 code,
+                asked_chars,
+                sum(len(getattr(block, "text", "") or getattr(block, "data", "")) for block in result.content),
             )
         )
+        if len(self._waiting) >= MAX_WAITING:
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_S, self.flush)
+
+
+class _Ear:
+    """Listens to one run."""
+
+    def __init__(self, recorder: Recorder, agent: str) -> None:
+        self._recorder = recorder
+        self._agent = agent
+        self._asked: dict[str, int] = {}
+
+    def __call__(self, event: Event) -> None:
+        kind = type(event)
+        if kind is ToolStarted:
+            self._asked[event.call_id] = _measure(event.arguments)  # type: ignore[union-attr]
+        elif kind is ToolFinished:
+            asked = self._asked.pop(event.result.tool_call_id, 0)  # type: ignore[union-attr]
+            self._recorder.keep(event, self._agent, asked)  # type: ignore[arg-type]
 
 
 class _Recording:
@@ -184,6 +230,15 @@ def _find_code(details: dict[str, Any]) -> str:
     error = details.get("error")
     found = error.get("code") if isinstance(error, dict) else details.get("errorCode", details.get("code"))
     return _keep(_CODE, found)
+
+
+def _measure(value: object) -> int:
+    """The characters of all texts in a value."""
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, dict):
+        return sum(map(_measure, value.values()))
+    return sum(map(_measure, value)) if isinstance(value, list) else 0
 
 
 def _keep(shape: re.Pattern[str], text: object) -> str:

@@ -56,7 +56,7 @@ class Folder:
         path = self.path / name
         if create:
             with suppress(FileExistsError):
-                os.mkdir(name if self._handle is not None else path, dir_fd=self._handle)
+                os.mkdir(name if self._handle is not None else path, 0o700, dir_fd=self._handle)
         self._check(name, stat.S_IFDIR)
         if self._handle is None:
             return Folder(path, None)
@@ -89,7 +89,7 @@ class Folder:
         """Write a file that is not there yet; one that is stays as it is. Raises OSError."""
         target = name if self._handle is not None else str(self.path / name)
         try:
-            handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o666, dir_fd=self._handle)
+            handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_LINK, 0o600, dir_fd=self._handle)
         except FileExistsError:
             return
         with os.fdopen(handle, "wb") as file:

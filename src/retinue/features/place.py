@@ -23,12 +23,15 @@ _HARDENED = (
     "safe.bareRepository=explicit",
 )
 
+_INHERITED = ("PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR", "USER", "LOGNAME", "TZ")
+
 
 async def survey_place(cwd: Path, environment: Mapping[str, str], *, timeout_s: float = GIT_TIMEOUT_S) -> Place:
     """The facts for a child's prompt. Never raises for what git does."""
     shell = environment.get("SHELL", "")
     # Starting git takes longer than all the rest of a run's beginning: not where nothing of git's is from here up.
-    git = find_program("git", environment) if _may_be_repository(cwd) else None
+    root = _find_root(cwd)
+    git = None if root is None else find_program("git", environment, outside=root)
     if git is None:
         return Place(str(cwd), shell=shell)
     variables = harden_environment(environment)
@@ -41,31 +44,34 @@ async def survey_place(cwd: Path, environment: Mapping[str, str], *, timeout_s: 
     return Place(str(cwd), "unknown" if branch is None else branch, shell=shell)
 
 
-def _may_be_repository(cwd: Path) -> bool:
+def _find_root(cwd: Path) -> str | None:
+    """The directory above that looks like a repository; None when none does."""
     try:
         real = os.path.realpath(cwd)
     except OSError:
-        return True
+        return str(cwd)
     while not os.path.lexists(os.path.join(real, ".git")):
         above = os.path.dirname(real)
         if above == real:
-            return False
+            return None
         real = above
-    return True
+    return real
 
 
-def find_program(name: str, environment: Mapping[str, str]) -> str | None:
-    """The program on the search path, looking in absolute directories only: the project must not bring its own."""
+def find_program(name: str, environment: Mapping[str, str], *, outside: str = "") -> str | None:
+    """The program on the search path, in absolute directories only and not below `outside`."""
+    root = os.path.realpath(outside) + os.sep if outside else ""
     for folder in environment.get("PATH", os.defpath).split(os.pathsep):
         candidate = os.path.join(folder, name)
-        if os.path.isabs(folder) and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
+        is_inside = bool(root) and f"{os.path.realpath(folder)}{os.sep}".startswith(root)
+        if os.path.isabs(folder) and not is_inside and os.path.isfile(candidate) and os.access(candidate, os.X_OK):
             return candidate
     return None
 
 
 def harden_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment without git's own variables, which could point git elsewhere, and with its safe settings."""
-    kept = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+    """What git needs of the environment, without its own variables, which could point it elsewhere, or any secret."""
+    kept = {name: environment[name] for name in _INHERITED if name in environment}
     safe = {
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_OPTIONAL_LOCKS": "0",

@@ -178,7 +178,7 @@ def prepare_folder(folder: Path) -> None:
                 os.mkdir(name, 0o700, dir_fd=opened[-1])
             opened.append(os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=opened[-1]))
         with suppress(FileExistsError):
-            ignore = os.open(".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644, dir_fd=opened[-1])
+            ignore = os.open(".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=opened[-1])
             opened.append(ignore)
             os.write(ignore, _IGNORE)
     finally:

@@ -47,7 +47,7 @@ class Files:
         try:
             os.mkdir(path, 0o700)
         except OSError:
-            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_private(path)
 
     def unlink(self, path: Path) -> None:
         """Remove a name; nothing happens when it is not there."""
@@ -56,3 +56,13 @@ class Files:
     def close(self, fd: int) -> None:
         """Give a descriptor back."""
         os.close(fd)
+
+
+def make_private(path: Path) -> None:
+    """Create a directory and whatever is missing above it for this user alone, whatever the umask is."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        folder.mkdir(mode=0o700, exist_ok=True)

@@ -14,6 +14,7 @@ from msgspec import UNSET, Struct
 from retinue.core.errors import SessionError, SessionNotFound, quote
 from retinue.core.messages import TextContent, UserMessage
 from retinue.sessions.entry import decode_entry, decode_head, decode_object
+from retinue.sessions.files import make_private
 
 HEAD_BYTES: Final = 64 * 1024
 CHUNK_BYTES: Final = 1024 * 1024
@@ -299,7 +300,7 @@ def _save_cache(cache: Path, infos: Mapping[str, SessionInfo]) -> None:
     # Only a cache: when it cannot be written, the next list is slower, not wrong.
     temporary = cache.with_name(f"{cache.name}.{os.getpid()}")
     try:
-        cache.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(cache.parent)
         rows = [info for path, info in infos.items() if os.path.exists(path)]
         temporary.write_bytes(msgspec.json.encode(rows))
         temporary.replace(cache)

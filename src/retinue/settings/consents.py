@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
+from retinue.sessions.files import make_private
 from retinue.settings.decisions import hold_lock, replace_own
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
@@ -56,7 +57,7 @@ def save_consent(paths: Paths, kind: Kind, name: str, entry: Any) -> None:
     if problem := find_exposure(path):
         raise ConfigError(f"{path}: {problem}; nothing is saved")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path.parent)
         # The lock of pi's file, under which ours is written elsewhere too.
         with hold_lock(paths.trust_file):
             _write(paths, path, kind, name, entry)

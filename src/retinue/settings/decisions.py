@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.sessions.files import make_private
 from retinue.settings.files import load_json
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import Paths, expand_path, find_paths
@@ -39,7 +40,7 @@ def save_decision(paths: Paths, folder: Path, decision: bool | None) -> None:
     if problem := find_exposure(path):
         raise ConfigError(f"{path}: {problem}; nothing is saved")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path.parent)
         with hold_lock(path):
             _write_bindings(paths, folder, decision)
             _write_decisions(path, folder, decision)
@@ -72,7 +73,7 @@ def _write_bindings(paths: Paths, folder: Path, decision: bool | None) -> None:
         bound[str(folder)] = {"device": identity[0], "inode": identity[1]}
     if bound == (folders or {}):
         return
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    make_private(path.parent)
     replace_own(path, orjson.dumps({**content, "folders": bound}, option=orjson.OPT_INDENT_2) + b"\n")
 
 

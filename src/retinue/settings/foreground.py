@@ -13,6 +13,7 @@ from retinue.core.definition import Definition
 from retinue.core.errors import SessionError, UsageError, quote
 from retinue.engine.request import RunRequest
 from retinue.sessions.entry import check_session_id
+from retinue.sessions.files import make_private
 from retinue.settings.paths import Paths
 from retinue.settings.roster import Roster
 from retinue.settings.subagents import CrewSettings
@@ -83,6 +84,6 @@ def find_sticky_file(paths: Paths, agent: str, session_id: str) -> str:
 def make_session_dir(directory: Path) -> None:
     """The folder of a session, for this user alone. Raises SessionError."""
     try:
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(directory)
     except OSError as error:
         raise SessionError(f"Failed to create session directory: {error.strerror or error}") from error

@@ -11,6 +11,7 @@ from pathlib import Path
 import orjson
 
 from retinue.core.errors import RetinueError
+from retinue.sessions.files import make_private
 from retinue.settings.decisions import replace_own
 from retinue.settings.files import load_json, read_bounded
 from retinue.settings.paths import Paths
@@ -47,7 +48,7 @@ class HistoryFile:
         if not text.strip() or len(text) > MOST_CHARS:
             return
         with suppress(OSError):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(self.path.parent)
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
             handle = os.open(self.path, flags, 0o600)
             try:
@@ -68,7 +69,7 @@ def save_theme(paths: Paths, name: str) -> None:
     path = _find_file(paths)
     raw, problems = load_json(path)
     with suppress(OSError, RetinueError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(path.parent)
         kept = {} if problems else dict(raw or {})
         replace_own(path, orjson.dumps({**kept, "theme": name}, option=orjson.OPT_INDENT_2) + b"\n")
 

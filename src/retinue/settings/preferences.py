@@ -14,6 +14,7 @@ import orjson
 from msgspec import Struct
 
 from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.sessions.files import make_private
 from retinue.settings.checks import Setting, read_field
 from retinue.settings.decisions import hold_lock, replace_own
 from retinue.settings.files import load_json
@@ -114,7 +115,7 @@ class Preferences:
     def _write(self, key: str, value: Any, *, is_kept: bool) -> None:
         path = find_user_file(self._paths)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(path.parent)
             with hold_lock(path):
                 raw, problems = load_json(path)
                 if problems:

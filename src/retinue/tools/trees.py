@@ -117,7 +117,7 @@ def _works(program: str) -> bool:
     try:
         argv = [program, *_NAMESPACE, "--", "/bin/sh", "-c", "exit 7"]
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False, cwd="/"
+            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_TIMEOUT_S, check=False, cwd="/", env={}
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -25,6 +25,7 @@ from retinue.engine.prompt import render_prompt
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.models.resolve import Choice
+from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
 from retinue.tools.process import Command, Exit, run_process
 from retinue.tools.trees import TreeProbe
@@ -95,7 +96,7 @@ class ExternalRun(LiveRun):
         for reason in missing:
             self._publish(Warned(run_id=setup.run_id, text=f"agent {errand.definition.name}: {reason}; left out"))
         if errand.session_file:
-            Path(errand.session_file).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_private(Path(errand.session_file).parent)
         environment = premises.build_environment(setup.model.info, post.render_marks(setup), setup.cwd)
         with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
             flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)

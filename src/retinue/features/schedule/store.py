@@ -295,7 +295,7 @@ def list_sessions(project: Path) -> list[str]:
 
 def _make_folder(name: str, parent: int) -> None:
     with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=parent)
+        os.mkdir(name, 0o700, dir_fd=parent)
         os.fsync(parent)
 
 

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from retinue.core.errors import IsolationFailed, quote
+from retinue.sessions.files import make_private
 from retinue.sessions.lock import Holder, take_flock
 
 State: TypeAlias = Literal["creating", "live", "removing"]
@@ -161,7 +162,7 @@ class Records:
     def _take_lock(self) -> None:
         if self._lock >= 0:
             return
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(self.directory)
         for attempt in range(3):
             try:
                 self._lock, self._owner = self._make_lock()
