@@ -81,6 +81,7 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
         *_check_agents(paths, loaded, environment),
         *_check_servers(paths, loaded, environment),
         *_check_hooks(paths, loaded),
+        *_check_lsp(paths, loaded, environment),
         *_check_terminal(environment),
     ]
     return Report(tuple(items))
@@ -285,6 +286,32 @@ def _check_servers(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
             yield Item("pass", "mcp", f"{server.name} may be started ({agreed})", place)
     if servers.ready and not has_library():
         yield Item("warn", "mcp", "MCP servers cannot be used", MISSING)
+
+
+def _check_lsp(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+    """Language servers as they are switched, and which are installed; none is started."""
+    from retinue.tools.lsp.servers import SERVERS, find_command
+
+    crew = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
+    lsp = crew.lsp
+    if not (crew.enabled and lsp.enabled):
+        yield Item("warn", "lsp", "LSP module disabled")
+        return
+    changing = "rename, codeAction and restart are " + ("allowed" if lsp.tool.allow_mutating_actions else "refused")
+    if lsp.tool.enabled:
+        yield Item("pass", "lsp", "LSP tool enabled", changing)
+    else:
+        yield Item("warn", "lsp", "LSP tool disabled", changing)
+    hook = lsp.hook
+    text = f"LSP diagnostics hook enabled ({hook.mode})" if hook.enabled else "LSP diagnostics hook disabled"
+    yield Item("pass" if hook.enabled else "info", "lsp", text)
+    wish = "" if lsp.python == "auto" else lsp.python
+    found = {each.id: find_command(each, environment, str(paths.cwd), preferred=wish) for each in SERVERS}
+    listed = [f"{name} ({command[0]})" for name, command in found.items() if command is not None]
+    if listed:
+        yield Item("info", "lsp", f"{len(listed)} language servers installed", ", ".join(listed))
+    else:
+        yield Item("info", "lsp", "No language server installed", "pip install 'retinue[lsp]' brings one for Python")
 
 
 def _check_terminal(environment: Mapping[str, str]) -> Iterable[Item]:

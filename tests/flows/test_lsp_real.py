@@ -1,0 +1,81 @@
+import asyncio
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from retinue.core.tool import ToolContext
+from retinue.tools.lsp.permission import Permission
+from retinue.tools.lsp.pool import Ground, Pool
+from retinue.tools.lsp.tool import LspTool
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+WRONG = "def greet(name: str) -> str:\n    return name\n\n\nvalue = greet(3)\n"
+SERVERS = ["ty", "pyright", "basedpyright"]
+
+
+@pytest.fixture(params=SERVERS)
+async def ask(request, tmp_path):
+    """Asks a real server about a small package; the tool's answer as text."""
+    program = {"ty": "ty"}.get(request.param, f"{request.param}-langserver")
+    found = shutil.which(program) or shutil.which(program, path=ROOT / ".venv" / "bin")
+    if found is None:
+        pytest.skip(f"{program} is not installed")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "small"\nversion = "1"\n')
+    (tmp_path / "a.py").write_text(WRONG)
+    (tmp_path / "b.py").write_text("from a import greet\n\nprint(greet('x'))\n")
+    environment = {**os.environ, "PATH": f"{Path(found).parent}:{os.environ['PATH']}"}
+    pool = Pool(Ground(environment, python=request.param))
+    tool = LspTool(lambda: pool, Permission(allow_mutating=True))
+
+    async def call(action, **arguments):
+        result = await tool.call({"action": action, **arguments}, ToolContext(tmp_path))
+        lines = result.content[0].text.splitlines()
+        return [line for line in lines if not line.startswith(("action:", "query:", "severity:", "resolvedPosition:"))]
+
+    call.folder = tmp_path
+    yield call
+    await pool.close()
+
+
+async def test_real_server_knows_the_package(ask):
+    assert await ask("definition", file="b.py", line=3, column=8) == ["a.py:1:5"]
+    assert sorted(await ask("references", file="a.py", query="greet")) == [
+        "a.py:1:5",
+        "a.py:5:9",
+        "b.py:1:15",
+        "b.py:3:7",
+    ]
+    assert "def greet(name: str) -> str" in "\n".join(await ask("hover", file="b.py", line=3, column=8))
+    assert "name: str" in "\n".join(await ask("signature", file="a.py", line=5, column=15))
+
+
+async def test_real_server_sees_changes(ask):
+    (complaint,) = await ask("diagnostics", file="a.py", severity="error")
+    assert complaint.startswith("a.py:5:15: error: ")
+    (ask.folder / "a.py").write_text(WRONG.replace("(3)", "('3')"))
+    assert await ask("diagnostics", file="a.py", severity="error") == ["No diagnostics."]
+
+
+async def test_real_server_sees_other_files_change(ask, monkeypatch):
+    monkeypatch.setattr("retinue.tools.lsp.session.WATCH_S", 0)
+    assert await ask("diagnostics", file="b.py", severity="error") == ["No diagnostics."]
+    (ask.folder / "a.py").write_text("def welcome() -> None: ...\n")
+    for _ in range(40):
+        told = await ask("diagnostics", file="b.py", severity="error")
+        if told != ["No diagnostics."]:
+            break
+        await asyncio.sleep(0.1)
+    assert told[0].startswith("b.py:1:15: error: ")
+
+
+async def test_ty_knows_this_repository():
+    if shutil.which("ty") is None and not (ROOT / ".venv" / "bin" / "ty").exists():
+        pytest.skip("ty is not installed")
+    pool = Pool(Ground(os.environ))
+    tool = LspTool(lambda: pool, Permission())
+    arguments = {"action": "definition", "file": "src/retinue/engine/runner.py", "query": "LiveRun"}
+    result = await tool.call(arguments, ToolContext(ROOT))
+    await pool.close()
+    assert result.content[0].text.splitlines()[-1].startswith("src/retinue/engine/runner.py:")
