@@ -88,3 +88,31 @@ def test_workspace_is_the_checkout(tmp_path: Path) -> None:
     (home / "plain").mkdir()
     found = [find_workspace(folder, home) for folder in (tmp_path / "repo" / "a" / "b", home / "plain", home)]
     assert found == [tmp_path / "repo", home / "plain", home]
+
+
+async def test_repository_is_made_where_named(home: Path, tmp_path: Path) -> None:
+    need_status("bwrap")
+    found = []
+    for writable in ((), (str(tmp_path / ".git"),)):
+        boundaries, machine = build(home, "bwrap", writable=writable)
+        feature = boundaries.surround(readonly=False)
+        context = await enter(feature, tmp_path)
+        result = await BashTool(TreeProbe()).call({"command": "git init -q"}, context)
+        found.append((result.is_error, "sandbox: " in result.content[0].text, (tmp_path / ".git").exists()))  # type: ignore[union-attr]
+        await feature.leave(DONE)
+        machine.close()
+    assert found == [(True, True, False), (False, False, True)]
+
+
+async def test_named_part_of_protected_is_writable(home: Path, tmp_path: Path) -> None:
+    need_status("bwrap")
+    (tmp_path / ".pi" / "notes").mkdir(parents=True)
+    boundaries, machine = build(home, "bwrap", writable=(str(tmp_path / ".pi" / "notes"), str(tmp_path)))
+    feature = boundaries.surround(readonly=False)
+    context = await enter(feature, tmp_path)
+    await BashTool(TreeProbe()).call({"command": "touch .pi/notes/a .pi/b .idea/c"}, context)
+    territory = feature.find_territory()
+    await feature.leave(DONE)
+    machine.close()
+    assert sorted(path.name for path in (tmp_path / ".pi").rglob("*")) == ["a", "notes"]
+    assert (territory.granted, str(tmp_path / ".pi") in territory.protected) == ((str(tmp_path / ".pi/notes"),), True)

@@ -124,3 +124,7 @@ class Confinement(Protocol):
         Raises ToolFailed when it cannot be confined: it MUST NOT be run then.
         """
         ...
+
+    def explain(self, output: str) -> str:
+        """One line on what the boundary has to do with what a failed command printed; mostly nothing, and once each."""
+        ...

@@ -87,15 +87,16 @@ class Boundaries:
         return known
 
     def _survey(self, cwd: Path, *, readonly: bool) -> Territory:
-        from retinue.sandbox.profile import build_readonly, build_writing, expand
+        from retinue.sandbox.profile import build_readonly, build_writing, expand, is_below
 
         wishes, workspace = self.build_wishes(), find_workspace(cwd, self.home)
         if readonly:
             return Territory((), build_readonly(workspace, wishes).secrets)
         profile = build_writing(workspace, wishes)
-        # What the user names may be changed also where it would be protected.
         named = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
-        return Territory((profile.workspace,), profile.secrets, profile.protected, named)
+        # What the user names may be changed also where it would be protected; what lies in it and is, may not.
+        granted = tuple(path for path in named if is_below(path, profile.protected))
+        return Territory((profile.workspace, *named), profile.secrets, profile.protected, granted)
 
     async def draw(self, cwd: Path, *, readonly: bool) -> "tuple[OpenConfinement | None, str]":
         """The boundary of what works somewhere, for whoever closes it, and what it is in a few words.

@@ -70,6 +70,9 @@ def build_arguments(
     exposed = (profile.workspace, *profile.writable, *visible)
     arguments += _hide([path for path in profile.secrets if path not in outer], hidden, sized=sized, exposed=exposed)
     arguments += _protect(profile, covers or sort_protected(profile))
+    for path in profile.writable if not profile.is_readonly else ():
+        if is_below(path, profile.protected) and os.path.exists(path):
+            arguments += ["--bind-try", path, path]
     arguments += ["--unshare-all", "--unshare-user", *(["--share-net"] if profile.network else ())]
     arguments += ["--disable-userns"] if "disable-userns" in features else []
     arguments += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--chdir", cwd]

@@ -15,6 +15,7 @@ from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Launch
 from retinue.sandbox import bwrap, landlock, seatbelt
 from retinue.sandbox.corral import Corral
+from retinue.sandbox.hints import Hints
 from retinue.sandbox.profile import Profile, build_environment
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
 from retinue.sandbox.server import Errand, ForkServer
@@ -92,6 +93,10 @@ class Refusal:
         """Refuse."""
         raise ToolFailed(explain_unavailable(self._reason))
 
+    def explain(self, output: str) -> str:
+        """Nothing: no command has said anything."""
+        return ""
+
     async def open(self) -> Confinement:
         return self
 
@@ -110,6 +115,7 @@ class _Boundary:
         self._profile = profile
         self._tmp = ""
         self._identity = _identify(profile.workspace)
+        self._hints = Hints(profile, has_mounts=status.backend == "bwrap")
 
     @property
     def summary(self) -> str:
@@ -129,6 +135,10 @@ class _Boundary:
     @property
     def notes(self) -> tuple[str, ...]:
         return ()
+
+    def explain(self, output: str) -> str:
+        """What the boundary has to do with a command's complaint."""
+        return self._hints.explain(output)
 
     async def open(self) -> Confinement:
         assert isinstance(self, BwrapConfinement | LandlockConfinement | SeatbeltConfinement)

@@ -122,13 +122,15 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
     # The copy's own part of the repository: commits work in it, hooks and configuration stay as they are.
     shared = list_worktree_parts(git) if git.is_linked else ()
     roots = (real, *extra, *shared)
+    protected = (path for path in list_protected(real, git, wishes) if is_below(path, roots))
     return Profile(
         real,
         "workspace_write",
         network=wishes.network,
         writable=(*extra, *shared),
         secrets=list_secrets(wishes),
-        protected=tuple(path for path in list_protected(real, git, wishes) if is_below(path, roots)),
+        # Who names a protected place itself means it; who names all that is around it does not.
+        protected=tuple(path for path in protected if path not in extra),
         forbidden=list_forbidden(git),
         environment=(*WRITING_NAMES, *OWN_NAMES, *SHELL_NAMES, *wishes.environment),
         visible=_list_pointed(git),

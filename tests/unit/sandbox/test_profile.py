@@ -100,3 +100,10 @@ def test_proxy_with_password_is_dropped() -> None:
 @pytest.mark.parametrize(("path", "answer"), [("/x/proj", True), ("/x/proj/a", True), ("/x/proj-evil/a", False)])
 def test_prefix_is_no_parent(path: str, answer: bool) -> None:
     assert is_below(path, ["/x/proj"]) is answer
+
+
+def test_named_place_is_not_protected(tmp_path: Path) -> None:
+    around = build_writing(tmp_path, Wishes(writable=(str(tmp_path),)))
+    itself = build_writing(tmp_path, Wishes(writable=(str(tmp_path / ".git"),)))
+    assert [str(tmp_path / ".git") in profile.protected for profile in (around, itself)] == [True, False]
+    assert {*around.protected} - {*itself.protected} == {str(tmp_path / ".git")}

@@ -54,11 +54,6 @@ _CLAIMS = (
     "network",
 )
 _CROWDED_TRIES, _CROWDED_S = 20, 0.1
-_WRITING_MARKS = ("Read-only file system", "EROFS", "Device or resource busy")
-_READING_MARKS = (
-    *(*_WRITING_MARKS, "Operation not permitted", "Permission denied", "EPERM", "EACCES"),
-    *("Network is unreachable", "Could not resolve", "name resolution"),
-)
 
 
 class BashTool:
@@ -341,12 +336,8 @@ def _render_boundary(output: "Output", ended: "Exit", confinement: Confinement, 
         return [f"[Ended by the sandbox: more than {render_size(max_printed)} of output]"]
     if ended.signal_name == "SIGXFSZ":
         return [f"[Ended by the sandbox: a file of more than {render_size(MAX_FILE)}]"]
-    text = output.view().content
-    if confinement.is_readonly and any(mark in text for mark in _READING_MARKS):
-        return ["[The sandbox of this read-only run: only $TMPDIR can be written, and there is no network]"]
-    if any(mark in text for mark in _WRITING_MARKS):
-        return [f"[The sandbox of this run ({confinement.summary}) lets commands write in the workspace and $TMPDIR]"]
-    return []
+    hint = confinement.explain(output.view().content)
+    return [f"[sandbox: {hint}]"] if hint else []
 
 
 def _render_notes(output: "Output", shell: str) -> list[str]:

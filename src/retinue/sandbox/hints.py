@@ -1,0 +1,58 @@
+"""What a command's complaint means inside a boundary: one line for whoever reads the output, each once in a run.
+
+Only words: what is refused is refused by the kernel, whatever the output says.
+"""
+
+import os
+from collections.abc import Iterator
+
+from retinue.core.errors import quote
+from retinue.sandbox.profile import Profile
+from retinue.sandbox.stubs import is_stub
+
+_WRITING = ("Read-only file system", "EROFS", "Device or resource busy")
+_REFUSED = ("Operation not permitted", "Permission denied", "EPERM", "EACCES")
+_NETWORK = ("Network is unreachable", "Could not resolve", "name resolution", "ENOTFOUND", "EAI_AGAIN")
+
+
+class Hints:
+    """The lines of one run."""
+
+    def __init__(self, profile: Profile, *, has_mounts: bool) -> None:
+        """`has_mounts`: what is refused looks like a disk that cannot be written, not like a lack of rights."""
+        self._profile = profile
+        self._has_mounts = has_mounts
+        self._marks = _WRITING if has_mounts else (*_WRITING, *_REFUSED)
+        self._told: set[str] = set()
+
+    def explain(self, output: str) -> str:
+        """The line that a failed command's output asks for; empty where there is none, or it was said already."""
+        for hint in self._list(output):
+            if hint not in self._told:
+                self._told.add(hint)
+                return hint
+        return ""
+
+    def _list(self, output: str) -> Iterator[str]:
+        profile = self._profile
+        is_refused = any(mark in output for mark in self._marks)
+        is_cut_off = any(mark in output for mark in _NETWORK)
+        if profile.is_readonly:
+            if is_refused or is_cut_off or any(mark in output for mark in _REFUSED):
+                yield "this run is read-only: commands write in $TMPDIR only, and there is no network"
+            return
+        place = os.path.join(profile.workspace, ".git")
+        if is_refused and ".git" in output and place in profile.protected and _is_missing(place):
+            yield (
+                f"{quote(profile.workspace, 200)} is no repository, and agents cannot make it one: a person has to run "
+                f"git init there, or to name {quote(place, 200)} in sandbox.writable of the user's subagents.json"
+            )
+        elif is_refused:
+            kept = "; hooks, configuration and agent files there stay as they are" if self._has_mounts else ""
+            yield f"commands write below {quote(profile.workspace, 200)} and in $TMPDIR{kept}; see retinue doctor"
+        if is_cut_off and not profile.network:
+            yield "commands have no network: sandbox.network is off in the user's subagents.json"
+
+
+def _is_missing(path: str) -> bool:
+    return is_stub(path) or not os.path.lexists(path)
