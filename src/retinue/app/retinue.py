@@ -172,6 +172,8 @@ class Retinue:
         berth = Berth(self._run, self._crew, self._extending, self._find_languages())
         self._run = self._crew = None
         await berth.close()
+        if self._world is not None and self._world.recorder is not None:
+            self._world.recorder.flush()
         if self._models is not None:
             await self._models.close()
         if self._machine is not None:
@@ -623,7 +625,7 @@ class Retinue:
             from retinue.features.activity import Recorder, find_log
 
             log = find_log(paths.own_dir, paths.project)
-            world.recorder = Recorder(log, self._clock, skip=list_tools(SURFACE_TOOLS))
+            world.recorder = Recorder(log, self._clock)
         world.languages = Languages(
             crew.settings,
             world.boundaries,

@@ -18,6 +18,7 @@ from retinue.settings.devkit import LSP_ACTIONS
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths
 from retinue.settings.subagents import CrewSettings, load_crew
+from retinue.surfaces.names import SURFACE_TOOLS, list_tools
 
 if TYPE_CHECKING:
     from retinue.settings.checkup import Report
@@ -96,7 +97,9 @@ class Toolkit:
         return Answer("Toolkit Doctor", render_checkup(report, counts), f"Doctor: {counts}")
 
     def _list_logs(self, words: list[str]) -> Answer:
-        return Answer("Toolkit Logs", render_logs(self.open_log().read(), words))
+        # Here as devkit-pi has it: runs are told elsewhere; `retinue logs` leaves nothing out.
+        own = list_tools(SURFACE_TOOLS)
+        return Answer("Toolkit Logs", render_logs([e for e in self.open_log().read() if e.tool not in own], words))
 
     def _count(self, words: list[str]) -> Answer:
         return Answer("Toolkit Activity", render_counts(self.open_log().read()))
@@ -145,12 +148,21 @@ def render_checkup(report: "Report", counts: str) -> str:
     return "\n".join(lines)
 
 
+def select_logs(entries: Sequence[Activity], *, tool: str = "", run: str = "") -> list[Activity]:
+    """Those of one tool, or of one run: the beginning of its id is enough."""
+    return [entry for entry in entries if (not tool or entry.tool == tool) and entry.run.startswith(run)]
+
+
+def filter_logs(entries: Sequence[Activity], words: Sequence[str]) -> list[Activity]:
+    """Those of the kind that some words name; the first kind counts."""
+    chosen = next((names for flag, names in _FILTERS.items() if flag in words), None)
+    return [entry for entry in entries if chosen is None or entry.tool in chosen]
+
+
 def render_logs(entries: Sequence[Activity], words: Sequence[str] = ()) -> str:
     """The newest calls, then figures about them."""
-    chosen = next((names for flag, names in _FILTERS.items() if flag in words), None)
-    newest = list(entries)[::-1][: _find_limit(words)]
     # As devkit-pi has it: the limit counts before the filter.
-    shown = [entry for entry in newest if chosen is None or entry.tool in chosen]
+    shown = filter_logs(list(entries)[::-1][: _find_limit(words)], words)
     lines = [f"Recent Activity (last {len(shown)})", ""]
     lines += [_render_line(entry) for entry in shown] or ["  (no recent activity)"]
     return "\n".join([*lines, "", *_render_figures(shown)])

@@ -4,7 +4,7 @@ import json
 import sys
 from typing import Any
 
-from retinue.app.toolkit import Toolkit, render_counts, render_logs
+from retinue.app.toolkit import Toolkit, filter_logs, render_counts, render_logs, select_logs
 from retinue.cli.options import Options
 from retinue.cli.requests import to_request
 from retinue.core.errors import UsageError, quote
@@ -16,9 +16,10 @@ def show_logs(options: Options) -> int:
         raise UsageError(f"--limit must be a whole number, not {quote(options.limit)}")
     words = [f"--{name}" for name in ("search", "fetch", "convert") if getattr(options, name)]
     words += ["--limit", options.limit] if options.limit else []
-    entries = Toolkit(to_request(options)).open_log().read()
+    entries = select_logs(Toolkit(to_request(options)).open_log().read(), tool=options.tool, run=options.run)
     if options.json:
-        return _print_json({"entries": [entry.to_json() for entry in entries[::-1][: int(options.limit or 0) or None]]})
+        found = filter_logs(entries, words)[::-1][: int(options.limit or 0) or None]
+        return _print_json({"entries": [entry.to_json() for entry in found]})
     sys.stdout.write(render_logs(entries, words) + "\n")
     return 0
 

@@ -31,7 +31,7 @@ commands
   trust --mcp NAME     one of its MCP servers: what it would start, and whether it may (--yes, --no)
   trust --hook NAME    one of its hooks, in the same way
   why AGENT TOOL       the chain that grants or refuses a tool
-  logs, activity       what the tools did here: the newest calls (--limit N), or counts per tool
+  logs, activity       what the tools did here: the newest calls (--limit N, --tool NAME), or counts per tool
   export [SESSION]     one HTML file of a session with all its runs and a timeline (-o FILE)
   mcp                  serve the delegation tools to an MCP host, such as another coding agent
   models               models that can be used here, and the default one
@@ -129,6 +129,8 @@ class Options:
         self.fetch = False
         self.convert = False
         self.limit = ""
+        self.tool = ""
+        self.run = ""
         self.prompts: list[str] = []
         self.files: list[str] = []
 
@@ -205,6 +207,8 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
         "--fetch": ("fetch", "switch"),
         "--convert": ("convert", "switch"),
         "--limit": ("limit", "value"),
+        "--tool": ("tool", "value"),
+        "--run": ("run", "value"),
     },
     "mcp": {
         **_EVERYWHERE,
