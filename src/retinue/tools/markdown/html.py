@@ -124,7 +124,7 @@ class _Reader:
                 self._read_other(piece)
                 continue
             self._at += 1
-            if '"' in inside and inside.count('"') % 2 and bracket:
+            if "=" in inside and _is_open(inside) and bracket:
                 inside, after = self._read_long(inside, after)
             if action is _Special.RAW:
                 self._skip_raw(_find_name(word))
@@ -162,28 +162,19 @@ class _Reader:
 
     def _read_long(self, inside: str, after: str) -> tuple[str, str]:
         """A tag with a `>` or `<` in a value: the rest of it is in the text, or in the next pieces."""
-        whole = inside + ">" + after
-        size = len(whole)
+        whole = f"{inside}>{after}"
         more = self._at
-        while whole.count('"') % 2 and more < len(self._pieces) and size < MAX_TAG_CHARS:
-            size += len(self._pieces[more]) + 1
-            whole += "<" + self._pieces[more]
+        while _is_open(whole) and more < len(self._pieces) and len(whole) < MAX_TAG_CHARS:
+            whole = f"{whole}<{self._pieces[more]}"
             more += 1
-        quote = False
-        for place, character in enumerate(whole[:MAX_TAG_CHARS]):
-            if character == '"':
-                quote = not quote
-            elif character == ">" and not quote:
-                self._at = more
-                rest = whole[place + 1 :]
-                if "<" in rest:
-                    # What was read too far is read again.
-                    first, *others = rest.split("<")
-                    self._pieces[more - len(others) : more] = others
-                    self._at = more - len(others)
-                    rest = first
-                return whole[:place], rest
-        return inside, after
+        end = _find_end(whole[:MAX_TAG_CHARS])
+        if end < 0:
+            return inside, after
+        # What was read too far is read again.
+        rest, *others = whole[end + 1 :].split("<")
+        self._at = more - len(others)
+        self._pieces[self._at : more] = others
+        return whole[:end], rest
 
     def _read_other(self, piece: str) -> None:
         """A comment, a declaration, or a sign that begins no tag."""
@@ -472,3 +463,21 @@ def _find_name(word: str) -> str:
         return word
     found = _NAME.match(word)
     return found[0].lower() if found else ""
+
+
+def _is_open(inside: str) -> bool:
+    """Whether a value in a tag has begun and not ended."""
+    return inside.count('"') % 2 == 1 or ("='" in inside and inside.count("'") % 2 == 1)
+
+
+def _find_end(whole: str) -> int:
+    """Where a tag ends: at the first bracket that is in no value."""
+    quote = ""
+    for place, character in enumerate(whole):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        elif character == ">":
+            return place
+    return -1

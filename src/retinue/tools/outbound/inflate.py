@@ -37,9 +37,13 @@ class Inflater:
             piece = self._inflate(data, room + 1)
             self.is_full, piece = len(piece) > room, piece[:room]
         self.size += len(piece)
-        if self._unpack is not None and self.size > _RATIO_FROM and self.size > MAX_RATIO * self._taken:
-            raise RequestFailed("bomb", f"the body unpacks to more than {MAX_RATIO} times its size; it was not read")
+        if self._unpack is not None and self.size > _RATIO_FROM:
+            self._check_ratio(self._taken - len(self._unpack.unconsumed_tail))
         return piece
+
+    def _check_ratio(self, used: int) -> None:
+        if self.size > MAX_RATIO * used:
+            raise RequestFailed("bomb", f"the body unpacks to more than {MAX_RATIO} times its size; it was not read")
 
     def _inflate(self, data: bytes, most: int) -> bytes:
         assert self._unpack is not None
