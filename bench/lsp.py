@@ -23,9 +23,7 @@ def measure() -> Iterator[Figure]:
     first_ms, warm = asyncio.run(take_times())
     yield Figure("lsp: first definition, server start included", first_ms, "ms", note="ty over this repository")
     late = sorted(warm)[int(len(warm) * 0.95)]
-    note = (
-        f"p50 {sorted(warm)[len(warm) // 2]:.1f} ms; {len(warm)} definitions in {len(FILES)} files of this repository"
-    )
+    note = f"p50 {sorted(warm)[len(warm) // 2]:.1f} ms; {len(warm)} questions in {len(FILES)} files of this repository"
     yield Figure("lsp: definition warm, p95", late, "ms", WARM_MS, note)
 
 
