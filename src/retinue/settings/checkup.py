@@ -316,9 +316,11 @@ def _check_lsp(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> 
 
 def _check_terminal(environment: Mapping[str, str]) -> Iterable[Item]:
     term = environment.get("TERM", "")
-    is_terminal = sys.stdout.isatty()
-    kind = f"TERM={term or 'unset'}, encoding {sys.stdout.encoding}"
-    if is_terminal and (sys.stdout.encoding or "").lower().replace("-", "") != "utf8":
+    # What we began with: a face may have put something else in the place of standard output.
+    output = sys.__stdout__
+    is_terminal, encoding = (output.isatty(), output.encoding) if output is not None else (False, "")
+    kind = f"TERM={term or 'unset'}, encoding {encoding or 'unknown'}"
+    if is_terminal and (encoding or "").lower().replace("-", "") != "utf8":
         yield Item("warn", "terminal", "Terminal is not UTF-8", kind)
     else:
         yield Item("info", "terminal", "Terminal" if is_terminal else "No terminal", kind)

@@ -32,7 +32,7 @@ def test_odd_fields_are_remarked():
 
 @pytest.mark.parametrize("text", ["", "words", "---\nname: [\n---\nx"])
 def test_what_is_no_agent_is_refused(text):
-    with pytest.raises(ConfigError, match="^x"):
+    with pytest.raises(ConfigError, match=r"^x"):
         check_manuscript(text, "x.md", "pi")
 
 

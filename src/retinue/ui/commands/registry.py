@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError, quote
-from retinue.ui.commands import agents, general, model, session, toolkit
+from retinue.ui.commands import agents, entries, general, model, session, toolkit
 from retinue.ui.commands.base import Command, Run
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ OWN = (
     general.COPY,
     general.THEME,
     general.TRUST,
+    entries.MCP,
+    entries.HOOKS,
     general.QUIT,
 )
 

@@ -1,0 +1,72 @@
+"""`/mcp` and `/hooks`: what is configured, whether it may be started, and deciding about the project's own."""
+
+from typing import TYPE_CHECKING
+
+from retinue.app import open_approval
+from retinue.app.entries import Entry, Kind, list_entries
+from retinue.ui.formats import clean_line
+from retinue.ui.menus.base import Menu
+from retinue.ui.screens.picker import Choice
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
+_MARKS = {"ready": "✓", "disabled": "✕", "unapproved": "?", "changed": "!"}
+_LEGEND = "✓ may be started  ? not approved  ! changed since  ✕ disabled · → enter · ← back"
+_TITLES = {"mcp": "MCP servers", "hook": "Hooks"}
+
+
+def draw_entry(entry: Entry) -> Choice:
+    """One row."""
+    owner = "project" if entry.is_projects else "your own"
+    return Choice(entry.name, entry.name, f"{owner} · {entry.about}", _MARKS.get(entry.state, " "))
+
+
+class EntriesMenu(Menu):
+    """Shows servers or hooks; approves those of the project one by one."""
+
+    def __init__(self, app: "RetinueApp", kind: Kind) -> None:
+        super().__init__(app)
+        self._kind: Kind = kind
+
+    async def run(self) -> None:
+        """Until one goes back."""
+        chosen: str | None = ""
+        while chosen is not None:
+            entries, problems = await self.attempt(lambda: list_entries(self.app.request, self._kind)) or ([], [])
+            about = "\n".join(clean_line(text, 200) for text in problems[:3])
+            if not entries:
+                self.tell(about or f"no {_TITLES[self._kind]} are configured here", is_bad=bool(about))
+                return
+            title = f"{_TITLES[self._kind]} ({len(entries)})"
+            rows = [draw_entry(entry) for entry in entries]
+            chosen = await self.choose(title, rows, about=about, chosen=chosen, hint=_LEGEND)
+            found = next((entry for entry in entries if entry.name == chosen), None)
+            if found is not None:
+                await self._offer(found)
+
+    async def _offer(self, entry: Entry) -> None:
+        rows = [Choice("back", "Back")]
+        about = f"{entry.about}\n{entry.path}"
+        if entry.is_projects:
+            approval = await self.attempt(lambda: open_approval(entry.name, self.app.request, kind=self._kind))
+            if approval is None:
+                return
+            line, lines = approval.describe()
+            about = "\n".join((line, *lines))
+            if approval.needs_decision:
+                rows.append(Choice("yes", "Approve it as it is", "from the next start on"))
+            else:
+                rows.append(Choice("no", "Take the approval back", "from the next start on"))
+        chosen = await self.choose(entry.name, rows, about=about)
+        if chosen in ("yes", "no") and entry.is_projects:
+            await self._decide(entry, consent=chosen == "yes")
+
+    async def _decide(self, entry: Entry, *, consent: bool) -> None:
+        def decide() -> str:
+            open_approval(entry.name, self.app.request, kind=self._kind).decide(consent)
+            return "approved" if consent else "taken back"
+
+        done = await self.attempt(decide)
+        if done is not None:
+            self.tell(f"{entry.name}: {done}; it counts from the next start on")
