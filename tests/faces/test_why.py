@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from tests.flows.sandbox_world import need_status
+
 WRITER = "---\nname: writer\ndescription: writes\ntools: read, edit, deploy\ndisallowed_tools: bash\n---\nWrite.\n"
 
 
@@ -62,3 +64,20 @@ def test_wrong_words_are_explained(place, words, said):
     done = place.run("why", *words)
     assert (done.status, done.stdout) == (2, "")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("agent", "settings", "said"),
+    [
+        ("Explore", {}, "✓ sandbox its commands write in $TMPDIR only, without network: enforced by"),
+        ("general-purpose", {}, "✓ sandbox its commands write in the workspace, with network: enforced by"),
+        ("general-purpose", {"network": False}, "✓ sandbox its commands write in the workspace, without network:"),
+        ("general-purpose", {"mode": "off"}, "✗ sandbox its commands have no boundary: sandbox.mode is off"),
+        ("Explore", {"mode": "off"}, "✗ read-only bash is given to a read-only agent inside a sandbox only ("),
+    ],
+)
+def test_bash_shows_its_boundary(place, agent, settings, said):
+    need_status("bwrap")
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"sandbox": settings}))
+    lines = [" ".join(line.split()) for line in place.run("why", agent, "bash").stdout.splitlines()]
+    assert [line for line in lines if line.startswith(said)], lines

@@ -65,6 +65,14 @@ class Boundaries:
             return False, "sandbox.mode is off in the user's settings"
         return self.status.is_usable, self.status.reason
 
+    def foretell(self, *, readonly: bool) -> tuple[bool, str]:
+        """Whether commands of a run will have a boundary, and which, for a person."""
+        if self.is_off or not self.status.is_usable:
+            return False, f"its commands have no boundary: {self.judge()[1]}"
+        network = "with" if self._settings.network and not readonly else "without"
+        where = "in $TMPDIR only" if readonly else "in the workspace"
+        return True, f"its commands write {where}, {network} network: {self.status.sentence}"
+
     def describe(self) -> dict[str, Any]:
         """For programs."""
         return {"mode": "off" if self.is_off else "auto", **self.status.to_json()}

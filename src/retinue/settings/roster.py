@@ -33,7 +33,7 @@ from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
 from retinue.settings.switches import Switches, load_switches, stamp_switches
 from retinue.tools.policy import BUILTIN_OFFERS, EXTRA_OFFERS, Rights, Terms, decide_tools
-from retinue.tools.reasons import Chain, explain_tool
+from retinue.tools.reasons import Chain, Link, explain_tool
 
 MOST_SHOWN = 60
 """Names in a message; `retinue agents` has them all."""
@@ -122,7 +122,12 @@ class Roster:
     def explain(self, name: str, tool: str) -> Chain:
         """Why an agent has a tool as a child of the main agent, or has it not. Raises UnknownAgent."""
         definition = self.find(name)
-        return explain_tool(definition, self._find_terms(definition), tool)
+        terms = self._find_terms(definition)
+        chain, rights = explain_tool(definition, terms, tool), decide_tools(definition, terms)
+        if not chain.is_granted or rights.targets.get(tool, tool) != "bash":
+            return chain
+        link = Link("sandbox", *self.boundaries.foretell(readonly=rights.readonly))
+        return replace(chain, links=(*chain.links, link))
 
     def _find_terms(self, definition: Definition) -> Terms:
         own = self.crew
