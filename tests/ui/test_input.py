@@ -89,6 +89,14 @@ async def test_folders_can_be_entered(tmp_path, work):
         assert [row.label for row in popup(stage).rows] == ["@src/", "@src/main.py"]
 
 
+async def test_emptied_editor_has_no_completions(tmp_path, work):
+    async with open_stage(tmp_path) as stage:
+        await stage.write("@")
+        await stage.wait(lambda: popup(stage).is_open)
+        await stage.press("ctrl+c")
+        assert not popup(stage).is_open
+
+
 async def test_agents_are_asked_for(tmp_path, work):
     async with open_stage(tmp_path, {"text": "yes"}) as stage:
         await stage.write("@agent-Exp")

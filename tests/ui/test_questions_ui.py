@@ -58,7 +58,6 @@ DENIED = '[Denied] Tool "bash" was denied: denied by the user'
         (["escape"], DENIED),
         (["enter"], DENIED),
         (["up", "up", "enter"], "hi"),
-        (["x", "backspace", "y"], "hi"),
     ],
 )
 async def test_keys_answer_without_touching_words(tmp_path, work, keys, result):
@@ -113,6 +112,29 @@ async def test_writing_on_is_no_answer(tmp_path, work):
         await stage.press("escape")
         await stage.rest()
         assert (results(stage), stage.editor.text) == ([DENIED], "yes and no")
+
+
+async def test_key_pressed_twice_answers_once(tmp_path, work):
+    async with open_stage(tmp_path, call("echo 1", "echo 2"), {"text": "done"}) as stage:
+        await ask(stage, waiting=2)
+        box(stage).patience_s = 60
+        await stage.press("y")
+        await stage.wait(lambda: read(stage, "matter") == "echo 2")
+        await stage.press("y")
+        assert (len(stage.app.link.state.questions), stage.editor.text) == (1, "")
+        await stage.press("escape")
+        await stage.rest()
+        assert results(stage) == ["1", DENIED]
+
+
+async def test_writing_may_begin_at_any_time(tmp_path, work):
+    async with open_stage(tmp_path, call("echo hi"), {"text": "done"}) as stage:
+        await ask(stage)
+        box(stage).patience_s = 60
+        await stage.write("draft any")
+        assert (len(stage.app.link.state.questions), stage.editor.text) == (1, "draft any")
+        await stage.press("escape")
+        await stage.rest()
 
 
 async def test_answers_can_be_clicked(tmp_path, work):

@@ -35,8 +35,8 @@ class Completer:
         self._token: Token | None = None
         self._listed_s = -STALE_S
         self._is_asked = False
-        self._seen = ""
-        self._closed_for = ""
+        self._seen: str | None = None
+        self._closed_for: str | None = None
         """The text for which the user has closed the popup."""
 
     def look(self, *, is_asked: bool = False) -> bool:
@@ -44,7 +44,7 @@ class Completer:
         before = self._editor.before_cursor
         if not is_asked and before in (self._closed_for, self._seen):
             return self._popup.is_open
-        self._closed_for, self._seen = "", before
+        self._closed_for, self._seen = None, before
         self._is_asked = is_asked or (self._is_asked and self._popup.is_open)
         token = self._token = find_token(before, is_asked=self._is_asked)
         if token is None:
@@ -58,7 +58,7 @@ class Completer:
 
     def close(self) -> None:
         """Show nothing."""
-        self._token, self._is_asked, self._seen = None, False, ""
+        self._token, self._is_asked, self._seen = None, False, None
         self._popup.close()
 
     def take_key(self, key: str) -> bool:
@@ -148,7 +148,7 @@ class Completer:
         self._listed_s = time.monotonic()
         self._stock.files = await asyncio.to_thread(FileIndex, names)
         if self._token is not None and self._token.kind in ("mention", "path"):
-            self._seen = ""
+            self._seen = None
             self.look()
 
 

@@ -126,14 +126,17 @@ def _complete_mention(needle: str, stock: Stock) -> list[Suggestion]:
     is_agent = needle.lower().startswith(AGENT_PREFIX)
     typed = needle[len(AGENT_PREFIX) :] if is_agent else needle
     order = rank_matches(typed, [name for name, _ in agents])[: MOST if is_agent else MOST_AGENTS]
-    close = [
-        Suggestion(f"@{AGENT_PREFIX}{name}", f"{render_mention(AGENT_PREFIX + name)} ", f"agent · {note}")
-        for name, note in (agents[at] for at in order)
-    ]
+    found = [agents[at] for at in order]
+    # Files are what most people look for, but a name that was begun may mean either.
+    is_begun = [is_agent or (bool(typed) and name.lower().startswith(typed.lower())) for name, _ in found]
+    near = [_suggest_agent(*agent) for agent, leads in zip(found, is_begun, strict=True) if leads]
+    far = [_suggest_agent(*agent) for agent, leads in zip(found, is_begun, strict=True) if not leads]
     files = [_suggest_file(name, render_mention(name)) for name in stock.files.find(needle, MOST)]
-    # Files are what most people look for; a name that was begun may mean either.
-    leads = is_agent or (bool(typed) and any(agents[at][0].lower().startswith(typed.lower()) for at in order))
-    return ([*close, *files] if leads else [*files[: MOST - len(close)], *close])[:MOST]
+    return [*near, *files[: MOST - len(found)], *far][:MOST]
+
+
+def _suggest_agent(name: str, note: str) -> Suggestion:
+    return Suggestion(f"@{AGENT_PREFIX}{name}", f"{render_mention(AGENT_PREFIX + name)} ", f"agent · {note}")
 
 
 def _suggest_file(name: str, text: str) -> Suggestion:

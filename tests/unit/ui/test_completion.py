@@ -80,6 +80,12 @@ def test_agents_follow_files_without_letters():
     assert texts("@")[-1] == "@agent-main-writer "
 
 
+def test_begun_agents_lead_and_others_follow():
+    assert texts("@mai") == ["@agent-main-writer ", "@src/main.py ", "@src/mail/queue.py "]
+    assert texts("@e")[0] == "@agent-Explore "
+    assert texts("@e")[-1] == "@agent-main-writer "
+
+
 def test_paths_are_completed_without_sign():
     assert texts("read src/mai", is_asked=True) == ["src/main.py ", "src/mail/queue.py "]
 

@@ -171,8 +171,10 @@ class MainScreen(Screen[None]):
 
     def _show_questions(self) -> None:
         """The oldest question; where something lies over this screen, a word that there is one."""
-        waiting = self._link.state.questions
-        self.query_one(QuestionBox).show(waiting)
+        waiting, box = self._link.state.questions, self.query_one(QuestionBox)
+        if waiting and box.question is None:
+            self._completer.close()
+        box.show(waiting)
         self._fit()
         if self.app.screen is self:
             return

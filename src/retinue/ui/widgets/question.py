@@ -65,6 +65,8 @@ class QuestionBox(Vertical):
         self._more = 0
         self._quiet_s = 0.0
         self._is_aside = False
+        self._was_answered = False
+        """Whether the question before this one was answered just now, so that a key may come once too often."""
 
     def compose(self) -> ComposeResult:
         """Top to bottom."""
@@ -117,8 +119,11 @@ class QuestionBox(Vertical):
         if self._is_aside:
             return False
         if is_printable and time.monotonic() < self._quiet_s:
+            if self._was_answered:
+                return True  # meant for the question before this one, and no word for the editor
             self._quiet_s = time.monotonic() + self.patience_s
             return False
+        self._was_answered = False
         if keys.means(key, "tui.select.cancel"):
             self._answer(question.default)
         elif keys.means(key, "tui.select.up") or keys.means(key, "tui.select.down"):
@@ -131,7 +136,9 @@ class QuestionBox(Vertical):
         elif answer := find_letters(question).get(key.lower()):
             self._answer(answer)
         else:
-            return is_printable or key in ("backspace", "delete", "left", "right")
+            # Somebody has begun to write: the letters that follow are no answers.
+            self._quiet_s = time.monotonic() + self.patience_s
+            return False
         return True
 
     def scroll_page(self, step: int) -> bool:
@@ -178,6 +185,7 @@ class QuestionBox(Vertical):
         self.set_class(is_free, "-free")
         self.query_one("#matter", Static).update(Text(render_matter(question.text)))
         self._scroll.display = bool(question.text)
+        self.query_one("#answers").display = bool(question.options)
         self._scroll.scroll_home(animate=False)
         if is_free:
             free = self.query_one("#free", Input)
@@ -203,6 +211,7 @@ class QuestionBox(Vertical):
 
     def _answer(self, answer: str) -> None:
         if self._question is not None:
+            self._was_answered = True
             self.post_message(self.Answered(self._question, answer))
 
     def _draw(self) -> None:
