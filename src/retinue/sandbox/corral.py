@@ -20,9 +20,11 @@ _PREFIX = "retinue-"
 class Corral:
     """One group, made when it is first needed and removed at the end."""
 
-    def __init__(self, root: str = _ROOT, most: int = MAX_TASKS) -> None:
+    def __init__(self, root: str = _ROOT, most: int = MAX_TASKS, *, is_root: bool | None = None) -> None:
+        """`is_root` says for whom it is, when not for whoever runs this."""
         self._root = root
         self._most = most
+        self._is_root = is_root if is_root is not None else hasattr(os, "geteuid") and os.geteuid() == 0
         self._path: str | None = None
         self._thread: ThreadPoolExecutor | None = None
 
@@ -65,7 +67,7 @@ class Corral:
         self._path = None
 
     def _make(self) -> str:
-        if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        if not self._is_root:
             return ""
         for base in (f"{self._root}/pids", f"{self._root}/unified", self._root):
             if not os.path.isfile(f"{base}/cgroup.procs"):
