@@ -6,7 +6,7 @@ from retinue.settings.devkit import ConvertContent, Web
 from retinue.settings.subagents import CrewSettings
 from retinue.tools.convert.options import ConvertOptions
 from retinue.tools.outbound.limits import Reach
-from retinue.tools.policy import CONVERT_OFFERS, WEB_OFFERS
+from retinue.tools.policy import CONVERT_OFFERS, LSP_OFFERS, WEB_OFFERS
 from retinue.tools.selectors import Offer
 from retinue.tools.web.options import ProviderOptions, ReaderOptions, WebOptions
 
@@ -15,7 +15,8 @@ def list_outside(settings: CrewSettings) -> Mapping[str, Offer]:
     """The tools that are switched on."""
     web = WEB_OFFERS if settings.enabled and settings.web.enabled else {}
     convert = CONVERT_OFFERS if settings.enabled and settings.convert_content.enabled else {}
-    return {**web, **convert}
+    lsp = LSP_OFFERS if settings.enabled and settings.lsp.enabled and settings.lsp.tool.enabled else {}
+    return {**web, **convert, **lsp}
 
 
 def to_web_options(web: Web) -> WebOptions:

@@ -39,6 +39,7 @@ EXTRA_OFFERS = {"todo_write": Offer(Effect.READ)}
 """The tools beside them that an agent has when its file asks for them, whatever its parent has."""
 WEB_OFFERS = {name: Offer(Effect.NETWORK) for name in ("web_search", "fetch_content", "get_search_content")}
 CONVERT_OFFERS = {"convert_content": Offer(Effect.NETWORK)}
+LSP_OFFERS = {"lsp": Offer(Effect.READ)}
 """What the settings may switch off."""
 SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
 INTERNAL_TOOLS = ("subagent_finalize",)
