@@ -148,11 +148,11 @@ async def test_answers_can_be_clicked(tmp_path, work):
 async def test_question_can_be_set_aside(tmp_path, work):
     async with open_stage(tmp_path, call("echo hi"), {"text": "done"}) as stage:
         await ask(stage)
-        await stage.press("tab", "y", "e", "s")
-        assert (len(stage.app.link.state.questions), stage.editor.text) == (1, "yes")
-        await stage.press("tab", "y")
+        await stage.press("tab", "slash", "q", "u", "tab")
+        assert (len(stage.app.link.state.questions), stage.editor.text) == (1, "/quit")
+        await stage.press("escape", "tab", "y")
         await stage.rest()
-        assert (results(stage), stage.editor.text) == (["hi"], "yes")
+        assert (results(stage), stage.editor.text) == (["hi"], "/quit")
 
 
 async def test_stopping_takes_questions_away(tmp_path, work):

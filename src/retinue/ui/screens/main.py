@@ -215,7 +215,9 @@ class MainScreen(Screen[None]):
 
     def _take_key(self, event: events.Key) -> bool:
         """Whether a key is for a question, for the completions, or for the fleet; else the editor gets it."""
-        if self.query_one(QuestionBox).take_key(event.key, is_printable=event.is_printable):
+        box = self.query_one(QuestionBox)
+        is_completing = box.is_aside and self.query_one(CompletionPopup).is_open
+        if not is_completing and box.take_key(event.key, is_printable=event.is_printable):
             return True
         return self._completer.take_key(event.key) or self._take_fleet_key(event.key)
 

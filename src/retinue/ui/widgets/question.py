@@ -25,6 +25,8 @@ PATIENCE_S = 0.7
 """A letter counts as an answer only after so long without one: nobody agrees to something while writing a sentence."""
 
 
+AGAIN_S = 1.0
+"""How soon after an answer the next question may have taken its keys by surprise."""
 TIGHT_ROWS = 18
 """Below so many rows everything is as short as it can be."""
 
@@ -65,6 +67,7 @@ class QuestionBox(Vertical):
         self._more = 0
         self._quiet_s = 0.0
         self._is_aside = False
+        self._answered_s = float("-inf")
         self._was_answered = False
         """Whether the question before this one was answered just now, so that a key may come once too often."""
 
@@ -81,6 +84,11 @@ class QuestionBox(Vertical):
     def question(self) -> Question | None:
         """What is shown."""
         return self._question
+
+    @property
+    def is_aside(self) -> bool:
+        """Whether keys go to the editor although something is asked."""
+        return self._question is not None and self._is_aside
 
     def show(self, questions: list[Question]) -> None:
         """Show the oldest of those that wait, or nothing."""
@@ -178,7 +186,9 @@ class QuestionBox(Vertical):
         return self.query_one("#matter-scroll", VerticalScroll)
 
     def _open(self, question: Question) -> None:
-        self._quiet_s = time.monotonic() + self.patience_s
+        now_s = time.monotonic()
+        self._quiet_s = now_s + self.patience_s
+        self._was_answered = now_s - self._answered_s < AGAIN_S
         self._lit = question.options.index(question.default) if question.default in question.options else 0
         self._set_aside(is_aside=False)
         is_free = not question.options
@@ -211,7 +221,7 @@ class QuestionBox(Vertical):
 
     def _answer(self, answer: str) -> None:
         if self._question is not None:
-            self._was_answered = True
+            self._answered_s = time.monotonic()
             self.post_message(self.Answered(self._question, answer))
 
     def _draw(self) -> None:
