@@ -70,7 +70,7 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
         paths = find_paths(".", environment)
     except RetinueError as error:
         return Report(
-            (*_check_programs(environment, str(paths.project)), Item("fail", "files", "No place for files", str(error)))
+            (*_check_programs(environment, os.path.curdir), Item("fail", "files", "No place for files", str(error)))
         )
     loaded = load_settings(paths, environment, approve=approve)
     items: list[Item] = [
