@@ -174,18 +174,16 @@ class Confined:
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Remove what was private to the run, and put on record what it ran in."""
-        for opened in (self._opened, self._reading):
-            if opened is not None:
-                opened.close()
-        self._opened = self._reading = None
+        self.close()
         # A run in a process of its own says itself what it was confined by.
         return structs.replace(outcome, sandbox=outcome.sandbox or self._summary)
 
     def close(self) -> None:
         """Remove what was private to it."""
-        if self._opened is not None:
-            self._opened.close()
-            self._opened = None
+        for opened in (self._opened, self._reading):
+            if opened is not None:
+                opened.close()
+        self._opened = self._reading = None
 
     async def open(self) -> Confinement | None:
         """The boundary for a command; None where a writing run has none."""
