@@ -61,8 +61,8 @@ class ConvertContentTool:
         try:
             command = await converter.choose(self.find_command(), context)
             document = await self._load(path, url, timeout_s, context)
-            left_s = max(0.1, timeout_s - (time.monotonic() - begun_s))
-            text = await converter.convert(document, command, context, left_s)
+            spent_s = time.monotonic() - begun_s
+            text = await converter.convert(document, command, context, timeout_s=timeout_s, spent_s=spent_s)
         except ConvertFailed as error:
             return render_failure(error.code, str(error))
         most = int(_take_number(arguments, "maxContentChars", self._options.max_chars))

@@ -45,7 +45,9 @@ class Converter(Struct, frozen=True):
         is_free = not command or await open_boundary(context) is not None or not await is_readonly(context)
         return command if is_free else ""
 
-    async def convert(self, document: Document, command: str, context: ToolContext, timeout_s: float) -> str:
+    async def convert(
+        self, document: Document, command: str, context: ToolContext, *, timeout_s: float, spent_s: float = 0.0
+    ) -> str:
         """The document as markdown; `command` is the converter, empty for the reader of our own.
 
         Raises ConvertFailed.
@@ -69,7 +71,7 @@ class Converter(Struct, frozen=True):
                     started,
                     on_output=lambda data: take(output, data, MAX_OUTPUT),
                     on_error=lambda data: take(errors, data, MAX_ERRORS),
-                    timeout_s=timeout_s,
+                    timeout_s=max(0.1, timeout_s - spent_s),
                     tree=tree,
                 )
             except OSError as error:
@@ -86,7 +88,9 @@ class Converter(Struct, frozen=True):
 def list_visible(path: Path, command: str) -> list[str]:
     """What the process needs of the directories that a boundary makes private; the rest it can read anyway."""
     prefix = os.path.dirname(os.path.dirname(command))
-    needed = (str(path.parent), str(_ROOT), sys.prefix, sys.base_prefix, prefix)
+    # Nothing more than an environment of Python is shown with its program: what else is beside one is not known.
+    own = prefix if os.path.exists(os.path.join(prefix, "pyvenv.cfg")) else command
+    needed = (str(path.parent), str(_ROOT), sys.prefix, sys.base_prefix, own)
     return [each for each in map(os.path.realpath, filter(None, needed)) if is_below(each, PRIVATE_DIRS)]
 
 

@@ -85,16 +85,25 @@ def _load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> Do
         raise ConvertFailed("INVALID_INPUT", str(error)) from None
     except OSError as error:
         raise ConvertFailed("FILE_NOT_FOUND", f"{missing} ({(error.strerror or 'no file').lower()})") from None
-    with os.fdopen(handle, "rb") as file:
+    try:
         # What was opened counts, not what the name led to a moment ago.
-        _check_inside(find_real_path(file.fileno(), asked), workspace, path)
-        status = os.fstat(file.fileno())
+        _check_inside(find_real_path(handle, asked), workspace, path)
+        status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
             raise ConvertFailed("FILE_NOT_FOUND", f"{missing} (it is no file)")
-        data = file.read(max_bytes + 1) if status.st_size <= max_bytes else b""
-        if status.st_size > max_bytes or len(data) > max_bytes:
-            raise ConvertFailed("FILE_TOO_LARGE", f"{path[:300]} has more than {max_bytes} bytes")
+        data = _read(handle, max_bytes + 1) if status.st_size <= max_bytes else b""
+    finally:
+        os.close(handle)
+    if status.st_size > max_bytes or len(data) > max_bytes:
+        raise ConvertFailed("FILE_TOO_LARGE", f"{path[:300]} has more than {max_bytes} bytes")
     return Document(_to_name(os.path.basename(asked)), data)
+
+
+def _read(handle: int, most: int) -> bytes:
+    pieces = bytearray()
+    while len(pieces) < most and (piece := os.read(handle, min(_PIECE, most - len(pieces)))):
+        pieces += piece
+    return bytes(pieces)
 
 
 def _check_inside(real: str, workspace: str, shown: str) -> None:
