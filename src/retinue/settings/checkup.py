@@ -83,6 +83,7 @@ def examine(environment: Mapping[str, str], *, approve: bool | None, offline: bo
         *_check_agents(paths, loaded, environment),
         *_check_servers(paths, loaded, environment),
         *_check_hooks(paths, loaded),
+        *_check_outside(paths, loaded, environment),
         *_check_lsp(paths, loaded, environment),
         *_check_terminal(environment),
     ]
@@ -293,6 +294,15 @@ def _check_servers(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
             yield Item("pass", "mcp", f"{server.name} may be started ({agreed})", place)
     if servers.ready and not has_library():
         yield Item("warn", "mcp", "MCP servers cannot be used", MISSING)
+
+
+def _check_outside(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
+    """Search providers, the web tools and the converter as they are configured; nobody is asked anything."""
+    from retinue.settings.outside import describe_outside
+
+    settings = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
+    for row in describe_outside(settings, environment, str(paths.project)):
+        yield Item(*row)
 
 
 def _check_lsp(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:

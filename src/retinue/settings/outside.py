@@ -1,7 +1,9 @@
 """From the user's settings to what the web and convert tools are told."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Literal, TypeAlias
 
+from retinue.core.errors import quote
 from retinue.settings.devkit import ConvertContent, Web
 from retinue.settings.subagents import CrewSettings
 from retinue.tools.convert.options import ConvertOptions
@@ -9,6 +11,10 @@ from retinue.tools.outbound.limits import Reach
 from retinue.tools.policy import CONVERT_OFFERS, LSP_OFFERS, WEB_OFFERS
 from retinue.tools.selectors import Offer
 from retinue.tools.web.options import ProviderOptions, ReaderOptions, WebOptions
+
+Row: TypeAlias = tuple[Literal["pass", "warn", "info"], str, str, str]
+"""State, category, message and details of one thing that doctor says."""
+_PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
 def list_outside(settings: CrewSettings) -> Mapping[str, Offer]:
@@ -54,3 +60,64 @@ def to_convert_options(convert: ConvertContent, hosts: tuple[str, ...] = ()) -> 
         max_chars=convert.max_content_chars,
         reach=Reach(convert.allow_private_network, hosts),
     )
+
+
+def describe_outside(settings: CrewSettings, environment: Mapping[str, str], project: str) -> Iterator[Row]:
+    """What can be searched, fetched and converted here, by what is configured and nothing else."""
+    web = settings.web
+    offered = list_outside(settings)
+    if "web_search" not in offered:
+        yield "warn", "web-tools", "Web tools disabled", "web.enabled"
+    else:
+        yield from _describe_providers(web, environment)
+        yield "pass", "web-tools", "Web tools enabled", f"Provider: {web.provider}, Debug: {str(web.debug).lower()}"
+        if any(environment.get(name) or environment.get(name.upper()) for name in _PROXIES):
+            text = "names are looked up and addresses checked here, so requests go out directly"
+            yield "info", "web-tools", "Proxies of the environment are not used by the web tools", text
+        if web.allow_private_network:
+            yield (
+                "warn",
+                "web-tools",
+                "Web tools may reach this machine and private networks",
+                "web.allowPrivateNetwork",
+            )
+    if "convert_content" in offered:
+        yield _describe_converter(settings.convert_content.command, environment, project)
+    else:
+        yield "info", "convert", "Document conversion disabled", "convertContent.enabled"
+
+
+def _describe_providers(web: Web, environment: Mapping[str, str]) -> Iterator[Row]:
+    from retinue.tools.web.providers.base import SearchFailed
+    from retinue.tools.web.providers.registry import PROVIDERS, find_access
+
+    options = to_web_options(web).providers
+    for name, provider in reversed(list(PROVIDERS.items())):
+        own = options.get(name, ProviderOptions())
+        if name != "ddgs" and not own.enabled:
+            # One that is chosen and cannot be used fails every search.
+            chosen = web.provider == name
+            yield "warn" if chosen else "info", "provider", f"{provider.label} is not enabled", f"web.{name}.enabled"
+            continue
+        try:
+            access = find_access(name, options, environment)
+        except SearchFailed as error:
+            is_keyless = error.code == "PROVIDER_AUTH_FAILED"
+            text = f"{provider.label} requires {own.key_name}" if is_keyless else f"{provider.label} may have issues"
+            yield "warn", "provider", text, str(error)
+        else:
+            yield "pass", "provider", f"{provider.label} can be asked", access.url
+
+
+def _describe_converter(command: str, environment: Mapping[str, str], project: str) -> Row:
+    from retinue.tools.convert.convert import find_converter
+    from retinue.tools.convert.options import COMMAND
+    from retinue.tools.convert.readers.registry import FORMATS
+    from retinue.tools.convert.run import INSTALL
+
+    found = find_converter(command, environment.get("PATH", ""), outside=project)
+    if found:
+        return "pass", "convert", "Documents are converted", found
+    if command != COMMAND:
+        return "warn", "convert", f"Converter {quote(command)} not found", f"convertContent.command; {INSTALL}"
+    return "info", "convert", "Documents are read without a converter", f"{', '.join(FORMATS)}; for more: {INSTALL}"

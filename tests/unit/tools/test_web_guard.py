@@ -41,7 +41,9 @@ async def test_ports_of_services_are_refused(port):
 
 
 @pytest.mark.attack("D13")
-@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "a.localhost", "printer.local", "metadata.google.internal"])
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST.", "a.localhost", "printer.local", "metadata.google.internal"]
+)
 async def test_local_names_are_refused(host):
     with pytest.raises(RequestFailed, match="is a name of this machine"):
         await Guard(Reach(), resolve_public).admit(parse_target(f"http://{host}/"))

@@ -70,4 +70,10 @@ def test_other_schemes_are_refused(text):
 def test_locations_are_joined():
     base = parse_target("https://a.test/x/y")
     found = [join_target(base, each).url for each in ("z", "/z", "//b.test", "?q", "http://c.test")]
-    assert found == ["https://a.test/x/z", "https://a.test/z", "https://b.test/", "https://a.test/x/y?q", "http://c.test/"]
+    assert found == [
+        "https://a.test/x/z",
+        "https://a.test/z",
+        "https://b.test/",
+        "https://a.test/x/y?q",
+        "http://c.test/",
+    ]

@@ -59,7 +59,7 @@ class ConvertContentTool:
         timeout_s = _take_number(arguments, "timeoutMs", self._options.timeout_s * 1000) / 1000
         converter = Converter(self._ports.trees, self._ports.environment)
         try:
-            command = await converter.choose(self.find_command(), context)
+            command = await converter.choose(self._find_command(str(context.cwd)), context)
             document = await self._load(path, url, timeout_s, context)
             spent_s = time.monotonic() - begun_s
             text = await converter.convert(document, command, context, timeout_s=timeout_s, spent_s=spent_s)
@@ -91,25 +91,28 @@ class ConvertContentTool:
         )
         return await download(url, client, Bounds(timeout_s, own.max_bytes, is_strict=True))
 
-    def find_command(self) -> str:
+    def _find_command(self, project: str) -> str:
         """The converter; empty when the usual one is not there. Raises ConvertFailed when another one is not."""
         from retinue.tools.convert.run import INSTALL
         from retinue.tools.convert.source import ConvertFailed
 
         name = self._options.command
-        found = find_converter(name, self._ports.environment.get("PATH", os.defpath))
+        found = find_converter(name, self._ports.environment.get("PATH", os.defpath), outside=project)
         if not found and name != COMMAND:
             text = f"convertContent.command {quote(name)} was not found; {INSTALL}"
             raise ConvertFailed("COMMAND_NOT_FOUND", text)
         return found
 
 
-def find_converter(name: str, search: str) -> str:
-    """The program: beside our own interpreter, or in an absolute directory of the search path; or nothing."""
+def find_converter(name: str, search: str, *, outside: str) -> str:
+    """The program: beside our own interpreter, or on the search path; never one that the project brings along."""
     if "/" in name:
         path = os.path.expanduser(name)
         return path if os.path.isabs(path) and os.path.isfile(path) and os.access(path, os.X_OK) else ""
-    return find_program(name, [os.path.dirname(sys.executable), *filter(os.path.isabs, search.split(os.pathsep))])
+    project = os.path.realpath(outside).rstrip("/") + "/"
+    folders = [each for each in search.split(os.pathsep) if os.path.isabs(each)]
+    folders = [each for each in folders if not (os.path.realpath(each) + "/").startswith(project)]
+    return find_program(name, [os.path.dirname(sys.executable), *folders])
 
 
 def _take_text(arguments: dict[str, Any], name: str) -> str:
