@@ -1,3 +1,6 @@
+import re
+from pathlib import Path
+
 import pytest
 from textual.binding import Binding
 
@@ -56,3 +59,13 @@ def test_bindings_have_the_listed_keys():
 
 def test_keys_read_like_people_write_them():
     assert [show_key(key) for key in ("escape", "ctrl+minus", "alt+up", "L")] == ["esc", "ctrl+-", "alt+up", "L"]
+
+
+def test_documented_keys_are_the_real_ones():
+    page = Path(__file__).parents[3] / "docs" / "reference" / "keys.md"
+    rows = re.findall(r"^\| (`(?:app|tui)\..*?`) \| (.*?) \| (.*) \|$", page.read_text(), re.MULTILINE)
+    real = [
+        (f"`{hotkey.action}`", ", ".join(f"`{show_key(key)}`" for key in hotkey.keys) or "none", hotkey.help)
+        for hotkey in KeyTable().list()
+    ]
+    assert rows == real
