@@ -72,3 +72,13 @@ def test_toolkit_can_be_switched_off(place):
 def test_bad_limits_are_refused(place):
     done = place.run("logs", "--limit", "many")
     assert (done.status, done.stderr) == (2, "retinue: --limit must be a whole number, not 'many'\n")
+
+
+def test_tools_of_children_carry_their_agent(place):
+    call = {"name": "Agent", "arguments": {"subagent_type": "Explore", "description": "look", "prompt": "look"}}
+    child = place.root / "child.json"
+    child.write_text(json.dumps({"replies": [{"calls": [{"name": "ls", "arguments": {}}]}, {"text": "seen"}]}))
+    call["arguments"]["model"] = f"scripted/{child}"
+    place.run("-p", "look", replies=[{"calls": [call]}, {"text": "waiting"}, {"text": "done"}])
+    entries = json.loads(place.run("logs", "--json").stdout)["entries"]
+    assert [entry.get("agent") for entry in entries if entry["tool"] == "ls"] == ["Explore"]

@@ -1,7 +1,7 @@
 """Hands on menus: what a list shows, and going into one of its rows."""
 
 from pilot_world import Stage
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList, TextArea
 
 from retinue.ui.screens.picker import Picker
 
@@ -39,15 +39,13 @@ async def answer(stage: Stage, text: str) -> None:
     """Write into the line on top."""
     await stage.wait(lambda: read_title(stage) == "Asking")
     screen = stage.app.screen
-    await stage.write(text)
+    screen.query_one(Input).value = text
     await stage.press("enter")
     await stage.wait(lambda: stage.app.screen is not screen)
 
 
 async def fill_page(stage: Stage, text: str) -> None:
     """Replace what the page on top holds, and be done with it."""
-    from textual.widgets import TextArea
-
     await stage.wait(lambda: read_title(stage) == "TextPage")
     stage.app.screen.query_one(TextArea).text = text
     await stage.press("ctrl+s")

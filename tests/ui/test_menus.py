@@ -4,6 +4,7 @@ from functools import partial
 import pytest
 from menu_world import answer, enter, fill_page, open_menu, read_rows, read_title
 from pilot_world import open_stage
+from textual.widgets import OptionList
 
 open_here = partial(open_stage, approve=True)
 AGENT = "---\nname: smith\ndescription: Makes things\ntools: read\n---\n\nMake it well.\n"
@@ -209,3 +210,15 @@ async def test_hostile_agents_are_shown_plainly(place, tmp_path):
         assert "[bold" in shown and "\x1b" not in shown
         await enter(stage, "Details")
         assert "\x1b" not in stage.app.export_screenshot()
+
+
+@pytest.mark.parametrize("size", [(20, 5), (40, 9), (60, 14), (80, 24)])
+async def test_lit_row_stays_in_sight(place, tmp_path, size):
+    async with open_here(tmp_path, size=size) as stage:
+        await open_menu(stage, "Settings")
+        await stage.press(*["down"] * 25)
+        screen = stage.app.screen
+        rows = screen.query_one(OptionList)
+        label = screen.shown[rows.highlighted].label[:12]
+        assert (rows.highlighted, rows.region.bottom <= screen.size.height) == (25, True)
+        assert label in stage.app.export_screenshot().replace("&#160;", " ")

@@ -24,7 +24,7 @@ async def show_toolkit(app: "RetinueApp", words: str) -> None:
     answer = await asyncio.to_thread(toolkit.answer, words)
     if answer.notice:
         app.notify(clean(answer.notice), markup=False)
-    app.show_panel(answer.title, answer.text)
+    app.show_panel(answer.title, answer.text.removeprefix(f"{answer.title}\n\n"))
 
 
 TOOLKIT = Command(

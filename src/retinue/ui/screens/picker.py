@@ -17,6 +17,9 @@ from retinue.ui.formats import clean, clean_line
 from retinue.ui.matching import rank_matches
 
 _MOST = 500
+_MOST_ROWS = 20
+_LOW, _TINY = 20, 9
+"""Rows of a screen below which the list leaves out what is not needed to choose."""
 _WIDEST = 30
 """Columns of labels beyond which their notes follow where they end."""
 
@@ -43,13 +46,16 @@ class Picker(ModalScreen[str | None]):
         padding: 0 1; margin: 0 1 1 1;
     }
     Picker #title { height: auto; text-style: bold; }
-    Picker #about { height: auto; max-height: 12; color: $text-muted; }
+    Picker #about { height: auto; max-height: 30vh; color: $text-muted; }
     Picker Input, Picker Input:focus { border: none; height: 1; padding: 0; background: $boost; }
     Picker OptionList {
         height: auto; max-height: 20; border: none; background: transparent; padding: 0;
         text-wrap: nowrap; text-overflow: ellipsis; scrollbar-size-vertical: 1;
     }
-    Picker #hint { height: auto; color: $text-muted; }
+    Picker #hint { height: auto; max-height: 2; color: $text-muted; }
+    Picker.-low > #frame { max-height: 100%; margin: 0; }
+    Picker.-tiny #about, Picker.-tiny #hint, Picker.-tiny #title { display: none; }
+    Picker.-tiny > #frame { border: none; }
     """
     BINDINGS = [
         Binding("escape", "leave", "back", show=False, id="tui.select.cancel"),
@@ -99,6 +105,22 @@ class Picker(ModalScreen[str | None]):
         if self._chosen in keys:
             self.query_one(OptionList).highlighted = keys.index(self._chosen)
         self.query_one(Input).focus()
+
+    def on_resize(self) -> None:
+        """On a low screen the rows come first."""
+        self.set_class(self.size.height < _LOW, "-low")
+        self.set_class(self.size.height < _TINY, "-tiny")
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        """Give the rows what the rest leaves, so that the lit one is always in sight."""
+        rest = sum(each.outer_size.height for each in self.query("#title, #about, #search, #hint") if each.display)
+        frame = self.query_one("#frame")
+        share = 1 if self.has_class("-low") else 0.85
+        room = int(self.size.height * share) - frame.gutter.height - frame.styles.margin.height - rest
+        rows = self.query_one(OptionList)
+        rows.styles.max_height = max(1, min(_MOST_ROWS, room))
+        rows.call_after_refresh(rows.scroll_to_highlight)
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Narrow the rows."""
