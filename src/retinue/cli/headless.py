@@ -19,6 +19,7 @@ from retinue.core.errors import UsageError
 from retinue.core.events import Event, Warned
 from retinue.core.messages import TextContent, UserContent
 from retinue.core.run import Outcome, Reason, Status
+from retinue.core.terminal import escape_text
 from retinue.serve.outlet import Outlet
 
 DRAIN_S = 0.5
@@ -172,7 +173,7 @@ class _Prompts(Headless):
             return
         shown = await crew.run_command(name, words)
         if shown and self._options.mode == "text":
-            self._outlet.write(f"{shown.rstrip()}\n".encode(errors="replace"))
+            self._print(shown.rstrip())
         elif shown:
             say(shown)  # the stream is the agent's
 
@@ -184,10 +185,15 @@ class _Prompts(Headless):
             return "/toolkit activity needs the terminal UI; /toolkit logs prints the same"
         return ""
 
+    def _print(self, text: str) -> None:
+        """An answer: as it is for a program that reads it, harmless for a terminal that obeys it."""
+        text = escape_text(text) if sys.stdout.isatty() else text
+        self._outlet.write(f"{text}\n".encode(errors="replace"))
+
     def _report(self, outcome: Outcome) -> int:
         """Print the answer and say what went wrong; returns the exit status."""
         if self._options.mode == "text" and outcome.text and outcome.status is Status.COMPLETED:
-            self._outlet.write(f"{outcome.text}\n".encode(errors="replace"))
+            self._print(outcome.text)
         if outcome.status is Status.COMPLETED:
             if outcome.reason is Reason.LENGTH:
                 say("the answer was cut off by the model's output limit")

@@ -7,6 +7,7 @@ from retinue.app import list_models as find_models
 from retinue.cli.options import Options
 from retinue.cli.requests import to_request
 from retinue.cli.voice import say
+from retinue.core.terminal import escape_line
 
 
 def list_models(options: Options) -> int:
@@ -17,11 +18,12 @@ def list_models(options: Options) -> int:
         sys.stdout.write("\n")
         return 0
     usable = [row for row in found["models"] if row["available"]]
-    width = max(len(f"{row['provider']}/{row['id']}") for row in usable)
-    for row in usable:
-        ref = f"{row['provider']}/{row['id']}"
-        mark = "*" if ref == found["default"] else " "
-        sys.stdout.write(f"{mark} {ref:<{width}}  {_in_thousands(row['contextWindow']):>7}  {row['name']}\n")
+    refs = [f"{row['provider']}/{row['id']}" for row in usable]
+    shown = [escape_line(ref, 200) for ref in refs]
+    width = max(map(len, shown))
+    for row, ref, text in zip(usable, refs, shown, strict=True):
+        mark, name = "*" if ref == found["default"] else " ", escape_line(row["name"], 200)
+        sys.stdout.write(f"{mark} {text:<{width}}  {_in_thousands(row['contextWindow']):>7}  {name}\n")
     others = sorted({row["provider"] for row in found["models"]} - {row["provider"] for row in usable})
     if others:
         say(f"no key for: {', '.join(others)} (--json lists their models too)")

@@ -55,7 +55,7 @@ class _AgentRun(Headless):
         if not is_failed:
             # Only a model's context has to be spared; a person or a pipe gets all of it.
             answer = details["results"][0]["output"] if is_cut else text
-            self._outlet.write(f"{answer}\n".encode(errors="replace"))
+            self._print(answer)
             return 0
         say(text)
         is_misuse = error in ("INVALID_INPUT", "UNKNOWN_AGENT", "SUBAGENT_DISABLED", "SUBAGENTS_DISABLED")

@@ -47,11 +47,12 @@ class Progress:
             case ev.MessageFinished(message=AssistantMessage() as message):
                 self._usage += message.usage
             case ev.ToolStarted():
-                self._line(f"  {self._paint(event.name, 36)} {_describe(event.arguments)}")
-                self._doing = event.name
+                name = escape_line(event.name, 60)
+                self._line(f"  {self._paint(name, 36)} {_describe(event.arguments)}")
+                self._doing = name
             case ev.ToolFinished() if event.result.is_error:
                 first = next((block.text for block in event.result.content if hasattr(block, "text")), "")
-                self._line(f"  {self._paint('!', 31)} {event.result.tool_name}: {escape_line(first, 200)}")
+                self._line(f"  {self._paint('!', 31)} {escape_line(f'{event.result.tool_name}: {first}', 260)}")
             case ev.AttemptEnded() if self._active:
                 self._doing = f"waiting for {self._active} agent{'s' if self._active != 1 else ''}"
             case ev.RetryScheduled():
@@ -98,7 +99,7 @@ class Progress:
         self._write(f"{self._paint(self._summary(), 2)}\n")
 
     def _summary(self) -> str:
-        parts = [self._model, f"{self._turn} turn{'s' if self._turn != 1 else ''}"]
+        parts = [escape_line(self._model, 120), f"{self._turn} turn{'s' if self._turn != 1 else ''}"]
         tokens = self._usage.total_tokens
         parts.append(f"{tokens / 1000:.1f}k tokens" if tokens >= 1000 else f"{tokens} tokens")
         if self._usage.cost.total:

@@ -1,0 +1,70 @@
+"""What our own code never does: calls that run or unpack what others wrote, and servers anybody could talk to."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCES = sorted((Path(__file__).resolve().parent.parent / "src" / "retinue").rglob("*.py"))
+SHIPPED = [path for path in SOURCES if "testing" not in path.parts]
+BANNED_CALLS = {
+    *("eval", "exec", "os.system", "os.popen", "tempfile.mktemp", "yaml.load", "yaml.unsafe_load", "yaml.full_load"),
+    *("marshal.loads", "shelve.open", "subprocess.getoutput", "subprocess.getstatusoutput", "input"),
+    *("asyncio.create_subprocess_shell", "webbrowser.open", "webbrowser.open_new_tab", "pty.spawn", "os.startfile"),
+}
+BANNED_METHODS = {"extractall", "unsafe_load"}
+BANNED_MODULES = {"pickle", "dill", "shelve", "marshal", "telnetlib", "xml.dom.minidom", "webbrowser"}
+SERVER_CALLS = {"start_server", "start_unix_server", "create_server", "create_unix_server", "listen", "bind", "run_app"}
+# `listen` is also how our own bus is heard, and `bind` how names are bound: only sockets count.
+OUR_OWN = {"listen", "bind"}
+RUNS_EXTENSIONS = {"loader.py"}
+"""Runs the user's own extensions, which is what they are for; trust and lists come before."""
+
+
+def name_of(node: ast.expr) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{name_of(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def find_calls(path: Path) -> Iterator[tuple[str, ast.Call]]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield name_of(node.func), node
+
+
+@pytest.mark.attack("H10", "C9", "H8")
+def test_dangerous_calls_are_not_made() -> None:
+    found = []
+    for path in SHIPPED:
+        for name, call in find_calls(path):
+            starts = name.startswith(("subprocess.", "asyncio.")) or name.endswith("Popen")
+            is_shell = starts and any(word.arg == "shell" for word in call.keywords)
+            is_banned = name in BANNED_CALLS or name.rpartition(".")[2] in BANNED_METHODS
+            if (is_banned or is_shell) and not (name == "exec" and path.name in RUNS_EXTENSIONS):
+                found.append(f"{path.name}:{call.lineno} {name}{' shell=' if is_shell else ''}")
+    assert found == []
+
+
+@pytest.mark.attack("H10", "H8")
+def test_dangerous_modules_are_not_imported() -> None:
+    found = []
+    for path in SHIPPED:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            found += [f"{path.name}:{node.lineno} {name}" for name in names if name in BANNED_MODULES]
+    assert found == []
+
+
+@pytest.mark.attack("D17")
+def test_no_server_is_opened() -> None:
+    found = []
+    for path in SHIPPED:
+        for name, call in find_calls(path):
+            owner, _, last = name.rpartition(".")
+            if last in SERVER_CALLS and (last not in OUR_OWN or "socket" in owner):
+                found.append(f"{path.name}:{call.lineno} {name}")
+    assert found == []
