@@ -231,3 +231,25 @@ async def test_answers_stay_in_sight(tmp_path, work, size):
         assert (answers.height > 0, matter.height > 0, answers.bottom <= size[1]) == (True, True, True)
         await stage.press("escape")
         await stage.rest()
+
+
+async def test_children_ask_under_their_name(tmp_path, work):
+    start = {"name": "Agent", "arguments": {"subagent_type": "general-purpose", "prompt": "run it", "description": "x"}}
+    replies = (
+        {"match": {"last_user": "go"}, "calls": [start]},
+        {"match": {"last_user": "run it"}, **call("echo hi")},
+        {"text": "done"},
+    )
+    async with open_stage(tmp_path, *replies, tools=None) as stage:
+        box(stage).patience_s = 0
+        await stage.write("go")
+        await stage.press("enter")
+        await stage.wait(lambda: stage.app.link.state.questions)
+        if not stage.app.link.state.questions[0].agent:  # starting an agent is asked about too
+            await stage.press("y")
+            await stage.wait(lambda: any(question.agent for question in stage.app.link.state.questions))
+        run = stage.app.link.crew.lookout.runs[0]
+        await stage.wait(lambda: read(stage, "asked").startswith(f"? general-purpose (run {run.id}): Allow bash?"))
+        await stage.press("y")
+        await stage.wait(lambda: run.status.is_final)
+        await stage.rest()

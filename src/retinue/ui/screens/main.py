@@ -93,6 +93,7 @@ class MainScreen(Screen[None]):
         self._leaving_s = 0.0
         self._stopping_s = 0.0
         self._notice = ""
+        self._fitted = (0, "")
         self._told: set[str] = set()
         """Questions that were told of while something lay over this screen."""
         self._lingering = Lingering()
@@ -189,8 +190,11 @@ class MainScreen(Screen[None]):
         self._fit()
 
     def _fit(self) -> None:
-        rows = self.size.height
-        self.set_class(bool(self._link.state.questions), "-asking")
+        rows, questions = self.size.height, self._link.state.questions
+        if (fitted := (rows, questions[0].id if questions else "")) == self._fitted:
+            return
+        self._fitted = fitted
+        self.set_class(bool(questions), "-asking")
         self.set_class(rows < TIGHT_ROWS, "-tight")
         self.query_one(QuestionBox).fit(rows)
 
