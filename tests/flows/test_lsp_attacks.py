@@ -140,3 +140,13 @@ async def test_files_outside_are_refused(tmp_path, name, action):
         told = await world.ask("workspace-diagnostics", files=["a.go", name])
         assert told == (True, f"LSP file access outside workspace is not allowed: {name}", {})
     assert world.notes == []
+
+
+@pytest.mark.attack("F10")
+async def test_checkout_brings_no_server(tmp_path):
+    world = World(tmp_path)
+    (tmp_path / ".git").mkdir()
+    async with world.open():
+        is_error, text, _ = await world.define()
+    assert (is_error, text.splitlines()[1].split(":")[0], world.notes) == (False, "Unsupported", [])
+    assert "is not installed" in text

@@ -294,3 +294,28 @@ async def test_server_that_does_not_read(tmp_path):
     async with World(tmp_path, deaf).open(request_s=0.2) as world:
         world.file.write_text("// " + "x" * 1_000_000)
         assert await world.define() == TIMEOUT
+
+
+async def test_longest_idle_server_makes_room(tmp_path):
+    async with World(tmp_path).open(servers=2) as world:
+        for name in ("one", "two", "three"):
+            (world.work / name).mkdir()
+            (world.work / name / "go.mod").touch()
+            (world.work / name / "a.go").write_text("package a\n")
+            await world.define(file=f"{name}/a.go")
+        roots = sorted(session.root.rpartition("/")[2] for session in world.pool.list_sessions())
+        assert roots == ["three", "two"]
+
+
+async def test_busy_servers_are_not_too_many(tmp_path):
+    async with World(tmp_path, "def ask(message): pass").open(servers=1, request_s=1) as world:
+        (world.work / "two").mkdir()
+        (world.work / "two" / "go.mod").touch()
+        (world.work / "two" / "a.go").write_text("package a\n")
+        async with asyncio.TaskGroup() as group:
+            first = group.create_task(world.define())
+            while not any(session.is_busy for session in world.pool.list_sessions()):
+                await asyncio.sleep(0.01)
+            text = "1 language servers are at work, which is the limit; try again later"
+            assert await world.define(file="two/a.go") == fail(text)
+        assert first.result() == TIMEOUT

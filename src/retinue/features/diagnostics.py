@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
 from retinue.core.messages import CustomMessage, TextContent, ToolCall
-from retinue.core.run import Outcome
+from retinue.core.run import Outcome, Reason
 from retinue.core.tool import Tool, ToolResult
 from retinue.engine.setup import RunSetup
 from retinue.tools.paths import resolve_path
@@ -79,7 +79,8 @@ class Diagnosing:
     async def review(self, outcome: Outcome) -> CustomMessage | None:
         """Send the run back when what it has changed is wrong."""
         touched, self._touched = self._touched, {}
-        if not touched or self._rounds >= MAX_ROUNDS:
+        # One that has come to a limit must not get beyond it this way.
+        if not touched or self._rounds >= MAX_ROUNDS or outcome.reason is not Reason.DONE:
             return None
         lines = await self._examine(touched)
         if not lines:

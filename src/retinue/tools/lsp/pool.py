@@ -13,7 +13,7 @@ from typing import Protocol
 from retinue.core.launch import Confinement
 from retinue.tools.lsp.failure import LspFailed, Unsupported
 from retinue.tools.lsp.program import Start, choose_environment
-from retinue.tools.lsp.servers import SERVERS, Server, find_command
+from retinue.tools.lsp.servers import SERVERS, Server, find_checkout, find_command
 from retinue.tools.lsp.session import Bounds, Session
 from retinue.tools.trees import TreeProbe
 
@@ -75,13 +75,31 @@ class Pool:
         key = (place.server.id, place.root, place.readonly)
         post = self._posts.get(key)
         if post is None:
+            self._make_room()
             post = self._posts[key] = _Post(place, self)
         return await post.reach(self._group)
 
     def find_command(self, server: Server, workspace: str) -> tuple[str, ...] | None:
         """How a server would be started; None when it is not installed."""
-        ground = self.ground
-        return find_command(server, ground.environment, workspace, preferred=ground.python)
+        # Nothing of the whole checkout is started, wherever in it the work is done.
+        grounds = find_checkout(workspace) or workspace
+        return find_command(server, self.ground.environment, grounds, preferred=self.ground.python)
+
+    def _make_room(self) -> None:
+        """Forget who is gone, and shut down who was idle the longest when there are too many.
+
+        Raises LspFailed when all of them work.
+        """
+        for key, post in tuple(self._posts.items()):
+            if post.is_forgettable:
+                del self._posts[key]
+        running = self.list_sessions()
+        if len(running) < self.bounds.servers:
+            return
+        idle = [session for session in running if not session.is_busy]
+        if not idle:
+            raise LspFailed(f"{len(running)} language servers are at work, which is the limit; try again later")
+        min(idle, key=lambda session: session.used_s).stop()
 
     def list_sessions(self) -> list[Session]:
         """Those that can be asked now."""
@@ -160,6 +178,11 @@ class _Post:
         await asyncio.shield(line.ready)
         return line.session
 
+    @property
+    def is_forgettable(self) -> bool:
+        """Whether nothing runs here, and nothing is held against it."""
+        return self.line is not None and self.line.over.is_set() and not self._failures
+
     async def stop(self) -> None:
         """End it and wait for that."""
         self.dismiss()
@@ -195,7 +218,7 @@ class _Post:
                 "a person can trust it with: retinue trust --yes"
             )
         confinement = await ground.draw(place.root, place.readonly)
-        environment = choose_environment(ground.environment, place.workspace)
+        environment = choose_environment(ground.environment, find_checkout(place.workspace) or place.workspace)
         start = Start(command, place.root, environment, confinement, ground.trees)
         line = _Line(Session(server, start, bounds))
         line.task = group.create_task(self._serve(line, confinement))

@@ -65,6 +65,8 @@ class Bounds:
     """After this a server that nobody asks is shut down."""
     file_idle_s: float = 60.0
     open_files: int = 30
+    servers: int = 12
+    """At once; copies of a repository have servers of their own."""
     restarts: int = 3
     rest_s: float = 60.0
     """After this a server that was given up may be tried once more."""
@@ -94,7 +96,7 @@ class Session:
         self._wake = asyncio.Event()
         self._stopping = False
         self._busy = 0
-        self._used_s = self._loop.time()
+        self.used_s = self._loop.time()
 
     async def serve(self, on_ready: Callable[[], None]) -> str:
         """Work until told to stop, until nobody asks, or until the server is gone; returns why, nothing if by choice.
@@ -125,6 +127,11 @@ class Session:
     def is_usable(self) -> bool:
         """Whether it can be asked."""
         return not self._stopping and not self.client.over
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether somebody waits for it."""
+        return self._busy > 0
 
     @property
     def is_stopping(self) -> bool:
@@ -191,7 +198,7 @@ class Session:
             yield
         finally:
             self._busy -= 1
-            self._used_s = self._loop.time()
+            self.used_s = self._loop.time()
 
     async def _run(self) -> None:
         reason = "it cannot be started"
@@ -247,7 +254,7 @@ class Session:
                     await self._wake.wait()
             now_s = self._loop.time()
             self.documents.close_idle(now_s - bounds.file_idle_s)
-            if not self._busy and now_s - self._used_s >= bounds.idle_s:
+            if not self._busy and now_s - self.used_s >= bounds.idle_s:
                 self._stopping = True
 
     async def _part(self, process: asyncio.Task[None]) -> None:
