@@ -11,6 +11,7 @@ from tests.surfaces.subagent_world import Flaky, World, ask, finalize, read_mess
 
 DONE = finalize(status="SUCCESS", result="The answer.")
 KEEPER = "---\nname: keeper\ndescription: d\n{lists}---\n\nKeep it.\n"
+OUTSIDE = ("web_search", "fetch_content", "get_search_content", "convert_content", "lsp")
 
 
 @pytest.fixture
@@ -255,8 +256,8 @@ async def test_passing_failure_stays_in_its_session(world):
         ("allowed_tools:\n  - read\n", ["read"]),
         ("approved_tools: []\n", []),
         ("approved_tools: [read, subagent, subagent_finalize]\n", ["read"]),
-        ("denied_tools: [bash, edit, ls, nothing]\n", ["read", "write", "grep", "find"]),
-        ("", ["read", "bash", "edit", "write", "grep", "find", "ls"]),
+        ("denied_tools: [bash, edit, ls, nothing]\n", ["read", "write", "grep", "find", *OUTSIDE]),
+        ("", ["read", "bash", "edit", "write", "grep", "find", "ls", *OUTSIDE]),
     ],
 )
 async def test_lists_are_obeyed(world, lists, tools):
