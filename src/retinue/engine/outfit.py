@@ -217,7 +217,9 @@ class Outfitter:
         self._rights[run.id] = rights
         try:
             if not session.name:
-                live.journal.write(lambda: session.append_session_info(f"{definition.name}#{run.id[:8]}"))
+                info = setup.model.info
+                chosen = (info.provider, info.id)
+                live.journal.write(lambda: session.append_opening(setup.name, chosen, setup.thinking))
             return await work(live)
         finally:
             live.journal.flush()

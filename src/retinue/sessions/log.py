@@ -3,7 +3,7 @@
 What an append returns is on disk (or the append raised and nothing changed). Must not know models, tools or the engine.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -279,6 +279,19 @@ class Session:
         """Name the session; an empty name takes it away."""
         return self._append("session_info", {"name": " ".join(name.split())})
 
+    def append_opening(self, name: str, model: tuple[str, str], thinking: str) -> str:
+        """Name a session and note the model and thinking level it begins with, all in one write."""
+        entry_id = self._append_all(
+            (
+                ("session_info", {"name": " ".join(name.split())}),
+                ("model_change", {"provider": model[0], "modelId": model[1]}),
+                ("thinking_level_change", {"thinkingLevel": thinking}),
+            )
+        )
+        if self._context is not None:
+            self._context.model, self._context.thinking = model, thinking
+        return entry_id
+
     def append_label(self, target_id: str, label: str | None) -> str:
         """Mark an entry, or unmark it."""
         if target_id not in self._history.index.by_id:
@@ -355,7 +368,7 @@ class Session:
             if kind == "compaction" and other._history.version < 2:
                 stored["firstKeptEntryId"] = other._history.load_one(place).first_kept_entry_id
             head = {"type": kind, "id": index.ids[place], "parentId": self.leaf_id}
-            self._write(index.ids[place], kind, encode_json({**head, **stored, **head}) + b"\n")
+            self._write(((index.ids[place], kind, encode_json({**head, **stored, **head}) + b"\n"),))
         self._settled, self._context = len(self), None
 
     def customs(self, custom_type: str) -> Iterator[Any]:
@@ -394,21 +407,35 @@ class Session:
 
     def _append(self, kind: str, fields: dict[str, Any], *, sync: bool = False, entry_id: str | None = None) -> str:
         entry_id = entry_id or self._make_entry_id()
-        parent = _quote_id(self.leaf_id)
-        stamp = _stamp.render(self._clock.now_ms())
-        head = f'{{"type":"{kind}","id":"{entry_id}","parentId":{parent},"timestamp":"{stamp}",'
-        line = b"".join((head.encode(), encode_fields(fields), b"}\n"))
-        return self._write(entry_id, kind, line, sync=sync)
+        return self._write(((entry_id, kind, self._render(entry_id, self.leaf_id, kind, fields)),), sync=sync)
 
-    def _write(self, entry_id: str, kind: str, line: bytes, *, sync: bool = False) -> str:
+    def _append_all(self, entries: Iterable[tuple[str, dict[str, Any]]]) -> str:
+        """Add entries that hang on each other, all of them or none; returns the last one's id."""
+        lines, leaf_id = list[tuple[str, str, bytes]](), self.leaf_id
+        for kind, fields in entries:
+            entry_id = self._make_entry_id()
+            lines.append((entry_id, kind, self._render(entry_id, leaf_id, kind, fields)))
+            leaf_id = entry_id
+        return self._write(lines)
+
+    def _render(self, entry_id: str, parent_id: str | None, kind: str, fields: dict[str, Any]) -> bytes:
+        stamp = _stamp.render(self._clock.now_ms())
+        head = f'{{"type":"{kind}","id":"{entry_id}","parentId":{_quote_id(parent_id)},"timestamp":"{stamp}",'
+        return b"".join((head.encode(), encode_fields(fields), b"}\n"))
+
+    def _write(self, lines: Sequence[tuple[str, str, bytes]], *, sync: bool = False) -> str:
+        """Write lines, given with their ids and kinds; returns the last one's id."""
         if self.read_only:
             raise SessionUnsaved(f"cannot write session {self.path or self.id}: {self.read_only}")
         first = b"" if self._is_header_saved else encode_json(self.header) + b"\n"
+        data = b"".join([first, *[line for _, _, line in lines]])
         # A child's task and report are in the main session too, which is synced: hundreds of children need not be.
-        offset = self._history.store.append(first + line, sync=sync and self._is_main) + len(first)
+        offset = self._history.store.append(data, sync=sync and self._is_main) + len(first)
         self._is_header_saved = True
-        self._leaf = self._history.index.add(entry_id, self._leaf, kind, offset, len(line) - 1)
-        return entry_id
+        for entry_id, kind, line in lines:
+            self._leaf = self._history.index.add(entry_id, self._leaf, kind, offset, len(line) - 1)
+            offset += len(line)
+        return lines[-1][0]
 
     @property
     def _is_main(self) -> bool:
