@@ -98,8 +98,8 @@ async def test_repository_is_made_where_named(home: Path, tmp_path: Path) -> Non
         feature = boundaries.surround(readonly=False)
         context = await enter(feature, tmp_path)
         result = await BashTool(TreeProbe()).call({"command": "git init -q"}, context)
-        found.append((result.is_error, "sandbox: " in result.content[0].text, (tmp_path / ".git").exists()))  # type: ignore[union-attr]
         await feature.leave(DONE)
+        found.append((result.is_error, "sandbox: " in result.content[0].text, (tmp_path / ".git").exists()))  # type: ignore[union-attr]
         machine.close()
     assert found == [(True, True, False), (False, False, True)]
 

@@ -44,6 +44,7 @@ async def work(folders: Sequence[Path], home: Path, times: int, command: str) ->
                 wrong.append(str(error))
             else:
                 wrong.extend(block.text for block in result.content if result.is_error)  # type: ignore[union-attr]
+        feature.close()
 
     async with asyncio.TaskGroup() as group:
         for number, folder in enumerate(folders):

@@ -2,7 +2,9 @@ import asyncio
 import errno
 import os
 import socket
+import stat
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from retinue.core.tool import ToolContext
 from retinue.sandbox import bwrap
 from retinue.sandbox.confinement import open_sandbox, remove_leftovers
 from retinue.sandbox.probe import Machine, Probe
-from retinue.sandbox.profile import Profile
+from retinue.sandbox.profile import Profile, Wishes, build_writing
 from retinue.sandbox.status import Backend
 from retinue.tools.shell.bash import BashTool
 from retinue.tools.trees import TreeProbe
@@ -318,3 +320,16 @@ def test_leftover_private_directories_go(tmp_path: Path) -> None:
     remove_leftovers(str(tmp_path))
     kept = [f"retinue-tmp-{os.getpid()}-x", "retinue-tmp-word-x", "other", f"retinue-tmp-{dead.pid}-link"]
     assert sorted(os.listdir(tmp_path)) == sorted(kept)
+
+
+def test_vanished_directory_changes_nothing_above(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    status = need_status("bwrap")
+    (tmp_path / "tmp").mkdir(0o755)
+    (tmp_path / "work").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    boundary = open_sandbox(status, build_writing(tmp_path / "work", Wishes()))
+    with boundary.wrap(["true"], {}, str(tmp_path / "work")):
+        (private,) = (tmp_path / "tmp").iterdir()
+    private.rmdir()  # as another process does that takes it for a leftover
+    boundary.close()
+    assert stat.S_IMODE((tmp_path / "tmp").stat().st_mode) == 0o755

@@ -20,7 +20,7 @@ from retinue.sandbox.profile import Profile, build_environment
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
 from retinue.sandbox.server import Errand, ForkServer
 from retinue.sandbox.status import Status, explain_unavailable
-from retinue.sandbox.stubs import Stubs
+from retinue.sandbox.stubs import Standby
 
 _RESOLVER = "/etc/resolv.conf"
 _TMP_PREFIX = "retinue-tmp-"
@@ -178,12 +178,17 @@ class BwrapConfinement(_Boundary):
 
     def __init__(self, status: Status, profile: Profile, server: ForkServer | None = None) -> None:
         super().__init__(status, profile)
+        self._standby = Standby()
         self._pen: Corral | None = None
         self._errand: Errand | None = None
         if server is not None and server.corral.takes_threads:
             self._pen = server.corral
         elif server is not None and server.corral.is_useful:
             self._errand = Errand(server, limits=list_limits(profile))
+
+    def close(self) -> None:
+        super().close()
+        self._standby.close()
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -202,10 +207,9 @@ class BwrapConfinement(_Boundary):
         """The command line of bubblewrap with the command behind it."""
         profile = self._profile
         real = self._check_workspace(cwd)
-        stubs = Stubs()
         covers = bwrap.sort_protected(profile)
         try:
-            stubs.hold(covers.files, covers.folders)
+            self._standby.hold(covers.files, covers.folders)
         except OSError as error:
             text = f"{quote(error.filename or profile.workspace, 200)} cannot be protected: {error.strerror or error}"
             raise ToolFailed(explain_unavailable(text)) from error
@@ -213,7 +217,7 @@ class BwrapConfinement(_Boundary):
 
         def release() -> None:
             os.close(handle)
-            stubs.release()
+            self._standby.let_go()
             remove_forbidden(profile)
 
         arguments = bwrap.build_arguments(
@@ -352,10 +356,12 @@ def remove_leftovers(folder: str) -> None:
 
 def _remove_tree(path: str) -> None:
     def unlock(function: object, name: str, error: object) -> None:
-        # A command may have taken its own rights from a directory.
+        # A command may have taken its own rights from a directory. Above the tree nothing is ours to change.
         with suppress(OSError):
-            os.chmod(os.path.dirname(name), 0o700)
-            os.chmod(name, 0o700, follow_symlinks=False) if os.chmod in os.supports_follow_symlinks else None
+            if name != path:
+                os.chmod(os.path.dirname(name), 0o700)
+            if not os.path.islink(name):
+                os.chmod(name, 0o700)
             os.rmdir(name) if os.path.isdir(name) and not os.path.islink(name) else os.unlink(name)
 
     shutil.rmtree(path, onerror=unlock)

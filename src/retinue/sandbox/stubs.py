@@ -8,15 +8,17 @@ crash of the one that made it. It MUST NOT go before: the kernel lifts a mount w
 import errno
 import os
 import stat
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 _MARK_NS = 86_399_000_000_007
 """A day after the beginning of time, as good as never the time of a real file."""
-_FOLDER_MODE, _FILE_MODE = 0o1700, 0o1600
+_MARK_MODE = stat.S_ISVTX
 """What a node has from its first moment, before it has its time: a neighbour may look at it just then."""
 _TRIES, _REST_S = 100, 0.001
+STANDBY_S = 0.5
 
 
 class Stubs:
@@ -25,25 +27,33 @@ class Stubs:
     def __init__(self) -> None:
         self._held: list[tuple[str, int]] = []
 
+    @property
+    def is_holding(self) -> bool:
+        return bool(self._held)
+
     def hold(self, files: Sequence[str], folders: Sequence[str]) -> None:
         """See to it that each path is there. What already is there, and real, is left alone.
 
-        Raises OSError when one cannot be made; what was made before is released then.
+        Raises OSError when one cannot be made; what was made for this is released then.
         """
+        before = len(self._held)
+        kept = {path for path, handle in self._held if _is_at(handle, path)}
         try:
             for path in files:
-                self._hold(path, is_dir=False)
+                if path not in kept:
+                    self._hold(path, is_dir=False)
             for path in folders:
-                self._hold(path, is_dir=True)
+                if path not in kept:
+                    self._hold(path, is_dir=True)
         except OSError:
-            self.release()
+            self.release(before)
             raise
 
-    def release(self) -> None:
+    def release(self, keep: int = 0) -> None:
         """Let go; whoever is last removes what is still an untouched node of ours."""
         import fcntl
 
-        while self._held:
+        while len(self._held) > keep:
             path, handle = self._held.pop()
             with suppress(OSError):
                 # Fails while another command holds it, of this process or another.
@@ -73,12 +83,58 @@ class Stubs:
             with suppress(OSError):
                 # Never wait for it: whoever is no neighbour of ours may keep it as long as it likes.
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                if os.path.samestat(os.fstat(handle), os.lstat(path)):
+                if _is_at(handle, path):
                     self._held.append((path, handle))
                     return
             # Its last user removed it between our opening and our lock, or is about to.
             os.close(handle)
         raise OSError(errno.EBUSY, "another program keeps it locked", path)
+
+
+class Standby:
+    """The nodes of one boundary, kept for a moment after its last command.
+
+    The next command is often near, and some disks take milliseconds to remove a directory: that is done aside.
+    """
+
+    def __init__(self, rest_s: float = STANDBY_S) -> None:
+        self._rest_s = rest_s
+        self._stubs = Stubs()
+        self._lock = threading.Lock()
+        self._users = 0
+        self._timer: threading.Timer | None = None
+
+    def hold(self, files: Sequence[str], folders: Sequence[str]) -> None:
+        """For one command, which lets go once. Raises OSError."""
+        with self._lock:
+            self._stubs.hold(files, folders)
+            self._users += 1
+            self._stop_timer()
+
+    def let_go(self) -> None:
+        """One command is done."""
+        with self._lock:
+            self._users -= 1
+            if not self._users and self._stubs.is_holding:
+                self._timer = threading.Timer(self._rest_s, self._expire)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def close(self) -> None:
+        """All are done."""
+        with self._lock:
+            self._stop_timer()
+            self._stubs.release()
+
+    def _expire(self) -> None:
+        with self._lock:
+            if not self._users:
+                self._stubs.release()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
 
 
 def is_stub(path: str) -> bool:
@@ -91,32 +147,40 @@ def is_stub(path: str) -> bool:
 
 def _make(path: str, *, is_dir: bool) -> None:
     if is_dir:
-        os.mkdir(path, _FOLDER_MODE)
+        os.mkdir(path, _MARK_MODE | 0o755)
     else:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE_MODE))
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        os.close(os.open(path, flags, _MARK_MODE | 0o644))
     with suppress(FileNotFoundError):  # a neighbour has used it and taken it away already
         os.utime(path, ns=(_MARK_NS, _MARK_NS), follow_symlinks=False)
 
 
+def _is_at(handle: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.lstat(path))
+    except OSError:
+        return False
+
+
 def _take_away(path: str, handle: int) -> None:
     """Remove a node, or give it the mode of a real one when somebody has put something into it."""
-    found = os.fstat(handle)
-    if not os.path.samestat(found, os.lstat(path)):
+    if not _is_at(handle, path):
         return
+    found = os.fstat(handle)
     is_dir = stat.S_ISDIR(found.st_mode)
     if _is_mark(found, handle):
         with suppress(OSError):
             (os.rmdir if is_dir else os.unlink)(path)
             return
-    if stat.S_IMODE(found.st_mode) in (_FOLDER_MODE, _FILE_MODE):
-        os.fchmod(handle, 0o755 if is_dir else 0o644)
+    if found.st_mode & _MARK_MODE:
+        os.fchmod(handle, stat.S_IMODE(found.st_mode) & ~_MARK_MODE)
         os.utime(handle)
 
 
 def _is_mark(found: os.stat_result, where: str | int) -> bool:
-    mode = stat.S_IMODE(found.st_mode)
+    is_marked = bool(found.st_mode & _MARK_MODE)
     if stat.S_ISREG(found.st_mode):
-        return found.st_size == 0 and (mode == _FILE_MODE or found.st_mtime_ns == _MARK_NS)
+        return found.st_size == 0 and (is_marked or found.st_mtime_ns == _MARK_NS)
     if not stat.S_ISDIR(found.st_mode):
         return False
-    return found.st_mtime_ns == _MARK_NS or (mode == _FOLDER_MODE and not os.listdir(where))
+    return found.st_mtime_ns == _MARK_NS or (is_marked and not os.listdir(where))

@@ -3,11 +3,12 @@ import os
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from retinue.sandbox.stubs import Stubs, is_stub
+from retinue.sandbox.stubs import Standby, Stubs, is_stub
 
 HOLD = """
 import sys
@@ -78,8 +79,8 @@ def test_other_process_keeps_node(tmp_path: Path, dies: bool) -> None:
 
 
 def test_node_is_known_at_once(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir(0o1700)
-    os.close(os.open(tmp_path / "file", os.O_CREAT, 0o1600))
+    (tmp_path / "folder").mkdir(0o1755)
+    os.close(os.open(tmp_path / "file", os.O_CREAT, 0o1644))
     assert [is_stub(str(tmp_path / name)) for name in ("file", "folder")] == [True, True]
     stubs = Stubs()
     stubs.hold([str(tmp_path / "file")], [str(tmp_path / "folder")])
@@ -92,12 +93,12 @@ def test_filled_folder_becomes_real(tmp_path: Path) -> None:
     stubs.hold([], [str(path)])
     (path / "file").write_text("somebody else's")
     stubs.release()
-    assert (is_stub(str(path)), stat.S_IMODE(path.stat().st_mode)) == (False, 0o755)
+    assert (is_stub(str(path)), path.stat().st_mode & stat.S_ISVTX) == (False, 0)
 
 
 def test_foreign_lock_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "folder"
-    path.mkdir(0o1700)
+    path.mkdir(0o1755)
     handle = os.open(path, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
     with pytest.raises(OSError, match="another program keeps it locked"):
@@ -109,3 +110,47 @@ def test_unwritable_place_is_told(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         Stubs().hold([], [str(tmp_path / "missing" / "folder")])
     assert os.listdir(tmp_path) == []
+
+
+def test_failed_hold_keeps_the_others(tmp_path: Path) -> None:
+    stubs = Stubs()
+    stubs.hold([], [str(tmp_path / "folder")])
+    with pytest.raises(OSError):
+        stubs.hold([], [str(tmp_path / "new"), str(tmp_path / "missing" / "folder")])
+    assert os.listdir(tmp_path) == ["folder"]
+    stubs.release()
+
+
+def test_next_command_finds_the_node(tmp_path: Path) -> None:
+    standby, path = Standby(rest_s=60), tmp_path / "folder"
+    standby.hold([], [str(path)])
+    standby.let_go()
+    first = path.stat().st_ino
+    standby.hold([], [str(path)])
+    assert path.stat().st_ino == first
+    standby.close()
+    assert not path.exists()
+
+
+def test_node_goes_after_a_while(tmp_path: Path) -> None:
+    standby, path = Standby(rest_s=0.02), tmp_path / "folder"
+    standby.hold([], [str(path)])
+    standby.hold([], [str(path)])
+    standby.let_go()
+    time.sleep(0.05)
+    assert path.exists()
+    standby.let_go()
+    deadline_s = time.monotonic() + 2
+    while path.exists() and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert not path.exists()
+
+
+def test_removed_node_is_made_again(tmp_path: Path) -> None:
+    standby, path = Standby(), tmp_path / "folder"
+    standby.hold([], [str(path)])
+    path.rmdir()
+    standby.hold([], [str(path)])
+    assert is_stub(str(path))
+    standby.close()
+    assert not path.exists()
