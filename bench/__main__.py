@@ -26,6 +26,7 @@ BENCHES = {
     "crash": ("bench.crash", "measure"),
     "crew-crash": ("bench.crew_crash", "measure"),
     "sandbox": ("bench.sandbox", "measure"),
+    "web": ("bench.web", "measure"),
     "lsp": ("bench.lsp", "measure"),
     "ui": ("bench.ui", "measure"),
 }
