@@ -7,7 +7,8 @@ from retinue.core.terminal import escape_text
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 """One frame each 80 ms."""
 FRAME_S = 0.08
-MOST_CHARS = 100_000
+MOST_CHARS, MOST_ROWS = 60_000, 1500
+"""More than anybody reads in one place of a screen."""
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u0e31\u0e34-\u0e3a\u0e47-\u0e4e"
 _MARKS += "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\u200c\u200d\u034f\u115f\u1160\u3164\uffa0"
 _MARKS += "\u180b-\u180e"
@@ -51,8 +52,15 @@ def color_percent(percent: int) -> str:
 
 def clean(text: str) -> str:
     """Text that is safe on a terminal, with tabs as spaces; what nobody would read on a screen is cut off."""
-    if len(text) > MOST_CHARS:
-        text = f"{text[:MOST_CHARS]}\n… {len(text) - MOST_CHARS} more characters"
+    safe = _calm(escape_text(text[:MOST_CHARS]))[:MOST_CHARS].expandtabs(4)
+    if safe.count("\n") > MOST_ROWS:
+        rows = safe.split("\n")
+        return "\n".join([*rows[:MOST_ROWS], f"… {len(rows) - MOST_ROWS} more lines"])
+    return safe if len(text) <= MOST_CHARS else f"{safe}\n… {len(text) - MOST_CHARS} more characters"
+
+
+def clean_whole(text: str) -> str:
+    """The same without a cut, for what a person must see all of to decide."""
     return _calm(escape_text(text)).expandtabs(4)
 
 

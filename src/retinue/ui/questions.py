@@ -7,7 +7,7 @@ import re
 import unicodedata
 
 from retinue.core.question import Question
-from retinue.ui.formats import clean, clean_line
+from retinue.ui.formats import clean_line, clean_whole
 
 _BLANKS = re.compile(r" {33,}")
 _EMPTY_LINES = re.compile(r"(?:[ \t]*\n){6,}")
@@ -18,7 +18,7 @@ _REFUSE = ("deny", "no", "cancel")
 def render_matter(text: str) -> str:
     """All of what is decided, safe and visible: long runs of nothing become a note of how long they are."""
     shown = "".join(_reveal(sign) for sign in text)
-    shown = clean(shown)
+    shown = clean_whole(shown)
     shown = _EMPTY_LINES.sub(lambda found: f"\n⟨{found[0].count(chr(10)) - 1} empty lines⟩\n", shown)
     return _BLANKS.sub(lambda found: f" ⟨{len(found[0])} blanks⟩ ", shown)
 
