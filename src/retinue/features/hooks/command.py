@@ -131,7 +131,14 @@ def list_folders(place: Workplace) -> list[str]:
 def build_environment(inherited: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
     """What a hook sees: what a program needs, and what its entry sets."""
     kept = {name: value for name, value in inherited.items() if name.upper() in _KEPT or name.startswith("LC_")}
-    return {**kept, **configured}
+    return {**kept, **_mark_level(inherited), **configured}
+
+
+def _mark_level(inherited: Mapping[str, str]) -> dict[str, str]:
+    """A hook counts as one level of agents: one that starts agents must not begin at the top."""
+    depth, limit = inherited.get("PI_SUBAGENT_DEPTH", "").strip(), inherited.get("PI_SUBAGENT_MAX_DEPTH", "")
+    own = int(depth) if depth.isascii() and depth.isdigit() and len(depth) < 10 else 0
+    return {"PI_SUBAGENT_DEPTH": str(own + 1), **({"PI_SUBAGENT_MAX_DEPTH": limit} if limit else {})}
 
 
 def _read(output: bytes) -> Any:
