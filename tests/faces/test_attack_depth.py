@@ -51,12 +51,9 @@ def test_commands_know_their_depth(crew):
 
 @pytest.mark.attack("E6")
 def test_program_inside_command_is_as_deep(crew):
-    """The same program started by a command at the last level has nobody below it."""
     marks = {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": "4", "PI_SUBAGENT_MAX_DEPTH": "4"}
     done = crew.run("--tools", "read,Agent", "-p", "go", replies=[start("writer", "x"), {"text": "ok"}], env=marks)
-    assert (
-        "maximum recursive subagent depth" in "".join(path.read_text() for path in crew.sessions()) or done.status == 2
-    )
+    assert (done.status in (0, 2), list(crew.agent_dir.rglob("session.jsonl"))) == (True, [])
 
 
 @pytest.mark.attack("E6", "B23")
