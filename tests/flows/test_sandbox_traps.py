@@ -1,5 +1,6 @@
 import asyncio
 import errno
+import fcntl
 import os
 import socket
 import stat
@@ -314,11 +315,27 @@ async def test_call_cannot_widen_rights(claim: dict, tmp_path: Path) -> None:
 def test_leftover_private_directories_go(tmp_path: Path) -> None:
     dead = subprocess.Popen(["true"])
     dead.wait()
-    for name in (f"retinue-tmp-{dead.pid}-x/deep", f"retinue-tmp-{os.getpid()}-x", "retinue-tmp-word-x", "other"):
+    for name in (
+        f"retinue-tmp-{dead.pid}-x/deep",
+        f"retinue-tmp-{dead.pid}-held",
+        f"retinue-tmp-{os.getpid()}-x",
+        "retinue-tmp-word-x",
+        "other",
+    ):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / f"retinue-tmp-{dead.pid}-link").symlink_to("other")
+    # Somebody of another container, who has another process of that number.
+    held = os.open(tmp_path / f"retinue-tmp-{dead.pid}-held", os.O_RDONLY)
+    fcntl.flock(held, fcntl.LOCK_SH)
     remove_leftovers(str(tmp_path))
-    kept = [f"retinue-tmp-{os.getpid()}-x", "retinue-tmp-word-x", "other", f"retinue-tmp-{dead.pid}-link"]
+    os.close(held)
+    kept = [
+        f"retinue-tmp-{dead.pid}-held",
+        f"retinue-tmp-{os.getpid()}-x",
+        "retinue-tmp-word-x",
+        "other",
+        f"retinue-tmp-{dead.pid}-link",
+    ]
     assert sorted(os.listdir(tmp_path)) == sorted(kept)
 
 

@@ -114,6 +114,7 @@ class _Boundary:
         self._status = status
         self._profile = profile
         self._tmp = ""
+        self._tmp_lock = -1
         self._identity = _identify(profile.workspace)
         self._hints = Hints(profile, has_mounts=status.backend == "bwrap")
 
@@ -151,12 +152,15 @@ class _Boundary:
         """Remove the private directory."""
         if self._tmp:
             _remove_tree(self._tmp)
+            os.close(self._tmp_lock)
             self._tmp = ""
 
     def _open_tmp(self) -> str:
         if not self._tmp:
             remove_leftovers(tempfile.gettempdir())
             self._tmp = os.path.realpath(tempfile.mkdtemp(prefix=f"{_TMP_PREFIX}{os.getpid()}-"))
+            self._tmp_lock = os.open(self._tmp, os.O_RDONLY | os.O_CLOEXEC)
+            _lock(self._tmp_lock, is_alone=False)
         return self._tmp
 
     def _check_workspace(self, cwd: str) -> str:
@@ -351,7 +355,28 @@ def remove_leftovers(folder: str) -> None:
             if not entry.name.startswith(_TMP_PREFIX) or not owner.isdigit() or os.path.exists(f"/proc/{owner}"):
                 continue
             if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
-                _remove_tree(entry.path)
+                _remove_abandoned(entry.path)
+
+
+def _remove_abandoned(path: str) -> None:
+    """Whose number means nothing here may live in another container that shares the directory: its lock tells."""
+    with suppress(OSError):
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if _lock(handle, is_alone=True):
+                _remove_tree(path)
+        finally:
+            os.close(handle)
+
+
+def _lock(handle: int, *, is_alone: bool) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_EX if is_alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _remove_tree(path: str) -> None:
