@@ -32,6 +32,10 @@ def run_headless(options: Options) -> int:
         from retinue.cli.rpc import run_rpc
 
         return run_rpc(options)
+    if os.environ.pop("RETINUE_SERVED", "") and not options.print and options.mode == "text":
+        from retinue.cli.screen import run_screen
+
+        return run_screen(options)  # in a browser, through `retinue serve`
     if not options.print and options.mode == "text" and sys.stdin.isatty():
         if sys.stdout.isatty():
             from retinue.cli.screen import run_screen
@@ -86,6 +90,11 @@ class Headless:
 
     async def _work(self, crew: Retinue) -> int:
         raise NotImplementedError
+
+    def _print(self, text: str) -> None:
+        """An answer: as it is for a program that reads it, harmless for a terminal that obeys it."""
+        text = escape_text(text) if sys.stdout.isatty() else text
+        self._outlet.write(f"{text}\n".encode(errors="replace"))
 
     async def _drain(self) -> None:
         """Wait for the reader of our output, but not for ever once the run was ended by a signal."""
@@ -184,11 +193,6 @@ class _Prompts(Headless):
         if words.lower().split()[:1] == ["activity"]:
             return "/toolkit activity needs the terminal UI; /toolkit logs prints the same"
         return ""
-
-    def _print(self, text: str) -> None:
-        """An answer: as it is for a program that reads it, harmless for a terminal that obeys it."""
-        text = escape_text(text) if sys.stdout.isatty() else text
-        self._outlet.write(f"{text}\n".encode(errors="replace"))
 
     def _report(self, outcome: Outcome) -> int:
         """Print the answer and say what went wrong; returns the exit status."""
