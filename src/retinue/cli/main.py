@@ -20,6 +20,7 @@ _COMMANDS = {
     "models": ("models", "list_models"),
     "run": ("run", "run_agent"),
     "schedules": ("schedules", "run_schedules"),
+    "serve": ("serve", "run_serve"),
     "sessions": ("sessions", "list_sessions"),
     "trust": ("trust", "run_trust"),
     "why": ("why", "explain_right"),

@@ -33,6 +33,7 @@ commands
   why AGENT TOOL       the chain that grants or refuses a tool
   logs, activity       what the tools did here: the newest calls (--limit N, --tool NAME), or counts per tool
   export [SESSION]     one HTML file of a session with all its runs and a timeline (-o FILE)
+  serve                the terminal UI in a browser on this machine (--port N)
   mcp                  serve the delegation tools to an MCP host, such as another coding agent
   models               models that can be used here, and the default one
   schedules            agents that start by themselves later (schedules cancel ID takes one back)
@@ -125,6 +126,7 @@ class Options:
         self.mcp = ""
         self.hook = ""
         self.output = ""
+        self.port = ""
         self.search = False
         self.fetch = False
         self.convert = False
@@ -145,6 +147,7 @@ COMMANDS = (
     "models",
     "run",
     "schedules",
+    "serve",
     "sessions",
     "trust",
     "why",
@@ -219,6 +222,16 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
         "--no-session": ("no_session", "switch"),
     },
     "why": _LISTING,
+    "serve": {
+        **_EVERYWHERE,
+        "--port": ("port", "value"),
+        "--model": ("model", "value"),
+        "--provider": ("provider", "value"),
+        "--thinking": ("thinking", "value"),
+        "--session-dir": ("session_dir", "value"),
+        "-c": ("continue_", "switch"),
+        "--continue": ("continue_", "switch"),
+    },
     "export": {**_EVERYWHERE, "-o": ("output", "value"), "--session-dir": ("session_dir", "value")},
     "schedules": _LISTING,
     "agents": {

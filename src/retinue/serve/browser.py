@@ -1,0 +1,109 @@
+"""The terminal UI in a browser: one program for each window, on loopback, for whoever has the token.
+
+Another page in the same browser must get nothing: the host, the origin and a cookie are checked for every request.
+"""
+
+import asyncio
+import os
+import secrets
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from shlex import join
+
+from aiohttp import web
+from textual_serve.server import Server
+
+COOKIE = "retinue-token"
+SERVED = "RETINUE_SERVED"
+"""Set for a program whose terminal is a browser."""
+
+_Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class BrowserServer(Server):
+    """textual's, behind a guard."""
+
+    def __init__(self, command: Sequence[str], port: int, token: str) -> None:
+        super().__init__(f"exec {join(command)}", host="127.0.0.1", port=port, title="retinue")
+        self._token = token
+
+    @property
+    def address(self) -> str:
+        """What to open; the token in it counts once, a cookie takes its place."""
+        return f"{self.public_url}/?token={self._token}"
+
+    async def _make_app(self) -> web.Application:
+        app = await super()._make_app()
+        app.middlewares.append(self._guard)
+        return app
+
+    async def on_startup(self, app: web.Application) -> None:
+        """Nothing is printed from here."""
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: _Respond) -> web.StreamResponse:
+        host = f"127.0.0.1:{self.port}"
+        origin = request.headers.get("Origin", f"http://{host}")
+        if request.headers.get("Host") != host or origin != f"http://{host}":
+            raise web.HTTPForbidden(text=f"open it as http://{host}\n")
+        given = request.query.get("token")
+        if given is not None and request.path == "/" and self._is_right(given):
+            answer = web.HTTPSeeOther("/")
+            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="Strict", path="/")
+            raise answer
+        if not self._is_right(request.cookies.get(COOKIE, "")):
+            raise web.HTTPForbidden(text="the token is missing or wrong: use the address that retinue serve printed\n")
+        response = await handler(request)
+        if not response.prepared:
+            response.headers.update(self._headers)
+        return response
+
+    def _is_right(self, token: str) -> bool:
+        return secrets.compare_digest(token.encode(), self._token.encode())
+
+    @property
+    def _headers(self) -> dict[str, str]:
+        # The page asks for a font of another host by itself; it does without.
+        policy = (
+            "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
+            f"img-src 'self' data:; font-src 'self' data:; connect-src 'self' ws://127.0.0.1:{self.port}; "
+            "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+        )
+        return {
+            "Content-Security-Policy": policy,
+            "Referrer-Policy": "no-referrer",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
+
+
+async def serve_browser(command: Sequence[str], port: int, tell: Callable[[str], None]) -> int:
+    """Serve until a signal comes; `tell` gets the address. Raises OSError when the port is taken."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(("127.0.0.1", port))
+        os.environ[SERVED] = "1"
+        server = BrowserServer(command, listening.getsockname()[1], secrets.token_urlsafe(24))
+        runner = web.AppRunner(await server._make_app(), access_log=None, shutdown_timeout=2)
+        await runner.setup()
+        try:
+            await web.SockSite(runner, listening).start()
+            tell(server.address)
+            return await _wait_for_signal()
+        finally:
+            await runner.cleanup()
+
+
+async def _wait_for_signal() -> int:
+    """The exit status of the signal that came."""
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int] = loop.create_future()
+
+    def end(status: int) -> None:
+        if not ended.done():
+            ended.set_result(status)
+
+    for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
+        loop.add_signal_handler(number, end, status)
+    return await ended
