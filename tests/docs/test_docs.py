@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = [ROOT / "README.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -122,6 +123,11 @@ def test_json_example_is_json(example: Example) -> None:
     json.loads(example.text)
 
 
+@pytest.mark.parametrize("example", pick("yaml"))
+def test_yaml_example_is_yaml(example: Example) -> None:
+    assert yaml.safe_load(example.text)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
 def test_links_lead_somewhere(page: Path) -> None:
     links = LINK.findall(page.read_text(encoding="utf-8"))
@@ -129,7 +135,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_languages_are_known() -> None:
-    known = {"console", "python", "json", "text", "sh", "toml", "ini"}
+    known = {"console", "python", "json", "yaml", "text", "sh", "toml", "ini"}
     assert {example.language for example in EXAMPLES} - known == set()
 
 
