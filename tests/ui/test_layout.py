@@ -1,0 +1,59 @@
+import pytest
+from pilot_world import open_stage
+from rich.cells import cell_len
+
+from retinue.core.run import Run, Status
+from retinue.ui.screens.panel import Panel
+from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.viewer import RunViewer
+from retinue.ui.widgets.agents import AgentTree
+
+SIZES = [(20, 5), (20, 40), (37, 12), (80, 24), (150, 8), (300, 100)]
+WIDE = "宽字符 文字 " * 12
+REPLIES = [
+    {
+        "thinking": "Hm.\n" * 9,
+        "text": f"# Head\n\n{WIDE}\n\n| a | b |\n|---|---|\n| 1 | {'x' * 90} |\n\n```python\nx = {'1' * 120}\n```",
+        "calls": [{"name": "bash", "arguments": {"command": "seq 40; echo " + "y" * 200}}],
+    },
+    {"text": f"done {WIDE}"},
+]
+RUNS = [
+    Run(id=f"r{n}", parent_id="", agent="Explore", description=WIDE, status=Status.RUNNING, depth=1, started_ms=1)
+    for n in range(15)
+]
+
+
+def read(app):
+    return ["".join(segment.text for segment in line) for line in app.screen._compositor.render_strips()]
+
+
+def check(app, size):
+    lines = read(app)
+    assert len(lines) == size[1] and {cell_len(line) for line in lines} == {size[0]}
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_every_screen_fits(tmp_path, monkeypatch, size):
+    monkeypatch.chdir(tmp_path)
+    async with open_stage(tmp_path, *REPLIES, size=size) as stage:
+        stage.app.theme = "retinue-light" if size[0] % 2 else "retinue-dark"
+        await stage.write("go")
+        await stage.press("enter")
+        await stage.rest()
+        monkeypatch.setattr("retinue.app.lookout.Lookout.runs", RUNS)
+        stage.app.link.touch()
+        await stage.wait(lambda: stage.app.screen.query_one(AgentTree).display)
+        await stage.press("ctrl+o")
+        check(stage.app, size)
+        for screen in (
+            Picker(WIDE, [Choice(str(n), WIDE, WIDE) for n in range(30)]),
+            Panel(WIDE, WIDE * 20),
+            Asking(WIDE, value=WIDE, is_long=True),
+            RunViewer(RUNS[0]),
+        ):
+            stage.app.push_screen(screen)
+            await stage.pilot.pause()
+            check(stage.app, size)
+            stage.app.pop_screen()
