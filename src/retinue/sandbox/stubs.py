@@ -178,9 +178,9 @@ def _take_away(path: str, handle: int) -> None:
 
 
 def _is_mark(found: os.stat_result, where: str | int) -> bool:
-    is_marked = bool(found.st_mode & _MARK_MODE)
-    if stat.S_ISREG(found.st_mode):
-        return found.st_size == 0 and (is_marked or found.st_mtime_ns == _MARK_NS)
-    if not stat.S_ISDIR(found.st_mode):
+    if not found.st_mode & _MARK_MODE and found.st_mtime_ns != _MARK_NS:
         return False
-    return found.st_mtime_ns == _MARK_NS or (is_marked and not os.listdir(where))
+    # An archive can bring any mode and time along, so what has content never counts.
+    if stat.S_ISREG(found.st_mode):
+        return found.st_size == 0
+    return stat.S_ISDIR(found.st_mode) and not os.listdir(where)

@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.sandbox.stubs import is_stub
 
 PROJECT_MARKS = (".pi", ".agents", ".codingcode", ".git")
 
@@ -102,9 +103,14 @@ def find_project(cwd: Path, home: Path | None) -> Path:
     for folder in (cwd, *cwd.parents):
         if folder == top:
             break
-        if any(os.path.lexists(folder / mark) for mark in PROJECT_MARKS):
+        if any(has_entry(folder / mark) for mark in PROJECT_MARKS):
             return folder
     return cwd
+
+
+def has_entry(path: Path) -> bool:
+    """Whether a person or a project put something there: what stands in for it while agents work does not count."""
+    return os.path.lexists(path) and not is_stub(str(path))
 
 
 def find_session_dir(

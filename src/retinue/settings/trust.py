@@ -15,7 +15,7 @@ from msgspec import Struct
 from retinue.core.diagnostics import Diagnostic, show_value
 from retinue.core.errors import quote
 from retinue.settings.files import load_json
-from retinue.settings.paths import Paths
+from retinue.settings.paths import Paths, has_entry
 
 # What a clone may bring along that changes what the agent is, does or starts.
 _IN_PI = (
@@ -88,7 +88,7 @@ def find_protected(paths: Paths) -> tuple[str, ...]:
     """The protected files and directories a project has."""
     if paths.project == paths.home:
         return ()
-    return tuple(name for name in PROTECTED if os.path.lexists(paths.project / name))
+    return tuple(name for name in PROTECTED if has_entry(paths.project / name))
 
 
 def load_decisions(path: Path) -> tuple[dict[str, bool], list[Diagnostic]]:

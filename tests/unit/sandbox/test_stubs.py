@@ -154,3 +154,14 @@ def test_removed_node_is_made_again(tmp_path: Path) -> None:
     assert is_stub(str(path))
     standby.close()
     assert not path.exists()
+
+
+def test_content_is_never_a_node(tmp_path: Path) -> None:
+    stubs, path = Stubs(), tmp_path / "folder"
+    stubs.hold([], [str(path)])
+    when = path.stat().st_mtime_ns
+    (path / "file").touch()
+    os.utime(path, ns=(when, when))
+    assert not is_stub(str(path))
+    stubs.release()
+    assert (path / "file").exists()

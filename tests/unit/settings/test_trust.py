@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from retinue.sandbox.stubs import Stubs
 from retinue.settings.paths import Paths, find_paths
 from retinue.settings.trust import PROTECTED, decide_trust, load_decisions
 
@@ -118,3 +119,15 @@ def test_protected_files_are_never_opened(tmp_path: Path, agent_dir: Path) -> No
         os.mkfifo(tmp_path / name)
     paths = Paths(tmp_path, tmp_path, agent_dir)
     assert decide_trust(paths, approve=None).protected == PROTECTED
+
+
+def test_stand_in_needs_no_trust(tmp_path: Path, agent_dir: Path) -> None:
+    (tmp_path / "work" / "sub").mkdir(parents=True)
+    stubs = Stubs()
+    stubs.hold([], [str(tmp_path / "work" / name) for name in (".agents", ".codingcode", ".git", ".pi")])
+    paths = find_paths(tmp_path / "work" / "sub", os.environ)
+    assert (paths.project, decide_trust(paths, approve=None).protected) == (tmp_path / "work" / "sub", ())
+    (tmp_path / "work" / ".agents" / "a.md").touch()
+    paths = find_paths(tmp_path / "work" / "sub", os.environ)
+    assert (paths.project, decide_trust(paths, approve=None).protected) == (tmp_path / "work", (".agents",))
+    stubs.release()
