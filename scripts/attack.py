@@ -71,6 +71,16 @@ class Collector:
         return len(self.tests.get(id, ()))
 
 
+class Results:
+    """A pytest plugin: hands the results on, and nothing else."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._collector.pytest_runtest_logreport(report)
+
+
 def load_cases(path: Path = TABLE) -> list[Case]:
     """The table, in its order."""
     table: dict[str, dict[str, Any]] = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -113,8 +123,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("paths", nargs="*", default=["tests"])
     options = parser.parse_args(arguments)
     cases, collector, has_run = load_cases(), Collector(is_quick=options.quick), not options.list
-    flags = ["--collect-only", "-q", "-q"] if options.list else ["-q", "--no-header", "--tb=short", "--timeout", "600"]
-    status = pytest.main([*flags, "-p", "no:cacheprovider", *options.paths], plugins=[collector])
+    collect = ["--collect-only", "-qqq", "-p", "no:cacheprovider", *options.paths]
+    status = pytest.main(collect, plugins=[collector])
+    if has_run and status == pytest.ExitCode.OK:
+        chosen = "attack and not slow" if options.quick else "attack"
+        # Workers collect for themselves, so what stands for what was found out before.
+        flags = ["-q", "--no-header", "--tb=short", "--timeout", "600", "-n", "2", "--dist", "worksteal", "-m", chosen]
+        status = pytest.main([*flags, "-p", "no:cacheprovider", *options.paths], plugins=[Results(collector)])
     states: dict[str, str] = {}
     for case in cases:
         states[case.id] = conclude(case, collector.judge(case.id), has_run=has_run)
