@@ -121,8 +121,8 @@ class Link:
 
     def _hear(self, event: Event) -> None:
         apply(self.state, event)
-        if event.run_id != self.state.run_id:
-            self.overheard.hear(event, self.crew.lookout)
+        if event.run_id != self.state.run_id and self._crew is not None:
+            self.overheard.hear(event, self._crew.lookout)
         self.version += 1
         self.on_event(event)
 
