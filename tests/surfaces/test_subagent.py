@@ -255,6 +255,15 @@ async def test_silent_agent_is_ended(world):
     assert "Error:\nSubagent timed out after 200ms without activity.\n\nPartial output:\nI sleep." in one["error"]
 
 
+@pytest.mark.spec("devkit:38", "devkit:39")
+@pytest.mark.parametrize("reply", [{"delay_ms": 20_000}, {"chunk_ms": 50, "chunk_chars": 1}], ids=["mute", "pieces"])
+async def test_unfinished_reply_is_silence(world, reply):
+    world.set(subagents={"idleTimeoutMs": 300, "timeoutMs": 4000})
+    async with asyncio.timeout(3):
+        result = await world.call("explorer", "look", {"text": "word " * 100, **reply})
+    assert result["details"]["results"][0]["timeoutReason"] == "idle"
+
+
 @pytest.mark.spec("devkit:39")
 async def test_activity_keeps_it_alive(world):
     world.add()

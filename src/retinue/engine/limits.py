@@ -21,6 +21,8 @@ class Limits:
     wall_s: float | None = None
     idle_s: float | None = None
     """Seconds without any event: no token, no tool progress."""
+    strict_idle: bool = False
+    """Only what is finished is a sign of life: a message, a tool call, a turn."""
     tool_s: float | None = None
     """Of one tool call."""
     tokens: int | None = None

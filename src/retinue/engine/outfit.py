@@ -451,6 +451,7 @@ def choose_limits(definition: Definition, request: RunRequest, policy: Policy) -
         grace_turns=policy.grace_turns,
         wall_s=request.wall_s,
         idle_s=request.idle_s,
+        strict_idle=request.strict_idle,
         tool_s=request.tool_s,
         tokens=_find_smaller(request.tokens, definition.max_tokens_total),
         cost_usd=_find_smaller(request.cost_usd, definition.max_cost),

@@ -40,6 +40,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     """Where a transcript for people is kept, as `agent-<run id>.jsonl`; empty for none."""
     wall_s: float | None = None
     idle_s: float | None = None
+    strict_idle: bool = False
+    """Only a finished message, tool call or turn is a sign of life."""
     tool_s: float | None = None
     tokens: int | None = None
     cost_usd: float | None = None

@@ -24,6 +24,8 @@ from retinue.core.events import (
     RunFinished,
     RunStarted,
     Steered,
+    ToolFinished,
+    TurnFinished,
     Warned,
 )
 from retinue.core.messages import (
@@ -57,6 +59,7 @@ from retinue.sessions.log import Session
 
 Stay = Callable[[Outcome], Awaitable[Outcome]]
 _COMPLETED = (Reason.DONE, Reason.LENGTH, Reason.TURN_LIMIT_WRAPPED)
+_FINISHED = (MessageFinished, ToolFinished, TurnFinished)
 
 
 class LiveRun:
@@ -381,9 +384,10 @@ class LiveRun:
             redact=setup.redact or keep_data,
         )
         current = CurrentModel(lambda: (self.setup.model, self.setup.thinking))
+        is_patient = setup.limits.idle_s is not None and not setup.limits.strict_idle
         return LoopPorts(
             run_id=setup.run_id,
-            model=current if setup.limits.idle_s is None else _PatientModel(current, self._scope),
+            model=_PatientModel(current, self._scope) if is_patient else current,
             system=render_prompt(setup.sections),
             tool_specs=_Specs(setup.tools),
             thinking=setup.thinking,
@@ -455,8 +459,9 @@ class LiveRun:
         self._talk.load(list(repair_transcript(messages)))
 
     def _publish(self, event: Event) -> None:
-        self._scope.touch()
         kind = type(event)
+        if not self.setup.limits.strict_idle or kind in _FINISHED:
+            self._scope.touch()
         if kind is AttemptStarted:
             self._in_attempt = True
         elif kind is AttemptEnded:

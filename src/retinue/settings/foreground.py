@@ -63,6 +63,7 @@ def build_request(definition: Definition, asked: Asked, crew: CrewSettings, sess
         session_file=session_file,
         wall_s=crew.subagents.timeout_ms / 1000,
         idle_s=crew.subagents.idle_timeout_ms / 1000,
+        strict_idle=True,
         call_id=asked.call_id,
     )
 
