@@ -310,3 +310,11 @@ async def test_sampled_trees_never_widen(tmp_path, work, agent_dir):
         if above and (set(grant[run].tools) - set(grant[above].tools) or grant[above].readonly > grant[run].readonly)
     ]
     assert (wider, len(parents) >= 200) == ([], True)
+
+
+@pytest.mark.attack("E13")
+async def test_denied_delegation_is_served_to_nobody(tmp_path, work, agent_dir):
+    (agent_dir / "subagents.json").write_text(json.dumps({"denyTools": ["Agent"]}))
+    async with Retinue(work, model=script(tmp_path), request=SESSION) as crew:
+        delegation = await crew.open_delegation()
+        assert ("Agent" in delegation.tools, "list_subagents" in delegation.tools) == (False, True)

@@ -481,7 +481,8 @@ class Retinue:
             self._lease.renew()
             crew.manager.begin_prompt()
 
-        return Delegation(crew.main_tools, self._main, crew.manager, self._clock, renew)
+        tools = self._drop_denied(self._need_world(), dict(crew.main_tools))
+        return Delegation(tools, self._main, crew.manager, self._clock, renew)
 
     @property
     def _main(self) -> LiveRun:
