@@ -44,8 +44,9 @@ soak: setup-dev  ## the long sweeps that make test only samples
 docs: setup-dev  ## run every example of the documentation, check every link
 	$(BIN)/pytest tests/docs -rs
 
-picture: setup-dev  ## record docs/images/demo.svg
+picture: setup-dev  ## record docs/images: the demo, and the screens of the terminal UI
 	$(BIN)/python scripts/picture.py
+	$(BIN)/python scripts/screens.py
 
 format: setup-dev  ## ruff, with its repairs
 	$(BIN)/ruff check --fix-only .
