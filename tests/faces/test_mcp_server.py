@@ -135,6 +135,8 @@ def wire(place):
         ('{"jsonrpc": "2.0", "id": 5, "method": "ping", "params": 3}', -32600, 5),
         ('{"jsonrpc": "2.0", "id": "a", "method": "resources/list"}', -32601, "a"),
         ('{"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": 1}}', -32602, 5),
+        ('{"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": ["Agent"]}}', -32602, 5),
+        ('{"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": null}', -32602, 5),
         (
             '{"jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": {"name": "Agent", "arguments": []}}',
             -32602,

@@ -64,7 +64,8 @@ class McpServer:
         if not isinstance(message, dict):
             self._fail(None, _INVALID, "expected one JSON object a line")
             return
-        method, request_id, params = message.get("method"), message.get("id"), message.get("params", {})
+        method, request_id, params = message.get("method"), message.get("id"), message.get("params")
+        params = {} if params is None else params
         if not isinstance(method, str):
             # An answer to a question: we ask none.
             if "result" not in message and "error" not in message:
@@ -113,7 +114,7 @@ class McpServer:
 
     def _start_call(self, request_id: str | int, params: dict[str, Any], group: asyncio.TaskGroup) -> None:
         name, arguments = params.get("name"), params.get("arguments", {})
-        if name not in self._delegation.tools:
+        if not isinstance(name, str) or name not in self._delegation.tools:
             known = ", ".join(self._delegation.tools)
             raise _Refused(_PARAMS, f"there is no tool {str(name)[:80]!r}; available: {known}")
         if not isinstance(arguments, dict):
@@ -124,7 +125,7 @@ class McpServer:
             raise _Refused(_INVALID, f"{MAX_CALLS} calls are under way; wait for one of them")
         meta = params.get("_meta")
         token = meta.get("progressToken") if isinstance(meta, Mapping) else None
-        self._calls[request_id] = group.create_task(self._call(request_id, str(name), arguments, token))
+        self._calls[request_id] = group.create_task(self._call(request_id, name, arguments, token))
 
     async def _call(self, request_id: str | int, name: str, arguments: dict[str, Any], token: Any) -> None:
         pulse = _Pulse(token, self._notify, self._delegation.describe_work)
