@@ -374,18 +374,29 @@ async def test_calls_run_side_by_side(world):
     assert max(starts) < min(ends)
 
 
+async def call_tool(world, arguments, **options):
+    """What the main agent gets for a call that starts nothing."""
+    replies = [to("^go", calls=ask("subagent", **arguments)), to("^go", text="sorry")]
+    async with world.open(*replies, **options) as crew:
+        crew.listen(world.events)
+        await crew.prompt("go")
+        assert await crew.runs() == []
+    return next(event.result for event in world.events.events if type(event).__name__ == "ToolFinished")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"agent": "explorer"}, "'task' is missing"),
-        ({"task": "x"}, "'agent' is missing"),
-        ({"agent": None, "task": "x"}, "'agent' must be a string"),
+        ({"agent": "explorer"}, "Missing required parameter: task"),
+        ({"task": "x"}, "Missing required parameter: agent"),
+        ({}, "Missing required parameter: agent"),
+        ({"agent": None, "task": "x"}, "Missing required parameter: agent"),
         ({"agent": 5, "task": "x"}, "'agent' must be a string"),
         ({"agent": ["explorer"], "task": "x"}, "'agent' must be a string"),
         ({"agent": "explorer", "task": {"a": 1}}, "'task' must be a string"),
         ({"agent": "explorer", "task": True}, "'task' must be a string"),
-        ({"agent": "", "task": "x"}, "'agent' must not be empty"),
-        ({"agent": "explorer", "task": ""}, "'task' must not be empty"),
+        ({"agent": "", "task": "x"}, "Missing required parameter: agent"),
+        ({"agent": "explorer", "task": ""}, "Missing required parameter: task"),
         ({"agent": "explorer", "task": "  "}, "Missing required parameter: task"),
         ({"agent": " ", "task": "x"}, "Missing required parameter: agent"),
         ({"agent": "explorer", "task": "x", "chain": []}, "'chain' is not an argument"),
@@ -397,15 +408,20 @@ async def test_calls_run_side_by_side(world):
         ({"agent": "e" * 100_000, "task": "x"}, "Unknown agent: eeee"),
     ],
 )
+@pytest.mark.spec("devkit:5", "devkit:6")
 async def test_bad_arguments_start_nothing(world, arguments, words):
-    replies = [to("^go", calls=ask("subagent", **arguments)), to("^go", text="sorry")]
-    async with world.open(*replies) as crew:
-        crew.listen(world.events)
-        await crew.prompt("go")
-        runs = await crew.runs()
-    result = next(event.result for event in world.events.events if type(event).__name__ == "ToolFinished")
-    assert (result.is_error, runs, words in result.content[0].text) == (True, [], True)
+    result = await call_tool(world, arguments)
+    assert (result.is_error, words in result.content[0].text) == (True, True)
     assert len(result.content[0].text) < 2_000
+    code = "UNKNOWN_AGENT" if "Unknown agent" in words or "did you" in words else "INVALID_INPUT"
+    error = {"code": code, "message": result.content[0].text}
+    assert result.details == {"mode": "single", "results": [], "error": error}
+
+
+@pytest.mark.spec("devkit:9")
+async def test_depth_comes_before_arguments(world):
+    result = await call_tool(world, {}, environment={"PI_SUBAGENT_DEPTH": "1"})
+    assert result.content[0].text.startswith("Subagent depth exceeded (1/1).")
 
 
 @pytest.mark.parametrize("task", ["x" * 1_000_000, "a\0b", "lone \ud800 half", "-rf", "@/etc/passwd", "日本語 🎉"])

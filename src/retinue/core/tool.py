@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import UNSET
 
@@ -96,4 +96,13 @@ class Tool(Protocol):
 
         An expected failure is an error result, or `ToolFailed`. Cancelling must end all the call has started.
         """
+        ...
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """A tool that has words of its own for arguments that do not fit its schema."""
+
+    def refuse(self, arguments: Mapping[str, Any], problem: str) -> ToolResult:
+        """The result of a call that cannot be tried. MUST NOT raise."""
         ...

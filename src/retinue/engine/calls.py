@@ -15,7 +15,7 @@ from retinue.core.errors import ToolFailed, quote
 from retinue.core.events import Event, MessageFinished, ToolFinished, ToolProgress, ToolStarted, Warned
 from retinue.core.messages import TextContent, ToolCall, ToolResultMessage, UserContent
 from retinue.core.schema import fit_arguments
-from retinue.core.tool import Tool, ToolContext, ToolResult
+from retinue.core.tool import Refusing, Tool, ToolContext, ToolResult
 from retinue.engine.scope import run_together
 
 MAX_RESULT_CHARS = 400_000
@@ -67,7 +67,11 @@ class Batch:
 
 
 class _Refused(Exception):
-    """The call cannot be tried; the text says why."""
+    """The call cannot be tried; the text says why, or the tool itself."""
+
+    def __init__(self, text: str, result: ToolResult | None = None) -> None:
+        super().__init__(text)
+        self.result = result or ToolResult.of(text, {}, is_error=True)
 
 
 async def run_calls(calls: Sequence[ToolCall], faults: Mapping[str, str], ports: CallPorts) -> Batch:
@@ -108,7 +112,7 @@ class _Running:
             tool, arguments = self._prepare(call, fault)
         except _Refused as error:
             self.refused += 1
-            self._settle(index, ToolResult.of(str(error), {}, is_error=True), None)
+            self._settle(index, error.result, None)
             return
         begun_s = clock.steady_s()
         result = await self._run(call, tool, arguments)
@@ -139,7 +143,8 @@ class _Running:
             raise _Refused(f"{call.name} was not run: {fault}")
         arguments, problems = fit_arguments(call.arguments, tool.spec.parameters)
         if problems:
-            raise _Refused(f"{call.name} was not run: " + "; ".join(problems[:8]))
+            text = f"{call.name} was not run: " + "; ".join(problems[:8])
+            raise _Refused(text, tool.refuse(call.arguments, text) if isinstance(tool, Refusing) else None)
         return tool, arguments
 
     async def _run(self, call: ToolCall, tool: Tool, arguments: dict[str, Any]) -> ToolResult:

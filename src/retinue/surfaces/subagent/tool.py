@@ -1,6 +1,6 @@
 """The tool `subagent`: runs an agent in the foreground and gives back what it found."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -9,9 +9,9 @@ from retinue.core.definition import Definition
 from retinue.core.messages import TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.surfaces.subagent.call import make_call
+from retinue.surfaces.subagent.call import check_call, make_call
 from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts
-from retinue.surfaces.subagent.result import is_failure
+from retinue.surfaces.subagent.result import is_failure, render_error
 
 MAX_LISTED = 60
 MAX_DESCRIPTION_CHARS = 200
@@ -48,6 +48,13 @@ class SubagentTool:
         )
         result = await make_call(call, self._ports, lambda partial: context.progress(_to_tool_result(partial)))
         return _to_tool_result(result, is_error=is_failure(result))
+
+    def refuse(self, arguments: Mapping[str, Any], problem: str) -> ToolResult:
+        """What callers are told of arguments that do not fit, in the same order and shape as everything else."""
+        given = (arguments.get("agent"), arguments.get("task"))
+        agent, task = ("" if value is None else str(value) for value in given)
+        refusal = check_call(SubagentCall(agent, task), self._ports)
+        return _to_tool_result(refusal or render_error("INVALID_INPUT", problem), is_error=True)
 
 
 def list_agents(agents: Sequence[Definition]) -> str:
