@@ -73,6 +73,19 @@ def test_bad_hook_file_stops_nothing(place):
     assert "hooks.yaml:5: not valid YAML" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.attack("F8")
+def test_unreadable_guards_let_nothing_pass(place):
+    folder = place.home / ".codingcode"
+    folder.mkdir()
+    (folder / "hooks.yaml").write_text("hooks: [")
+    write = {"calls": [{"name": "write", "arguments": {"path": "a.txt", "content": "x"}}]}
+    done = place.run("-p", "hi", replies=[write, {"text": "Hello"}])
+    (result,) = [entry["message"] for entry in place.entries() if entry.get("message", {}).get("role") == "toolResult"]
+    assert (result["isError"], list(place.work.iterdir())) == (True, [])
+    assert "'hooks.yaml (tool.approval.pre)' cannot be run: not valid YAML" in result["content"][0]["text"]
+    assert done.stderr.count("hooks.yaml (tool.approval.pre)") == 1
+
+
 def test_doctor_lists_the_hooks(hooked):
     items = json.loads(hooked.run("doctor", "--json").stdout)["items"]
     (item,) = [item for item in items if item["category"] == "hooks"]

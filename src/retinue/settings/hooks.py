@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import ConfigError, quote
+from retinue.features.hooks.points import GUARDS
 from retinue.features.hooks.spec import HookSpec, Scope, parse_hook
 from retinue.settings.consents import Consent, digest_entry, load_consents
 from retinue.settings.files import read_bounded
@@ -88,7 +89,8 @@ def load_hooks(
 ) -> LoadedHooks:
     """Every hook of the files. `disabled` are the user's switches by name, `muted` the project's.
 
-    A broken file or entry is told and left out, and takes no other with it.
+    A broken file or entry is told and takes no other with it. It is left out where nothing was guarded; a file of the
+    user's that cannot be read may have had guards, and refuses in their place.
     """
     problems: list[Diagnostic] = []
     own: dict[str, HookSpec] = {}
@@ -225,9 +227,11 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic]) -> Iterator
         lines = read_yaml(text, 1)[0] if text.strip() else ()
     except BlockError as error:
         fail(str(error), error.line)
+        yield from _stand_in(path, scope, str(error))
         return
     except ConfigError as error:
         problems.append(Diagnostic(str(error), str(path), None, "error", "hooks"))
+        yield from _stand_in(path, scope, str(error))
         return
     entries: dict[str, Entry] = {}
     for entry in lines:
@@ -238,12 +242,14 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic]) -> Iterator
                 f"hooks: given twice, first on line {entries[entry.key].line}; put all of them into one list",
                 entry.line,
             )
+            yield from _stand_in(path, scope, "hooks: given twice")
         entries.setdefault(entry.key, entry)
     value = entries["hooks"].value if "hooks" in entries else None
     if value is None or (isinstance(value, Scalar) and value.is_null):
         return
     if not isinstance(value, Items):
         fail("hooks: expected a list of hooks, each with name, point, type and command", value.line)
+        yield from _stand_in(path, scope, "hooks: expected a list of hooks")
         return
     for index, item in enumerate(value.values):
 
@@ -257,6 +263,16 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic]) -> Iterator
             # A relative program is the file's owner's, whatever folder the work is in.
             folder = path.parent if is_own else path.parent.parent
             yield structs.replace(spec, scope=scope, is_own=is_own, path=str(path), folder=str(folder))
+
+
+def _stand_in(path: Path, scope: Scope, fault: str) -> Iterator[HookSpec]:
+    """Guards in place of those that a file of the user's may have had: nobody can tell, so nothing passes."""
+    if scope == "global":
+        for point in sorted(GUARDS):
+            name = f"{path.name} ({point})"
+            yield HookSpec(
+                name=name, point=point, kind="decision", path=str(path), folder=str(path.parent), fault=fault
+            )
 
 
 def _read_text(path: Path) -> str:

@@ -84,7 +84,7 @@ def test_bad_fields_are_told(paths, change, told):
     assert loaded.diagnostics[0].message.startswith(f"{path}:1: hooks[0]")
 
 
-@pytest.mark.parametrize("change", [{"command": 5}, {"args": {}}, {"enabled": "yes"}, {"type": "guard"}])
+@pytest.mark.parametrize("change", [{"name": 5}, {"command": 5}, {"args": {}}, {"enabled": "yes"}, {"type": "guard"}])
 def test_bad_guard_stands_and_refuses(paths, change):
     (spec,) = load(paths, {**GUARD, **change}).ready
     (field,) = change
@@ -115,7 +115,20 @@ def test_bad_entry_spoils_no_other(paths):
 def test_broken_files_are_told(paths, text, told):
     write(paths, text)
     loaded = load_hooks(paths, trusted=True)
-    assert loaded.ready == () and told in loaded.diagnostics[0].message
+    assert told in loaded.diagnostics[0].message
+    refusing = {spec.point for spec in loaded.ready if spec.is_guard and spec.fault}
+    assert refusing == (set() if "unknown" in told else {"tool.approval.pre", "agent.subagent.spawn.before"})
+
+
+def test_broken_project_file_refuses_nothing(paths):
+    write(paths, "hooks: [", in_project=True)
+    loaded = load_hooks(paths, trusted=True)
+    assert (loaded.found, len(loaded.diagnostics)) == ((), 1)
+
+
+def test_guard_without_a_name_refuses(paths):
+    (spec,) = load(paths, {key: value for key, value in GUARD.items() if key != "name"}).ready
+    assert (spec.is_guard, spec.fault) == (True, "name: found nothing; expected text")
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "hooks:\n", "hooks: []\n"])

@@ -144,7 +144,8 @@ class Board:
 
     def _note(self, hook: Hook, error: HookFailed) -> None:
         text = f"hook {quote(hook.name)} at {hook.point} {error}"
-        _LOG.warning("%s", text)
+        # Below what Python prints by itself: a face shows the first one, and a terminal is not for raw lines.
+        _LOG.info("%s", text)
         if hook.name not in self._told:
             self._told.add(hook.name)
             self._warn(text)

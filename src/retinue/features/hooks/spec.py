@@ -61,7 +61,7 @@ def parse_hook(raw: Any, report: Report) -> HookSpec | None:
         return None
     entry = _Entry(raw, report)
     name, point = entry.read_text("name"), entry.read_text("point")
-    if not name or point is None:
+    if point is None:
         return None
     if point not in POINTS:
         entry.reject("point", f"a point such as {DECIDED[0]}{suggest(point, POINTS)}")
@@ -74,7 +74,7 @@ def parse_hook(raw: Any, report: Report) -> HookSpec | None:
     args, env = entry.read_args(), entry.read_env()
     priority, enabled = entry.read_priority(), entry.read_enabled()
     spec = HookSpec(
-        name=name,
+        name=name or "(no name)",
         point=point,
         kind=kind,
         command=command,
