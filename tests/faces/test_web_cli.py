@@ -121,6 +121,13 @@ def test_researcher_works(place, site):
     ]
 
 
+@pytest.mark.attack("D15")
+def test_researcher_has_nothing_else(place):
+    rows = json.loads(place.run("agents", "--json").stdout)["agents"]
+    found = {row["name"]: (row["readonly"], row["tools"]) for row in rows}["researcher"]
+    assert found == (True, ["web_search", "fetch_content", "get_search_content", "convert_content"])
+
+
 def test_switches_take_tools_away(place):
     settle(place, web={"enabled": False})
     rows = json.loads(place.run("agents", "--json").stdout)["agents"]

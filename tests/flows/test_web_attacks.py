@@ -198,9 +198,12 @@ async def test_secrets_are_not_fetched(tmp_path):
                 "code": "CONTENT_FETCH_FAILED",
                 "message": "the request holds the value of SOME_API_KEY; nothing was sent",
             }
+        world.site.answers["/release"] = redirect("/file?X-Amz-Credential=AKIAIOSFODNN7EXAMPLE")
+        world.site.answers["/file"] = reply("signed", "text/plain")
+        assert (await world.fetch(world.url("/release")))["content"] == "signed"
         searched = await world.call("web_search", query="what is canary-secret-91")
         assert searched["error"]["code"] == "WEB_SEARCH_FAILED"
-        assert [asked.path for asked in world.site.asked] == ["/page"]
+        assert "canary" not in str([asked.line for asked in world.site.asked])
 
 
 async def test_many_attacks_at_once(tmp_path):

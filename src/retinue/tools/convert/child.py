@@ -6,6 +6,7 @@ of the codes below. Standard library only, and nothing of ours but the readers: 
 
 import os
 import sys
+from contextlib import suppress
 
 UNREADABLE, NO_MEMORY, UNSUPPORTED = 3, 4, 5
 _MAX_FILE = 64 * 1024 * 1024
@@ -54,7 +55,9 @@ def bound(memory: int, cpu_s: int) -> None:
         if kind is not None:
             _, hard = resource.getrlimit(kind)
             most = limit if hard == resource.RLIM_INFINITY else min(limit, hard)
-            resource.setrlimit(kind, (most, most + (2 if name == "RLIMIT_CPU" else 0) if hard < 0 else most))
+            # A system that does not know a limit refuses it; the others still count.
+            with suppress(OSError, ValueError):
+                resource.setrlimit(kind, (most, most + 2 if name == "RLIMIT_CPU" and hard < 0 else most))
 
 
 def run_command(command: str, path: str) -> None:

@@ -109,7 +109,7 @@ class Client:
             if not location.strip():
                 raise RequestFailed("network", f"{quote(target.url, 200)} redirects without saying where")
             target = _redirect(target, location)
-            check_secrets(target.url, self._environment)
+            check_secrets(target.url, self._environment, is_given=True)
         raise RequestFailed("network", f"more than {MAX_REDIRECTS} redirects, the last to {quote(target.url, 200)}")
 
     def _build_headers(self, accept: str) -> dict[str, str]:
