@@ -93,8 +93,7 @@ async def _prepare(spec: HookSpec, program: str, place: Workplace, stdin: int) -
         yield Command(argv, str(place.cwd), env, stdin=stdin), await place.trees.find()
         return
     # The project is not the workspace of a run in a copy, and must be seen all the same, and so must its scripts.
-    scripts = (word for word in argv if os.path.isabs(word) and os.path.isfile(word))
-    visible = (str(place.project), str(place.cwd), *scripts)
+    visible = (str(place.project), str(place.cwd), *_find_scripts(argv))
     with confinement.wrap(argv, env, str(place.cwd), visible=visible) as launch:
         command, tree = to_command(launch, stdin=stdin)
         yield structs.replace(command, env={**env, **launch.env}), tree
@@ -149,3 +148,7 @@ def _read(output: bytes) -> Any:
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         text = output.decode(errors="replace").strip()
         raise HookFailed(f"printed {quote(text)} instead of a JSON object") from None
+
+
+def _find_scripts(argv: Sequence[str]) -> list[str]:
+    return [word for word in argv if os.path.isabs(word) and os.path.isfile(word)]
