@@ -38,13 +38,17 @@ class Collector:
         self.tests: dict[str, list[str]] = {}
         self.results: dict[str, str] = {}
         self.reasons: dict[str, str] = {}
+        self.left_out: set[str] = set()
+        """Cases that have long tests, which were not asked for."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         chosen = []
         for item in items:
             ids = [id for mark in item.iter_markers("attack") for id in mark.args]
-            if ids and not (self._is_quick and item.get_closest_marker("slow")):
+            if ids and self._is_quick and item.get_closest_marker("slow"):
+                self.left_out.update(ids)
+            elif ids:
                 chosen.append(item)
                 for id in ids:
                     self.tests.setdefault(id, []).append(item.nodeid)
@@ -133,13 +137,15 @@ def main(arguments: list[str] | None = None) -> int:
     states: dict[str, str] = {}
     for case in cases:
         states[case.id] = conclude(case, collector.judge(case.id), has_run=has_run)
+        if states[case.id] == "missing" and case.id in collector.left_out:
+            states[case.id] = "left out"
         for line in render(case, collector, states[case.id], has_run=has_run):
             if not options.short or line.startswith(case.id):
                 print(line)
     strangers = sorted(id for id in collector.tests if id not in states and not id.startswith(BARS))
     for id in strangers:
         print(f"{id}: no such case; carried by {', '.join(collector.tests[id])}")
-    known = ("stopped", "collected", "documented", "open", "skipped", "failed", "missing")
+    known = ("stopped", "collected", "documented", "open", "left out", "skipped", "failed", "missing")
     counts = {state: sum(1 for found in states.values() if found == state) for state in known}
     print(f"\n{len(cases)} cases: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count))
     is_broken = status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
