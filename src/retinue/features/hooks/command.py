@@ -150,5 +150,5 @@ def _read(output: bytes) -> Any:
         raise HookFailed(f"printed {quote(text)} instead of a JSON object") from None
 
 
-def _find_scripts(argv: Sequence[str]) -> list[str]:
+def _find_scripts(argv: list[str]) -> list[str]:
     return [word for word in argv if os.path.isabs(word) and os.path.isfile(word)]
