@@ -255,6 +255,15 @@ async def test_silent_agent_is_ended(world):
     assert "Error:\nSubagent timed out after 200ms without activity.\n\nPartial output:\nI sleep." in one["error"]
 
 
+@pytest.mark.spec("devkit:35")
+async def test_failure_without_words_is_described(world):
+    result = await world.call("explorer", "look", {"calls": ask("ls")}, {"error": "INTERNAL_ERROR of a gateway"})
+    described = "Last captured output:\n(no answer: the last event was turn_end, the last stop reason was error, "
+    text = result["content"][0]["text"]
+    assert f"Attempts: 2.\n\nError:\nINTERNAL_ERROR of a gateway\n\n{described}" in text
+    assert "and 1 tool executions were completed)\n\nSession file:\n" in text
+
+
 @pytest.mark.spec("devkit:38", "devkit:39")
 @pytest.mark.parametrize("reply", [{"delay_ms": 20_000}, {"chunk_ms": 50, "chunk_chars": 1}], ids=["mute", "pieces"])
 async def test_unfinished_reply_is_silence(world, reply):

@@ -22,7 +22,7 @@ from retinue.surfaces.subagent.watch import Watch
 
 Progress = Callable[[dict[str, Any]], None]
 PASSING = re.compile(
-    r"internal_server_error|stream error|ECONNRESET|ECONNREFUSED|ETIMEDOUT|ENOTFOUND|rate.?limit|overloaded|"
+    r"internal_(?:server_)?error|stream error|ECONNRESET|ECONNREFUSED|ETIMEDOUT|ENOTFOUND|rate.?limit|overloaded|"
     r"temporarily unavailable|timeout|timed out|connection (?:reset|refused|closed|lost)|broke off|"
     r"\b(?:429|500|502|503|504|529)\b",
     re.IGNORECASE,

@@ -131,6 +131,8 @@ def render_failure(finish: Finish, status: int, settings: SubagentSettings) -> s
     parts.append(f"Error:\n{error}")
     if (partial := outcome.text.strip()) and partial != error:
         parts.append(f"Partial output:\n{partial}")
+    elif not partial and finish.watch.tool_results:
+        parts.append(f"Last captured output:\n{finish.watch.describe_silence()}")
     if outcome.notes:
         parts.append(outcome.notes.strip())
     if outcome.session_file:

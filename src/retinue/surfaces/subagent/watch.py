@@ -9,6 +9,7 @@ from retinue.engine.manager import Manager
 from retinue.surfaces.names import FINALIZE
 
 RUNNING = "(running...)"
+_NAMES = {MessageFinished: "message_end", ToolFinished: "tool_result_end", TurnFinished: "turn_end"}
 
 
 class Watch:
@@ -30,6 +31,8 @@ class Watch:
         self.turns = 0
         self.tool_results = 0
         self.last_stop = ""
+        self.last_event = "none"
+        """By its name in the stream of a child."""
         self._manager = manager
         self._run_id = run_id
         self._clean = clean
@@ -51,7 +54,7 @@ class Watch:
         """What stands for the answer of a run that gave none."""
         stop = self.last_stop or "none"
         return (
-            f"(no answer: the last event was turn_end, the last stop reason was {stop}, "
+            f"(no answer: the last event was {self.last_event}, the last stop reason was {stop}, "
             f"and {self.tool_results} tool executions were completed)"
         )
 
@@ -62,6 +65,7 @@ class Watch:
                 self._stops.append(live.bus.listen(self._hear, pieces=False))
 
     def _hear(self, event: Event) -> None:
+        self.last_event = _NAMES.get(type(event), self.last_event)
         if isinstance(event, MessageFinished) and isinstance(event.message, AssistantMessage):
             self._note(event.message)
         elif isinstance(event, ToolFinished):
