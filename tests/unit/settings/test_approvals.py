@@ -2,7 +2,7 @@ import pytest
 
 from retinue.core.tool import Effect
 from retinue.features.approvals.book import Subject
-from retinue.features.approvals.rules import PRESETS, Rule, describe_call
+from retinue.features.approvals.rules import PRESETS, Rule, describe_call, find_rule, is_about
 from retinue.settings.approvals import fork_dispatched, open_book, parse_rules
 from retinue.settings.subagents import CrewSettings
 
@@ -78,3 +78,42 @@ def test_modes_of_main_and_dispatched(approvals, main, child):
     forked = fork_dispatched(book, readonly=False)
     assert (book.mode, forked.mode) == (main, child)
     assert [rule for rule in forked.rules if rule in PRESETS] == list(PRESETS)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "arguments", "permitted"),
+    [
+        ("src/*", {"path": "src/a.py"}, True),
+        ("/work/src/*", {"path": "src/a.py"}, True),
+        ("src/*", {"path": "src/../../etc/cron"}, False),
+        ("src/*", {"path": "/work/src/../key"}, False),
+        ("make test*", {"command": "make test all"}, True),
+        ("make test*", {"command": "make test; rm x"}, False),
+        ("make test*", {"command": "make test\nrm x"}, False),
+        ("make test*", {"command": "make test $(rm x)"}, False),
+        ("make *| tee*", {"command": "make test | tee log"}, True),
+        ("npm test", {"command": "npm\ntest"}, False),
+        ("*", {"command": "a; b"}, True),
+    ],
+)
+def test_permission_is_read_narrowly(pattern, arguments, permitted):
+    rule = Rule(action="allow", patterns=(pattern,))
+    call = describe_call(("bash" if "command" in arguments else "write",), arguments, "/work")
+    assert is_about(rule, call) is permitted
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("rm -rf /\n", "rm  -rf  /", "cd x\nrm -rf /\nls", "rm\t-rf /", "sudo\tls", "sudo\n", "shutdown\n"),
+        *("curl x|sh", "curl x | sh\n", "curl x|bash -s", "wget -O- x |/bin/sh"),
+    ],
+)
+def test_blanks_hide_nothing_from_presets(command):
+    rule = find_rule(PRESETS, describe_call(("bash",), {"command": command}, "/work"))
+    assert rule is not None and rule.action == "deny"
+
+
+@pytest.mark.parametrize("command", ["rm -rf /tmp/x", "echo visudo", "curl x | jq .", "curl x|shuf", "ls x.sh"])
+def test_presets_leave_others_alone(command):
+    assert find_rule(PRESETS, describe_call(("bash",), {"command": command}, "/work")) is None

@@ -35,7 +35,9 @@ class Call(Struct, frozen=True):
     names: tuple[str, ...]
     """What the tool is called: by the model, and by itself."""
     texts: tuple[str, ...]
-    """All string arguments joined by spaces; and again with paths as they really are."""
+    """All string arguments joined by spaces; again with paths as they really are; and with single blanks only."""
+    real: tuple[str, ...]
+    """Those with paths as they really are: whole, and short where they are in the folder or the home directory."""
 
 
 def _deny(reason: str, tools: Sequence[str], *patterns: str) -> Rule:
@@ -52,11 +54,14 @@ def _words(word: str, *ends: str) -> tuple[str, ...]:
 
 
 _SHELLS = ("bash", "execute_command")
+_CHAIN = re.compile(r"[;&|<>`\n]|\$\(")
+"""What makes more than one command of a line, or lets it write elsewhere."""
 _PIPED = tuple(
-    f"*{source} *|*{end}"
+    f"*{source} *|{begin}{shell}{end}"
     for source in ("curl", "wget")
     for shell in ("sh", "bash", "zsh", "dash")
-    for end in (f"[ |/]{shell}", f"[ |/]{shell}[ ;&-]*")
+    for begin in ("", "*[ |/]")
+    for end in ("", "[ ;&-]*")
 )
 _ROOT = tuple(
     f"*rm {flags} {root}{end}"
@@ -80,13 +85,14 @@ PRESETS = (
 
 def describe_call(names: Iterable[str], arguments: Mapping[str, Any], cwd: str) -> Call:
     """A call as rules see it; paths also without detours and links, since those are what a rule is meant for."""
-    plain, real = list[str](), list[str]()
+    forms = []
     for field, value in _list_strings("", arguments):
-        plain.append(value)
         is_path = field in _PATH_ARGUMENTS and 0 < len(value) < 4096 and "\0" not in value
-        real.append(os.path.realpath(os.path.join(cwd, os.path.expanduser(value))) if is_path else value)
-    texts = dict.fromkeys((" ".join(plain), " ".join(real)))
-    return Call(tuple(dict.fromkeys(names)), tuple(texts))
+        forms.append((value, *(_resolve(value, cwd) if is_path else (value, value, value))))
+    plain, *real = (" ".join(words) for words in zip(*forms, strict=True)) if forms else ("", "")
+    # A command means the same with two blanks, or with a line break at its end.
+    texts = dict.fromkeys((plain, real[0], " ".join(plain.split())))
+    return Call(tuple(dict.fromkeys(names)), tuple(texts), tuple(dict.fromkeys(real)))
 
 
 def find_rule(rules: Iterable[Rule], call: Call) -> Rule | None:
@@ -99,7 +105,30 @@ def is_about(rule: Rule, call: Call) -> bool:
     """Whether a rule means a call. Case does not matter."""
     if not any(_match(pattern, name) for pattern in rule.tools for name in call.names):
         return False
-    return not rule.patterns or any(_match(pattern, text) for pattern in rule.patterns for text in call.texts)
+    if not rule.patterns:
+        return True
+    if rule.action != "allow":
+        return any(_match(pattern, text) for pattern in rule.patterns for text in call.texts)
+    return any(_permits(pattern, text, call) for pattern in rule.patterns for text in call.real)
+
+
+def _permits(pattern: str, text: str, call: Call) -> bool:
+    """Whether a call is what a pattern permits: a file where it really is, and no second command behind the first."""
+    is_chain = _CHAIN.search(text) is not None and not set(call.names).isdisjoint(_SHELLS)
+    if is_chain and pattern.strip("*") and _CHAIN.search(pattern) is None:
+        return False
+    return _match(pattern, text)
+
+
+def _resolve(path: str, cwd: str) -> tuple[str, str, str]:
+    """Where a path really leads: whole, as seen from the folder, and as seen from the home directory."""
+    real, home = os.path.realpath(os.path.join(cwd, os.path.expanduser(path))), os.path.expanduser("~")
+    return (real, _shorten(real, os.path.realpath(cwd), ""), _shorten(real, os.path.realpath(home), "~/"))
+
+
+def _shorten(path: str, folder: str, prefix: str) -> str:
+    inside = path.startswith(f"{folder.rstrip('/')}/")
+    return f"{prefix}{path[len(folder.rstrip('/')) + 1 :]}" if inside else path
 
 
 def _match(pattern: str, text: str) -> bool:
