@@ -1,4 +1,6 @@
+import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -62,6 +64,19 @@ def test_latin_one_on_stdin_is_refused(place):
 def test_prompt_that_is_not_utf8_is_refused(place):
     result = place.run("-p", os.fsdecode(b"caf\xe9"), replies=[TEXT])
     assert (result.status, "not UTF-8" in result.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("closing", [">&-", "2>&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("words", ["--version", "run explorer look --json", "-p look"])
+def test_closed_streams_are_no_problem(place, closing, words):
+    from retinue.testing.process import _command, _environment
+
+    model = "" if words == "--version" else f" --model {place.script({'text': 'Hello'})}"
+    command = f"{shlex.join(_command())} {words}{model} {closing}"
+    env = _environment(place.home)
+    done = subprocess.run(["sh", "-c", command], cwd=place.work, env=env, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(json.loads(line) for path in place.sessions() for line in path.read_text().splitlines())
 
 
 def test_closed_stdin_is_no_problem(place):

@@ -29,6 +29,8 @@ _COMMANDS = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
+    if sys.stdin is None or sys.stdout is None or sys.stderr is None:
+        _open_streams()
     try:
         options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
         if options.help:
@@ -50,6 +52,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # the last resort of this face: a bug of ours, not the user's mistake
         return _crash(error)
     return status
+
+
+def _open_streams() -> None:
+    """Put nothing in the place of streams that are closed: else a file of ours gets the number that we print to."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
 
 def _dispatch(options: Options) -> int:
