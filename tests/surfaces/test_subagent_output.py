@@ -28,6 +28,7 @@ def world(tmp_path, home):
         (f"curl -H 'Authorization: Bearer {KEY}'", "curl -H 'Authorization: [REDACTED]'"),
         ("Authorization: Basic dXNlcjpwYXNz", "Authorization: [REDACTED]"),
         (f"a Bearer {KEY}.", "a Bearer [REDACTED]"),
+        (f"a bearer {KEY} too", "a bearer [REDACTED] too"),
         ("AWS_SECRET_ACCESS_KEY=" + "a1/B" * 10, "AWS_SECRET_ACCESS_KEY=[REDACTED]"),
         (f"clone https://{GITHUB}@host", "clone https://[GITHUB_TOKEN_REDACTED]@host"),
         (f"OPENAI_API_KEY={KEY}", "OPENAI_API_KEY=[REDACTED]"),

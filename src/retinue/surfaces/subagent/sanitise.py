@@ -26,7 +26,7 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
         rf"\1: {MASK}",
     ),
     # A word of prose is no token: one has a digit or a mark in it, or is long.
-    (re.compile(r"\b(Bearer)\s+(?=\S*[\d._~+/=-]\S|\w{16})[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
+    (re.compile(r"\b((?i:Bearer))\s+(?=\S*[\d._~+/=-]\S|\w{16})[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
     (re.compile(r"(?m)^([ \t]+at )\S.*\([^()\n]*:\d+\)[ \t]*$"), r"\1[REDACTED_PATH]"),
     (re.compile(r"(?<![\w.~-])/(?:home|Users)/[^/\s\"'`:;,)\]}]+"), "~"),
     (re.compile(r"(?i)\bC:\\Users\\[^\\\s\"'`:;,)\]}]+"), "~"),
