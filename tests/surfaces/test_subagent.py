@@ -137,6 +137,13 @@ async def test_environment_sets_the_depth(world):
 
 
 @pytest.mark.spec("devkit:9")
+@pytest.mark.parametrize("depth", ["1", " 2 ", "9" * 20, "9" * 9000])
+async def test_any_number_is_a_depth(world, depth):
+    result = await world.call("explorer", "look", {"text": "Found."}, environment={"PI_SUBAGENT_DEPTH": depth})
+    assert result["details"]["error"]["code"] == "SUBAGENT_DEPTH_EXCEEDED"
+
+
+@pytest.mark.spec("devkit:9")
 @pytest.mark.parametrize("depth", ["x", "", "-1", "1.5"])
 async def test_unreadable_depth_never_blocks(world, depth):
     result = await world.call("explorer", "look", {"text": "Found."}, environment={"PI_SUBAGENT_DEPTH": depth})

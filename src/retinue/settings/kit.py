@@ -36,6 +36,7 @@ from retinue.tools.selectors import Offer
 
 FLEET_DEPTH = 4
 """How deep background agents may start others."""
+_DEEPEST = 1_000_000
 
 
 def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, each by its name
@@ -104,7 +105,8 @@ def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
 def find_own_depth(environment: Mapping[str, str]) -> int:
     """How many agents this process is inside of; what is no number counts as none."""
     text = environment.get("PI_SUBAGENT_DEPTH", "").strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    # A number of any length is one: reading a long one as none would be a way to the top.
+    return min(int(text[:1000]), _DEEPEST) if text.isascii() and text.isdigit() else 0
 
 
 def find_depth_left(environment: Mapping[str, str]) -> int:

@@ -24,6 +24,7 @@ from retinue.tools.trees import Tree, TreeProbe, find_program
 
 MAX_OUTPUT_BYTES = 256 * 1024
 _SHOWN_ERROR_BYTES = 2_000
+_DEEPEST = 1_000_000
 _KEPT = frozenset(
     (
         *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "PWD"),
@@ -136,7 +137,7 @@ def build_environment(inherited: Mapping[str, str], configured: Mapping[str, str
 def _mark_level(inherited: Mapping[str, str]) -> dict[str, str]:
     """A hook counts as one level of agents: one that starts agents must not begin at the top."""
     depth, limit = inherited.get("PI_SUBAGENT_DEPTH", "").strip(), inherited.get("PI_SUBAGENT_MAX_DEPTH", "")
-    own = int(depth) if depth.isascii() and depth.isdigit() and len(depth) < 10 else 0
+    own = min(int(depth[:1000]), _DEEPEST) if depth.isascii() and depth.isdigit() else 0
     return {"PI_SUBAGENT_DEPTH": str(own + 1), **({"PI_SUBAGENT_MAX_DEPTH": limit} if limit else {})}
 
 
