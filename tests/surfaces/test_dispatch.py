@@ -259,6 +259,15 @@ async def test_prompt_lists_the_profiles(world):
     assert "### explore\n" in section and "### plan\n" in section and "dispatch_agent" in section
 
 
+@pytest.mark.spec("codingcode:12")
+async def test_profile_without_list_has_all(world):
+    world.agent()
+    async with world.open() as crew:
+        section = crew._main.setup.sections["subagents"]
+    names = "read_file, write_file, edit_file, execute_command, search_code, search_files, fetch_url, web_search"
+    assert f"### helper\nDoes helper\nTools: {names}, todo_write\n" in section
+
+
 @pytest.mark.spec("codingcode:42")
 async def test_no_profiles_no_section(world):
     off = "".join(f"    {name}: true\n" for name in ("explore", "plan", "general-purpose", "Explore", "Plan"))

@@ -20,6 +20,7 @@ TOOL_NAMES = {
     "search_code": "grep",
     "search_files": "find",
     "fetch_url": "fetch_content",
+    "web_search": "web_search",
     "todo_write": "todo_write",
 }
 """CodingCode's name of a tool → ours; the model of such an agent sees the former."""
