@@ -164,6 +164,9 @@ def _find_holder(fd: int) -> Holder | None:
 
 
 def _refuse(path: Path, holder: Holder | None) -> SessionLocked:
+    if holder is not None and (holder.pid, holder.host) == (os.getpid(), socket.gethostname()):
+        text = "is being written by another run of this program; wait for it, or start a new session"
+        return SessionLocked(f"session {path} {text}")
     who = "another process" if holder is None else f"process {holder.pid}"
     if holder is not None and holder.host != socket.gethostname():
         who += f" on {holder.host}"
