@@ -389,3 +389,11 @@ def test_common_flags_stand_anywhere(place, command):
     for args in (["-C", "inner", "-na", *command], [*command, "-na", "-C", "inner"]):
         done = place.run(*args)
         assert done.status in (0, 1), done.stderr
+
+
+@pytest.mark.parametrize("model", ["nosuch/model", "scripted/nowhere.json"])
+def test_json_is_printed_without_a_model(place, model):
+    done = place.run("run", "--json", "--model", model, "explorer", "look")
+    result = json.loads(done.stdout)
+    assert (done.status, result["details"]["error"]["code"], result["details"]["results"]) == (1, "SUBAGENT_FAILED", [])
+    assert result["content"][0]["text"] == result["details"]["error"]["message"]

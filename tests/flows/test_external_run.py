@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -370,3 +371,15 @@ async def test_project_cannot_choose_pi(world):
     told = "\n".join(notes)
     assert "runner: 'pi' is ignored" in told
     assert "runner pi is not open to it; it runs as process" in told
+
+
+@pytest.mark.parametrize(("attended", "told"), [(True, True), (False, False)])
+async def test_run_stays_where_it_can_ask(world, attended, told):
+    world.configure(runner="process", approvals="ask")
+    notes = []
+    async with world.open() as crew:
+        crew.listen(lambda event: notes.append(getattr(event, "text", "")))
+        with crew.attend() if attended else contextlib.nullcontext():
+            await (await crew.spawn("looker", "go")).wait()
+    stays = "agent 'looker': runner process is not open to it; it runs as inprocess"
+    assert (stays in notes) is told

@@ -187,7 +187,8 @@ class Crew:
         )
         rules = self.world.guarding.rules
         runner = self.world.crew.settings.runner
-        return replace(kit, rules=rules, runner=runner, send_out=self._send_out, restraint=self.restraint)
+        asks = self.world.guarding.may_ask
+        return replace(kit, rules=rules, runner=runner, asks=asks, send_out=self._send_out, restraint=self.restraint)
 
     def _send_out(self, setup: RunSetup, errand: Errand) -> LiveRun:
         from retinue.app.outsourcing import build_outpost  # most crews work in one process

@@ -116,6 +116,10 @@ class Guarding:
             self._check_runner(definition)
         return found
 
+    def may_ask(self) -> bool:
+        """Whether somebody is there who may be asked about calls: only runs of this process can reach them."""
+        return self._asks and self._desk.has_face
+
     def _check_runner(self, definition: Definition) -> None:
         """A run elsewhere must be guarded there: another retinue reads the same files, but no hooks of its agent."""
         runner = definition.runner or self._world.crew.settings.runner

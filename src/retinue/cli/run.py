@@ -1,6 +1,7 @@
 """`retinue run AGENT TASK`: one run of an agent. The answer, or with `--json` the whole result of the tool."""
 
 import json
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from retinue.cli.headless import Headless, run_until_done
 from retinue.cli.options import Options
 from retinue.cli.prompts import STDIN_WAIT_S, read_stdin
 from retinue.cli.voice import say
-from retinue.core.errors import UsageError
+from retinue.core.errors import RetinueError, UsageError
 
 
 def run_agent(options: Options) -> int:
@@ -21,7 +22,18 @@ def run_agent(options: Options) -> int:
     task = " ".join(words) if words else read_stdin(wait_s=STDIN_WAIT_S)
     if not options.json:
         ask_trust(options)
-    return run_until_done(_AgentRun(options, agent, task))
+        return run_until_done(_AgentRun(options, agent, task))
+    try:
+        return run_until_done(_AgentRun(options, agent, task))
+    except RetinueError as error:
+        # Whoever parses the result gets one, also when nothing could be opened.
+        sys.stdout.write(json.dumps(_describe_failure(str(error))) + "\n")
+        return 1
+
+
+def _describe_failure(text: str) -> dict[str, Any]:
+    details = {"mode": "single", "results": [], "error": {"code": "SUBAGENT_FAILED", "message": text}}
+    return {"content": [{"type": "text", "text": text}], "details": details}
 
 
 class _AgentRun(Headless):

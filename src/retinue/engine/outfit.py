@@ -148,6 +148,8 @@ class Kit:
     restraint: Restraint = field(default_factory=Restraint)
     """What has been taken from runs since they began."""
     runner: Runner = "inprocess"
+    asks: Callable[[], bool] = lambda: False
+    """Whether a person may be asked about calls; a question does not get out of another process."""
     """Where runs work whose definition does not say."""
     send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
     """Makes a run that works in a process of its own; None where all work here."""
@@ -236,8 +238,8 @@ class Outfitter:
         """The live side of a run, here or in a process of its own, which then keeps the session alone."""
         definition, request, kit = fitting.definition, fitting.request, self._kit
         runner = choose_runner(definition, request, kit)
-        if runner != (definition.runner or runner):
-            text = f"agent {quote(run.agent)}: runner {definition.runner} is not open to it; it runs as {runner}"
+        if runner != (wanted := definition.runner or kit.runner) and request.surface != "dispatch":
+            text = f"agent {quote(run.agent)}: runner {wanted} is not open to it; it runs as {runner}"
             parent.bus.publish(Warned(run_id=run.id, text=text))
         if runner == "inprocess" or kit.send_out is None:
             return LiveRun(setup, self._open_session(run, request, parent, fitting.cwd), clock=self._clock)
@@ -407,8 +409,8 @@ def choose_runner(definition: Definition, request: RunRequest, kit: Kit) -> Runn
         return "inprocess"  # what its runs may do is asked here, call by call
     wanted = definition.runner or kit.runner
     if wanted == "pi" and definition.source == "project" and kit.runner != "pi":
-        return "process"  # a pi starts its commands outside of our sandbox, which no project may choose
-    return wanted
+        wanted = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
+    return "inprocess" if wanted == "process" and kit.asks() else wanted
 
 
 def choose_model(
