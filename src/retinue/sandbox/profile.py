@@ -4,6 +4,7 @@ Must not know how a profile is enforced.
 """
 
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -110,7 +111,7 @@ def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
         "read_only",
         secrets=list_secrets(wishes),
         environment=(*READING_NAMES, *OWN_NAMES, *SHELL_NAMES, *wishes.environment),
-        visible=_list_pointed(read_git_dirs(real)),
+        visible=(*_list_pointed(read_git_dirs(real)), *list_own()),
     )
 
 
@@ -133,8 +134,14 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         protected=tuple(path for path in protected if path not in extra),
         forbidden=list_forbidden(git),
         environment=(*WRITING_NAMES, *OWN_NAMES, *SHELL_NAMES, *wishes.environment),
-        visible=_list_pointed(git),
+        visible=(*_list_pointed(git), *list_own()),
     )
+
+
+def list_own() -> tuple[str, ...]:
+    """Where our own interpreter and its libraries are, if that is somewhere private: what we start needs them."""
+    places = (os.path.realpath(place) for place in (sys.prefix, sys.base_prefix))
+    return tuple(dict.fromkeys(place for place in places if is_below(place, PRIVATE_DIRS) and place not in PRIVATE_DIRS))
 
 
 def list_secrets(wishes: Wishes) -> tuple[str, ...]:
