@@ -140,8 +140,8 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
 
 def list_own() -> tuple[str, ...]:
     """Where our own interpreter and its libraries are, if that is somewhere private: what we start needs them."""
-    places = (os.path.realpath(place) for place in (sys.prefix, sys.base_prefix))
-    return tuple(dict.fromkeys(place for place in places if is_below(place, PRIVATE_DIRS) and place not in PRIVATE_DIRS))
+    places = dict.fromkeys(os.path.realpath(place) for place in (sys.prefix, sys.base_prefix))
+    return tuple(place for place in places if is_below(place, PRIVATE_DIRS) and place not in PRIVATE_DIRS)
 
 
 def list_secrets(wishes: Wishes) -> tuple[str, ...]:
