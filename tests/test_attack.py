@@ -13,7 +13,9 @@ SIZES = {"A": 23, "B": 24, "C": 12, "D": 17, "E": 14, "F": 11, "G": 12, "H": 12}
 def find_marked() -> set[str]:
     """The ids that tests carry; the corpus of commands names its own."""
     texts = [path.read_text(encoding="utf-8") for path in TESTS.rglob("test_*.py")]
-    marked = {id for text in texts for marker in MARKER.findall(text) for id in re.findall(r"[\"']([^\"']+)[\"']", marker)}
+    marked = {
+        id for text in texts for marker in MARKER.findall(text) for id in re.findall(r"[\"']([^\"']+)[\"']", marker)
+    }
     corpus = (TESTS / "data" / "attack" / "bash_corpus.txt").read_text(encoding="utf-8")
     return marked | set(re.findall(r"\bB\d+\b", corpus)) | {"B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8"}
 
