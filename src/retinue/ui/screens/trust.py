@@ -88,4 +88,5 @@ class TrustScreen(ModalScreen[tuple[bool, bool] | None]):
             line.append(f"{key} ", style="bold")
             line.append(f"{word}, {note}", style=f"bold {accent}" if is_lit else "")
             lines.append(line)
-        self.query_one("#answers", Static).update(Text("\n").join(lines))
+        for answers in self.query("#answers").results(Static):  # not there yet when the program is about to end
+            answers.update(Text("\n").join(lines))
