@@ -4,10 +4,10 @@ from dataclasses import replace
 from importlib.metadata import version
 
 from retinue.app import Request, Retinue
-from retinue.cli.headless import Headless, run_until_done, show_warning
+from retinue.cli.headless import run_until_done
+from retinue.cli.listening import Listening
 from retinue.cli.options import Options
 from retinue.serve.mcp import McpServer
-from retinue.serve.rpc.lines import Lines
 
 
 def run_mcp(options: Options) -> int:
@@ -15,11 +15,7 @@ def run_mcp(options: Options) -> int:
     return run_until_done(_Mcp(options))
 
 
-class _Mcp(Headless):
-    def __init__(self, options: Options) -> None:
-        super().__init__(options)
-        self._lines = Lines(0)
-
+class _Mcp(Listening):
     def _to_request(self) -> Request:
         return replace(super()._to_request(), surfaces=("*",))
 
@@ -28,18 +24,3 @@ class _Mcp(Headless):
         await server.serve(self._lines)
         await self._drain()
         return 0
-
-    def _open_face(self, crew: Retinue) -> None:
-        crew.listen(show_warning, pieces=False)
-
-    def _end(self, status: int) -> None:
-        """The first signal ends it as the end of the input does, a second one at once."""
-        if self.ended_by:
-            self._leave()
-        self.ended_by = status
-        if self._crew is None and self._task is not None:
-            self._task.cancel()
-        self._lines.close()
-
-    def _reader_gone(self) -> None:
-        self._lines.close()

@@ -1,0 +1,29 @@
+"""What commands have in common that do as lines on standard input say, until there are no more."""
+
+from retinue.app import Retinue
+from retinue.cli.headless import Headless, show_warning
+from retinue.cli.options import Options
+from retinue.serve.rpc.lines import Lines
+
+
+class Listening(Headless):
+    """Serves another program; what it says, a subclass reads from `_lines` in `_work`."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._lines = Lines(0)
+
+    def _open_face(self, crew: Retinue) -> None:
+        crew.listen(show_warning, pieces=False)
+
+    def _end(self, status: int) -> None:
+        """The first signal ends it as the end of the input does, a second one at once."""
+        if self.ended_by:
+            self._leave()
+        self.ended_by = status
+        if self._crew is None and self._task is not None:
+            self._task.cancel()
+        self._lines.close()
+
+    def _reader_gone(self) -> None:
+        self._lines.close()
