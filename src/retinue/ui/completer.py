@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from retinue.app.filing import list_files
 from retinue.core.errors import RetinueError
+from retinue.core.figures import format_tokens
 from retinue.ui.completion import Offer, Stock, Token, complete, find_token, is_complete
 from retinue.ui.completion_files import FileIndex
-from retinue.ui.formats import format_tokens
 from retinue.ui.themes import THEMES
 
 if TYPE_CHECKING:

@@ -15,31 +15,6 @@ _MARKS += "\u180b-\u180e"
 _TOWERS = re.compile(f"([{_MARKS}]{{3}})[{_MARKS}]+")
 
 
-def format_tokens(count: int) -> str:
-    """`999`, `33.8k`, `1.2M`."""
-    if count < 1000:
-        return str(count)
-    return f"{count / 1000:.1f}k" if count < 999_950 else f"{count / 1_000_000:.1f}M"
-
-
-def format_duration(ms: float) -> str:
-    """`12.3s`, `5m 12s`, `1h 5m`."""
-    seconds = max(0.0, ms / 1000)
-    if seconds < 59.95:
-        return f"{seconds:.1f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m {rest}s"
-    return f"{minutes // 60}h {minutes % 60}m"
-
-
-def format_cost(dollars: float) -> str:
-    """`$0.042`; nothing for nothing."""
-    if not dollars:
-        return ""
-    return f"${dollars:.3f}" if dollars < 1 else f"${dollars:.2f}"
-
-
 def find_percent(tokens: int, window: int) -> int | None:
     """How full a context window is; None when it is not known."""
     return min(999, round(100 * tokens / window)) if tokens and window else None

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from rich.text import Text
 
+from retinue.core.figures import format_duration, format_tokens
 from retinue.core.run import Reason, Run, Status
-from retinue.ui.formats import SPINNER, clean_line, color_percent, find_percent, format_duration, format_tokens
+from retinue.ui.formats import SPINNER, clean_line, color_percent, find_percent
 
 MOST_LINES = 12
 RICH_COLUMNS = 88

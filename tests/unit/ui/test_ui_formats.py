@@ -1,6 +1,7 @@
 import pytest
 
-from retinue.ui.formats import clean_line, color_percent, find_percent, fold_middle, format_duration, format_tokens
+from retinue.core.figures import format_duration, format_tokens
+from retinue.ui.formats import clean_line, color_percent, find_percent, fold_middle
 
 
 @pytest.mark.parametrize(

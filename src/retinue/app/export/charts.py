@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from retinue.app.export.figures import format_cost, format_duration, format_tokens
 from retinue.app.export.markup import escape
 from retinue.app.story import Chapter, Story
+from retinue.core.figures import format_cost, format_duration, format_tokens
 
 WIDTH = 1000
 NAMES = 220

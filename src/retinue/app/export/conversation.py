@@ -4,8 +4,8 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from retinue.app.export.figures import format_cost, format_tokens
 from retinue.app.export.markup import escape, render_pre, render_prose
+from retinue.core.figures import format_cost, format_tokens
 from retinue.core.messages import (
     AssistantMessage,
     BashExecutionMessage,

@@ -8,9 +8,9 @@ from importlib.resources import files
 
 from retinue.app.export.charts import draw_bars, draw_timeline, order_chapters
 from retinue.app.export.conversation import render_messages
-from retinue.app.export.figures import format_cost, format_duration, format_tokens
 from retinue.app.export.markup import escape
 from retinue.app.story import Chapter, Story
+from retinue.core.figures import format_cost, format_duration, format_tokens
 
 _LEGEND = '<p class="legend"><i class="waiting"></i>waiting<i class="model"></i>model<i class="tool"></i>tool</p>'
 

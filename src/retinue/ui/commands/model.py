@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError, quote
+from retinue.core.figures import format_tokens
 from retinue.core.messages import THINKING_LEVELS
 from retinue.ui.commands.base import Command
-from retinue.ui.formats import format_tokens
 from retinue.ui.screens.picker import Choice, Picker
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.app import list_sessions
 from retinue.core.errors import UsageError
+from retinue.core.figures import format_cost, format_tokens
 from retinue.ui.commands.base import Command
-from retinue.ui.formats import clean_line, format_cost, format_tokens
+from retinue.ui.formats import clean_line
 from retinue.ui.screens.picker import Choice, Picker
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from retinue.app import cancel_schedule, list_schedules
-from retinue.ui.formats import format_duration
+from retinue.core.figures import format_duration
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.picker import Choice
 

@@ -10,7 +10,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from retinue.core.errors import RetinueError
-from retinue.ui.formats import FRAME_S, SPINNER, clean, clean_line, format_duration
+from retinue.core.figures import format_duration
+from retinue.ui.formats import FRAME_S, SPINNER, clean, clean_line
 
 Made = TypeVar("Made")
 

@@ -6,8 +6,9 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from retinue.core.figures import format_duration, format_tokens
 from retinue.ui.blocks import ReportBlock
-from retinue.ui.formats import clean, clean_line, fold_middle, format_duration, format_tokens
+from retinue.ui.formats import clean, clean_line, fold_middle
 from retinue.ui.views.base import BlockView
 from retinue.ui.views.prose import stack
 

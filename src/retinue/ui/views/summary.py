@@ -2,8 +2,8 @@
 
 from rich.text import Text
 
+from retinue.core.figures import format_tokens
 from retinue.ui.blocks import SummaryBlock
-from retinue.ui.formats import format_tokens
 from retinue.ui.views.base import BlockView
 from retinue.ui.views.prose import render_markdown, stack
 

@@ -4,8 +4,9 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from retinue.core.figures import format_duration
 from retinue.ui.blocks import ToolBlock
-from retinue.ui.formats import clean, clean_line, fold_middle, format_duration
+from retinue.ui.formats import clean, clean_line, fold_middle
 from retinue.ui.views.base import BlockView
 from retinue.ui.views.prose import stack
 from retinue.ui.views.toolwords import AgentCall, describe_agent, describe_call, describe_cost, describe_end

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from retinue.ui.formats import clean_line, format_cost, format_tokens
+from retinue.core.figures import format_cost, format_tokens
+from retinue.ui.formats import clean_line
 
 _TELLING = ("path", "file_path", "command", "pattern", "query", "url", "description", "agent", "agent_id", "name")
 """Arguments that say what a call is about, the most telling first."""

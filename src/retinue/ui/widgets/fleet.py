@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.widgets import Static
 
+from retinue.core.figures import format_duration, format_tokens
 from retinue.core.run import Run
-from retinue.ui.formats import clean_line, format_duration, format_tokens
+from retinue.ui.formats import clean_line
 from retinue.ui.tree import find_sign
 
 ROWS = 5

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from rich.text import Text
 from textual.widgets import Static
 
-from retinue.ui.formats import clean_line, color_percent, format_cost, format_tokens
+from retinue.core.figures import format_cost, format_tokens
+from retinue.ui.formats import clean_line, color_percent
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 from rich.text import Text
 from textual.widgets import Static
 
-from retinue.ui.formats import FRAME_S, SPINNER, clean_line, format_duration
+from retinue.core.figures import format_duration
+from retinue.ui.formats import FRAME_S, SPINNER, clean_line
 from retinue.ui.state import State
 
 _WORDS = {

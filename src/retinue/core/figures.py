@@ -1,4 +1,4 @@
-"""Numbers as an export shows them. Pure."""
+"""Tokens, times and money in a few characters, for people. Pure."""
 
 
 def format_tokens(count: int) -> str:
