@@ -23,3 +23,10 @@ def pi() -> Program:
 @pytest.fixture
 def retinue() -> Program:
     return find_retinue()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Several starts of Node in one test: a cold or busy machine takes its time over them."""
+    for item in items:
+        if "/tests/interop/" in item.path.as_posix() and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(150))

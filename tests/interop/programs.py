@@ -15,7 +15,7 @@ from pi_scenarios import MAX_TOKENS, NEXT_PROMPT, SYSTEM_PROMPT, WIRE_SCRIPT, Sc
 
 from retinue.testing import MockServer
 
-TIMEOUT_S = 25
+TIMEOUT_S = 60
 
 
 @dataclass(frozen=True, slots=True)

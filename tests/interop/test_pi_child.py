@@ -12,7 +12,7 @@ from retinue import Request, Retinue, SessionWish
 from retinue.core.run import Outcome, Reason, Status
 from retinue.testing import MockServer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(150)]
 
 LOOKER = "---\nname: looker\ndescription: d\ntools: {tools}\n---\n\nLook around.\n"
 

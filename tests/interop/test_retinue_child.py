@@ -13,7 +13,7 @@ from programs import Program
 
 from retinue.testing import MockServer
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(150)]
 
 SCOUT = (
     "---\nname: scout\ndescription: Looks\ntools: read, grep, find, ls\nmodel: mock/mock-1\n---\n\nYou are the scout.\n"

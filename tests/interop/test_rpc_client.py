@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from chat_server import say, serve_replies
-from programs import Program
+from programs import TIMEOUT_S, Program
 
 STEPS = Path(__file__).with_name("rpc_steps.mjs")
 MODELS = [
@@ -56,7 +56,7 @@ class Driver:
                 },
                 capture_output=True,
                 text=True,
-                timeout=25,
+                timeout=TIMEOUT_S,
                 check=True,
             )
         text = done.stdout.replace(chat.url, "URL").replace(str(self.root), "ROOT")

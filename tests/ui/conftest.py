@@ -20,10 +20,3 @@ def mocked(tmp_path):
             yield World(tmp_path, server)
 
     return open_world
-
-
-def pytest_collection_modifyitems(items):
-    # Keys, timers and a real terminal against the clock of a busy machine: one that fails is tried once more, and told.
-    for item in items:
-        if "/tests/ui/" in item.path.as_posix():
-            item.add_marker(pytest.mark.flaky(reruns=1))
