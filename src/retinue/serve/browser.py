@@ -9,15 +9,19 @@ import secrets
 import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from shlex import join
+from string import Template
 
 from aiohttp import web
 from textual_serve.server import Server
 
-COOKIE = "retinue-token"
 SERVED = "RETINUE_SERVED"
 """Set for a program whose terminal is a browser."""
 
+_PAGE = Path(__file__).with_suffix(".html")
+_DIGITS = 2
+"""Of a font's size."""
 _Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -27,6 +31,8 @@ class BrowserServer(Server):
     def __init__(self, command: Sequence[str], port: int, token: str) -> None:
         super().__init__(f"exec {join(command)}", host="127.0.0.1", port=port, title="retinue")
         self._token = token
+        # Cookies are one host's, whatever the port: two programs must not take away each other's.
+        self._cookie = f"retinue-token-{port}"
 
     @property
     def address(self) -> str:
@@ -36,7 +42,20 @@ class BrowserServer(Server):
     async def _make_app(self) -> web.Application:
         app = await super()._make_app()
         app.middlewares.append(self._guard)
+        app.router.add_get("/page.js", self._give_script)
         return app
+
+    async def handle_index(self, request: web.Request) -> web.Response:
+        """Our own page: textual's asks another host for a font, and runs what is written in it."""
+        given = request.query.get("fontsize", "")
+        size = given if given.isascii() and given.isdigit() and len(given) <= _DIGITS else "16"
+        page = Template(_PAGE.read_text(encoding="utf-8"))
+        text = page.substitute(socket=f"ws://127.0.0.1:{self.port}/ws", size=size)
+        return web.Response(text=text, content_type="text/html")
+
+    async def _give_script(self, request: web.Request) -> web.Response:
+        text = _PAGE.with_suffix(".js").read_text(encoding="utf-8")
+        return web.Response(text=text, content_type="text/javascript")
 
     async def on_startup(self, app: web.Application) -> None:
         """Nothing is printed from here."""
@@ -50,9 +69,9 @@ class BrowserServer(Server):
         given = request.query.get("token")
         if given is not None and request.path == "/" and self._is_right(given):
             answer = web.HTTPSeeOther("/")
-            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="Strict", path="/")
+            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="Strict", path="/")
             raise answer
-        if not self._is_right(request.cookies.get(COOKIE, "")):
+        if not self._is_right(request.cookies.get(self._cookie, "")):
             raise web.HTTPForbidden(text="the token is missing or wrong: use the address that retinue serve printed\n")
         response = await handler(request)
         if not response.prepared:
@@ -64,10 +83,10 @@ class BrowserServer(Server):
 
     @property
     def _headers(self) -> dict[str, str]:
-        # The page asks for a font of another host by itself; it does without.
+        # The terminal in the page writes its own styles; nothing else may be in the page itself.
         policy = (
-            "default-src 'self'; script-src 'self' 'unsafe-inline'; style-src 'self' 'unsafe-inline'; "
-            f"img-src 'self' data:; font-src 'self' data:; connect-src 'self' ws://127.0.0.1:{self.port}; "
+            "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+            f"img-src 'self' data:; font-src 'self'; connect-src 'self' ws://127.0.0.1:{self.port}; "
             "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
         )
         return {
