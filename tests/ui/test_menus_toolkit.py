@@ -51,3 +51,16 @@ async def test_activity_is_refreshed_and_cleared(log, tmp_path):
         await stage.wait(lambda: not log.path.exists())
         await stage.press("escape")
         await stage.wait(lambda: type(stage.app.screen).__name__ == "MainScreen")
+
+
+async def test_toolkit_can_be_switched_off(tmp_path, agent_dir, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (agent_dir / "subagents.json").write_text('{"commands": {"enabled": false}}')
+    async with open_stage(tmp_path) as stage:
+        assert "toolkit" not in [command.name for command in stage.app.commands.list()]
+        await stage.write("/toolk")
+        assert not stage.app.screen.query_one("CompletionPopup").is_open
+        await stage.write("it help")
+        await stage.press("enter")
+        await stage.wait(lambda: stage.notes)
+        assert len(stage.app.screen_stack) == 1 and "commands.enabled" in stage.notes[-1]

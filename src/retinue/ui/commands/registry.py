@@ -39,8 +39,8 @@ class Commands:
         self._app = app
 
     def list(self) -> list[Command]:
-        """All of them; ours first."""
-        found = {command.name: command for command in OWN}
+        """All of them; ours first, without those that the user has switched off."""
+        found = {command.name: command for command in OWN if not self._is_off(command)}
         if self._app.link.is_open:
             for offer in self._app.link.crew.catalogue.list():
                 run = _run_extension(offer.name) if offer.source == "extension" else _run_skill(offer.name)
@@ -58,9 +58,15 @@ class Commands:
         if not name or "/" in name:
             return None  # a path, not a command
         command = next((each for each in self.list() if each.name == name), None)
+        if command is None and name == toolkit.TOOLKIT.name:
+            raise UsageError("/toolkit is switched off; it needs enabled and commands.enabled: see /agents, Settings")
         if command is None:
             raise UsageError(f"there is no command /{quote(name)[1:-1]}; /help lists all")
         return command, words.strip()
+
+    def _is_off(self, command: Command) -> bool:
+        link = self._app.link
+        return command is toolkit.TOOLKIT and link.is_open and not link.crew.has_command(command.name)
 
 
 def _run_extension(name: str) -> Run:
