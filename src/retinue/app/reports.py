@@ -150,7 +150,7 @@ def to_wishes(request: Request, settings: Settings, session: "Session | None", r
     if request.inherited_model and request.inherited_provider:
         default = (request.inherited_model, request.inherited_provider)
     wishes = Wishes(request.model, request.provider, *default, settings.enabled_models)
-    used = session.context().model if session else None
+    used = session.choice[0] if session else None
     if request.model is None and request.provider is None and used is not None:
         ref = "/".join(used)
         if any(info.ref == ref for info in registry.candidates):
@@ -160,5 +160,5 @@ def to_wishes(request: Request, settings: Settings, session: "Session | None", r
 
 def read_level(session: "Session") -> ThinkingLevel | None:
     """The thinking level a session goes on with; None when it says nothing."""
-    chosen = session.context().thinking
+    chosen = session.choice[1]
     return next((level for level in THINKING_LEVELS if level == chosen), None)

@@ -78,7 +78,7 @@ class LiveRun:
         )
         self._clock = clock
         self._scope = Scope()
-        self._talk = Conversation()
+        self._read_talk: Conversation | None = None
         self._compactor = Compactor(setup, session, self.journal, self._publish, clock)
         self._retries = 0
         self._in_attempt = False
@@ -89,7 +89,6 @@ class LiveRun:
         self._base = setup
         self._entered: list[Feature] = []
         self._noted: list[BashExecutionMessage] = []
-        self._load()
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
         """Say something and work until it is done. One prompt at a time; while busy, use `steer`.
@@ -158,8 +157,9 @@ class LiveRun:
     def _write_notes(self) -> None:
         noted, self._noted = self._noted, []
         for message in noted:
+            talk = self._talk  # read before the session has it, too
             self.journal.write(partial(self.session.append_message, message))
-            self._talk.messages.append(message)
+            talk.messages.append(message)
 
     async def _open(self, blocks: list[UserContent], stay: Stay | None) -> Outcome:
         """From its start to its one final state, whatever happens."""
@@ -422,7 +422,7 @@ class LiveRun:
                 self._publish(AttemptEnded(run_id=run_id))
             elif self._retries:
                 self._publish(RetryEnded(run_id=run_id, success=False, attempt=self._retries, error="cancelled"))
-            self._load()
+            self._load(self._talk)
         return self._judge(ending)
 
     def _judge(self, ending: Ending) -> Outcome:
@@ -449,14 +449,22 @@ class LiveRun:
             session_file=str(self.session.path or ""),
         )
 
-    def _load(self) -> None:
+    @property
+    def _talk(self) -> Conversation:
+        """What was said, read when it is needed: whoever only looks at a long session does not wait for it."""
+        if self._read_talk is None:
+            self._read_talk = Conversation()
+            self._load(self._read_talk)
+        return self._read_talk
+
+    def _load(self, talk: Conversation) -> None:
         """Read the conversation back from the session: after an abort only that is sure."""
         try:
             messages = self.session.context().messages
         except SessionError as error:
             self._publish(Warned(run_id=self.setup.run_id, text=str(error)))
             return
-        self._talk.load(list(repair_transcript(messages)))
+        talk.load(list(repair_transcript(messages)))
 
     def _publish(self, event: Event) -> None:
         kind = type(event)

@@ -79,10 +79,11 @@ class History:
         first_kept = compaction.first_kept_entry_id
         kept = self.index.by_id.get(first_kept, -1) if isinstance(first_kept, str) else -1
         first = next((n for n in range(last) if places[n] == kept), last)
-        earlier = self._load_settings(places[:first])
+        earlier = self.load_settings(places[:first])
         return earlier + self.load(places[first:])
 
-    def _load_settings(self, places: list[int]) -> list[Entry]:
+    def load_settings(self, places: list[int]) -> list[Entry]:
+        """The last of some entries that chose a model, and the last that chose a thinking level, in their order."""
         found: list[Entry] = []
         needs_model = needs_thinking = True
         for place in reversed(places):

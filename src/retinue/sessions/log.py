@@ -9,10 +9,10 @@ from typing import Any, Final
 from zlib import crc32
 
 from retinue.core.clock import Clock
-from retinue.core.collector import paused_collector
 from retinue.core.errors import SessionError, SessionUnsaved, quote
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, Message, SystemMessage, ToolResultMessage, Usage, UserContent
+from retinue.sessions.branch import Branch
 from retinue.sessions.entry import (
     VERSION,
     Entry,
@@ -27,7 +27,7 @@ from retinue.sessions.opening import mend_tail, open_descriptor, scan_session
 from retinue.sessions.scan import Damage, Scan
 from retinue.sessions.store import FileStore, MemoryStore, Store
 from retinue.sessions.tree import SessionTree, find_main
-from retinue.sessions.view import Context, build_context, replay_system, to_messages
+from retinue.sessions.view import Context, replay_system, to_messages
 
 NewId = Callable[[], str]
 _ID_STRIDE: Final = 0x9E3779B1
@@ -316,12 +316,24 @@ class Session:
     def context(self) -> Context:
         """What the model sees at the current leaf."""
         if self._context is None:
-            by_id, settled = self._history.index.by_id, self._settled
-            with paused_collector():
-                self._context = build_context(
-                    self._history.load_branch(self._leaf), lambda entry_id: by_id[entry_id] < settled
-                )
+            self._context = self.present.read_context()
         return self._context.copy()
+
+    @property
+    def present(self) -> Branch:
+        """The current branch as it is now."""
+        return Branch(self._history, self._leaf, self._settled)
+
+    @property
+    def choice(self) -> tuple[tuple[str, str] | None, str | None]:
+        """The model and the thinking level that it goes on with; the conversation is not read for it."""
+        context = self._context
+        return self.present.read_choice() if context is None else (context.model, context.thinking)
+
+    def keep_context(self, branch: Branch, context: Context) -> None:
+        """Take what was read of a branch elsewhere, unless something was written since."""
+        if self._context is None and branch == self.present:
+            self._context = context
 
     def settle(self) -> list[ToolResultMessage]:
         """Write the results that the last reply's tool calls still lack, so that the conversation can go on."""

@@ -100,7 +100,7 @@ def build_context(path: Sequence[Entry], is_settled: Callable[[str], bool] = lam
             if edited is not None:
                 context.messages.append(edited)
                 context.entry_ids.append(entry.id)
-    _read_settings(path, context)
+    context.model, context.thinking = read_choice(path)
     context.system = replay_system(context.messages)
     if later == len(selected):
         context.trusted_from = len(context.messages)
@@ -211,14 +211,18 @@ def parse_time_ms(stamp: str) -> int:
         return 0
 
 
-def _read_settings(path: Sequence[Entry], context: Context) -> None:
+def read_choice(path: Sequence[Entry]) -> tuple[tuple[str, str] | None, str | None]:
+    """The model and the thinking level chosen last on a branch, or else used last."""
+    model: tuple[str, str] | None = None
+    thinking: str | None = None
     for entry in reversed(path):
-        if context.thinking is None and entry.type == "thinking_level_change":
-            context.thinking = entry.thinking_level if isinstance(entry.thinking_level, str) else None
-        if context.model is None:
-            context.model = read_model(entry)
-        if context.model is not None and context.thinking is not None:
-            return
+        if thinking is None and entry.type == "thinking_level_change":
+            thinking = entry.thinking_level if isinstance(entry.thinking_level, str) else None
+        if model is None:
+            model = read_model(entry)
+        if model is not None and thinking is not None:
+            break
+    return model, thinking
 
 
 def read_model(entry: Entry) -> tuple[str, str] | None:
