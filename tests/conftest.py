@@ -74,6 +74,16 @@ def agent_dir(home: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def measure(record_property: Callable[[str, object], None]) -> Callable[..., None]:
+    """Tells `make attack` what was found for one bar: `measure("SEC-1", "bwrap, root", changes=0)`."""
+
+    def tell(bar: str, variant: str = "", **figures: float) -> None:
+        record_property(bar, {"variant": variant, **figures})
+
+    return tell
+
+
 def upper(names: set[str]) -> set[str]:
     """The same names in capitals, as some programs want them."""
     return {name.upper() for name in names}

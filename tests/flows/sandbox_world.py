@@ -1,8 +1,10 @@
 """A workspace, a home and a user to attack them as, for tests of the sandbox."""
 
 import fcntl
+import grp
 import hashlib
 import os
+import pwd
 import select
 import shutil
 import stat
@@ -12,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -27,7 +29,8 @@ from retinue.sandbox.server import PROGRAM, ForkServer
 from retinue.sandbox.status import Backend, Status
 
 DATA = Path(__file__).resolve().parent.parent / "data" / "attack"
-NOBODY = 65534
+FREE_USERS = range(61200, 61900)
+"""Numbers that systems keep for users who are made for a while."""
 # A program of our environment may be out of reach for other users; then the system's are all there are.
 PATH = f"/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin:{Path(sys.executable).parent}"
 BACKENDS: tuple[Backend, ...] = ("bwrap", "landlock")
@@ -36,6 +39,15 @@ _FS_IOC_GETFLAGS = 0x80086601
 LIMIT_S = 20.0
 
 Who = Literal["root", "user"]
+
+
+def find_free_user() -> int:
+    """The number of an ordinary user who exists for these tests only: nobody else has files or processes of it."""
+    taken = {entry.pw_uid for entry in pwd.getpwall()} | {entry.gr_gid for entry in grp.getgrall()}
+    return next(number for number in FREE_USERS if number not in taken)
+
+
+STRANGER = find_free_user()
 
 
 def list_users() -> list[Who]:
@@ -47,7 +59,7 @@ def become(who: Who) -> list[str]:
     """What starts a program as that user."""
     if who == "root" or os.geteuid():
         return []
-    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--"]
+    return ["setpriv", f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups", "--"]
 
 
 def need_status(backend: Backend) -> Status:
@@ -70,11 +82,15 @@ def become_server(who: Who) -> list[str]:
 
 @dataclass
 class World:
-    """One tree: w is the workspace, h the home; t is a name in the system's temporary directory."""
+    """One tree: w is the workspace, h the home; the shared ones are names in the system's temporary directories."""
 
     root: Path
     who: Who
-    shared: Path = field(default_factory=lambda: Path(f"/tmp/retinue-canary-{os.urandom(6).hex()}"))
+    canary: str = field(default_factory=lambda: f"retinue-canary-{os.urandom(6).hex()}")
+
+    @property
+    def shared(self) -> dict[str, Path]:
+        return {"T": Path("/tmp", self.canary), "V": Path("/var/tmp", self.canary), "M": Path("/dev/shm", self.canary)}
 
     @property
     def workspace(self) -> Path:
@@ -86,28 +102,32 @@ class World:
 
     @property
     def environment(self) -> dict[str, str]:
-        places = {"W": str(self.workspace), "H": str(self.home), "T": str(self.shared), "HOME": str(self.home)}
+        places = {"W": str(self.workspace), "H": str(self.home), "HOME": str(self.home)}
+        places |= {name: str(path) for name, path in self.shared.items()}
         return {**places, "PATH": PATH, "LANG": "C.UTF-8", "TERM": "dumb", "USER": "x"}
 
     @property
     def wishes(self) -> Wishes:
-        return Wishes(home=str(self.home), environment=("W", "H", "T"))
+        return Wishes(home=str(self.home), environment=("W", "H", *self.shared))
 
     def digest(self) -> dict[str, tuple[object, ...]]:
         """Content, mode, owner, time, attributes and flags of everything that must stay as it is."""
-        found = {"shared": (os.path.lexists(self.shared),)}
+        found: dict[str, tuple[object, ...]] = {
+            name: (describe(str(path)) if os.path.lexists(path) else "absent",) for name, path in self.shared.items()
+        }
         for folder, folders, files in os.walk(self.root):
             for name in [".", *folders, *files]:
                 path = os.path.normpath(os.path.join(folder, name))
                 found[os.path.relpath(path, self.root)] = describe(path)
         return found
 
-    def run_bare(self, command: str) -> None:
-        """Without any boundary, in this throw-away tree."""
+    def run_bare(self, command: str, *, own_mounts: bool = False) -> None:
+        """Without any boundary, in this throw-away tree; with mounts of its own it leaves those of others alone."""
         with tempfile.TemporaryDirectory() as tmp:
             os.chmod(tmp, 0o777)
             env = {**self.environment, "TMPDIR": tmp}
-            argv = [*become(self.who), "/bin/bash", "-c", command]
+            apart = ["unshare", "--mount", "--"] if own_mounts else []
+            argv = [*become(self.who), *apart, "/bin/bash", "-c", command]
             with subprocess.Popen(
                 argv,
                 cwd=self.workspace,
@@ -123,9 +143,10 @@ class World:
                     os.killpg(process.pid, 9)
 
     def remove_shared(self) -> None:
-        if self.shared.is_dir():
-            self.shared.rmdir()
-        self.shared.unlink(missing_ok=True)
+        for path in self.shared.values():
+            if path.is_dir() and not path.is_symlink():
+                path.rmdir()
+            path.unlink(missing_ok=True)
 
 
 def describe(path: str) -> tuple[object, ...]:
@@ -136,10 +157,13 @@ def describe(path: str) -> tuple[object, ...]:
     if stat.S_ISREG(found.st_mode):
         with open(path, "rb") as file:
             content = hashlib.sha256(file.read()).hexdigest()
-            flags = struct.unpack("l", fcntl.ioctl(file, _FS_IOC_GETFLAGS, bytes(8)))
+            with suppress(OSError):  # not every file system has them
+                flags = struct.unpack("l", fcntl.ioctl(file, _FS_IOC_GETFLAGS, bytes(8)))
     elif stat.S_ISLNK(found.st_mode):
         content = os.readlink(path)
-    attributes = sorted((name, os.getxattr(path, name, follow_symlinks=False)) for name in os.listxattr(path))
+    attributes = sorted(
+        (name, os.getxattr(path, name, follow_symlinks=False)) for name in os.listxattr(path, follow_symlinks=False)
+    )
     return found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns, found.st_nlink, content, flags, attributes
 
 
@@ -178,7 +202,7 @@ def open_world(who: Who) -> Iterator[World]:
         root.chmod(0o755)
         build_template(root)
         if become(who):
-            subprocess.run(["chown", "-R", f"{NOBODY}:{NOBODY}", str(root)], check=True)
+            subprocess.run(["chown", "-R", f"{STRANGER}:{STRANGER}", str(root)], check=True)
         world = World(root, who)
         yield world
         world.remove_shared()
@@ -224,7 +248,7 @@ class Box:
         if become(self.world.who):
             tmp = getattr(self.confinement, "_tmp", "")
             if tmp:
-                os.chown(tmp, NOBODY, NOBODY)
+                os.chown(tmp, STRANGER, STRANGER)
         with tempfile.TemporaryFile() as output:
             if launch.spawner is None:
                 done = subprocess.run(
@@ -279,12 +303,13 @@ def load_lines(name: str, columns: int) -> list[tuple[str, ...]]:
     return [tuple(line.split("\t", columns - 1)) for line in lines if line and not line.startswith("#")]
 
 
-def is_here(need: str, who: Who) -> bool:
-    """Whether what a command needs is there for that user."""
-    if need in ("-", "box"):
+def is_here(need: str, who: Who, *, inside: bool = False) -> bool:
+    """Whether a command can be tried by that user; inside a sandbox everybody tries what only root could do."""
+    if need == "-":
         return True
-    if need == "root":
-        return who == "root"
+    word, _, file = need.partition(":")
+    if word in ("root", "mounts"):
+        return (inside or who == "root") and (not file or os.path.exists(file))
     found = subprocess.run(
         [*become(who), "/bin/sh", "-c", 'command -v "$0"', need], env={"PATH": PATH}, capture_output=True, check=False
     )

@@ -1,4 +1,5 @@
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -19,14 +20,15 @@ from tests.flows.sandbox_world import (
 CORPUS = load_lines("bash_corpus.txt", 3)
 READING = load_lines("reading_commands.txt", 2)
 CASES = ("B1", "B2", "B3", "B4", "B5", "B6", "B7", "B8", "B9", "B10", "B11", "B12", "B13", "B16")
-# Not effective everywhere: a command of these says something about a program, not about the sandbox.
-LEAST_LIVE = 120
+LEAST = 158
+"""Commands of the plan that this corpus grew from."""
+Measure = Callable[..., None]
 
 
-def has_effect(world: World, command: str) -> bool:
+def has_effect(world: World, command: str, need: str = "-") -> bool:
     with copy_world(world) as copy:
         before = copy.digest()
-        copy.run_bare(command)
+        copy.run_bare(command, own_mounts=need.startswith("mounts"))
         return copy.digest() != before
 
 
@@ -34,9 +36,9 @@ def find_escapes(box: Box, commands: list[str]) -> list[str]:
     escaped = []
     before = box.world.digest()
     for command in commands:
-        box.run(command)
+        _, text = box.run(command)
         after = box.world.digest()
-        if after != before:
+        if after != before or "ESCAPED" in text:
             escaped.append(command)
             before = after
     return escaped
@@ -46,33 +48,37 @@ def find_escapes(box: Box, commands: list[str]) -> list[str]:
 @pytest.mark.parametrize("who", list_users())
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_sampled_commands_change_nothing(backend: Backend, who: Who) -> None:
-    sample = [command for _, need, command in CORPUS[::9] if need in ("-", "box")]
+    sample = [(need, command) for _, need, command in CORPUS[::9] if is_here(need, who, inside=True)]
     with open_box(backend, who) as box:
-        live = [command for command in sample[:6] if has_effect(box.world, command)]
-        assert (find_escapes(box, sample), len(live) >= 4) == ([], True)
+        dead = [
+            command for need, command in sample[:6] if is_here(need, who) and not has_effect(box.world, command, need)
+        ]
+        assert (find_escapes(box, [command for _, command in sample]), dead) == ([], [])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.attack(*CASES)
+@pytest.mark.attack(*CASES, "SEC-1")
 @pytest.mark.parametrize("who", list_users())
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_no_command_changes_anything(backend: Backend, who: Who) -> None:
-    commands = [command for _, need, command in CORPUS if is_here(need, who)]
+def test_no_command_changes_anything(backend: Backend, who: Who, measure: Measure) -> None:
+    commands = [command for _, need, command in CORPUS if is_here(need, who, inside=True)]
     with open_box(backend, who) as box:
-        assert find_escapes(box, commands) == []
+        escaped = find_escapes(box, commands)
+    measure("SEC-1", f"{backend}, {who}", changes=len(escaped), commands=len(commands))
+    assert (escaped, len(commands) >= LEAST) == ([], True)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.attack(*CASES)
+@pytest.mark.attack(*CASES, "SEC-1")
 @pytest.mark.parametrize("who", list_users())
-def test_commands_are_live_outside(who: Who) -> None:
-    commands = [command for _, need, command in CORPUS if need != "box" and is_here(need, who)]
+def test_every_command_is_live_outside(who: Who, measure: Measure) -> None:
+    commands = [(command, need) for _, need, command in CORPUS if is_here(need, who)]
     with open_world(who) as world:
-        dead = [command for command in commands if not has_effect(world, command)]
-    assert len(commands) - len(dead) >= LEAST_LIVE, dead
-    assert len(dead) <= len(commands) // 10, dead
+        dead = [command for command, need in commands if not has_effect(world, command, need)]
+    measure("SEC-1", f"outside, {who}", dead=len(dead), live=len(commands) - len(dead))
+    assert dead == []
 
 
 @pytest.mark.parametrize("who", list_users())

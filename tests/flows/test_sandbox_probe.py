@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import pytest
 
 from retinue.sandbox.status import Backend
-from tests.flows.sandbox_world import BACKENDS, DATA, NOBODY, Box, Who, become, list_users, open_box
+from tests.flows.sandbox_world import BACKENDS, DATA, STRANGER, Box, Who, become, list_users, open_box
 
 # What a private place is there for, and what reaches nobody outside.
 ALLOWED = {
@@ -32,7 +32,7 @@ def open_listeners(box: Box) -> Iterator[int]:
         abstract.bind(f"\0retinue-{os.getpid()}")
         abstract.listen()
         if become(box.world.who):
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, STRANGER, STRANGER)
         yield tcp.getsockname()[1]
 
 
