@@ -12,6 +12,7 @@ from msgspec import structs
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, Cost, ImageContent, Message, Usage
 from retinue.core.model import Draft, Failure, Model, ModelInfo, Price, PriceTier, Reply, Request
+from retinue.engine.ids import make_uuid
 
 MIN_OUTPUT = 256
 """A reply shorter than this is not worth asking for."""
@@ -22,27 +23,39 @@ class Lease:
     """What a run and all its descendants may still spend; None is no limit."""
 
     def __init__(self, tokens: int | None = None, cost_usd: float | None = None, parent: "Lease | None" = None) -> None:
-        self._tokens = tokens
-        self._cost_usd = cost_usd
-        self._parent = parent
+        self.tokens = tokens
+        self.cost_usd = cost_usd
+        self.parent = parent
         self.spent = Usage()
+        self._key = ""
         self._held_tokens = 0
         self._held_usd = 0.0
 
     def left(self) -> tuple[float, float]:
         """Tokens and dollars that are neither spent nor held, here and above."""
-        tokens = float("inf") if self._tokens is None else self._tokens - self.spent.total_tokens - self._held_tokens
-        usd = float("inf") if self._cost_usd is None else self._cost_usd - self.spent.cost.total - self._held_usd
-        if self._parent is None:
+        tokens = float("inf") if self.tokens is None else self.tokens - self.spent.total_tokens - self._held_tokens
+        usd = float("inf") if self.cost_usd is None else self.cost_usd - self.spent.cost.total - self._held_usd
+        if self.parent is None:
             return tokens, usd
-        above_tokens, above_usd = self._parent.left()
+        above_tokens, above_usd = self.parent.left()
         return min(tokens, above_tokens), min(usd, above_usd)
+
+    @property
+    def has_limit(self) -> bool:
+        """Whether it has a limit of its own."""
+        return self.tokens is not None or self.cost_usd is not None
+
+    @property
+    def key(self) -> str:
+        """Its name where others share it: another one for each prompt."""
+        if not self._key:
+            self._key = make_uuid()
+        return self._key
 
     @property
     def is_limited(self) -> bool:
         """Whether anything, here or above, has a limit."""
-        here = self._tokens is not None or self._cost_usd is not None
-        return here or (self._parent is not None and self._parent.is_limited)
+        return self.has_limit or (self.parent is not None and self.parent.is_limited)
 
     def hold(self, tokens: int, usd: float) -> bool:
         """Set something aside, here and above; False, and nothing is held, when it is not there."""
@@ -53,7 +66,7 @@ class Lease:
         while lease is not None:
             lease._held_tokens += tokens
             lease._held_usd += usd
-            lease = lease._parent
+            lease = lease.parent
         return True
 
     def settle(self, tokens: int, usd: float, used: Usage) -> None:
@@ -63,15 +76,15 @@ class Lease:
             lease._held_tokens -= tokens
             lease._held_usd -= usd
             lease.spent += used
-            lease = lease._parent
+            lease = lease.parent
 
     def renew(self) -> None:
         """A new prompt: nothing is spent yet; what is held by calls still under way stays held."""
-        self.spent = Usage()
+        self.spent, self._key = Usage(), ""
 
     def repeat(self) -> "Lease":
         """The same limits for work that is not part of this: nothing is spent, and nothing is above it."""
-        return Lease(self._tokens, self._cost_usd)
+        return Lease(self.tokens, self.cost_usd)
 
     def render_rest(self) -> str:
         """What is left, for the model to read; empty without a limit."""
@@ -100,7 +113,7 @@ class BudgetedModel:
             return await self.model.reply(request, draft)
         size = bound_input(request)
         output = self._fit_output(size, request.max_tokens or info.max_tokens)
-        tokens, usd = size + output, _price(info, size, output)
+        tokens, usd = size + output, bound_price(info, size, output)
         if output < MIN_OUTPUT or not lease.hold(tokens, usd):
             failure = Failure("budget", f"the budget is spent: {lease.render_rest() or 'nothing'} left")
             return Reply(draft.finish("error", error=failure.message), failure)
@@ -124,7 +137,7 @@ class BudgetedModel:
         output = min(wanted, tokens - size)
         price = self.info.cost
         if usd != float("inf") and price.output > 0:
-            output = min(output, (usd - _price(self.info, size, 0)) * 1_000_000 / price.output)
+            output = min(output, (usd - bound_price(self.info, size, 0)) * 1_000_000 / price.output)
         return int(output)
 
 
@@ -152,7 +165,7 @@ def _count_bytes(messages: Sequence[Message]) -> int:
     return total
 
 
-def _price(info: ModelInfo, size: int, output: int) -> float:
+def bound_price(info: ModelInfo, size: int, output: int) -> float:
     """The most these tokens can cost: cache writes are dearer than plain input, tiers dearer than the base."""
     rows: list[Price | PriceTier] = [info.cost, *info.cost.tiers]
     into = max(max(row.input, row.cache_write, row.cache_read) for row in rows)
