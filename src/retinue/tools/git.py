@@ -10,17 +10,18 @@ from dataclasses import dataclass
 
 from retinue.core.errors import quote
 from retinue.tools.process import Command, run_process
-from retinue.tools.trees import SYSTEM_DIRS, TreeProbe, find_program
+from retinue.tools.trees import SYSTEM_DIRS, Tree, TreeProbe, find_program
 
 PROBE_TIMEOUT_S = 5.0
 _MAX_OUTPUT = 64 * 1024 * 1024
 _MAX_ERROR = 16 * 1024
-# Builtins that need neither an editor nor the network. An alias cannot take a builtin's name.
+# Builtins that need neither an editor nor the network. An alias cannot take a builtin's name. What `bundle` and
+# `repack` start is git itself, and ends with its pipe.
 _COMMANDS = frozenset(
     {
-        *("add", "branch", "check-attr", "commit-tree", "config", "diff", "for-each-ref", "log", "ls-files", "ls-tree"),
-        *("merge-base", "read-tree", "reset", "rev-list", "rev-parse", "show", "status", "symbolic-ref"),
-        *("update-ref", "worktree", "write-tree"),
+        *("add", "branch", "bundle", "cat-file", "check-attr", "commit-tree", "config", "diff", "for-each-ref", "init"),
+        *("log", "ls-files", "ls-tree", "merge-base", "read-tree", "repack", "reset", "rev-list", "rev-parse", "show"),
+        *("status", "symbolic-ref", "update-ref", "worktree", "write-tree"),
     }
 )
 # These look into files, so filters would run, or show differences, so a program could be asked to.
@@ -95,6 +96,14 @@ _PROGRAMS = {
 # Of the user's own configuration: data, never a program.
 _DATA = frozenset({"core.autocrlf", "core.eol", "core.excludesfile", "core.attributesfile", "safe.directory"})
 _NAMES = ("author", "committer", "user")
+# For a fetch: how this machine reaches others, in its own configuration, never in a repository's.
+_REACH = ("credential", "http", "url")
+_REACH_VARIABLES = (
+    *("SSH_AUTH_SOCK", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("http_proxy", "https_proxy", "all_proxy", "no_proxy", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"),
+)
+_TRANSPORTS = "https:http:ssh:git"
+FETCH_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +158,12 @@ async def run_git(
     env: Mapping[str, str] | None = None,
     guard: Guard | None = None,
     pass_fds: tuple[int, ...] = (),
+    max_output: int = _MAX_OUTPUT,
 ) -> GitResult:
     """Run one git command; a failure of any kind is a result. `env` alone brings GIT_ variables.
 
-    Without a guard it is loaded where the command needs one; whoever makes several calls loads it once.
+    Without a guard it is loaded where the command needs one; whoever makes several calls loads it once. Output beyond
+    `max_output` ends the command with status 125.
     """
     if args[0] not in _COMMANDS:
         raise ValueError(f"git command {quote(args[0])} is not one that is known to start no other program")
@@ -164,11 +175,45 @@ async def run_git(
     shown = ("--no-ext-diff", "--no-textconv") if args[0] in _SHOWING else ()
     settings = (*_SETTINGS, *(guard.settings if guard is not None else ()))
     given = {**_environment(settings), **(env or {})}
-    return await _call((args[0], *shown, *args[1:]), os.fspath(cwd), given, timeout_s, pass_fds)
+    return await _call(
+        (args[0], *shown, *args[1:]), os.fspath(cwd), given, timeout_s, pass_fds=pass_fds, max_output=max_output
+    )
+
+
+async def fetch_git(
+    url: str, refspecs: Sequence[str], git_dir: str, *, timeout_s: float = FETCH_TIMEOUT_S
+) -> GitResult:
+    """Fetch from another machine into a bare repository, whose own configuration MUST be ours.
+
+    The programs that reach it (ssh, credential helpers) are those of the user's own configuration; nobody is asked.
+    """
+    listed = await list_config(git_dir, env={"GIT_DIR": git_dir})
+    if isinstance(listed, GitResult):
+        return listed
+    own = [(key, value) for scope, key, value in listed if scope in ("system", "global")]
+    ssh = [value for key, value in own if key == "core.sshcommand"]
+    reach = [(key, value) for key, value in own if key.partition(".")[0] in _REACH]
+    settings = (*_SETTINGS, ("core.sshCommand", ssh[-1] if ssh else "ssh -oBatchMode=yes"), *reach)
+    given = _environment(settings) | {"GIT_DIR": git_dir, "GIT_ALLOW_PROTOCOL": _TRANSPORTS}
+    del given["GIT_SSH_COMMAND"]
+    given |= {name: os.environ[name] for name in _REACH_VARIABLES if name in os.environ}
+    given["PATH"] = os.pathsep.join(filter(os.path.isabs, os.environ.get("PATH", "").split(os.pathsep)))
+    plain = ("--quiet", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--no-auto-maintenance")
+    # Here others are started, which must not go on when we are gone.
+    tree = await TreeProbe().find()
+    return await _call(("fetch", *plain, "--", url, *refspecs), git_dir, given, timeout_s, tree=tree)
 
 
 async def load_guard(cwd: str | os.PathLike[str], *, env: Mapping[str, str] | None = None) -> Guard | GitResult:
     """Read which programs a repository's configuration names, and who the user is; or git's failure to tell."""
+    listed = await list_config(cwd, env=env)
+    return listed if isinstance(listed, GitResult) else _read_guard(listed)
+
+
+async def list_config(
+    cwd: str | os.PathLike[str], *, env: Mapping[str, str] | None = None
+) -> list[tuple[str, str, str]] | GitResult:
+    """Scope, key and value of all that is configured for a directory, weakest first; or git's failure to tell."""
     given = {**_environment(_SETTINGS), **(env or {})}
     # Reading the user's own files is how the name is found; reading starts nothing.
     for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM"):
@@ -176,8 +221,12 @@ async def load_guard(cwd: str | os.PathLike[str], *, env: Mapping[str, str] | No
     if os.environ.get("GIT_CONFIG_NOSYSTEM"):
         given["GIT_CONFIG_NOSYSTEM"] = "1"
     args = ("config", "--list", "--null", "--show-scope", "--includes")
-    listed = await _call(args, os.fspath(cwd), given, PROBE_TIMEOUT_S, ())
-    return _read_guard(listed.fields) if listed.ok else listed
+    listed = await _call(args, os.fspath(cwd), given, PROBE_TIMEOUT_S)
+    if not listed.ok:
+        return listed
+    fields = listed.fields
+    rows = [(scope, *entry.partition("\n")[::2]) for scope, entry in zip(fields[::2], fields[1::2], strict=False)]
+    return [(scope, key, value) for scope, key, value in rows if scope != "command"]
 
 
 async def read_branch(cwd: str | os.PathLike[str]) -> str | None:
@@ -198,7 +247,14 @@ def find_git(workspace: str) -> str:
 
 
 async def _call(
-    args: Sequence[str], cwd: str, env: Mapping[str, str], timeout_s: float, pass_fds: tuple[int, ...]
+    args: Sequence[str],
+    cwd: str,
+    env: Mapping[str, str],
+    timeout_s: float,
+    *,
+    pass_fds: tuple[int, ...] = (),
+    max_output: int = _MAX_OUTPUT,
+    tree: Tree | None = None,
 ) -> GitResult:
     program = find_git(cwd)
     if not program:
@@ -207,13 +263,13 @@ async def _call(
 
     def take_output(data: bytes) -> bool:
         out.extend(data)
-        return len(out) > _MAX_OUTPUT
+        return len(out) > max_output
 
     def take_error(data: bytes) -> None:
         errors.extend(data[: _MAX_ERROR - len(errors)])
 
     path = os.pathsep.join(dict.fromkeys((os.path.dirname(program), "/usr/bin", "/bin")))
-    command = Command([program, "--no-pager", *args], cwd, {**env, "PATH": path}, pass_fds)
+    command = Command([program, "--no-pager", *args], cwd, {"PATH": path, **env}, pass_fds)
     try:
         ended = await run_process(
             command,
@@ -222,14 +278,14 @@ async def _call(
             timeout_s=timeout_s,
             grace_s=1.0,
             # It starts no other program, and must not go on when we are gone.
-            tree=TreeProbe().find_single(),
+            tree=tree or TreeProbe().find_single(),
         )
     except (OSError, ValueError) as error:
         return GitResult(126, error=f"git could not be started: {error}")
     if ended.timed_out:
         return GitResult(124, error=f"git {args[0]} did not end within {timeout_s:g} s")
     if ended.stopped:
-        return GitResult(125, error=f"git {args[0]} printed more than {_MAX_OUTPUT} bytes")
+        return GitResult(125, error=f"git {args[0]} printed more than {max_output} bytes")
     return GitResult(ended.code, bytes(out), errors.decode("utf-8", "replace"))
 
 
@@ -243,20 +299,17 @@ def _environment(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {**given, "GIT_CONFIG_COUNT": str(count)}
 
 
-def _read_guard(fields: Sequence[str]) -> Guard:
-    """From pairs of scope and `key\\nvalue`, weakest first."""
+def _read_guard(entries: Iterable[tuple[str, str, str]]) -> Guard:
+    """From scope, key and value, weakest first."""
     overrides: dict[str, str] = {}
     data: dict[str, str] = {}
     directories: list[tuple[str, str]] = []
     names: dict[str, str] = {}
     filters: set[str] = set()
     is_sparse = False
-    for scope, entry in zip(fields[::2], fields[1::2], strict=False):
-        key, _, value = entry.partition("\n")
+    for scope, key, value in entries:
         section, _, rest = key.partition(".")
         inner, _, name = rest.rpartition(".")
-        if scope == "command":
-            continue
         if (section, name) in _PROGRAMS:
             overrides[key] = _PROGRAMS[section, name]
             if section == "filter":

@@ -279,11 +279,11 @@ def _enter_place(root: Path, prefix: str) -> Path:
 def discard_copy(record: Record, records: Records) -> None:
     """Remove a copy, all that git knows about it, and last its record. Raises OSError when something resists."""
     if os.path.lexists(record.path):
-        _remove_tree(record.path)
+        remove_tree(record.path)
     registered = os.path.join(record.common, "worktrees")
     known = record.git_dir or os.path.join(registered, os.path.basename(record.path))
     if os.path.dirname(known) == registered and _is_about(known, record.path):
-        _remove_tree(known)
+        remove_tree(known)
     _remove_registry(record.common)
     records.remove(record)
 
@@ -311,7 +311,8 @@ def _is_about(git_dir: str, path: str) -> bool:
     return os.path.basename(git_dir) == os.path.basename(path) or told == os.path.join(path, ".git")
 
 
-def _remove_tree(path: str) -> None:
+def remove_tree(path: str) -> None:
+    """Remove a directory, also one whose directories are read-only or that somebody still writes to."""
     for attempt in range(3):
         try:
             shutil.rmtree(path)

@@ -176,7 +176,7 @@ class _Saver:
         done = GitResult(1)
         for author in (self._guard.author, AUTHOR):
             if author is not None:
-                done = await self._try(*arguments, "-m", message, env=_to_variables(*author))
+                done = await self._try(*arguments, "-m", message, env=to_variables(*author))
                 if done.ok:
                     return done.text
         raise _Undone(f"git commit-tree: {done.problem}")
@@ -288,7 +288,8 @@ def render_message(description: str) -> str:
     return f"pi-agent: {line[:MAX_DESCRIPTION]}"
 
 
-def _to_variables(name: str, email: str) -> dict[str, str]:
+def to_variables(name: str, email: str) -> dict[str, str]:
+    """Whose commit it is, as git wants to hear it."""
     return {
         "GIT_AUTHOR_NAME": name,
         "GIT_AUTHOR_EMAIL": email,
