@@ -260,7 +260,7 @@ async def test_other_agents_are_out_of_reach(tmp_path, work):
         await other.wait(5)
         prober = await crew.spawn("writer", "middle")
         await prober.wait(5)
-        seat = crew._crew.open_seat(prober.id)
+        seat = crew._here.crew.open_seat(prober.id)
         assert (seat.find_run(other.id), seat.list_runs(), len(other.id)) == (None, [], 17)
 
 
@@ -292,7 +292,7 @@ async def test_sampled_trees_never_widen(tmp_path, work, agent_dir):
     parents = {}
     async with Retinue(work, model=script(tmp_path, *replies), request=SESSION) as crew:
         crew.listen(seen)
-        manager = (await crew._need_crew()).manager
+        manager = (await crew._here.need_crew()).manager
         manager.bounds = type(manager.bounds)(8, 4, 10_000)
         for _ in range(90):
             above = None

@@ -3,61 +3,20 @@
 What is here decides which session that is; going over to it is the Retinue's.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError, UsageError, quote
-from retinue.core.events import Event, RunFinished
-from retinue.core.run import Reason
 from retinue.engine.bus import Listener
 from retinue.engine.ids import make_uuid
 from retinue.engine.journal import CREW, RECORD
 from retinue.engine.runner import LiveRun
 from retinue.sessions.log import Session
 
-if TYPE_CHECKING:
-    from retinue.app.crew import Crew
-    from retinue.app.extending import Extending
-    from retinue.app.languages import Languages
-
-CLOSE_S = 2.0
 _LONGEST_PATH = 4096
 _OWN = (CREW, RECORD)
 """Entries about runs: they belong to the session that started them, not to its forks."""
-
-
-@dataclass(slots=True)
-class Berth:
-    """What belongs to one open session, and ends with it."""
-
-    run: LiveRun | None
-    crew: "Crew | None"
-    extending: "Extending | None"
-    languages: "Languages | None" = None
-
-    async def close(self) -> None:
-        """End everything; what was said is on disk, and what had not finished can be resumed."""
-        run = self.run
-        if run is None:
-            return
-        run.abort(Reason.USER)
-        if self.crew is not None:
-            await self.crew.close()
-        if self.extending is not None:
-            await self.extending.close()
-        if self.languages is not None:
-            await self.languages.close()
-        # A prompt of another task ends by itself now; one that cannot is not waited for.
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await wait_until_idle(run)
-        run.journal.flush()
-        run.session.close()
 
 
 class Audience:
@@ -85,22 +44,6 @@ class Audience:
     def _forget(self, number: int) -> None:
         if self._listeners.pop(number, None) is not None:
             self._stops.pop(number)()
-
-
-async def wait_until_idle(run: LiveRun) -> None:
-    """Return when a run is at rest."""
-    while run.is_busy:
-        ended = asyncio.Event()
-
-        def hear(event: Event, ended: asyncio.Event = ended) -> None:
-            if isinstance(event, RunFinished) and event.run_id == run.setup.run_id:
-                ended.set()
-
-        stop = run.bus.listen(hear, pieces=False)
-        try:
-            await ended.wait()
-        finally:
-            stop()
 
 
 class Sessions:

@@ -4,15 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from retinue.settings.context import PromptFiles
+from retinue.app.languages import Languages
+from retinue.settings.context import PromptFiles, load_prompt_files
 from retinue.settings.layers import Loaded
 from retinue.settings.paths import Paths
-from retinue.settings.subagents import LoadedCrew
+from retinue.settings.subagents import LoadedCrew, load_crew
 
 if TYPE_CHECKING:
     from retinue.app.guarding import Guarding
-    from retinue.app.languages import Languages
     from retinue.app.outside import Outside
+    from retinue.app.stock import Stock
     from retinue.features.activity import Recorder
     from retinue.features.confined import Boundaries
     from retinue.sandbox.probe import Machine
@@ -37,7 +38,7 @@ class World:
     """What this machine can enforce, found out for all worlds of one Retinue at once."""
     recorder: "Recorder | None" = None
     """Keeps what tools did; none where nothing is kept, and inside another program's agent, which keeps it itself."""
-    _languages: "Languages | None" = None
+    _languages: Languages | None = None
     _outside: "Outside | None" = None
     _boundaries: "Boundaries | None" = None
     _roster: "Roster | None" = None
@@ -69,13 +70,13 @@ class World:
         self._outside = outside
 
     @property
-    def languages(self) -> "Languages":
+    def languages(self) -> Languages:
         """The language servers."""
         assert self._languages is not None, "nobody speaks here"
         return self._languages
 
     @languages.setter
-    def languages(self, languages: "Languages") -> None:
+    def languages(self, languages: Languages) -> None:
         self._languages = languages
 
     @property
@@ -100,3 +101,33 @@ class World:
 
             self._roster = Roster(self.paths, self.loaded, self.crew.settings, self.boundaries)
         return self._roster
+
+
+def read_world(stock: "Stock", paths: Paths, loaded: Loaded) -> World:
+    """Read what else is configured for a session in a folder whose settings are known."""
+    request, environment, clock = stock.request, stock.environment, stock.clock
+    crew = load_crew(paths, environment, trusted=loaded.trust.trusted)
+    files = load_prompt_files(
+        paths,
+        trusted=loaded.trust.trusted,
+        system=request.system_prompt,
+        append=request.append_system_prompt,
+        use_context=request.context_files,
+    )
+    stock.tell((*crew.diagnostics, *files.diagnostics))
+    has_session = request.session.kind not in ("none", "children")
+    world = World(paths, loaded, crew, files, has_session=has_session, find_machine=stock.find_machine)
+    if not stock.is_child and request.session.kind != "none":
+        from retinue.features.activity import Recorder, find_log
+
+        world.recorder = Recorder(find_log(paths.own_dir, paths.project), clock)
+    world.languages = Languages(
+        crew.settings,
+        world.boundaries,
+        environment,
+        clock,
+        trees=stock.tool_options.trees,
+        trusted=loaded.trust.trusted,
+        is_child=stock.is_child,
+    )
+    return world

@@ -1,0 +1,304 @@
+"""One open session: its main agent, the crew of that one, and what both work with. All of it ends with the session.
+
+Which session it is, and when another one takes its place, is the Retinue's business.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from retinue.app.casting import Casting
+from retinue.app.extending import Extending
+from retinue.app.guarding import Guarding
+from retinue.app.offering import Offering
+from retinue.app.opening import find_folder
+from retinue.app.outside import Outside
+from retinue.app.stock import Stock
+from retinue.app.world import World, read_world
+from retinue.core.errors import RetinueError, UsageError
+from retinue.core.events import Event, RunFinished, Warned
+from retinue.core.messages import UserContent
+from retinue.core.model import Model, ModelInfo
+from retinue.core.run import Outcome, Reason, Run
+from retinue.engine.budget import BudgetedModel, Lease
+from retinue.engine.ids import make_run_id
+from retinue.engine.runner import LiveRun
+from retinue.engine.setup import RunSetup
+from retinue.sessions.log import Session
+from retinue.settings.layers import Loaded, load_settings
+from retinue.settings.paths import Paths
+from retinue.surfaces.names import find_surfaces
+from retinue.tools.registry import build_extra_tools, build_tools
+
+if TYPE_CHECKING:  # only a session in which somebody delegates pays for these
+    from retinue.app.connecting import Connecting
+    from retinue.app.crew import Crew
+    from retinue.app.modelling import Models
+    from retinue.engine.manager import Manager
+    from retinue.features.extensions.channels import Channels
+    from retinue.surfaces.base import Seat
+    from retinue.surfaces.fleet.ports import FleetPorts
+
+CLOSE_S = 2.0
+
+
+class Berth:
+    """What belongs to one open session."""
+
+    def __init__(self, stock: Stock, session: Session, world: World) -> None:
+        self.stock = stock
+        self.session = session
+        self.world = world
+        self.run_id = make_run_id()
+        """The main agent's."""
+        self.crew: Crew | None = None
+        """There once somebody may delegate."""
+        budget = world.crew.settings.budget
+        self.lease = Lease(budget.tokens, budget.cost_usd)
+        """What one prompt may cost with all it starts."""
+        self._run: LiveRun | None = None
+        self._is_readonly = stock.request.is_readonly
+        world.outside = Outside(world.crew.settings, stock.environment, stock.tool_options.trees, lambda: self.main)
+        world.guarding = Guarding(
+            world,
+            stock.environment,
+            stock.clock,
+            stock.desk,
+            tell=lambda problems, notes: stock.tell(problems, *notes),
+            warn=self._warn,
+        )
+        self.extending = Extending(
+            world, stock.own.extensions, lambda item: stock.tell((item,)), _find_servers(stock, world)
+        )
+        self._offering: Offering | None = None
+
+    @property
+    def main(self) -> LiveRun:
+        """The main agent. Raises RetinueError when the session is closed."""
+        if self._run is None:
+            raise RetinueError("this Retinue is not open; use `async with Retinue(…) as crew`")
+        return self._run
+
+    @property
+    def models(self) -> "Models":
+        """All that can be asked."""
+        return self.stock.need_models(self.world, self.extending)
+
+    @property
+    def offering(self) -> Offering:
+        """Which tools there are."""
+        assert self._offering is not None, "the session is not open"
+        return self._offering
+
+    def open_model(self, info: ModelInfo) -> Model:
+        """A model whose use counts for the budget. Raises ModelError or ConfigError."""
+        return self._charge(self.models.open(info))
+
+    async def open(self) -> None:
+        """Make the main agent, and a crew where it may delegate."""
+        self._run = LiveRun(await self._set_up(), self.session, clock=self.stock.clock)
+        if self.world.recorder is not None:
+            self.world.recorder.listen(self._run, self.stock.request.agent or "")
+        self.extending.listen(self._run)
+        self.extending.connect(self._connect)
+        if self.crew is not None:
+            await self._open_crew(self.crew, self._run)
+        elif self.extending.collect("surfaces"):
+            await self.need_crew()
+
+    async def close(self) -> None:
+        """End everything; what was said is on disk, and what had not finished can be resumed."""
+        run, crew = self._run, self.crew
+        self._run = self.crew = None
+        if run is not None:
+            run.abort(Reason.USER)
+            if crew is not None:
+                await crew.close()
+            await self.extending.close()
+            await self.world.languages.close()
+            # A prompt of another task ends by itself now; one that cannot is not waited for.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await wait_until_idle(run)
+            run.journal.flush()
+            run.session.close()
+        if self.world.recorder is not None:
+            self.world.recorder.flush()
+
+    async def give_up(self) -> None:
+        """End what an opening that failed has begun."""
+        if self.crew is not None:
+            await self.crew.close()
+        await self.extending.close()
+
+    async def prompt(self, content: str | Sequence[UserContent], *, settle: bool) -> Outcome:
+        """Say something to the main agent and wait until it is done; with `settle` also for what it started."""
+        main, crew = self.main, self.crew
+        if crew is None:
+            self.lease.renew()
+            return await main.prompt(content)
+        await crew.reactions.open()
+        self.renew()
+        if not settle:
+            return await main.prompt(content)
+        return await main.prompt(content, stay=lambda outcome: crew.manager.stay(self.run_id, main, outcome))
+
+    def renew(self) -> None:
+        """Begin to count anew what one prompt may cost and start."""
+        self.lease.renew()
+        if self.crew is not None:
+            self.crew.manager.begin_prompt()
+
+    async def need_crew(self) -> "Crew":
+        """The crew, made now if the main agent has no use for one of its own."""
+        if self.crew is None:
+            main = self.main
+            self.world.surfaces = self.offering.list_surfaces()
+            self.crew = self._make_crew()
+            await self._open_crew(self.crew, main)
+        return self.crew
+
+    async def _set_up(self) -> RunSetup:
+        stock, world = self.stock, self.world
+        name = stock.request.agent
+        definition = None if name is None else world.roster.find_runnable(name)
+        extras = self.extending.add_surfaces(await self.extending.load_main(definition), self._open_seat)
+        stock.redactor.patterns = world.crew.settings.redact_secrets
+        casting = Casting(stock, world, extras)
+        self._is_readonly = casting.is_readonly
+        self._offering = Offering(stock, world, extras, self.extending.servers)
+        model, thinking = casting.choose_model(self.session, lambda: self.models)
+        if casting.role is not None:
+            tools = casting.role.choose_tools(stock.request.tools, stock.request.exclude_tools)
+        else:
+            names = self._offering.choose()
+            if surfaces := find_surfaces(names):
+                world.keeps_children = stock.request.session.kind != "none"
+                world.surfaces = surfaces
+                self.crew = self._make_crew()
+            tools = self._offering.build(names, {} if self.crew is None else self.crew.main_tools)
+        return casting.set_up(self.run_id, self._charge(model), thinking, tools)
+
+    def _charge(self, model: Model) -> Model:
+        return BudgetedModel(model, self.lease) if self.lease.is_limited else model
+
+    def _make_crew(self) -> "Crew":
+        from retinue.app.crew import Crew
+
+        stock, world = self.stock, self.world
+        crew = Crew(
+            world,
+            self.models,
+            stock.environment,
+            stock.clock,
+            run_id=self.run_id,
+            tools={
+                **build_tools(stock.tool_options),
+                **build_extra_tools(),
+                **world.outside.build(),
+                **world.languages.build_children(),
+                **stock.own.tools,
+            },
+            lease=self.lease,
+            extending=self.extending,
+        )
+        crew.restraint = stock.restraint
+        return crew
+
+    async def _open_crew(self, crew: "Crew", main: LiveRun) -> None:
+        from retinue.tools.policy import Rights
+
+        own = {**main.setup.tools, **crew.main_tools, **build_extra_tools()}
+        await crew.open(main, Rights(allowed=tuple(own), readonly=self._is_readonly))
+
+    def _open_seat(self) -> "Seat":
+        """The main agent's place in its crew, for surfaces of extensions."""
+        from retinue.surfaces.base import Seat
+
+        def find_manager() -> "Manager":
+            if self.crew is None:
+                raise RetinueError("there is no crew yet")
+            return self.crew.manager
+
+        return Seat(
+            crew=find_manager,
+            run_id=self.run_id,
+            definitions=lambda: self.world.roster.read().list(),
+            resolve_model=lambda query: self.models.resolve(query),
+            list_models=lambda: self.models.list(),
+            clock=self.stock.clock,
+        )
+
+    def _connect(self, channels: "Channels") -> None:
+        """Let extensions hear of the crew, and ask it for runs."""
+        from retinue.app.exchange import Exchange
+
+        exchange = Exchange(channels, open_ports=self._open_ports, find=self._find_run)
+        exchange.open(self.main.bus, self.world.crew.settings)
+
+    async def _open_ports(self) -> "FleetPorts":
+        if self._run is None:
+            raise UsageError("No active session")
+        return (await self.need_crew()).ports
+
+    def _find_run(self, run_id: str) -> Run | None:
+        return None if self.crew is None else self.crew.find(run_id)
+
+    def _warn(self, text: str) -> None:
+        if self._run is not None:
+            self._run.bus.publish(Warned(run_id=self.run_id, text=text))
+
+
+async def open_berth(stock: Stock, session: Session, paths: Paths, loaded: Loaded, *, is_first: bool) -> Berth:
+    """Work in a session from now on; when that fails it is closed again.
+
+    `paths` and `loaded` are those of the folder this was started in, or of the session before.
+    """
+    berth: Berth | None = None
+    try:
+        if session.cwd and session.cwd != str(paths.cwd) and not stock.request.session.is_alone:
+            # A session goes on where it was begun, with what is configured there.
+            paths = find_folder(session, stock.environment)
+            # What was approved is the folder this began in, not whichever a later session leads to.
+            approve = stock.request.approve if is_first else None
+            loaded = load_settings(paths, stock.environment, approve=approve)
+        stock.tell(loaded.diagnostics, loaded.trust.notice)
+        berth = Berth(stock, session, read_world(stock, paths, loaded))
+        await berth.open()
+    except BaseException:
+        if berth is not None:
+            await berth.give_up()
+        session.close()
+        raise
+    if session.damage:
+        stock.say(str(session.damage))
+    return berth
+
+
+async def wait_until_idle(run: LiveRun) -> None:
+    """Return when a run is at rest."""
+    while run.is_busy:
+        ended = asyncio.Event()
+
+        def hear(event: Event, ended: asyncio.Event = ended) -> None:
+            if isinstance(event, RunFinished) and event.run_id == run.setup.run_id:
+                ended.set()
+
+        stop = run.bus.listen(hear, pieces=False)
+        try:
+            await ended.wait()
+        finally:
+            stop()
+
+
+def _find_servers(stock: Stock, world: World) -> "Connecting | None":
+    """The MCP servers; None where no file names any, which costs nothing more than looking."""
+    from retinue.settings.mcp_files import has_files
+
+    if not has_files(world.paths, trusted=world.is_trusted):
+        return None
+    from retinue.app.connecting import Connecting
+
+    trees = stock.tool_options.trees
+    return Connecting(world, stock.request, stock.environment, stock.clock, trees=trees, tell=stock.say)

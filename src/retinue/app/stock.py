@@ -1,0 +1,109 @@
+"""What one Retinue has for all its sessions: what it was asked for and given, its models, this machine.
+
+Knows no session: what belongs to one is a Berth's.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.app.modelling import Models, add_models
+from retinue.app.request import Request
+from retinue.core.clock import Clock
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.model import Model
+from retinue.core.redaction import Redactor, collect_secrets
+from retinue.core.tool import Tool
+from retinue.engine.questions import Desk
+from retinue.engine.restraint import Restraint
+from retinue.engine.setup import Feature
+from retinue.settings.providers import load_registry
+from retinue.tools.registry import ToolOptions
+
+if TYPE_CHECKING:
+    from retinue.app.extending import Extending
+    from retinue.app.world import World
+    from retinue.durable.cluster import Cluster
+    from retinue.sandbox.probe import Machine
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a caller has made itself."""
+
+    model: Model | None = None
+    """The main agent's."""
+    models: Sequence[Model] = ()
+    """Known by name beside those of the user's providers."""
+    tools: Mapping[str, Tool] = field(default_factory=dict)
+    """Beside the built-in ones, and instead of those with the same name."""
+    extensions: Sequence[str | Path] = ()
+    """Beside those that are found."""
+    features: Sequence[Feature] = ()
+    """Around the main agent, inside of all others."""
+    cluster: "Cluster | None" = None
+    """The other machines, for a main agent that works on one of them itself."""
+
+
+@dataclass(slots=True)
+class Stock:
+    """What a Retinue has for whatever session it works in."""
+
+    request: Request
+    environment: Mapping[str, str]
+    clock: Clock
+    say: Callable[[str], None]
+    """Gets one-line notes."""
+    desk: Desk
+    """Where its runs ask a person."""
+    own: Own = field(default_factory=Own)
+    tool_options: ToolOptions = field(default_factory=ToolOptions)
+    restraint: Restraint = field(default_factory=Restraint)
+    """What was taken from runs, the main agent's among them."""
+    redactor: Redactor = field(init=False)
+    models: Models | None = None
+    """There once somebody needs one that the caller has not made."""
+    _machine: "Machine | None" = None
+
+    def __post_init__(self) -> None:
+        self.redactor = Redactor(collect_secrets(self.environment))
+
+    @property
+    def is_child(self) -> bool:
+        """Whether another program's agent has started this process."""
+        return self.environment.get("PI_SUBAGENT_CHILD", "") == "1"
+
+    def tell(self, problems: Iterable[Diagnostic], *notes: str) -> None:
+        """Say what is wrong, and what else is to be said."""
+        for text in (*(problem.message for problem in problems), *filter(None, notes)):
+            self.say(text)
+
+    def need_models(self, world: "World", extending: "Extending") -> Models:
+        """The models, read now if nobody has needed one yet."""
+        if self.models is None:
+            request, redactor = self.request, self.redactor
+            registry, problems = load_registry(
+                world.paths, self.environment, api_key=request.api_key, offline=request.offline
+            )
+            own: list[Model] = [*self.own.models, *extending.collect("models")]
+            self.tell(problems, *add_models(registry, own, extending.collect("providers")))
+            self.models = Models(registry, world.loaded.settings, self.clock, own)
+            redactor.learn(*registry.keys.list_secrets(registry.providers.values()))
+            self.models.learn = redactor.learn
+        return self.models
+
+    def find_machine(self) -> "Machine":
+        """What this machine can enforce, found out once."""
+        if self._machine is None:
+            from retinue.features.confined import open_machine
+
+            self._machine = open_machine()
+        return self._machine
+
+    async def close(self) -> None:
+        """Give everything back; no session is open any more."""
+        if self.models is not None:
+            await self.models.close()
+        if self._machine is not None:
+            self._machine.close()
