@@ -73,7 +73,11 @@ def test_wrong_words_are_explained(place, words, said):
         ("general-purpose", {}, "✓ sandbox its commands write in the workspace, with network: enforced by"),
         ("general-purpose", {"network": False}, "✓ sandbox its commands write in the workspace, without network:"),
         ("general-purpose", {"mode": "off"}, "✗ sandbox its commands have no boundary: sandbox.mode is off"),
-        ("Explore", {"mode": "off"}, "✗ read-only bash is given to a read-only agent inside a sandbox only ("),
+        (
+            "Explore",
+            {"mode": "off"},
+            "✗ read-only SANDBOX_UNAVAILABLE: sandbox.mode is off in the user's settings; bash",
+        ),
     ],
 )
 def test_bash_shows_its_boundary(place, agent, settings, said):

@@ -76,6 +76,7 @@ class Casting:
             model=model,
             thinking=thinking,
             tools=tools,
+            refusals={} if role is None else role.rights.refusals,
             sections=build_sections(
                 cwd=str(paths.cwd),
                 tools={name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)},

@@ -5,7 +5,7 @@ Knows no particular tool, no session and no surface. Whatever a tool does, each 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from msgspec import UNSET
@@ -49,6 +49,8 @@ class CallPorts:
     publish: Callable[[Event], None]
     clock: Clock
     hooks: Sequence[CallHook] = ()
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """Why it has not got a tool that it may well call; other names are just unknown."""
     tool_s: float | None = None
     watched: Callable[[], bool] = lambda: True
     redact: Callable[[Any], Any] = keep_data
@@ -138,7 +140,8 @@ class _Running:
     def _prepare(self, call: ToolCall, fault: str | None) -> tuple[Tool, dict[str, Any]]:
         tool = self._ports.tools.get(call.name)
         if tool is None:
-            raise _Refused(_name_unknown(call.name, list(self._ports.tools)))
+            refusal = self._ports.refusals.get(call.name)
+            raise _Refused(refusal or _name_unknown(call.name, list(self._ports.tools)))
         if fault is not None:
             raise _Refused(f"{call.name} was not run: {fault}")
         arguments, problems = fit_arguments(call.arguments, tool.spec.parameters)

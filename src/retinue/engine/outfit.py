@@ -329,6 +329,7 @@ class Outfitter:
             model=BudgetedModel(model, lease) if lease.is_limited else model,
             thinking=clamp_level(model.info, level),
             tools=rename_tools(fitting.tools, {name: rights.targets.get(name, name) for name in rights.allowed}),
+            refusals=rights.refusals,
             sections=await self._build_sections(run, parent, fitting),
             limits=limits,
             retry=kit.retry,

@@ -379,6 +379,7 @@ class LiveRun:
             publish=self._publish,
             clock=self._clock,
             hooks=[_PatientHook(hook, self._scope) for hook in setup.hooks],
+            refusals=setup.refusals,
             tool_s=setup.limits.tool_s,
             watched=lambda: self.bus.is_watched,
             redact=setup.redact or keep_data,

@@ -30,6 +30,8 @@ class RunSetup:
     """What people call the run."""
     thinking: ThinkingLevel = "off"
     tools: Mapping[str, Tool] = field(default_factory=dict)
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """What is said to who calls a tool that this machine could not give."""
     sections: Mapping[str, str] = field(default_factory=dict)
     """The system prompt, in order."""
     limits: Limits = field(default_factory=Limits)

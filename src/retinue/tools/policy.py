@@ -81,6 +81,11 @@ class Rights(Struct, frozen=True):
         """The allowed tools by their own names."""
         return frozenset([self.targets.get(name, name) for name in self.allowed] if self.targets else self.allowed)
 
+    @property
+    def refusals(self) -> dict[str, str]:
+        """What is answered to a call of a tool that only this machine's lack of a sandbox keeps away."""
+        return {item.name: item.sentence for item in self.refused if item.code == "sandbox"}
+
 
 class Terms(Struct, frozen=True, kw_only=True):
     """All that decides about a run's tools beside its definition."""
@@ -322,8 +327,8 @@ class Decision:
             if terms.readonly_set is not None and "bash" not in terms.readonly_set and not terms.readonly_bash:
                 return code, f"bash is no read-only tool here, and {reason}"
             if not terms.is_confined:
-                found = f"{SANDBOX_UNAVAILABLE}: {terms.confinement}"
-                return "sandbox", f"bash is given to a read-only agent inside a sandbox only ({found})"
+                text = "bash is given to a read-only agent inside a sandbox only"
+                return "sandbox", f"{SANDBOX_UNAVAILABLE}: {terms.confinement}; {text}"
             return None
         is_reading = offer.effect in (Effect.READ, Effect.DELEGATE)
         # A page can be fetched without changing anything; what a foreign tool does at the other end nobody knows.
