@@ -6,8 +6,9 @@ Made when the main agent may delegate or somebody asks for a run; a Retinue that
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retinue.app.aftermath import Aftermath, has_left_copies
 from retinue.app.delegating import make_tools
@@ -18,7 +19,7 @@ from retinue.app.scheduling import Scheduling
 from retinue.app.world import World
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
-from retinue.core.errors import UsageError
+from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Warned
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Reason, Run
@@ -31,8 +32,9 @@ from retinue.engine.keeping import Grounds
 from retinue.engine.keeping import find_session_dir as find_keeping_dir
 from retinue.engine.manager import Bounds, Manager
 from retinue.engine.notify import Notifier
-from retinue.engine.outfit import Errand, Fitting, Kit, Outfitter
+from retinue.engine.outfit import Errand, Fitting, Kit, Outfitter, choose_runner
 from retinue.engine.recovery import read_remains
+from retinue.engine.request import RunRequest
 from retinue.engine.restraint import Restraint
 from retinue.engine.retention import Retention
 from retinue.engine.runner import LiveRun
@@ -49,6 +51,11 @@ from retinue.surfaces.fleet.retries import RetryBook
 from retinue.surfaces.names import DISPATCH
 from retinue.surfaces.seating import Seating
 from retinue.tools.policy import Rights
+
+if TYPE_CHECKING:  # most crews work on one machine
+    from retinue.app.clustering import Clustering
+    from retinue.durable.cluster import Cluster
+    from retinue.engine.questions import Desk
 
 
 class Crew:
@@ -84,6 +91,11 @@ class Crew:
         self._notifier: Notifier | None = None
         self._reactions: Reactions | None = None
         self._scheduling: Scheduling | None = None
+        self._clustering: Clustering | None = None
+        self.cluster: Cluster | None = None
+        """The other machines, when somebody has opened them already."""
+        self.desk: Desk | None = None
+        """Where runs on other machines ask a person."""
         self.main_tools = make_tools(self, run_id)
         """The delegation tools of the main agent."""
 
@@ -126,7 +138,8 @@ class Crew:
         copies = await self._workshop.tidy() if has_left_copies(remains) else {}
         aftermath = Aftermath(main.session, self._clock, remains, copies)
         remains.drop_used(aftermath.read_words)
-        outfitter = Outfitter(self._build_kit(), root=rights, clock=self._clock)
+        kit = self._build_kit()
+        outfitter = Outfitter(kit, root=rights, clock=self._clock)
         main.bus.listen(outfitter.hear, pieces=False)
         if self._extending.servers is not None:
             self._extending.servers.join(outfitter.admit)
@@ -139,9 +152,10 @@ class Crew:
             clock=self._clock,
             new_id=make_run_id,
             bounds=Bounds(
-                settings.max_concurrent, find_depth_left(self.environment), max_spawns=settings.max_spawns_per_tree
+                self._find_width(), find_depth_left(self.environment), max_spawns=settings.max_spawns_per_tree
             ),
             judge_dead=aftermath.judge,
+            goes_on=partial(self._goes_on, kit),
         )
         self._manager.find_grant = outfitter.find_grant
         self._reactions = Reactions(main, self._backend)
@@ -167,6 +181,8 @@ class Crew:
             self._notifier.close()
         await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
         await self._backend.__aexit__(None, None, None)
+        if self._clustering is not None:
+            await self._clustering.cluster.close()
         self._workshop.close()
 
     def _build_kit(self) -> Kit:
@@ -186,11 +202,56 @@ class Crew:
             extend=self._extending.load_child,
         )
         rules = self.world.guarding.rules
-        runner = self.world.crew.settings.runner
+        # What was sent to another machine sends on from there.
+        runner = self.world.crew.settings.runner if self.cluster is None else "cluster"
         asks = self.world.guarding.may_ask
-        return replace(kit, rules=rules, runner=runner, asks=asks, send_out=self._send_out, restraint=self.restraint)
+        return replace(
+            kit,
+            rules=rules,
+            runner=runner,
+            asks=asks,
+            has_cluster=self._has_cluster,
+            send_out=self._send_out,
+            restraint=self.restraint,
+        )
+
+    @property
+    def _has_cluster(self) -> bool:
+        settings = self.world.crew.settings
+        return self.cluster is not None or bool(self.environment.get("RETINUE_DATABASE") or settings.cluster.database)
+
+    def _find_width(self) -> int:
+        """How many runs of one parent work at once; on other machines it is their workers who say how many can."""
+        settings = self.world.crew.settings
+        is_elsewhere = self.cluster is not None or (settings.runner == "cluster" and self._has_cluster)
+        return (
+            max(settings.max_concurrent, settings.cluster.max_concurrent) if is_elsewhere else settings.max_concurrent
+        )
+
+    def _goes_on(self, kit: Kit, run: Run, request: RunRequest) -> bool:
+        """Whether a run of an earlier process works on another machine, and has not noticed that anybody was gone."""
+        if not kit.has_cluster:
+            return False
+        try:
+            return choose_runner(kit.find(run.agent, request.surface), request, kit) == "cluster"
+        except RetinueError:
+            return False
+
+    def _need_clustering(self) -> "Clustering":
+        if self._clustering is None:
+            from retinue.app.clustering import Clustering, find_database
+            from retinue.durable.cluster import Cluster
+
+            url = find_database(self.world.crew.settings, self.environment)
+            cluster = self.cluster or Cluster(url)
+            self._clustering = Clustering(cluster, self.world, self._models, self.environment, self._clock)
+            self._backend.start("cluster", cluster.listen())
+        return self._clustering
 
     def _send_out(self, setup: RunSetup, errand: Errand) -> LiveRun:
+        if errand.runner == "cluster":
+            assert self.desk is not None
+            return self._need_clustering().send(setup, errand, self._own_tools, self.desk)
         from retinue.app.outsourcing import build_outpost  # most crews work in one process
 
         outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools)

@@ -14,8 +14,13 @@ def build_outpost(
     world: World, models: Models, environment: Mapping[str, str], clock: Clock, tools: Iterable[str]
 ) -> Outpost:
     """How this user's children are started; `tools` are the names of those there are, wherever they come from."""
+    return Outpost(build_premises(world, models, environment, tools), models.resolve, clock)
+
+
+def build_premises(world: World, models: Models, environment: Mapping[str, str], tools: Iterable[str]) -> Premises:
+    """What a child is told of this user's world."""
     settings = world.crew.settings
-    premises = Premises(
+    return Premises(
         environment=environment,
         workspace=world.paths.project,
         pi_command=settings.pi_command,
@@ -27,4 +32,3 @@ def build_outpost(
         trusted=world.is_trusted,
         private_tools=frozenset(tools) - frozenset(KNOWN_TOOLS),
     )
-    return Outpost(premises, models.resolve, clock)

@@ -33,6 +33,12 @@ class RunStarted(_Fact, frozen=True, tag=True):
     """What it may use."""
 
 
+class RunPlaced(_Fact, frozen=True, tag=True):
+    """Live. A run is worked on by somebody else's hands now: a worker of this name; empty while it waits for one."""
+
+    worker: str = ""
+
+
 class AttemptStarted(_Fact, frozen=True, tag=True):
     """Live. The loop begins, for the first time or after a failure."""
 
@@ -235,6 +241,7 @@ class ScheduleChanged(_Fact, frozen=True, tag=True):
 Event: TypeAlias = (
     RunQueued
     | RunStarted
+    | RunPlaced
     | AttemptStarted
     | AttemptEnded
     | RunFinished

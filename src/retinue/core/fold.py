@@ -22,8 +22,11 @@ def fold(run: Run, event: ev.Event) -> None:
         case ev.RunQueued():
             run.status = Status.QUEUED
             run.queued_ms = event.run.queued_ms
+            run.started_ms = event.run.started_ms
             run.attempt = event.run.attempt
             run.is_read = False
+        case ev.RunPlaced():
+            run.worker = event.worker
         case ev.RunRead():
             run.is_read = True
         case ev.TurnStarted():

@@ -79,6 +79,8 @@ class Outcome(Struct, frozen=True):
     sandbox: str = ""
     """What its commands ran in; empty where nobody knows of any."""
     finalized: Finalized | None = None
+    is_unbegun: bool = False
+    """Cut off before its first reply, with nothing done: when it goes on, it begins with its task."""
     exit_code: int | None = None
     """Of the process it was, when it was one of its own and came to an end by itself."""
 
@@ -125,6 +127,8 @@ class Run(Struct, kw_only=True):
     outcome: Outcome | None = None
     is_read: bool = False
     """Its result reached whoever started it."""
+    worker: str = ""
+    """Who works on it, when that is another machine."""
     call_id: str = ""
     """The tool call that started it."""
     join: Join = "async"

@@ -80,8 +80,9 @@ class Manager:
         new_id: Callable[[], str],
         bounds: Bounds | None = None,
         judge_dead: Callable[[Run], Outcome] = interrupt,
+        goes_on: Callable[[Run, RunRequest], bool] = lambda run, request: False,
     ) -> None:
-        """`judge_dead` finds what is left of a run whose process died."""
+        """`judge_dead` finds what is left of a run whose process died; one that `goes_on` elsewhere did not."""
         self.root = root
         self.bounds = bounds or Bounds()
         self._outfitter = outfitter
@@ -100,6 +101,7 @@ class Manager:
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._spawned = 0
         self._judge_dead = judge_dead
+        self._goes_on = goes_on
         self.on_finish: Callable[[Run], None] = lambda run: None
         """Called once per finished run, after it is on record."""
         self.expects_news: Callable[[str], bool] = lambda run_id: False
@@ -155,11 +157,15 @@ class Manager:
         if not run.status.is_final:
             raise SpawnRefused(f'Agent "{run_id}" is still {run.status}; steer it, or wait until it is done.')
         before = self._requests[run_id]
+        is_unbegun = run.outcome is not None and run.outcome.is_unbegun
         request = msgspec.structs.replace(
-            before, task=task, preface="", session_file=session_file or before.session_file
+            before,
+            task=f"{before.task}\n\n{task}" if is_unbegun else task,
+            preface=before.preface if is_unbegun else "",
+            session_file=session_file or before.session_file,
         )
         # Where it never worked there is nothing to go on from.
-        began_ms = 0 if session_file else run.started_ms
+        began_ms = 0 if session_file or is_unbegun else run.started_ms
         now_ms = self._clock.now_ms()
         again = msgspec.structs.replace(run, attempt=run.attempt + 1, queued_ms=now_ms, started_ms=began_ms)
         self._accept(again, request)
@@ -179,7 +185,10 @@ class Manager:
         self.root.journal.take_over(remains.runs.values(), remains.ends, self.root.session.customs(RECORD))
         self._said.update({run_id: said for run_id, said in remains.said.items() if said})
         for run in list(remains.runs.values()):
-            if run.status is Status.RUNNING:
+            if run.status is Status.RUNNING and self._goes_on(run, self._requests[run.id]):
+                self._queue.occupy(run.parent_id, run.id)
+                self._start(run)
+            elif run.status is Status.RUNNING:
                 self._tell(RunFinished(run_id=run.id, outcome=self._judge_dead(run), at_ms=self._clock.now_ms()))
             elif run.status is Status.QUEUED:
                 self._queue.add(run.parent_id, run.id)

@@ -50,7 +50,7 @@ from retinue.tools.renamed import rename_tools
 from retinue.tools.selectors import Offer
 
 Number = TypeVar("Number", int, float)
-Runner: TypeAlias = Literal["inprocess", "process", "pi"]
+Runner: TypeAlias = Literal["inprocess", "process", "pi", "cluster"]
 ISOLATED_CLEANUP_S = 120.0
 """Saving the work of a whole repository takes longer than closing a file."""
 
@@ -122,6 +122,8 @@ class Errand:
     session_file: str
     """Where its session is kept; empty for nowhere."""
     lease: Lease
+    attempt: int = 1
+    depth: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,8 @@ class Kit:
     asks: Callable[[], bool] = lambda: False
     """Whether a person may be asked about calls; a question does not get out of another process."""
     """Where runs work whose definition does not say."""
+    has_cluster: bool = False
+    """Whether there are other machines to work on."""
     send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
     """Makes a run that works in a process of its own; None where all work here."""
 
@@ -244,9 +248,9 @@ class Outfitter:
         if runner == "inprocess" or kit.send_out is None:
             return LiveRun(setup, self._open_session(run, request, parent, fitting.cwd), clock=self._clock)
         path, _ = self._find_place(run, request, parent)
-        if path is None and run.attempt > 1:
+        if path is None and run.attempt > 1 and runner != "cluster":
             raise RetinueError(f"run {run.id!r} worked in a process that kept no session: it cannot be resumed")
-        errand = Errand(runner, definition, request, fitting.rights, str(path or ""), self._leases[run.id])
+        errand = Errand(runner, definition, request, fitting.rights, str(path or ""), self._leases[run.id], run.attempt, run.depth)
         return kit.send_out(setup, errand)
 
     def decide_rights(
@@ -365,9 +369,12 @@ class Outfitter:
         path, tree = self._find_place(run, request, parent)
         if path is None and run.id in self._unsaved:
             return self._unsaved[run.id]
-        if run.attempt > 1 and run.started_ms and (path is None or not path.exists()):
+        # A run that nobody knew before this process has no file at a place of its own; to look costs more than to know.
+        is_new = run.attempt == 1 and run.id in self._asked_here and not request.session_file
+        exists = path is not None and not is_new and path.exists()
+        if run.attempt > 1 and run.started_ms and not exists:
             raise RetinueError(f'Agent "{run.id}" has no active session to resume.')
-        if path is not None and path.exists():
+        if path is not None and exists:
             return Session.open(path, clock=self._clock, new_id=make_uuid, tree=tree, cwd=str(cwd))
         above = parent.session.path
         session = Session.create(
@@ -411,7 +418,9 @@ def choose_runner(definition: Definition, request: RunRequest, kit: Kit) -> Runn
     wanted = definition.runner or kit.runner
     if wanted == "pi" and definition.source == "project" and kit.runner != "pi":
         wanted = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
-    return "inprocess" if wanted == "process" and kit.asks() else wanted
+    if wanted == "cluster" and not kit.has_cluster:
+        wanted = "inprocess"
+    return "inprocess" if wanted in ("process", "cluster") and kit.asks() else wanted
 
 
 def choose_model(

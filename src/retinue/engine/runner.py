@@ -97,6 +97,10 @@ class LiveRun:
         """
         return await self._open(_to_blocks(content), stay)
 
+    async def go_on(self, *, stay: Stay | None = None) -> Outcome:
+        """Go on from what the session holds, with nothing new to say: another process had begun to work on it."""
+        return await self._open([], stay)
+
     async def wake(self) -> Outcome | None:
         """Work off what waits in the inbox; None when nothing does."""
         if not self.inbox:
@@ -284,6 +288,9 @@ class LiveRun:
         run_id, talk, recovered = self.setup.run_id, self._talk, False
         self._begin()
         await self._compactor.check(talk)
+        if not blocks and not self.inbox and (answer := self._find_answer()) is not None:
+            self._last_text = answer.text
+            return Ending(Reason.LENGTH if answer.stop_reason == "length" else Reason.DONE, answer)
         opening: list[Message] = self._opening(blocks)
         ports = self._ports()
         while True:
@@ -314,6 +321,11 @@ class LiveRun:
                     )
                 return replace(ending, error="; ".join(filter(None, (ending.error, plan.reason))))
             await self._pause(ending, plan.delay_s)
+
+    def _find_answer(self) -> AssistantMessage | None:
+        """The last word of the conversation, when it is an answer and calls nothing."""
+        last = self._talk.messages[-1] if self._talk.messages else None
+        return last if isinstance(last, AssistantMessage) and not last.calls else None
 
     def _begin(self) -> None:
         """Forget what the last prompt has counted."""

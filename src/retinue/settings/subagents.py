@@ -39,7 +39,7 @@ from retinue.settings.layers import Layer, Scope, merge_layers, read_layer
 from retinue.settings.paths import Paths
 
 Surface: TypeAlias = Literal["fleet", "subagent", "dispatch"]
-Runner: TypeAlias = Literal["inprocess", "process", "pi"]
+Runner: TypeAlias = Literal["inprocess", "process", "pi", "cluster"]
 Approvals: TypeAlias = Literal["never", "ask", "acceptEdits", "plan", "bypass"]
 
 
@@ -78,6 +78,15 @@ class Sandbox(Struct, frozen=True):
     """Variables that commands see beside the usual ones; a name may end with a star."""
 
 
+class ClusterSettings(Struct, frozen=True):
+    """Where runs wait for workers, with the runner `cluster`."""
+
+    database: str = ""
+    """The address of a Postgres, as `postgresql://user@host/name`; RETINUE_DATABASE wins."""
+    max_concurrent: int = 200
+    """Runs that one parent has there at once, waiting ones included."""
+
+
 class CrewSettings(Struct, frozen=True):
     """Everything subagents.json decides."""
 
@@ -92,10 +101,11 @@ class CrewSettings(Struct, frozen=True):
     limits: RunLimits = RunLimits()
     budget: Budget = Budget()
     runner: Runner = "inprocess"
-    """Where children run: in this process, each in its own, or as a real pi, which only the user may choose. A
-    definition's `runner` wins."""
+    """Where children run: in this process, each in its own, as a real pi, or on the workers of a cluster; the last two
+    only the user may choose. A definition's `runner` wins."""
     pi_command: str = "pi"
     """The program behind the runner `pi`: a name on `PATH`, or an absolute path."""
+    cluster: ClusterSettings = ClusterSettings()
     approvals: Approvals = "never"
     """Whether calls are asked about; see the guide to approvals."""
     approval_rules: tuple[Mapping[str, Any], ...] = ()
@@ -226,8 +236,10 @@ CREW_SETTINGS = (
     Setting("budget.tokens", "budget.tokens", optional(between(1))),
     Setting("budget.costUsd", "budget.cost_usd", amount()),
     # A pi starts its commands itself, outside of our sandbox.
-    Setting("runner", "runner", choice("inprocess", "process", "pi"), user_values=("pi",)),
+    Setting("runner", "runner", choice("inprocess", "process", "pi", "cluster"), user_values=("pi", "cluster")),
     Setting("piCommand", "pi_command", trimmed(), user_only=True),
+    Setting("cluster.database", "cluster.database", trimmed(), user_only=True),
+    Setting("cluster.maxConcurrent", "cluster.max_concurrent", between(1, 10_000), user_only=True),
     Setting("approvals", "approvals", _approvals(), user_only=True),
     Setting("approvalRules", "approval_rules", _rules(), user_only=True),
     Setting("sandbox.mode", "sandbox.mode", choice("auto", "off"), user_only=True),

@@ -145,11 +145,11 @@ def _read_running(fields: Fields) -> dict[str, Any]:
     runner = fields.get("runner")
     can_run = not isinstance(runner, Table)
     if can_run:
-        chosen = fields.read_choice("runner", ("inprocess", "process", "pi"))
+        chosen = fields.read_choice("runner", ("inprocess", "process", "pi", "cluster"))
     else:
         # It names another program: to run it as one of ours would give it tools it never asked for.
         chosen = None
-        fields.reject("runner", "inprocess, process or pi", "the agent is disabled")
+        fields.reject("runner", "inprocess, process, pi or cluster", "the agent is disabled")
     return {
         "isolated": fields.read_switch("isolated", doubt=True),
         "inherit_context": fields.read_switch("inherit_context", doubt=False),

@@ -1,0 +1,148 @@
+"""Works on a run for somebody on another machine: the same main agent and crew as here, with a record around it."""
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+
+import msgspec
+
+from retinue.app.request import Request, SessionWish
+from retinue.app.retinue import Retinue
+from retinue.core.events import Event
+from retinue.core.messages import AssistantMessage, TextContent, Usage, UserMessage
+from retinue.core.run import Outcome, Reason, Status
+from retinue.durable.assignment import Assignment, Word
+from retinue.durable.cluster import Cluster
+from retinue.durable.remote import SESSION_NAME
+from retinue.durable.worker import Hosted, Job
+from retinue.engine.limits import Limits
+
+
+class Hosting:
+    """Opens runs; one for each worker."""
+
+    def __init__(self, url: str, environment: Mapping[str, str]) -> None:
+        self._url = url
+        self._environment = environment
+
+    def open(self, job: Job) -> Hosted:
+        """A run at work."""
+        return HostedRun(job, self._url, self._environment)
+
+
+class HostedRun:
+    """One run as a Retinue of its own."""
+
+    def __init__(self, job: Job, url: str, environment: Mapping[str, str]) -> None:
+        self._job = job
+        self._assignment = job.assignment
+        self._cluster = Cluster(url, before_send=job.keep, above=job.assignment.leases)
+        self._retinue = Retinue(
+            job.workspace,
+            request=to_request(job.assignment, str(job.sessions / SESSION_NAME)),
+            environment={**environment, **job.assignment.marks},
+            say=lambda text: None,
+        )
+        self._retinue.bring(features=[job.recorded], cluster=self._cluster)
+        self._early: list[Word] = []
+        self._is_open = False
+        self._stopped: Reason | None = None
+
+    def take(self, word: Word) -> None:
+        """Hear something, also before it has begun."""
+        if not self._is_open:
+            self._early.append(word)
+        elif word.kind == "steer":
+            self._retinue.steer(str(word.data.get("text", "")))
+        elif word.kind == "answer":
+            self._retinue.answer(str(word.data.get("question", "")), str(word.data.get("answer", "")))
+        else:
+            self._stopped = Reason(str(word.data.get("reason", Reason.USER)))
+            self._retinue.abort()
+
+    async def work(self) -> Outcome:
+        """From the opening to the outcome."""
+        try:
+            async with self._retinue as retinue:
+                stop_listening = retinue.listen(lambda event: self._hear(retinue, event))
+                try:
+                    self._begin(retinue)
+                    with retinue.attend() if self._assignment.asks else nullcontext():
+                        if self._stopped is None:
+                            outcome = await self._work(retinue)
+                        else:
+                            outcome = Outcome(Status.STOPPED, self._stopped)
+                finally:
+                    stop_listening()
+        finally:
+            await self._cluster.close()
+        if self._stopped is not None and outcome.status is not Status.COMPLETED:
+            outcome = msgspec.structs.replace(outcome, status=Status.STOPPED, reason=self._stopped)
+        return msgspec.structs.replace(outcome, session_file="", branch="")
+
+    async def _work(self, retinue: Retinue) -> Outcome:
+        if self._job.goes_on:
+            return _count_all(retinue, await retinue.go_on(), self._assignment.task)
+        return await retinue.prompt(self._assignment.task, settle=True)
+
+    def _begin(self, retinue: Retinue) -> None:
+        """Hear what was said meanwhile, but for what an earlier worker has said to the run already."""
+        said = Counter(_read_words(retinue)) if self._job.goes_on else Counter[str]()
+        said[self._assignment.task] -= 1
+        self._is_open = True
+        early, self._early = self._early, []
+        for word in early:
+            text = str(word.data.get("text", ""))
+            if word.kind == "steer" and said[text] > 0:
+                said[text] -= 1
+                continue
+            self.take(word)
+
+    def _hear(self, retinue: Retinue, event: Event) -> None:
+        """What the run itself says goes to its face under the name it has there."""
+        if event.run_id == retinue.run_id:
+            self._job.hear(msgspec.structs.replace(event, run_id=self._assignment.run_id))
+
+
+def to_request(assignment: Assignment, session_file: str) -> Request:
+    """The same as a process of its own would be asked for by its command line."""
+    request = Request(
+        model=assignment.model,
+        thinking=assignment.thinking,
+        session=SessionWish("named", session_file, is_alone=True),
+        tools=assignment.tools,
+        system_prompt=assignment.system_prompt,
+        context_files=False,
+        skills=False,
+        approve=assignment.trusted,
+        limits=Limits(
+            wall_s=assignment.wall_s,
+            idle_s=assignment.idle_s,
+            strict_idle=assignment.strict_idle,
+            tool_s=assignment.tool_s,
+        ),
+    )
+    return replace(request, is_child=True)
+
+
+def _read_words(retinue: Retinue) -> list[str]:
+    """What was said to the main agent, as far as its session knows."""
+    return [_to_text(message) for message in retinue.chronicle.list_messages() if isinstance(message, UserMessage)]
+
+
+def _to_text(message: UserMessage) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    return "\n".join(block.text for block in message.content if isinstance(block, TextContent))
+
+
+def _count_all(retinue: Retinue, outcome: Outcome, task: str) -> Outcome:
+    """The outcome with what earlier workers have used for the same task: all of it is in the session."""
+    usage, turns, calls = Usage(), 0, 0
+    for message in retinue.chronicle.list_messages():
+        if isinstance(message, UserMessage) and task in _to_text(message):
+            usage, turns, calls = Usage(), 0, 0
+        if isinstance(message, AssistantMessage):
+            usage, turns, calls = usage + message.usage, turns + 1, calls + len(message.calls)
+    return msgspec.structs.replace(outcome, usage=usage, turns=turns, tool_calls=calls)

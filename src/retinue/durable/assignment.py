@@ -1,0 +1,66 @@
+"""What travels: all a worker has to know of a run, and what is said to it there. Plain data, and never a secret."""
+
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from retinue.core.messages import ThinkingLevel
+
+MAX_QUEUES = 4
+"""What lies deeper shares the last one."""
+
+
+class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One run for a worker, settled: the face has read the definition and decided the rights."""
+
+    run_id: str
+    attempt: int
+    agent: str
+    description: str
+    depth: int
+    task: str
+    system_prompt: str
+    tools: tuple[str, ...]
+    model: str
+    """`provider/id`; the worker has its own key for it."""
+    thinking: ThinkingLevel
+    marks: dict[str, str]
+    """How deep it is, whether it is read-only, how many turns it has: as a process of its own would be told."""
+    trusted: bool
+    """Whether the user trusts the project's files."""
+    wall_s: float | None = None
+    idle_s: float | None = None
+    strict_idle: bool = False
+    tool_s: float | None = None
+    leases: tuple[str, ...] = ()
+    """The budgets it draws on: its own and those above."""
+    face: str = ""
+    """Where to tell of it."""
+    priority: int = 2
+    """Lower ones are taken first; whoever waits for a run gives it 1."""
+    asks: bool = False
+    """Whether somebody is there who could be asked."""
+    parcel: dict[str, Any] = {}
+    """The workspace; empty for none."""
+    digest: str = ""
+    """Of the bundle that belongs to it."""
+
+    @property
+    def id(self) -> str:
+        """Of this attempt; what is recorded belongs to the run, whichever attempt it was."""
+        return f"{self.run_id}.{self.attempt}"
+
+    @property
+    def queue(self) -> str:
+        """Runs that wait for others must not take their places: each depth has places of its own."""
+        return f"retinue-{min(self.depth, MAX_QUEUES)}"
+
+
+WordKind = Literal["steer", "stop", "answer"]
+
+
+class Word(Struct, frozen=True):
+    """Something said to a run on its worker."""
+
+    kind: WordKind
+    data: dict[str, Any] = {}

@@ -1,0 +1,192 @@
+"""A face's side of the cluster: sends runs, hears of them, speaks to them. Opened with the first run that is sent.
+
+One connection listens for all runs of a face; what it misses is found by looking again after a while.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from retinue.core.events import Event
+from retinue.core.run import Outcome
+from retinue.durable.assignment import Assignment, WordKind
+from retinue.durable.database import Database, pack_json
+from retinue.durable.engine import Waiting, prepare_engine
+from retinue.durable.parcel import Parcel, pack
+from retinue.durable.purse import open_leases
+from retinue.durable.record import submit
+from retinue.durable.recorded import SNAPSHOT
+from retinue.durable.worker import CHANNEL
+from retinue.engine.budget import Lease
+
+LOOK_S = 1.0
+PACKED_S = 2.0
+"""Runs that start together get the same workspace."""
+_decoder = msgspec.json.Decoder(Event)
+
+
+class News(msgspec.Struct, frozen=True):
+    """What is new of a run."""
+
+    events: list[Event]
+    seq: int
+    """Of the last of them."""
+    worker: str = ""
+    outcome: Outcome | None = None
+
+
+async def keep_nothing() -> None:
+    """For faces that keep no record in the database themselves."""
+
+
+class Cluster:
+    """The cluster as one main agent's crew sees it."""
+
+    def __init__(
+        self, url: str, *, before_send: Callable[[], Awaitable[None]] = keep_nothing, above: tuple[str, ...] = ()
+    ) -> None:
+        """`before_send`: a run on a worker puts its own record in order before it sends others. `above`: its leases."""
+        self.face = f"retinue_face_{secrets.token_hex(8)}"
+        self._before_send = before_send
+        self._above = above
+        self._database = Database(url, name="retinue")
+        self._waiting = Waiting(url)
+        self._url = url
+        self._is_open = False
+        self._opening = asyncio.Lock()
+        self._news: dict[str, asyncio.Event] = {}
+        self._packed: dict[Path, tuple[float, Parcel, bytes | None]] = {}
+
+    async def listen(self) -> None:
+        """Wake whoever follows a run that there is news of. For ever; whoever owns this object runs it."""
+        import psycopg
+
+        await self._open()
+        while True:
+            try:
+                connection = await self._database.connect()
+                try:
+                    await connection.execute(f"LISTEN {self.face}")
+                    while True:
+                        told = [notice.payload async for notice in connection.notifies(timeout=LOOK_S, stop_after=1)]
+                        for run in told or list(self._news):
+                            if (news := self._news.get(run)) is not None:
+                                news.set()
+                finally:
+                    await connection.close()
+            except (psycopg.Error, OSError):
+                await asyncio.sleep(LOOK_S)
+
+    async def close(self) -> None:
+        """Let go; runs that were sent go on."""
+        await self._waiting.__aexit__(None, None, None)
+        await self._database.__aexit__(None, None, None)
+
+    async def send(self, assignment: Assignment, lease: Lease, cwd: Path) -> Assignment:
+        """Queue a run for whichever worker is free; the same run twice is one."""
+        await self._open()
+        known = await self._database.fetch("SELECT 1 FROM retinue.runs WHERE id = %s", assignment.id)
+        if not known:
+            await self._before_send()
+            parcel, bundle = await self._pack(cwd)
+            digest = parcel.digest if bundle is not None else ""
+            if bundle is not None:
+                await self._database.fetch(
+                    "INSERT INTO retinue.parcels (digest, data) VALUES (%s, %s) ON CONFLICT DO NOTHING", digest, bundle
+                )
+            leases = (*await open_leases(self._database, lease), *self._above)
+            assignment = msgspec.structs.replace(
+                assignment, parcel=msgspec.to_builtins(parcel), digest=digest, leases=leases, face=self.face
+            )
+        self._news[assignment.id] = asyncio.Event()
+        await submit(self._database, msgspec.structs.replace(assignment, face=self.face))
+        await self._waiting.add(assignment)
+        return assignment
+
+    async def follow(self, run: str, seq: int) -> News:
+        """Wait for news of a run after `seq`."""
+        flag = self._news.setdefault(run, asyncio.Event())
+        while True:
+            flag.clear()
+            rows = await self._database.fetch(
+                "SELECT seq, data FROM retinue.events WHERE id = %s AND seq > %s ORDER BY seq", run, seq
+            )
+            ended = await self._database.fetch("SELECT outcome::text, owner FROM retinue.runs WHERE id = %s", run)
+            outcome = None
+            if ended and ended[0][0] is not None:
+                outcome = msgspec.json.decode(ended[0][0], type=Outcome)
+                # The end is written with the last events: look once more, since they came in between.
+                rows = await self._database.fetch(
+                    "SELECT seq, data FROM retinue.events WHERE id = %s AND seq > %s ORDER BY seq", run, seq
+                )
+            if rows or outcome is not None:
+                events = [_decoder.decode(line) for _, data in rows for line in bytes(data).splitlines() if line]
+                last = rows[-1][0] if rows else seq
+                return News(events, last, ended[0][1] if ended else "", outcome)
+            await flag.wait()
+
+    async def say(self, run: str, kind: WordKind, data: dict[str, Any]) -> None:
+        """Say something to a run, wherever it works."""
+        key = uuid4().hex
+        await self._database.fetch(
+            "WITH said AS (INSERT INTO retinue.words (id, key, kind, data) VALUES (%s, %s, %s, %s)"
+            " ON CONFLICT DO NOTHING) SELECT pg_notify(%s, %s)",
+            run,
+            key,
+            kind,
+            pack_json(data),
+            CHANNEL,
+            run,
+        )
+
+    async def withdraw(self, run: str) -> bool:
+        """Take a run back that nobody has begun; False when somebody has."""
+        outcome = '{"status": "stopped", "reason": "user"}'
+        rows = await self._database.fetch(
+            "UPDATE retinue.runs SET finished = now(), outcome = %s WHERE id = %s AND epoch = 0 AND finished IS NULL"
+            " RETURNING 1",
+            outcome,
+            run,
+        )
+        await self._waiting.cancel(run)
+        return bool(rows)
+
+    async def read_files(self, run_id: str, kind: str) -> list[tuple[str, int, bytes]]:
+        """What is kept of a run: parts of its session, or states of its workspace."""
+        rows = await self._database.fetch(
+            "SELECT path, place, data FROM retinue.records WHERE run = %s AND kind = %s ORDER BY seq", run_id, kind
+        )
+        return [(path, place, bytes(data)) for path, place, data in rows]
+
+    async def read_states(self, run_id: str) -> list[bytes]:
+        """The states of a run's workspace, in order."""
+        return [data for _, _, data in await self.read_files(run_id, SNAPSHOT)]
+
+    async def forget_events(self, run: str) -> None:
+        """Nobody will ask for the events of a finished run again."""
+        self._news.pop(run, None)
+        await self._database.fetch("DELETE FROM retinue.events WHERE id = %s", run)
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if self._is_open:
+                return
+            await self._database.__aenter__()
+            rows = await self._database.fetch("SELECT to_regclass('dbos.workflow_status') IS NOT NULL")
+            if not rows[0][0]:
+                await prepare_engine(self._url)
+            self._is_open = True
+
+    async def _pack(self, cwd: Path) -> tuple[Parcel, bytes | None]:
+        async with self._opening:
+            now_s = asyncio.get_running_loop().time()
+            at_s, parcel, bundle = self._packed.get(cwd, (0.0, None, None))
+            if parcel is None or now_s - at_s > PACKED_S:
+                parcel, bundle = await pack(cwd)
+                self._packed[cwd] = (asyncio.get_running_loop().time(), parcel, bundle)
+            return parcel, bundle

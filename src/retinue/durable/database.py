@@ -1,0 +1,165 @@
+"""Connections to the shared Postgres: a few, made when needed, made again when they break.
+
+A database that is away for a while stops whoever asks it, and nothing else: each question waits until it is back. Knows
+tables only as far as their version.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from retinue.core.errors import ConfigError, RetinueError, quote
+from retinue.durable.schema import CREATE, VERSION
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+    from psycopg.rows import TupleRow
+
+    Connection = AsyncConnection[TupleRow]
+
+MAX_CONNECTIONS = 4
+CONNECT_S = 10
+RETRY_S = 0.5
+MIGRATION_LOCK = 0x72657469
+"""Only one program at a time makes the tables."""
+Value = TypeVar("Value")
+
+
+class DatabaseAway(RetinueError):
+    """Raised when the database cannot be reached and nobody wants to wait."""
+
+
+def import_driver() -> Any:
+    """The driver. Raises ConfigError when the extra is not installed."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise ConfigError("runs on other machines need the extra: pip install 'retinue[cluster]'") from error
+    return psycopg
+
+
+class Database:
+    """One shared database. Use it as an async context manager; entering checks the address and the tables."""
+
+    def __init__(self, url: str, *, name: str = "retinue", patience_s: float | None = None) -> None:
+        """`patience_s`: how long a question waits for a database that is away; None for ever."""
+        self.url = url
+        self._name = name
+        self._patience_s = patience_s
+        self._psycopg = import_driver()
+        self._idle: list[Connection] = []
+        self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+
+    async def __aenter__(self) -> Self:
+        await self._check()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def fetch(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run one statement, again when the connection breaks: it must not matter whether it ran once or twice."""
+
+        async def ask(connection: "Connection") -> list[tuple[Any, ...]]:
+            cursor = await connection.execute(sql, values)
+            return await cursor.fetchall() if cursor.description else []
+
+        return await self.transact(ask)
+
+    async def transact(self, work: "Callable[[Connection], Awaitable[Value]]") -> Value:
+        """Do something in one transaction, from the start again when the connection breaks."""
+        waited_s = 0.0
+        while True:
+            try:
+                async with self._borrow() as connection, connection.transaction():
+                    return await work(connection)
+            except (self._psycopg.OperationalError, OSError) as error:
+                if self._patience_s is not None and waited_s >= self._patience_s:
+                    raise DatabaseAway(f"the database {self.describe()} is away: {first_line(error)}") from error
+            await asyncio.sleep(RETRY_S)
+            waited_s += RETRY_S
+
+    async def connect(self) -> "Connection":
+        """A connection of one's own, for locks and for listening; the caller closes it."""
+        connection: Connection = await self._psycopg.AsyncConnection.connect(
+            self.url, autocommit=True, connect_timeout=CONNECT_S, application_name=self._name
+        )
+        return connection
+
+    def describe(self) -> str:
+        """The address as it may be shown: without a password."""
+        return describe_address(self.url)
+
+    @asynccontextmanager
+    async def _borrow(self) -> "AsyncIterator[Connection]":
+        async with self._room:
+            connection = self._idle.pop() if self._idle else await self.connect()
+            try:
+                yield connection
+            except BaseException:
+                # Whatever it was in the middle of, nobody knows now.
+                await connection.close()
+                raise
+            if connection.closed:
+                return
+            self._idle.append(connection)
+
+    async def _check(self) -> None:
+        """Make the tables where there are none; refuse those of another version."""
+        try:
+            connection = await self.connect()
+        except (self._psycopg.Error, OSError, ValueError) as error:
+            raise ConfigError(
+                f"the database {self.describe()} cannot be used: {first_line(error)}; "
+                "it is named by cluster.database in the user's settings.json, or by RETINUE_DATABASE"
+            ) from error
+        try:
+            await connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+            cursor = await connection.execute("SELECT to_regclass('retinue.meta') IS NOT NULL")
+            row = await cursor.fetchone()
+            if row is None or not row[0]:
+                await self._create(connection)
+            cursor = await connection.execute("SELECT version FROM retinue.meta")
+            found = await cursor.fetchone()
+            if found is None or found[0] != VERSION:
+                told = "none" if found is None else found[0]
+                raise ConfigError(
+                    f"the database {self.describe()} has tables of version {told}, this program knows {VERSION}: "
+                    "install the same retinue everywhere, or give this one a database of its own"
+                )
+        except self._psycopg.Error as error:
+            raise ConfigError(f"the database {self.describe()}: {first_line(error)}") from error
+        finally:
+            await connection.close()
+
+    async def _create(self, connection: "Connection") -> None:
+        async with connection.transaction():
+            await connection.execute(CREATE)
+            await connection.execute("INSERT INTO retinue.meta VALUES (%s)", (VERSION,))
+
+
+def first_line(error: BaseException) -> str:
+    """What a driver says, in one harmless line."""
+    text = " ".join(str(error).split())
+    return quote(text, 300)[1:-1]
+
+
+def describe_address(url: str) -> str:
+    """An address without its password."""
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "(not an address)"
+    return quote(f"{parts.hostname or ''}{port}{parts.path}", 200)
+
+
+def pack_json(value: Mapping[str, Any] | Sequence[Any]) -> str:
+    """A value for a column of JSON."""
+    import msgspec
+
+    return msgspec.json.encode(value).decode()

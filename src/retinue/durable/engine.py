@@ -1,0 +1,146 @@
+"""DBOS, and the only file that knows it: runs wait in its queues, and workers take them from there.
+
+What a run does is none of its business: a workflow is the id of a run, and its record is ours (`record`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Self
+
+from retinue.core.errors import ConfigError
+from retinue.durable.assignment import MAX_QUEUES, Assignment
+from retinue.durable.schema import VERSION
+
+if TYPE_CHECKING:
+    from dbos import DBOSClient
+
+NAME = "retinue"
+WORKFLOW = "retinue.run"
+APPLICATION = f"retinue-{VERSION}"
+"""Pinned: by default it is a hash of the code, and no worker would go on with the runs of another version's."""
+POLL_S = 0.1
+POLL_DEEP_S = 0.25
+QUEUES = tuple(f"retinue-{depth}" for depth in range(1, MAX_QUEUES + 1))
+_STARTED = ("PENDING",)
+
+
+def import_engine() -> Any:
+    """DBOS, quiet. Raises ConfigError when the extra is not installed."""
+    try:
+        import dbos
+    except ImportError as error:
+        raise ConfigError("runs on other machines need the extra: pip install 'retinue[cluster]'") from error
+    logging.getLogger("dbos").setLevel(logging.ERROR)
+    return dbos
+
+
+class Waiting:
+    """The queues as whoever puts runs into them sees them."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._client: DBOSClient | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._client is not None:
+            await asyncio.to_thread(self._client.destroy)
+            self._client = None
+
+    async def add(self, assignment: Assignment) -> None:
+        """Queue a run; the same run twice is one."""
+        client = await self._open()
+        options: Any = {
+            "workflow_name": WORKFLOW,
+            "queue_name": assignment.queue,
+            "workflow_id": assignment.id,
+            "app_version": APPLICATION,
+            "priority": assignment.priority,
+        }
+        await client.enqueue_async(options, assignment.id)
+
+    async def cancel(self, run: str) -> None:
+        """Take a run out of its queue; one that works is not disturbed by it until it asks."""
+        client = await self._open()
+        await client.cancel_workflow_async(run)
+
+    async def give_back(self, worker: str) -> list[str]:
+        """Queue again what a worker has taken and not finished; returns the runs."""
+        client = await self._open()
+        left = await client.list_workflows_async(
+            status=list(_STARTED), executor_id=worker, name=WORKFLOW, load_input=False, load_output=False
+        )
+        runs: dict[str, list[str]] = {}
+        for workflow in left:
+            runs.setdefault(workflow.queue_name or QUEUES[0], []).append(workflow.workflow_id)
+        for queue, ids in runs.items():
+            await client.resume_workflows_async(ids, queue_name=queue)
+        return [run for ids in runs.values() for run in ids]
+
+    async def _open(self) -> "DBOSClient":
+        if self._client is None:
+            dbos = import_engine()
+            self._client = await asyncio.to_thread(
+                lambda: dbos.DBOSClient(
+                    system_database_url=self._url,
+                    serializer=dbos.DBOSPortableJSONSerializer(),
+                    application_name=NAME,
+                    system_database_pool_size=2,
+                )
+            )
+        return self._client
+
+
+class Taking:
+    """The queues as a worker sees them: it is given the ids of runs. One in a process."""
+
+    def __init__(self, url: str, worker: str, perform: Callable[[str], Awaitable[None]]) -> None:
+        self._url = url
+        self._worker = worker
+        self._perform = perform
+
+    async def open(self, slots: int, total: int | None) -> None:
+        """Begin to take runs: so many at once here, and so many in all."""
+        dbos = import_engine()
+        perform = self._perform
+
+        @dbos.DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)  # type: ignore[untyped-decorator]
+        async def run(run_id: str) -> None:
+            await perform(run_id)
+
+        dbos.DBOS(
+            config={
+                "name": NAME,
+                "system_database_url": self._url,
+                "application_version": APPLICATION,
+                "executor_id": self._worker,
+                "serializer": dbos.DBOSPortableJSONSerializer(),
+                "log_level": "ERROR",
+                "sys_db_pool_size": 5,
+                "notification_listener_polling_interval_sec": 1.0,
+            }
+        )
+        # In the loop's own thread: that is how it learns where coroutines are to run.
+        dbos.DBOS.launch()
+        for name in QUEUES:
+            await dbos.DBOS.register_queue_async(
+                name,
+                worker_concurrency=slots,
+                global_concurrency=total,
+                polling_interval_sec=POLL_S if name == QUEUES[0] else POLL_DEEP_S,
+                on_conflict="always_update",
+            )
+
+    async def close(self) -> None:
+        """Take nothing more, and forget what is still running here."""
+        dbos = import_engine()
+        await asyncio.to_thread(lambda: dbos.DBOS.destroy(destroy_registry=True))
+
+
+async def prepare_engine(url: str) -> None:
+    """Make DBOS's own tables, for a face that comes before the first worker."""
+    dbos = import_engine()
+    await asyncio.to_thread(lambda: dbos.DBOS.migrate(system_database_url=url))

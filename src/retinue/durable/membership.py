@@ -1,0 +1,163 @@
+"""Who works on the cluster, and who does no longer: a lock for the living, a sign of life for the awake.
+
+A worker holds an advisory lock for as long as its connection lives, so that one that dies is noticed at once. One that
+only hangs keeps the lock and gives no sign: its connection is cut, and then it is as good as dead. Whoever finds a lock
+free takes it, gives the dead worker's runs back to their queues, and lets go.
+"""
+
+import asyncio
+import os
+import socket
+import time
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from retinue.durable.database import Database, first_line
+from retinue.durable.engine import Waiting
+
+if TYPE_CHECKING:
+    from retinue.durable.database import Connection
+
+BEAT_S = 0.5
+LEASE_S = 8.0
+"""Without a sign for so long a worker counts as hanging."""
+CALM_S = 3.0
+"""After the database was away nobody is judged for so long: everyone has to find back first."""
+
+
+class Membership:
+    """One worker's place among the others."""
+
+    def __init__(
+        self, database: Database, waiting: Waiting, worker: str, slots: int, *, say: Callable[[str], None]
+    ) -> None:
+        self.worker = worker
+        self._database = database
+        self._waiting = waiting
+        self._slots = slots
+        self._say = say
+        self._key = zlib.crc32(worker.encode()) | 0x7265_0000_0000
+        self._connection: Connection | None = None
+        self._since_s = 0.0
+        self._suspects: set[str] = set()
+
+    async def join(self, version: str) -> None:
+        """Be one of the workers from now on."""
+        self._connection = await self._database.connect()
+        await self._lock(self._connection)
+        cursor = await self._connection.execute("SELECT pg_backend_pid()")
+        backend = (await cursor.fetchone() or (0,))[0]
+        await self._database.fetch(
+            "INSERT INTO retinue.workers (id, lock_key, backend, host, pid, version, slots)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            self.worker,
+            self._key,
+            backend,
+            socket.gethostname(),
+            os.getpid(),
+            version,
+            self._slots,
+        )
+        self._since_s = time.monotonic()
+
+    async def live(self) -> None:
+        """Give signs of life and look after the others; returns when the others have given this worker up."""
+        errors = (*_driver_errors(), OSError)
+        while True:
+            try:
+                if not await self._beat():
+                    return
+                if time.monotonic() - self._since_s > CALM_S:
+                    await self._look_around()
+            except errors as error:
+                self._say(f"the database is away: {first_line(error)}; waiting for it")
+                if not await self._rejoin():
+                    return
+            await asyncio.sleep(BEAT_S)
+
+    async def leave(self) -> None:
+        """Go in good order: what is not finished is for the others."""
+        await self._waiting.give_back(self.worker)
+        await self._database.fetch("UPDATE retinue.workers SET gone = now() WHERE id = %s", self.worker)
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _beat(self) -> bool:
+        assert self._connection is not None
+        cursor = await self._connection.execute(
+            "UPDATE retinue.workers SET seen = now() WHERE id = %s AND gone IS NULL RETURNING 1", (self.worker,)
+        )
+        return await cursor.fetchone() is not None
+
+    async def _look_around(self) -> None:
+        assert self._connection is not None
+        cursor = await self._connection.execute(
+            "SELECT id, lock_key, backend, extract(epoch FROM now() - seen)::float FROM retinue.workers"
+            " WHERE gone IS NULL AND id <> %s",
+            (self.worker,),
+        )
+        suspects = set()
+        for worker, key, backend, silent_s in await cursor.fetchall():
+            if silent_s > LEASE_S:
+                await self._connection.execute("SELECT pg_terminate_backend(%s)", (backend,))
+            elif silent_s < BEAT_S * 1.5:
+                continue
+            if not await self._try_lock(key):
+                continue
+            try:
+                # Seen free twice: it may just have lost its connection and be on its way back.
+                if worker in self._suspects or silent_s > LEASE_S:
+                    await self._inherit(worker)
+                else:
+                    suspects.add(worker)
+            finally:
+                await self._connection.execute("SELECT pg_advisory_unlock(%s)", (key,))
+        self._suspects = suspects
+
+    async def _inherit(self, worker: str) -> None:
+        """Give a dead worker's runs back. Its lock is held meanwhile: nobody else does the same, nor does it return."""
+        assert self._connection is not None
+        # From now on it can write no more, should it only have slept.
+        await self._connection.execute(
+            "UPDATE retinue.runs SET epoch = epoch + 1 WHERE owner = %s AND finished IS NULL", (worker,)
+        )
+        runs = await self._waiting.give_back(worker)
+        await self._connection.execute("UPDATE retinue.workers SET gone = now() WHERE id = %s", (worker,))
+        self._say(f"worker {worker} is gone; {len(runs)} of its runs go on elsewhere")
+
+    async def _rejoin(self) -> bool:
+        """Find back to a database that was away; False when the others have given this worker up meanwhile."""
+        errors = (*_driver_errors(), OSError)
+        while True:
+            try:
+                if self._connection is not None:
+                    await self._connection.close()
+                self._connection = await self._database.connect()
+                if not await self._try_lock(self._key):
+                    return False
+                cursor = await self._connection.execute("SELECT pg_backend_pid()")
+                backend = (await cursor.fetchone() or (0,))[0]
+                cursor = await self._connection.execute(
+                    "UPDATE retinue.workers SET backend = %s, seen = now() WHERE id = %s AND gone IS NULL RETURNING 1",
+                    (backend, self.worker),
+                )
+                self._since_s = time.monotonic()
+                return await cursor.fetchone() is not None
+            except errors:
+                await asyncio.sleep(BEAT_S / 2)
+
+    async def _lock(self, connection: "Connection") -> None:
+        await connection.execute("SELECT pg_advisory_lock(%s)", (self._key,))
+
+    async def _try_lock(self, key: int) -> bool:
+        assert self._connection is not None
+        cursor = await self._connection.execute("SELECT pg_try_advisory_lock(%s)", (key,))
+        row = await cursor.fetchone()
+        return row is not None and bool(row[0])
+
+
+def _driver_errors() -> tuple[Any, ...]:
+    import psycopg
+
+    return (psycopg.Error,)

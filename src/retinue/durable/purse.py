@@ -1,0 +1,154 @@
+"""Budgets that hold over all workers: what a model call may cost is set aside in the database before it is sent.
+
+The same rule as in one process (`engine.budget`), with rows instead of objects. Who dies in the middle of a call has
+spent all that was set aside for it: the provider may have counted it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import uuid4
+
+from msgspec import structs
+
+from retinue.core.messages import Cost, Usage
+from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
+from retinue.durable.database import Database
+from retinue.durable.record import Claim
+from retinue.engine.budget import MIN_OUTPUT, Lease, bound_input, bound_price
+
+
+async def open_leases(database: Database, lease: Lease) -> tuple[str, ...]:
+    """Put a lease and those above it into the database, once; the keys of those that have a limit."""
+    chain: list[Lease] = []
+    above: Lease | None = lease
+    while above is not None:
+        if above.has_limit:
+            chain.append(above)
+        above = above.parent
+    for one in chain:
+        await database.fetch(
+            "INSERT INTO retinue.leases (id, tokens, usd, spent_tokens, spent_usd) VALUES (%s, %s, %s, %s, %s)"
+            " ON CONFLICT DO NOTHING",
+            one.key,
+            one.tokens,
+            one.cost_usd,
+            one.spent.total_tokens,
+            one.spent.cost.total,
+        )
+    return tuple(one.key for one in chain)
+
+
+class Purse:
+    """What one run, and everything above it, may still spend."""
+
+    def __init__(self, database: Database, run: str, leases: Sequence[str], claim: Claim | None = None) -> None:
+        """With a `claim`, whoever has lost it gets nothing."""
+        self._database = database
+        self._run = run
+        self._leases = sorted(leases)
+        self._claim = claim
+
+    async def recover(self) -> None:
+        """Count as spent what a dead worker had set aside."""
+        rows = await self._database.fetch("SELECT id, tokens, usd FROM retinue.holds WHERE run = %s", self._run)
+        for hold, tokens, usd in rows:
+            await self.settle(hold, Usage(total_tokens=tokens, cost=Cost(total=usd)))
+
+    async def hold(self, info: ModelInfo, size: int, wanted: int) -> tuple[str, int]:
+        """Set aside the most a reply can cost; returns the hold and the tokens of output it covers, 0 for nothing."""
+        hold = uuid4().hex
+
+        async def take(connection: Any) -> int:
+            if self._claim is not None:
+                await self._claim.hold_fence(connection)
+            cursor = await connection.execute(
+                "SELECT tokens - spent_tokens - held_tokens, usd - spent_usd - held_usd FROM retinue.leases"
+                " WHERE id = ANY(%s) ORDER BY id FOR UPDATE",
+                (self._leases,),
+            )
+            rows = await cursor.fetchall()
+            output = fit_output(info, size, wanted, [row[0] for row in rows], [row[1] for row in rows])
+            if output < MIN_OUTPUT:
+                return 0
+            tokens, usd = size + output, bound_price(info, size, output)
+            done = await connection.execute(
+                "INSERT INTO retinue.holds (id, run, leases, tokens, usd) VALUES (%s, %s, %s, %s, %s)"
+                " ON CONFLICT DO NOTHING RETURNING 1",
+                (hold, self._run, self._leases, tokens, usd),
+            )
+            if await done.fetchone() is not None:
+                await connection.execute(
+                    "UPDATE retinue.leases SET held_tokens = held_tokens + %s, held_usd = held_usd + %s"
+                    " WHERE id = ANY(%s)",
+                    (tokens, usd, self._leases),
+                )
+            return output
+
+        return hold, await self._database.transact(take)
+
+    async def settle(self, hold: str, used: Usage | None) -> None:
+        """Give back what was set aside and note what was used; None: all of it."""
+
+        async def pay(connection: Any) -> None:
+            cursor = await connection.execute(
+                "DELETE FROM retinue.holds WHERE id = %s RETURNING tokens, usd, leases", (hold,)
+            )
+            row = await cursor.fetchone()
+            if row is None:
+                return  # settled already, by whoever took the run over
+            tokens, usd, leases = row
+            spent, cost = (tokens, usd) if used is None else (used.total_tokens, used.cost.total)
+            await connection.execute(
+                "UPDATE retinue.leases SET held_tokens = held_tokens - %s, held_usd = held_usd - %s,"
+                " spent_tokens = spent_tokens + %s, spent_usd = spent_usd + %s WHERE id = ANY(%s)",
+                (tokens, usd, spent, cost, leases),
+            )
+
+        await self._database.transact(pay)
+
+
+class SharedBudgetModel:
+    """A model that is only asked when the leases in the database cover the answer."""
+
+    def __init__(self, model: Model, purse: Purse) -> None:
+        self._model = model
+        self._purse = purse
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model's own."""
+        return self._model.info
+
+    def rewrap(self, model: Model) -> Model:
+        """The same around another model."""
+        return SharedBudgetModel(model, self._purse)
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Set aside, shorten the reply to what is left, ask, settle."""
+        info = self._model.info
+        hold, output = await self._purse.hold(info, bound_input(request), request.max_tokens or info.max_tokens)
+        if not output:
+            failure = Failure("budget", "the budget is spent")
+            return Reply(draft.finish("error", error=failure.message), failure)
+        used: Usage | None = None  # cut off: a budget errs on the safe side
+        try:
+            reply = await self._model.reply(structs.replace(request, max_tokens=output), draft)
+            is_unknown = reply.failure is not None and draft.has_content and not reply.message.usage.total_tokens
+            used = None if is_unknown else reply.message.usage
+        finally:
+            await self._purse.settle(hold, used)
+        return reply
+
+
+def fit_output(
+    info: ModelInfo, size: int, wanted: int, tokens: Sequence[int | None], usd: Sequence[float | None]
+) -> int:
+    """As many tokens of output as every lease still covers."""
+    output = float(min([wanted, *(left - size for left in tokens if left is not None)]))
+    dearest = bound_price(info, 0, 1_000_000) / 1_000_000
+    for left in usd:
+        if left is not None and dearest > 0:
+            output = min(output, (left - bound_price(info, size, 0)) / dearest)
+        elif left is not None and left < bound_price(info, size, 0):
+            return 0
+    return max(0, int(output))

@@ -1,0 +1,150 @@
+"""The record of one run in the database: what its worker writes, what its next worker and its face read.
+
+All writes are fenced: who has claimed the run last may write, anybody else learns that by `Fenced`. Must not know
+models or tools.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from retinue.core.errors import RetinueError
+from retinue.core.run import Outcome
+from retinue.durable.assignment import Assignment
+from retinue.durable.database import Database, pack_json
+
+
+class Fenced(RetinueError):
+    """Raised when another worker has the run now: nothing was written, and nothing may be done any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of what is kept of a run: bytes of a file of its session, or a state of its workspace."""
+
+    kind: str
+    path: str
+    place: int
+    data: bytes
+
+
+class Claim:
+    """One worker's right to a run."""
+
+    def __init__(self, database: Database, assignment: Assignment, worker: str, epoch: int) -> None:
+        self.assignment = assignment
+        self.epoch = epoch
+        self._database = database
+        self._worker = worker
+        self._number = 0
+
+    @classmethod
+    async def take(cls, database: Database, run: str, worker: str) -> "Claim | None":
+        """Take a run over from whoever had it; None when it is finished or unknown."""
+        rows = await database.fetch(
+            "UPDATE retinue.runs SET owner = %s, epoch = epoch + 1, started = coalesce(started, now())"
+            " WHERE id = %s AND finished IS NULL RETURNING epoch, assignment::text",
+            worker,
+            run,
+        )
+        if not rows:
+            return None
+        assignment = msgspec.json.decode(rows[0][1], type=Assignment)
+        claim = cls(database, assignment, worker, rows[0][0])
+        await claim.tell([])  # the face learns where it works
+        return claim
+
+    async def read(self) -> list[tuple[Piece, int]]:
+        """All that is kept of the run, in order, each with the attempt it is of."""
+        rows = await self._database.fetch(
+            "SELECT kind, path, place, data, attempt FROM retinue.records WHERE run = %s ORDER BY seq",
+            self.assignment.run_id,
+        )
+        return [(Piece(kind, path, place, bytes(data)), attempt) for kind, path, place, data, attempt in rows]
+
+    async def check(self) -> None:
+        """Raise Fenced when somebody else has the run."""
+        await self.keep([])
+
+    async def keep(self, pieces: Sequence[Piece]) -> None:
+        """Write parts of the record."""
+        assignment = self.assignment
+
+        async def write(connection: Any) -> None:
+            await self.hold_fence(connection)
+            for piece in pieces:
+                await connection.execute(
+                    "INSERT INTO retinue.records (run, attempt, epoch, kind, path, place, data)"
+                    " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                    (
+                        assignment.run_id,
+                        assignment.attempt,
+                        self.epoch,
+                        piece.kind,
+                        piece.path,
+                        piece.place,
+                        piece.data,
+                    ),
+                )
+
+        await self._database.transact(write)
+
+    async def tell(self, lines: Sequence[bytes], outcome: Outcome | None = None) -> None:
+        """Show events to the face; an outcome ends the run, once."""
+        assignment, self._number = self.assignment, self._number + 1
+        number = self._number
+
+        async def write(connection: Any) -> None:
+            if outcome is not None and await self._has_ended(connection, outcome):
+                return
+            await self.hold_fence(connection)
+            await connection.execute(
+                "INSERT INTO retinue.events (id, epoch, number, data) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
+                (assignment.id, self.epoch, number, b"\n".join(lines)),
+            )
+            if outcome is not None:
+                await connection.execute(
+                    "UPDATE retinue.runs SET outcome = %s, finished = now() WHERE id = %s",
+                    (msgspec.json.encode(outcome).decode(), assignment.id),
+                )
+            await connection.execute("SELECT pg_notify(%s, %s)", (assignment.face, assignment.id))
+
+        await self._database.transact(write)
+
+    async def hold_fence(self, connection: Any) -> None:
+        """Until the end of the transaction nobody takes the run; raises Fenced when somebody has."""
+        cursor = await connection.execute(
+            "SELECT 1 FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE",
+            (self.assignment.id, self.epoch),
+        )
+        if await cursor.fetchone() is None:
+            raise Fenced(f"run {self.assignment.id} is another worker's now")
+
+    async def _has_ended(self, connection: Any, outcome: Outcome) -> bool:
+        """Whether this very end is written already: the connection broke when nobody knew."""
+        cursor = await connection.execute(
+            "SELECT 1 FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NOT NULL",
+            (self.assignment.id, self.epoch),
+        )
+        return await cursor.fetchone() is not None
+
+
+async def submit(database: Database, assignment: Assignment) -> None:
+    """Put a run on record, before it is queued. The same run twice is one run."""
+    await database.fetch(
+        "INSERT INTO retinue.runs (id, run, attempt, face, agent, description, queue, assignment)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+        # A face that has come back is told from now on.
+        " ON CONFLICT (id) DO UPDATE SET face = excluded.face,"
+        " assignment = jsonb_set(retinue.runs.assignment, '{face}', to_jsonb(excluded.face))",
+        assignment.id,
+        assignment.run_id,
+        assignment.attempt,
+        assignment.face,
+        assignment.agent,
+        assignment.description,
+        assignment.queue,
+        pack_json(msgspec.to_builtins(assignment)),
+    )

@@ -1,0 +1,132 @@
+"""What makes a run on a worker durable: its record is in the database before its model is asked and before a tool acts.
+
+Wraps the Model and the Tool port and nothing else. A call whose reply is on record and whose result is not may have
+happened: its next worker says so to the model, and never calls it again by itself.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from retinue.core.model import Draft, Model, ModelInfo, Reply, Request, ToolSpec
+from retinue.core.run import Outcome
+from retinue.core.tool import Effect, Refusing, Tool, ToolContext, ToolResult
+from retinue.durable.mirror import Mirror
+from retinue.durable.record import Claim, Piece
+from retinue.engine.setup import RunSetup
+
+SNAPSHOT = "snapshot"
+_CHANGING = (Effect.WRITE, Effect.EXECUTE)
+Snapshot = Callable[[], Awaitable[bytes | None]]
+"""The state of the workspace as bytes, None when it has not changed since the last time."""
+
+
+class Keeper:
+    """Brings the record of one run up to date."""
+
+    def __init__(self, claim: Claim, mirror: Mirror, snapshot: Snapshot, taken: int) -> None:
+        """`taken`: how many states of the workspace are on record."""
+        self._claim = claim
+        self._mirror = mirror
+        self._snapshot = snapshot
+        self._taken = taken
+        self._states: list[Piece] = []
+        self._turn = asyncio.Lock()
+
+    async def keep(self) -> None:
+        """Write what is new; raises Fenced when the run is another worker's."""
+        async with self._turn:
+            pieces, states = self._mirror.collect(), list(self._states)
+            # A result and what the workspace looked like after it are kept together, or neither is.
+            await self._claim.keep([*pieces, *states])
+            self._mirror.settle(pieces)
+            del self._states[: len(states)]
+
+    async def look(self) -> None:
+        """Take the state of the workspace after a call that may have changed it."""
+        async with self._turn:
+            data = await self._snapshot()
+            if data is not None:
+                self._states.append(Piece(SNAPSHOT, "", self._taken, data))
+                self._taken += 1
+
+
+class Recorded:
+    """The feature of a run that a worker works on."""
+
+    name = "record"
+
+    def __init__(self, keeper: Keeper, budget: Callable[[Model], Model]) -> None:
+        self._keeper = keeper
+        self._budget = budget
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Put the record around the model and every tool that does more than read."""
+        tools = {
+            name: tool if tool.effect is Effect.READ else _RecordedTool(tool, self._keeper)
+            for name, tool in setup.tools.items()
+        }
+        return setup.change(model=_RecordedModel(self._budget(setup.model), self._keeper, self._budget), tools=tools)
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Nothing is left to undo: the end of the run is written by whoever has claimed it."""
+        return outcome
+
+
+class _RecordedModel:
+    """A model that is asked when all before is on record."""
+
+    def __init__(self, model: Model, keeper: Keeper, budget: Callable[[Model], Model]) -> None:
+        self._model = model
+        self._keeper = keeper
+        self._budget = budget
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._model.info
+
+    def rewrap(self, model: Model) -> Model:
+        """The same around another model."""
+        return _RecordedModel(self._budget(model), self._keeper, self._budget)
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        await self._keeper.keep()
+        return await self._model.reply(request, draft)
+
+
+class _RecordedTool:
+    """A tool that acts when the reply that calls it is on record."""
+
+    def __init__(self, tool: Tool, keeper: Keeper) -> None:
+        self._tool = tool
+        self._keeper = keeper
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._tool.spec
+
+    @property
+    def effect(self) -> Effect:
+        return self._tool.effect
+
+    @property
+    def hint(self) -> str:
+        return self._tool.hint
+
+    @property
+    def guidelines(self) -> tuple[str, ...]:
+        return self._tool.guidelines
+
+    def refuse(self, arguments: dict[str, Any], problem: str) -> ToolResult:
+        """The tool's own words, where it has some."""
+        if isinstance(self._tool, Refusing):
+            return self._tool.refuse(arguments, problem)
+        return ToolResult.of(problem, is_error=True)
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        await self._keeper.keep()
+        try:
+            return await self._tool.call(arguments, context)
+        finally:
+            if self._tool.effect in _CHANGING:
+                await self._keeper.look()

@@ -1,0 +1,218 @@
+"""A run that works on another machine: sent, followed, spoken to, brought home. To all others a run like any other."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from retinue.core.clock import Clock
+from retinue.core.errors import RetinueError
+from retinue.core.events import Answered, Asked, Event, MessageFinished, RunPlaced, Warned
+from retinue.core.messages import AssistantMessage, TextContent, UserContent
+from retinue.core.question import Question
+from retinue.core.run import Outcome, Reason, Status
+from retinue.durable.assignment import Assignment, WordKind
+from retinue.durable.cluster import Cluster
+from retinue.durable.landing import land
+from retinue.durable.mirror import SESSION
+from retinue.engine.external.post import Post
+from retinue.engine.external.premises import Premises
+from retinue.engine.ids import make_uuid
+from retinue.engine.loop import Ending
+from retinue.engine.prompt import render_prompt
+from retinue.engine.runner import LiveRun
+from retinue.engine.scope import run_shielded
+from retinue.engine.setup import RunSetup
+from retinue.sessions.files import make_private
+from retinue.sessions.log import Session
+
+GOODBYE_S = 5.0
+"""For a run that is stopped to say how far it came."""
+_THERE = ("worktree", "sandbox", "approvals", "hooks", "lsp-diagnostics")
+"""What stands around a run where its tools work: there it is put around it again."""
+Ask = Callable[[Question], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """What is known of a run's way, beside its setup."""
+
+    post: Post
+    premises: Premises
+    cluster: Cluster
+    attempt: int
+    depth: int
+    ask: Ask | None = None
+    """Puts a question to a person; None where nobody is there."""
+
+
+class RemoteRun(LiveRun):
+    """The live side of a run on a worker. Its own session is a memory of what was heard of it."""
+
+    def __init__(self, setup: RunSetup, journey: Journey, *, clock: Clock) -> None:
+        memory = Session.create(cwd=setup.cwd, directory=None, clock=clock, new_id=make_uuid)
+        features = [feature for feature in setup.features if feature.name not in _THERE]
+        limits = replace(setup.limits, wall_s=None, idle_s=None)  # they count where it works, not while it waits
+        super().__init__(setup.change(features=features, limits=limits), memory, clock=clock)
+        self._limits = setup.limits
+        self._journey = journey
+        self._words: asyncio.Queue[tuple[WordKind, dict[str, str]]] = asyncio.Queue()
+        self._worker = ""
+        self._text = ""
+        self._ended: Outcome | None = None
+
+    def steer(self, content: str | Sequence[UserContent]) -> None:
+        """Say something before its next reply, wherever it is."""
+        self._words.put_nowait(("steer", {"text": content if isinstance(content, str) else _join(content)}))
+
+    async def _work(self, blocks: list[UserContent]) -> Ending:
+        """Send it, and follow it to its end."""
+        self._begin()
+        self._ended, self._text, self._worker = None, "", ""
+        cluster, errand = self._journey.cluster, self._journey.post.errand
+        assignment = self._assign(_join(blocks))
+        try:
+            sent = await cluster.send(assignment, errand.lease, self.setup.cwd)
+            self._ended = await self._accompany(sent.id)
+            await self._bring_home(sent)
+        except RetinueError as error:
+            return Ending(Reason.ERROR, error=str(error))
+        except asyncio.CancelledError:
+            # Only a stop is meant for the run; whoever merely goes away leaves it to those who come back.
+            if self._scope.reason is not None:
+                await run_shielded(self._stop(assignment.id), GOODBYE_S)
+            raise
+        return Ending(self._ended.reason, error=self._ended.error)
+
+    def _assign(self, task: str) -> Assignment:
+        journey, setup, limits = self._journey, self.setup, self._limits
+        tools, missing = journey.post.list_tools(setup, journey.premises)
+        for reason in missing:
+            text = f"agent {journey.post.errand.definition.name}: {reason}; left out"
+            self._publish(Warned(run_id=setup.run_id, text=text))
+        request = journey.post.errand.request
+        return Assignment(
+            run_id=setup.run_id,
+            attempt=journey.attempt,
+            agent=journey.post.errand.definition.name,
+            description=request.description,
+            depth=journey.depth,
+            task=journey.post.render_task(task),
+            system_prompt=render_prompt(setup.sections),
+            tools=tuple(tools),
+            model=setup.model.info.ref,
+            thinking=setup.thinking,
+            marks={**journey.premises.marks, **journey.post.render_marks(setup), "PI_SUBAGENT_CHILD": "1"},
+            trusted=journey.premises.trusted,
+            wall_s=limits.wall_s,
+            idle_s=limits.idle_s,
+            strict_idle=limits.strict_idle,
+            tool_s=limits.tool_s,
+            priority=2 if request.is_background else 1,
+            asks=journey.ask is not None,
+        )
+
+    async def _accompany(self, run: str) -> Outcome:
+        """Hear and speak until it ends."""
+        async with asyncio.TaskGroup() as group:
+            speaking = group.create_task(self._speak(run))
+            asked: list[asyncio.Task[None]] = []
+            seq = 0
+            while True:
+                news = await self._journey.cluster.follow(run, seq)
+                seq = news.seq
+                if news.worker != self._worker:
+                    self._worker = news.worker
+                    self._publish(RunPlaced(run_id=self.setup.run_id, worker=news.worker))
+                for event in news.events:
+                    if isinstance(event, Asked):
+                        asked.append(group.create_task(self._pass_on(event.question)))
+                    else:
+                        self._take(event)
+                if news.outcome is not None:
+                    break
+            for task in (speaking, *asked):
+                task.cancel()
+        await self._journey.cluster.forget_events(run)
+        return news.outcome
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Answered):
+            return
+        if isinstance(event, MessageFinished) and isinstance(event.message, AssistantMessage):
+            self._text = event.message.text if event.message.text.strip() else self._text
+            self._journey.post.errand.lease.settle(0, 0.0, event.message.usage)
+        self._publish(event)
+
+    async def _speak(self, run: str) -> None:
+        while True:
+            kind, data = await self._words.get()
+            await self._journey.cluster.say(run, kind, data)
+
+    async def _pass_on(self, question: Question) -> None:
+        """A question of the run, put to whoever is here under its name."""
+        ask = self._journey.ask
+        agent = self._journey.post.errand.definition.name
+        mine = msgspec.structs.replace(question, run_id=self.setup.run_id, agent=agent)
+        answer = question.default if ask is None else await ask(mine)
+        self._words.put_nowait(("answer", {"question": question.id, "answer": answer}))
+
+    async def _stop(self, run: str) -> None:
+        """Stop it, and hear how far it came."""
+        cluster = self._journey.cluster
+        try:
+            if await cluster.withdraw(run):
+                return
+            await cluster.say(run, "stop", {"reason": str(self._scope.reason or Reason.USER)})
+            while self._ended is None:
+                self._ended = (await cluster.follow(run, 1 << 62)).outcome
+        except RetinueError:
+            return
+
+    async def _bring_home(self, assignment: Assignment) -> None:
+        """Put its session where sessions are, and its changes into a branch."""
+        assert self._ended is not None
+        cluster, errand, setup = self._journey.cluster, self._journey.post.errand, self.setup
+        file = ""
+        if errand.session_file:
+            pieces = await cluster.read_files(setup.run_id, SESSION)
+            own = b"".join(data for path, _, data in pieces if path == SESSION_NAME)
+            await asyncio.to_thread(_write_session, Path(errand.session_file), own)
+            file = errand.session_file if own else ""
+        branch, notes = "", self._ended.notes
+        states = await cluster.read_states(setup.run_id)
+        if states:
+            try:
+                branch = await land(setup.cwd, states, f"pi-agent-{setup.run_id}")
+            except RetinueError as error:
+                notes = "\n".join(filter(None, (notes, f"its changes are in the cluster's database only: {error}")))
+        self._ended = msgspec.structs.replace(self._ended, session_file=file, branch=branch, notes=notes)
+
+    def _judge(self, ending: Ending) -> Outcome:
+        """Its own word on how it ended; ours where it has none."""
+        if self._ended is not None:
+            return self._ended
+        reason = ending.reason
+        stopped = Status.INTERRUPTED if reason is Reason.PARENT else Status.STOPPED
+        status = Status.FAILED if reason in (Reason.ERROR, Reason.CRASH) else stopped
+        return Outcome(status, reason, text=self._text, error=ending.error)
+
+
+SESSION_NAME = "session.jsonl"
+"""A run's own session among the files of its folder."""
+
+
+def _write_session(path: Path, data: bytes) -> None:
+    if not data:
+        return
+    make_private(path.parent)
+    temporary = path.with_suffix(".part")
+    temporary.write_bytes(data)
+    temporary.chmod(0o600)
+    temporary.replace(path)
+
+
+def _join(blocks: Sequence[UserContent]) -> str:
+    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))

@@ -1,0 +1,41 @@
+"""The tables that runs on many machines share, and their version. DBOS has its own, in another schema."""
+
+from typing import Final
+
+VERSION: Final = 1
+"""Raised with every change of the tables; a program that knows another one does not touch them."""
+
+CREATE: Final = """
+CREATE SCHEMA IF NOT EXISTS retinue;
+CREATE TABLE IF NOT EXISTS retinue.meta (version integer NOT NULL);
+CREATE TABLE IF NOT EXISTS retinue.workers (
+    id text PRIMARY KEY, lock_key bigint NOT NULL, backend integer NOT NULL, host text NOT NULL, pid integer NOT NULL,
+    version text NOT NULL, slots integer NOT NULL, started timestamptz NOT NULL DEFAULT now(),
+    seen timestamptz NOT NULL DEFAULT now(), gone timestamptz);
+CREATE TABLE IF NOT EXISTS retinue.runs (
+    id text PRIMARY KEY, run text NOT NULL, attempt integer NOT NULL, face text NOT NULL, agent text NOT NULL,
+    description text NOT NULL, queue text NOT NULL, assignment jsonb NOT NULL, owner text NOT NULL DEFAULT '',
+    epoch integer NOT NULL DEFAULT 0, created timestamptz NOT NULL DEFAULT now(), started timestamptz,
+    finished timestamptz, outcome jsonb);
+CREATE INDEX IF NOT EXISTS runs_open ON retinue.runs (owner) WHERE finished IS NULL;
+CREATE TABLE IF NOT EXISTS retinue.records (
+    seq bigserial PRIMARY KEY, run text NOT NULL, attempt integer NOT NULL, epoch integer NOT NULL,
+    kind text NOT NULL, path text NOT NULL, place bigint NOT NULL, data bytea NOT NULL,
+    UNIQUE (run, kind, path, place));
+CREATE TABLE IF NOT EXISTS retinue.events (
+    seq bigserial PRIMARY KEY, id text NOT NULL, epoch integer NOT NULL, number integer NOT NULL, data bytea NOT NULL,
+    UNIQUE (id, epoch, number));
+CREATE TABLE IF NOT EXISTS retinue.words (
+    seq bigserial PRIMARY KEY, id text NOT NULL, key text NOT NULL UNIQUE, kind text NOT NULL, data jsonb NOT NULL);
+CREATE INDEX IF NOT EXISTS words_run ON retinue.words (id, seq);
+CREATE TABLE IF NOT EXISTS retinue.leases (
+    id text PRIMARY KEY, tokens bigint, usd double precision,
+    spent_tokens bigint NOT NULL DEFAULT 0, spent_usd double precision NOT NULL DEFAULT 0,
+    held_tokens bigint NOT NULL DEFAULT 0, held_usd double precision NOT NULL DEFAULT 0);
+CREATE TABLE IF NOT EXISTS retinue.holds (
+    id text PRIMARY KEY, run text NOT NULL, leases text[] NOT NULL, tokens bigint NOT NULL,
+    usd double precision NOT NULL);
+CREATE INDEX IF NOT EXISTS holds_run ON retinue.holds (run);
+CREATE TABLE IF NOT EXISTS retinue.parcels (
+    digest text PRIMARY KEY, data bytea NOT NULL, created timestamptz NOT NULL DEFAULT now());
+"""

@@ -1,0 +1,255 @@
+"""A worker: takes runs from the queues, works on them as their faces would have, and keeps their record.
+
+How a run is worked on is a port; this file knows how it is claimed, restored, told of and ended.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from retinue.core.errors import RetinueError
+from retinue.core.events import Event
+from retinue.core.model import Model
+from retinue.core.run import Outcome, Reason, Status
+from retinue.durable.assignment import Assignment, Word
+from retinue.durable.checkout import Checkout
+from retinue.durable.database import Database
+from retinue.durable.engine import Taking, Waiting
+from retinue.durable.membership import Membership
+from retinue.durable.mirror import SESSION, Mirror
+from retinue.durable.parcel import Parcel
+from retinue.durable.purse import Purse, SharedBudgetModel
+from retinue.durable.record import Claim, Fenced, Piece
+from retinue.durable.recorded import SNAPSHOT, Keeper, Recorded
+from retinue.durable.teller import Teller
+
+CHANNEL = "retinue_words"
+WORD_S = 1.0
+"""How long a word may take when its notice got lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run as whoever works on it gets it."""
+
+    assignment: Assignment
+    sessions: Path
+    """The folder of its session."""
+    workspace: Path
+    recorded: Recorded
+    keep: Callable[[], Awaitable[None]]
+    """Brings the record up to date."""
+    goes_on: bool
+    """Its task has been said already."""
+    hear: Callable[[Event], None]
+
+
+class Hosted(Protocol):
+    """A run at work."""
+
+    async def work(self) -> Outcome:
+        """Work to the end."""
+        ...
+
+    def take(self, word: Word) -> None:
+        """Hear something. MUST NOT raise."""
+        ...
+
+
+Host = Callable[[Job], Hosted]
+
+
+class Worker:
+    """One process that works on runs."""
+
+    def __init__(
+        self,
+        url: str,
+        host: Host,
+        folder: Path,
+        *,
+        slots: int,
+        total: int | None = None,
+        version: str = "",
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._url = url
+        self._host = host
+        self._folder = folder
+        self._slots = slots
+        self._total = total
+        self._version = version
+        self._say = say
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._hosted: dict[str, Hosted] = {}
+        self._heard: dict[str, int] = {}
+        self.name = ""
+
+    async def run(self, stop: asyncio.Event, *, drain_s: float = 0.0) -> None:
+        """Work until told to stop; then what is not finished in `drain_s` is left to others."""
+        async with Database(self._url, name="retinue worker") as database, Waiting(self._url) as waiting:
+            while not stop.is_set():
+                await self._serve(database, waiting, stop, drain_s)
+
+    async def _serve(self, database: Database, waiting: Waiting, stop: asyncio.Event, drain_s: float) -> None:
+        """Be one worker; returns when told to stop, or when the others have given this one up."""
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+        member = Membership(database, waiting, self.name, self._slots, say=self._say)
+        await member.join(self._version)
+        taking = Taking(self._url, self.name, lambda run: self._perform(database, run))
+        await taking.open(self._slots, self._total)
+        self._say(f"worker {self.name} takes up to {self._slots} runs from {database.describe()}")
+        async with asyncio.TaskGroup() as group:
+            life = group.create_task(member.live())
+            words = group.create_task(self._listen(database))
+            ended = group.create_task(stop.wait())
+            await asyncio.wait((life, ended), return_when=asyncio.FIRST_COMPLETED)
+            if stop.is_set() and drain_s > 0 and self._tasks:
+                self._say(f"waiting up to {drain_s:g} s for {len(self._tasks)} runs")
+                await asyncio.wait(list(self._tasks.values()), timeout=drain_s)
+            for task in (life, words, ended):
+                task.cancel()
+        if not stop.is_set():
+            self._say(f"worker {self.name} was given up by the others, perhaps because it slept; it begins anew")
+        await self._drop_all()
+        await taking.close()
+        await member.leave()
+
+    async def _drop_all(self) -> None:
+        """Stop what is working here, without a word about how it ended."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=10)
+
+    async def _perform(self, database: Database, run: str) -> None:
+        """One workflow: a run from its claim to its outcome. Never raises."""
+        claim = await Claim.take(database, run, self.name)
+        if claim is None:
+            return
+        # Its own task: what cancels a run here must not look like a cancelled workflow.
+        task = self._tasks[run] = asyncio.ensure_future(self._work(database, claim))
+        try:
+            await asyncio.wait([task])
+            if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, Fenced):
+                self._say(f"run {run}: {type(error).__name__}: {error}")
+        finally:
+            del self._tasks[run]
+
+    async def _work(self, database: Database, claim: Claim) -> None:
+        assignment = claim.assignment
+        purse = Purse(database, assignment.id, assignment.leases, claim)
+        await purse.recover()
+        teller = Teller(claim)
+        folder = self._folder / "runs" / f"{assignment.id}-{claim.epoch}"
+        telling = asyncio.ensure_future(teller.run())
+        try:
+            try:
+                outcome = await self._work_in(database, claim, purse, teller, folder)
+            except Fenced:
+                raise
+            except RetinueError as error:
+                outcome = Outcome(Status.FAILED, Reason.ERROR, error=str(error))
+            telling.cancel()
+            await asyncio.wait([telling])
+            await teller.flush(outcome)
+        finally:
+            telling.cancel()
+            await asyncio.to_thread(shutil.rmtree, folder, True)
+
+    async def _work_in(self, database: Database, claim: Claim, purse: Purse, teller: Teller, folder: Path) -> Outcome:
+        assignment = claim.assignment
+        kept = await claim.read()
+        sessions = folder / "sessions"
+        sessions.mkdir(mode=0o700, parents=True)
+        mirror = Mirror(sessions)
+        mirror.restore(piece for piece, _ in kept)
+        goes_on = any(attempt == assignment.attempt and piece.kind == SESSION for piece, attempt in kept)
+        states = [piece for piece, _ in kept if piece.kind == SNAPSHOT]
+        async with self._open_workspace(database, assignment, states, folder) as (workspace, snapshot):
+            keeper = Keeper(claim, mirror, snapshot, len(states))
+            budget = _find_budget(purse, assignment)
+            job = Job(assignment, sessions, workspace, Recorded(keeper, budget), keeper.keep, goes_on, teller.hear)
+            hosted = self._host(job)
+            self._hosted[assignment.id] = hosted
+            try:
+                await self._deliver(database, assignment.id)
+                outcome = await hosted.work()
+            finally:
+                del self._hosted[assignment.id]
+                self._heard.pop(assignment.id, None)
+            await keeper.look()
+            await keeper.keep()
+        return outcome
+
+    @asynccontextmanager
+    async def _open_workspace(
+        self, database: Database, assignment: Assignment, states: list[Piece], folder: Path
+    ) -> "AsyncIterator[tuple[Path, Callable[[], Awaitable[bytes | None]]]]":
+        """The run's own copy of its repository, in the state its last worker has left on record."""
+        parcel = msgspec.convert(assignment.parcel, type=Parcel)
+        rows = await database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", assignment.digest)
+        bundle = bytes(rows[0][0]) if rows else None
+        checkout = await Checkout.restore(
+            parcel, bundle, [piece.data for piece in states], folder / "work", cache=self._folder / "repositories"
+        )
+
+        async def snapshot() -> bytes | None:
+            state = await checkout.snapshot()
+            return None if state is None else state.bundle
+
+        try:
+            yield checkout.path, snapshot
+        finally:
+            await checkout.close()
+
+    async def _listen(self, database: Database) -> None:
+        """Hand words to the runs they are for, soon after they are said."""
+        while True:
+            try:
+                connection = await database.connect()
+                try:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    while True:
+                        async for _ in connection.notifies(timeout=WORD_S, stop_after=1):
+                            pass
+                        for run in list(self._hosted):
+                            await self._deliver(database, run)
+                finally:
+                    await connection.close()
+            except (OSError, *_driver_errors()):
+                await asyncio.sleep(WORD_S)
+
+    async def _deliver(self, database: Database, run: str) -> None:
+        rows = await database.fetch(
+            "SELECT seq, kind, data::text FROM retinue.words WHERE id = %s AND seq > %s ORDER BY seq",
+            run,
+            self._heard.get(run, 0),
+        )
+        hosted = self._hosted.get(run)
+        for seq, kind, data in rows if hosted is not None else ():
+            self._heard[run] = max(seq, self._heard.get(run, 0))
+            assert hosted is not None
+            hosted.take(Word(kind, msgspec.json.decode(data)))
+
+
+def _find_budget(purse: Purse, assignment: Assignment) -> Callable[[Model], Model]:
+    if not assignment.leases:
+        return lambda model: model
+    return lambda model: SharedBudgetModel(model, purse)
+
+
+def _driver_errors() -> tuple[Any, ...]:
+    import psycopg
+
+    return (psycopg.Error,)
