@@ -88,6 +88,16 @@ async def test_recovered_runs_belong_to_this_main_agent() -> None:
     assert untold == manager.children("new")
 
 
+async def test_unbegun_run_waits_without_a_past() -> None:
+    again = msgspec.structs.replace(queued("a"), run=msgspec.structs.replace(queued("a").run, attempt=2))
+    unbegun = RunFinished(run_id="a", outcome=msgspec.structs.replace(DONE, is_unbegun=True))
+    remains = read_remains(
+        msgspec.to_builtins(event) for event in (queued("a"), RunStarted(run_id="a", at_ms=5), unbegun, again)
+    )
+    run = remains.runs["a"]
+    assert (run.status, run.attempt, run.started_ms) == (Status.QUEUED, 2, 0)
+
+
 async def test_queued_run_of_dead_run_is_interrupted() -> None:
     manager, _ = await recover(
         open_main(), queued("a"), RunStarted(run_id="a"), queued("b", parent_id="a", depth=2), queued("c")

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from crew_world import SESSION, script, to
+from crew_world import SESSION, call, script, to
 
 from retinue import Retinue, Status
 
@@ -51,17 +51,27 @@ async def test_words_that_were_cut_off_are_said_again(tmp_path, copy_home):
         await run.steer("tests too")
         left = copy_home()
     again = script(tmp_path, to("go on|tests too", text="Both"), to("go on|tests too", text="Both"))
-    assert await words_after_resuming(tmp_path, again, left, run.id) == ["look", "go on", "tests too"]
+    assert await words_after_resuming(tmp_path, again, left, run.id) == ["look\n\ngo on", "tests too"]
+
+
+async def test_run_without_reply_begins_anew(tmp_path, copy_home):
+    model = script(tmp_path, {"text": "Hi"}, to("^look", **WAIT))
+    async with Retinue(tmp_path, model=model, request=SESSION) as crew:
+        await crew.prompt("hi")
+        run = await crew.spawn("Explore", "look")
+        await until(lambda: run.run.turns == 1)
+        left = copy_home()
+    again = script(tmp_path, to("^look\n\ngo on$", text="Both"))
+    assert await words_after_resuming(tmp_path, again, left, run.id) == ["look\n\ngo on"]
 
 
 async def test_words_that_were_heard_are_not_said_again(tmp_path, copy_home):
-    model = script(tmp_path, {"text": "Hi"}, to("^look", text="a", delay_ms=200), to("^tests", **WAIT))
+    model = script(tmp_path, {"text": "Hi"}, to("^tests", calls=[call("ls")]), to("^tests", **WAIT))
     async with Retinue(tmp_path, model=model, request=SESSION) as crew:
         await crew.prompt("hi")
         run = await crew.spawn("Explore", "look")
         await run.steer("tests too")
-        await until(lambda: run.run.turns == 1)
-        await asyncio.sleep(0.5)
+        await until(lambda: run.run.turns == 2)
         left = copy_home()
     again = script(tmp_path, to("go on", text="Both"))
     assert await words_after_resuming(tmp_path, again, left, run.id) == ["look", "tests too", "go on"]

@@ -155,7 +155,7 @@ def test_child_needs_no_lock_of_its_own(path: Path) -> None:
     child = Session.create(
         cwd="/", directory=None, path=child_path, clock=FakeClock(), new_id=lambda: "c", tree=main.tree
     )
-    child.append_message(UserMessage("task", 1))
+    child.append_custom("any", None)
     assert child_path == path.with_suffix("") / "r1" / "session.jsonl"
     assert [item.name for item in child_path.parent.iterdir()] == ["session.jsonl"]
     with pytest.raises(SessionLocked):

@@ -89,6 +89,7 @@ def test_thousand_children_share_descriptors(tmp_path: Path) -> None:
     for round_number in range(2):
         for child in children:
             child.append_message(UserMessage(f"round {round_number}", 1))
+            child.append_custom("round", round_number)
     assert len(os.listdir("/proc/self/fd")) - before <= MAX_DESCRIPTORS
     assert {len(child.context().messages) for child in children} == {2}
     for child in children:

@@ -38,7 +38,7 @@ class Aftermath:
 
     def judge(self, run: Run) -> Outcome:
         """How a run that was cut off has ended."""
-        outcome = interrupt(run, self._read_partial(run))
+        outcome = replace(interrupt(run, self._read_partial(run)), is_unbegun=self._is_unbegun(run))
         if (left := self._copies.get(run.id)) is None:
             return outcome
         from retinue.features.worktree.feature import render_kept
@@ -64,13 +64,24 @@ class Aftermath:
         session.close()
         return said[-1] if said else ""
 
+    def _is_unbegun(self, run: Run) -> bool:
+        """Whether it had done nothing: a file below the main session's comes into being with the first reply."""
+        path, main = self._find_file(run), self._main.path
+        return path is not None and main is not None and path.is_relative_to(main.with_suffix("")) and not path.exists()
+
+    def _find_file(self, run: Run) -> Path | None:
+        """Where a run keeps its session; None for one that keeps none."""
+        tree, request = self._main.tree, self._requests[run.id]
+        if not request.keeps_session:
+            return None
+        return Path(request.session_file) if request.session_file else tree.child_path(run.id) if tree else None
+
     def _open(self, run: Run) -> Session | None:
-        tree, kept = self._main.tree, self._requests[run.id].session_file
-        path = Path(kept) if kept else tree.child_path(run.id) if tree is not None else None
+        path, kept = self._find_file(run), self._requests[run.id].session_file
         if path is None or not path.exists():
             return None
         try:
             # What is kept elsewhere is not under the main session's lock.
-            return Session.open(path, clock=self._clock, new_id=make_uuid, tree=None if kept else tree)
+            return Session.open(path, clock=self._clock, new_id=make_uuid, tree=None if kept else self._main.tree)
         except SessionError:
             return None

@@ -11,7 +11,15 @@ from zlib import crc32
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError, SessionUnsaved, quote
 from retinue.core.jsonline import encode_json
-from retinue.core.messages import AssistantMessage, Message, SystemMessage, ToolResultMessage, Usage, UserContent
+from retinue.core.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolResultMessage,
+    Usage,
+    UserContent,
+    UserMessage,
+)
 from retinue.sessions.branch import Branch
 from retinue.sessions.entry import (
     VERSION,
@@ -32,6 +40,8 @@ from retinue.sessions.view import Context, replay_system, to_messages
 NewId = Callable[[], str]
 _ID_STRIDE: Final = 0x9E3779B1
 """Odd, so that adding it again and again passes every 32-bit number."""
+_WORDS = (SystemMessage, UserMessage)
+"""What a run is told, by whoever started it."""
 _stamp = Stamp()
 
 
@@ -51,6 +61,7 @@ class Session:
         self._id_walk = crc32(new_id().encode())
         self._leaf = -1
         self._is_header_saved = False
+        self._may_wait = False
         self._settled = 0
         self._context: Context | None = None
 
@@ -68,7 +79,8 @@ class Session:
         tree: SessionTree | None = None,
     ) -> "Session":
         """A new session. It is in memory only when neither `directory` nor `path` is given; else its file comes into
-        being with the first append. With the tree of a main session it is a child's, under that one's lock."""
+        being with the first append. With the tree of a main session it is a child's, under that one's lock: what is
+        said before its first reply is in the main session, too, and waits for the reply."""
         identity = new_id() if session_id is None else check_session_id(session_id)
         now_ms = clock.now_ms()
         header = make_header(identity, _stamp.render(now_ms), str(cwd), parent_session)
@@ -84,6 +96,7 @@ class Session:
         tree.main = tree.main or path
         session = cls(header, path, FileStore(path, tree, size=None), clock, new_id)
         session.tree, session._owns_tree, session._context = tree, owns, Context()
+        session._may_wait = tree.main != path
         return session
 
     @classmethod
@@ -190,7 +203,7 @@ class Session:
 
     def append_message(self, message: Message, *, sync: bool = False) -> str:
         """Add a message to the conversation. Returns the entry's id."""
-        entry_id = self._append("message", {"message": message}, sync=sync)
+        entry_id = self._append("message", {"message": message}, sync=sync, waits=type(message) in _WORDS)
         context = self._context
         if context is not None:
             context.messages.append(message)
@@ -203,14 +216,14 @@ class Session:
 
     def append_model_change(self, provider: str, model_id: str) -> str:
         """Note the model chosen."""
-        entry_id = self._append("model_change", {"provider": provider, "modelId": model_id})
+        entry_id = self._append("model_change", {"provider": provider, "modelId": model_id}, waits=True)
         if self._context is not None:
             self._context.model = (provider, model_id)
         return entry_id
 
     def append_thinking_level(self, level: str) -> str:
         """Note the thinking level chosen."""
-        entry_id = self._append("thinking_level_change", {"thinkingLevel": level})
+        entry_id = self._append("thinking_level_change", {"thinkingLevel": level}, waits=True)
         if self._context is not None:
             self._context.thinking = level
         return entry_id
@@ -286,7 +299,8 @@ class Session:
                 ("session_info", {"name": " ".join(name.split())}),
                 ("model_change", {"provider": model[0], "modelId": model[1]}),
                 ("thinking_level_change", {"thinkingLevel": thinking}),
-            )
+            ),
+            waits=True,
         )
         if self._context is not None:
             self._context.model, self._context.thinking = model, thinking
@@ -417,32 +431,39 @@ class Session:
         parent = index.parents[place]
         return {**stored, "id": index.ids[place], "parentId": None if parent < 0 else index.ids[parent]}
 
-    def _append(self, kind: str, fields: dict[str, Any], *, sync: bool = False, entry_id: str | None = None) -> str:
+    def _append(
+        self, kind: str, fields: dict[str, Any], *, sync: bool = False, waits: bool = False, entry_id: str | None = None
+    ) -> str:
         entry_id = entry_id or self._make_entry_id()
-        return self._write(((entry_id, kind, self._render(entry_id, self.leaf_id, kind, fields)),), sync=sync)
+        line = self._render(entry_id, self.leaf_id, kind, fields)
+        return self._write(((entry_id, kind, line),), sync=sync, waits=waits)
 
-    def _append_all(self, entries: Iterable[tuple[str, dict[str, Any]]]) -> str:
+    def _append_all(self, entries: Iterable[tuple[str, dict[str, Any]]], *, waits: bool) -> str:
         """Add entries that hang on each other, all of them or none; returns the last one's id."""
         lines, leaf_id = list[tuple[str, str, bytes]](), self.leaf_id
         for kind, fields in entries:
             entry_id = self._make_entry_id()
             lines.append((entry_id, kind, self._render(entry_id, leaf_id, kind, fields)))
             leaf_id = entry_id
-        return self._write(lines)
+        return self._write(lines, waits=waits)
 
     def _render(self, entry_id: str, parent_id: str | None, kind: str, fields: dict[str, Any]) -> bytes:
         stamp = _stamp.render(self._clock.now_ms())
         head = f'{{"type":"{kind}","id":"{entry_id}","parentId":{_quote_id(parent_id)},"timestamp":"{stamp}",'
         return b"".join((head.encode(), encode_fields(fields), b"}\n"))
 
-    def _write(self, lines: Sequence[tuple[str, str, bytes]], *, sync: bool = False) -> str:
-        """Write lines, given with their ids and kinds; returns the last one's id."""
+    def _write(self, lines: Sequence[tuple[str, str, bytes]], *, sync: bool = False, waits: bool = False) -> str:
+        """Write lines, given with their ids and kinds; returns the last one's id.
+
+        What `waits` in a child's session is no reason to make its file.
+        """
         if self.read_only:
             raise SessionUnsaved(f"cannot write session {self.path or self.id}: {self.read_only}")
         first = b"" if self._is_header_saved else encode_json(self.header) + b"\n"
         data = b"".join([first, *[line for _, _, line in lines]])
         # A child's task and report are in the main session too, which is synced: hundreds of children need not be.
-        offset = self._history.store.append(data, sync=sync and self._is_main) + len(first)
+        waits = waits and self._may_wait
+        offset = self._history.store.append(data, sync=sync and self._is_main, waits=waits) + len(first)
         self._is_header_saved = True
         for entry_id, kind, line in lines:
             self._leaf = self._history.index.add(entry_id, self._leaf, kind, offset, len(line) - 1)

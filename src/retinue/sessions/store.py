@@ -15,8 +15,11 @@ from retinue.sessions.tree import SessionTree
 class Store(Protocol):
     """Lines that only grow."""
 
-    def append(self, data: bytes, *, sync: bool) -> int:
-        """Add whole lines and return the offset they begin at, or raise SessionUnsaved with nothing added."""
+    def append(self, data: bytes, *, sync: bool, waits: bool = False) -> int:
+        """Add whole lines and return the offset they begin at, or raise SessionUnsaved with nothing added.
+
+        What `waits` is not a reason to make a file: it is written with the first thing that is one.
+        """
         ...
 
     def read(self, offset: int, length: int) -> bytes: ...
@@ -30,8 +33,8 @@ class MemoryStore:
     def __init__(self) -> None:
         self._data = bytearray()
 
-    def append(self, data: bytes, *, sync: bool) -> int:
-        """Add lines; `sync` has nothing to do."""
+    def append(self, data: bytes, *, sync: bool, waits: bool = False) -> int:
+        """Add lines; `sync` and `waits` have nothing to do."""
         offset = len(self._data)
         self._data += data
         return offset
@@ -45,7 +48,7 @@ class MemoryStore:
 
 
 class FileStore:
-    """Lines in a session file. The file comes into being with the first append."""
+    """Lines in a session file. The file comes into being with the first append that does not wait."""
 
     def __init__(
         self, path: Path, tree: SessionTree, *, size: int | None, is_unended: bool = False, read_only: bool = False
@@ -57,12 +60,34 @@ class FileStore:
         self._is_unended = is_unended
         self._flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND
         self._is_named_on_disk = self._is_made
+        self._held = b""
+        """Lines that wait for the file."""
 
-    def append(self, data: bytes, *, sync: bool) -> int:
-        """One write of complete lines; `sync` waits for the disk."""
-        files = self._tree.files
+    def append(self, data: bytes, *, sync: bool, waits: bool = False) -> int:
+        """One write of complete lines, with those that have waited; `sync` waits for the disk."""
+        if waits and not self._is_made:
+            self._held += data
+            return len(self._held) - len(data)
+        lines = self._held + data
+        end = self._extend(lines, sync=sync) if self._is_made else self._make(lines, sync=sync)
+        self._held = b""
+        return end - len(data)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes at an offset."""
         if not self._is_made:
-            return self._make(data, sync=sync)
+            return self._held[offset : offset + length]
+        try:
+            return self._tree.files.pread(self._tree.descriptor(self._path, self._flags), length, offset)
+        except OSError as error:
+            raise SessionError(f"cannot read session {self._path}: {error.strerror}") from error
+
+    def close(self) -> None:
+        """Give the descriptor back."""
+        self._tree.forget(self._path)
+
+    def _extend(self, data: bytes, *, sync: bool) -> int:
+        files = self._tree.files
         try:
             fd = self._tree.descriptor(self._path)
             info = files.fstat(fd)
@@ -85,18 +110,7 @@ class FileStore:
         self._tree.touch()
         self._is_unended = False
         self._size = start + len(payload)
-        return self._size - len(data)
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Bytes at an offset."""
-        try:
-            return self._tree.files.pread(self._tree.descriptor(self._path, self._flags), length, offset)
-        except OSError as error:
-            raise SessionError(f"cannot read session {self._path}: {error.strerror}") from error
-
-    def close(self) -> None:
-        """Give the descriptor back."""
-        self._tree.forget(self._path)
+        return self._size
 
     def _make(self, data: bytes, *, sync: bool) -> int:
         files = self._tree.files
@@ -117,7 +131,7 @@ class FileStore:
             raise self._unsaved(error) from error
         self._is_made = True
         self._size = len(data)
-        return 0
+        return self._size
 
     def _unmake(self, fd: int, data: bytes) -> None:
         # The name goes first: an empty file would look like a session, a removed one can be made again.
