@@ -1,6 +1,7 @@
 """HTML as markdown: one pass over the tags, in time that grows with the length and with nothing else.
 
-Standard library only. Scripts, styles and navigation are left out; no page, however broken, is an error.
+Standard library only. Scripts, styles, navigation and what nobody sees are left out; no page, however broken, is an
+error.
 """
 
 import re
@@ -10,20 +11,23 @@ from html import unescape
 from typing import NamedTuple, TypeAlias
 from urllib.parse import urljoin, urlsplit
 
+from retinue.tools.markdown.hidden import Hidden
+from retinue.tools.markdown.skipping import Level
 from retinue.tools.markdown.tables import render_table
+from retinue.tools.markdown.tags import VOID, find_end, find_name, is_plain
 
 MAX_DEPTH = 8
 """Marks and lists inside of each other beyond this are read as one."""
-MAX_TAG_CHARS = 20_000
 _MAX_CELL = 500
-_RAW = frozenset(("script", "style", "textarea", "xmp"))
+_RAW = frozenset(("script", "style", "textarea", "xmp", "iframe", "noscript", "noembed", "noframes"))
 """What is inside is no HTML."""
-_DROPPED = frozenset(("svg", "template", "iframe", "object", "nav", "canvas", "noscript", "dialog", "select", "math"))
+_UNSEEN = frozenset(("template", "dialog", "canvas"))
+_DROPPED = frozenset((*_UNSEEN, "svg", "object", "nav", "select", "math"))
 _BLOCKS = frozenset(
     (
         *("p", "div", "section", "article", "main", "header", "footer", "aside", "figure", "figcaption", "address"),
         *("form", "fieldset", "details", "summary", "dl", "dt", "dd", "body", "html", "hgroup", "center", "legend"),
-        *("noscript", "caption", "thead", "tbody", "tfoot", "option", "button"),
+        *("caption", "thead", "tbody", "tfoot", "option", "button"),
     )
 )
 _MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~", "code": "`", "kbd": "`", "samp": "`"}
@@ -32,7 +36,9 @@ _HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.I
 _SRC = re.compile(r"""\bsrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
 _ALT = re.compile(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 _CLASS = re.compile(r"""\bclass\s*=\s*["'][^"']*\b(?:language|lang|highlight-source)-([\w+#-]{1,20})""", re.IGNORECASE)
-_NAME = re.compile(r"/?[a-zA-Z][a-zA-Z0-9-]*")
+_ROUND = re.compile(r"\([^()]*\)")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_BRACKETS = str.maketrans("[]", "()")
 
 
 _MAX_LEARNT = 2000
@@ -65,8 +71,8 @@ def to_markdown(text: str, base_url: str = "") -> Html:
     reader = _Reader(text, base_url, dropped=_DROPPED)
     reader.read()
     if reader.is_lost:
-        # An element that is left out was never closed: better too much than nothing.
-        reader = _Reader(text, base_url, dropped=frozenset())
+        # An element that is left out was never closed: better too much than nothing, but for what nobody sees.
+        reader = _Reader(text, base_url, dropped=_UNSEEN)
         reader.read()
     return Html(reader.title, reader.render(), reader.scripts)
 
@@ -84,6 +90,11 @@ class _Reader:
 
     def __init__(self, text: str, base_url: str, *, dropped: frozenset[str]) -> None:
         self._pieces = text.split("<")
+        self._hidden = Hidden()
+        # Whether looking for the words as they are usually spelled is not enough.
+        self._is_mixed = any(text.count(word) != text.lower().count(word) for word in ("hidden", "style"))
+        self._counts: dict[str, int] = {}
+        """How often each tag of a block came."""
         self._at = 0
         self._base = base_url
         self._origin = "{0.scheme}://{0.netloc}".format(urlsplit(base_url)) if base_url else ""
@@ -94,6 +105,7 @@ class _Reader:
         self._lists: list[int] = []
         """The next number of each open list; -1 for one without numbers."""
         self._quotes = 0
+        self._is_based = False
         self._lead = ""
         """What the next line begins with: the sign of its list, or a heading's."""
         self._rows: list[list[str]] | None = None
@@ -111,27 +123,30 @@ class _Reader:
         pieces, actions, inline, dropped = self._pieces, self._actions, self._inline, self._dropped
         if pieces[0]:
             self._add(pieces[0])
-        unknown = _Special.UNKNOWN
+        unknown, is_mixed = _Special.UNKNOWN, self._is_mixed
         self._at = 1
         while self._at < len(pieces):
             piece = pieces[self._at]
-            inside, bracket, after = piece.partition(">")
+            inside, _, after = piece.partition(">")
             word = inside.partition(" ")[0]
             action = actions.get(word, unknown)
             if action is unknown:
                 action = self._learn(word, piece)
             if action is _Special.OTHER:
-                self._read_other(piece)
+                self._add(self._pass_other(piece))
                 continue
             self._at += 1
-            if "=" in inside and _is_open(inside) and bracket:
-                inside, after = self._read_long(inside, after)
+            if ('"' in inside or "'" in inside) and not is_plain(inside):
+                inside, after = self._read_long(piece)
             if action is _Special.RAW:
-                self._skip_raw(_find_name(word))
+                self._add(self._pass_raw(find_name(word), after))
+                continue
+            if ("=" in inside or is_mixed or "hidden" in inside) and self._is_hidden(inside):
+                self._skip_hidden(find_name(word), after)
                 continue
             if action is _Special.LEFT_OUT:
-                if _find_name(word) in dropped and not inside.endswith("/"):
-                    self._skip_element(_find_name(word))
+                if find_name(word) in dropped and not (inside.endswith("/") and word[:3].lower() in ("svg", "mat")):
+                    self._skip_element(find_name(word), after)
                     continue
             elif action is not None and not isinstance(action, _Special):
                 action(word, inside)
@@ -140,9 +155,16 @@ class _Reader:
         self._flush()
         self._end_table("table", "")
 
+    def _is_hidden(self, inside: str) -> bool:
+        """Whether a tag begins something that nobody sees."""
+        told = inside.lower() if self._is_mixed else inside
+        if "hidden" not in told and "style" not in told and not (self._hidden.names and "=" in told):
+            return False
+        return told[:1] != "/" and self._hidden.covers(inside)
+
     def _learn(self, word: str, piece: str) -> "_Action":
         """What to do at a tag that is spelled in a new way, remembered while there are few."""
-        name = _find_name(word)
+        name = find_name(word)
         if not name:
             return _Special.OTHER
         action: _Action
@@ -160,66 +182,86 @@ class _Reader:
         """All blocks, one blank line between them."""
         return re.sub(r"\n{3,}", "\n\n", "\n\n".join(self._blocks)).replace("\n\n\0", "\n").replace("\0", "").strip()
 
-    def _read_long(self, inside: str, after: str) -> tuple[str, str]:
-        """A tag with a `>` or `<` in a value: the rest of it is in the text, or in the next pieces."""
-        whole = f"{inside}>{after}"
-        more = self._at
-        while _is_open(whole) and more < len(self._pieces) and len(whole) < MAX_TAG_CHARS:
-            whole = f"{whole}<{self._pieces[more]}"
-            more += 1
-        end = _find_end(whole[:MAX_TAG_CHARS])
+    def _read_long(self, piece: str) -> tuple[str, str]:
+        """A tag with a `>` or `<` in a value: its text and what follows. The rest of it is in the next pieces."""
+        whole, more, step = piece, self._at, 8
+        while (end := find_end(whole)) < 0 and more < len(self._pieces):
+            whole = "<".join((whole, *self._pieces[more : more + step]))
+            more, step = min(more + step, len(self._pieces)), step * 2
         if end < 0:
-            return inside, after
+            self._at = len(self._pieces)
+            return whole, ""
         # What was read too far is read again.
         rest, *others = whole[end + 1 :].split("<")
         self._at = more - len(others)
         self._pieces[self._at : more] = others
         return whole[:end], rest
 
-    def _read_other(self, piece: str) -> None:
-        """A comment, a declaration, or a sign that begins no tag."""
+    def _pass_other(self, piece: str) -> str:
+        """The text behind a comment, a declaration, or a sign that begins no tag."""
         self._at += 1
-        if piece.startswith("!--"):
-            end = piece.find("-->", 1)
-            while end < 0 and self._at < len(self._pieces):
-                piece = self._pieces[self._at]
-                self._at += 1
-                end = piece.find("-->")
-            if end >= 0:
-                self._add(piece[end + 3 :])
-        elif piece.startswith(("!", "?", "/")):
-            self._add(piece.partition(">")[2])
-        else:
-            self._add("<" + piece)
+        if not piece.startswith("!--"):
+            return piece.partition(">")[2] if piece.startswith(("!", "?", "/")) else "<" + piece
+        end = piece.find("-->", 1)
+        while end < 0 and self._at < len(self._pieces):
+            piece = self._pieces[self._at]
+            self._at += 1
+            end = piece.find("-->")
+        return piece[end + 3 :] if end >= 0 else ""
 
-    def _skip_raw(self, name: str) -> None:
+    def _pass_raw(self, name: str, after: str) -> str:
+        """The text behind something that is no HTML."""
         if name == "script":
             self.scripts += 1
-        end = "/" + name
+        begun, end, rest = self._at, "/" + name, ""
         while self._at < len(self._pieces):
             piece = self._pieces[self._at]
             self._at += 1
             if piece[: len(end)].lower() == end:
-                self._add(piece.partition(">")[2])
-                return
+                rest = piece.partition(">")[2]
+                break
+        if name == "style":
+            self._hidden.learn("<".join((after, *self._pieces[begun : self._at - 1])))
+        return rest
 
-    def _skip_element(self, name: str) -> None:
-        depth, end = 1, "/" + name
-        length = len(name)
+    def _skip_element(self, name: str, after: str) -> None:
+        """Go to the end of an element that is left out."""
+        if not self._skip_hidden(name, after):
+            self.is_lost = True
+
+    def _skip_hidden(self, name: str, after: str) -> bool:
+        """Go to where a browser ends an element: at its own end, or at what ends it unsaid. False: nothing ends it."""
+        if name in VOID:
+            self._add(after)
+            return True
+        level = Level(name, self._has_open)
         while self._at < len(self._pieces):
             piece = self._pieces[self._at]
-            self._at += 1
-            head = piece[: length + 1].lower()
-            if head == end:
-                depth -= 1
-                if not depth:
-                    self._add(piece.partition(">")[2])
-                    return
-            elif head[:length] == name and not head[length:].isalnum():
-                depth += 1
-            elif head[:6] == "script":
-                self._skip_raw("script")
-        self.is_lost = True
+            tag = find_name(piece)
+            if not tag:
+                self._pass_other(piece)
+            elif level.ends_before(tag):
+                return True
+            else:
+                self._at += 1
+                inside, rest = self._read_long(piece)
+                if tag in _RAW:
+                    self._pass_raw(tag, rest)
+                elif level.take(tag, is_closed=inside.endswith("/")):
+                    self._add(rest)
+                    return True
+        return False
+
+    def _has_open(self, name: str) -> bool:
+        """Whether an element of this name is open around what is read."""
+        if name in ("ul", "ol", "menu", "li"):
+            return bool(self._lists)
+        if name in ("table", "tbody", "thead", "tfoot", "tr", "td", "th"):
+            return self._tables > 0
+        if name == "blockquote":
+            return self._quotes > 0
+        signs = ((find_name(word), count) for word, count in self._counts.items())
+        return sum(count if word == name else -count if word == f"/{name}" else 0 for word, count in signs) > 0
 
     def _add(self, text: str) -> None:
         self._inline.append(unescape(text) if "&" in text else text)
@@ -261,7 +303,7 @@ class _Reader:
             self._end_mark(self._marks[-1].name, "")
 
     def _begin_mark(self, name: str, inside: str) -> None:
-        name = _find_name(name)
+        name = find_name(name)
         if self._is_pre:
             found = _CLASS.search(inside) if name == "code" else None
             self._language = found[1] if found else self._language
@@ -275,7 +317,7 @@ class _Reader:
 
     def _end_mark(self, name: str, inside: str) -> None:
         marks = self._marks
-        name = _find_name(name).lstrip("/")
+        name = find_name(name).lstrip("/")
         if self._is_pre or not marks or (marks[-1].name != name and all(mark.name != name for mark in marks)):
             return
         while True:
@@ -291,7 +333,7 @@ class _Reader:
 
     def _add_image(self, name: str, inside: str) -> None:
         found = _ALT.search(inside)
-        alt = " ".join(unescape(found[1] or found[2] or "").split()) if found else ""
+        alt = " ".join(unescape(found[1] or found[2] or "").translate(_BRACKETS).split()) if found else ""
         url = self._find_url(_SRC, inside)
         if alt and not self._is_pre:
             self._inline.append(f"![{alt}]({url})" if url else alt)
@@ -305,12 +347,19 @@ class _Reader:
             url = unescape(url)
         if " " in url or "\n" in url:
             url = "".join(url.split())
-        if url.startswith(("https://", "http://", "mailto:")):
-            return url
-        if not url or url[0] == "#" or url[:11].lower() == "javascript:" or url[:5].lower() == "data:":
+        if not url.startswith(("https://", "http://", "mailto:")):
+            url = self._make_absolute(url)
+        return url if ")" not in url or not _has_loose_bracket(url) else url.replace("(", "%28").replace(")", "%29")
+
+    def _make_absolute(self, url: str) -> str:
+        """Where a link of the page leads; empty for what leads nowhere else, or is no link but a program."""
+        if not url or url[0] == "#":
             return ""
         if url[0] == "/" and url[1:2] != "/":
             return self._origin + url
+        scheme = _SCHEME.match(url)
+        if scheme is not None and scheme[0].lower() not in ("http:", "https:", "mailto:", "ftp:", "tel:"):
+            return ""
         try:
             return urljoin(self._base, url)
         except ValueError:
@@ -318,13 +367,20 @@ class _Reader:
 
     def _begin_block(self, name: str, inside: str) -> None:
         self._flush()
+        self._count(name)
+
+    def _count(self, name: str) -> None:
+        if name in self._counts or len(self._counts) < _MAX_LEARNT:
+            self._counts[name] = self._counts.get(name, 0) + 1
 
     def _begin_heading(self, name: str, inside: str) -> None:
         self._flush()
-        self._lead = _HEADINGS[_find_name(name)] + " "
+        self._count(name)
+        self._lead = _HEADINGS[find_name(name)] + " "
 
     def _end_heading(self, name: str, inside: str) -> None:
         self._flush()
+        self._count(name)
         self._lead = ""
 
     def _break_line(self, name: str, inside: str) -> None:
@@ -337,7 +393,7 @@ class _Reader:
         self._flush()
         if not self._lists and self._rows is None:
             self._blocks.append("")
-        self._lists.append(1 if _find_name(name) == "ol" else -1)
+        self._lists.append(1 if find_name(name) == "ol" else -1)
 
     def _end_list(self, name: str, inside: str) -> None:
         self._flush()
@@ -429,7 +485,10 @@ class _Reader:
         self.title = self.title or text
 
     def _set_base(self, name: str, inside: str) -> None:
+        if self._is_based:
+            return
         if url := self._find_url(_HREF, inside):
+            self._is_based = True
             self._base = urljoin(self._base, url)
             self._origin = "{0.scheme}://{0.netloc}".format(urlsplit(self._base))
 
@@ -457,27 +516,7 @@ class _Reader:
         }
 
 
-def _find_name(word: str) -> str:
-    """The name of a tag, with the sign of its end; empty for what is no tag."""
-    if word.isalpha() and word.islower():
-        return word
-    found = _NAME.match(word)
-    return found[0].lower() if found else ""
-
-
-def _is_open(inside: str) -> bool:
-    """Whether a value in a tag has begun and not ended."""
-    return inside.count('"') % 2 == 1 or ("='" in inside and inside.count("'") % 2 == 1)
-
-
-def _find_end(whole: str) -> int:
-    """Where a tag ends: at the first bracket that is in no value."""
-    quote = ""
-    for place, character in enumerate(whole):
-        if quote:
-            quote = "" if character == quote else quote
-        elif character in "\"'":
-            quote = character
-        elif character == ">":
-            return place
-    return -1
+def _has_loose_bracket(url: str) -> bool:
+    """Whether an address would end too early between the brackets of a link."""
+    bare = _ROUND.sub("", url)
+    return "(" in bare or ")" in bare
