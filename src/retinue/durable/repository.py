@@ -1,0 +1,197 @@
+"""One git repository as workspaces on the way see it: hardened calls, bundles in and out. Must not know runs."""
+
+import asyncio
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from retinue.core.errors import RetinueError, quote
+from retinue.features.worktree.copies import WORK_TIMEOUT_S, is_directory
+from retinue.features.worktree.keeping import AUTHOR, to_variables
+from retinue.tools.git import GitResult, Guard, load_guard, run_git
+
+MAX_BUNDLE = 256 * 1024 * 1024
+"""Bytes that one bundle may have."""
+SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_MEGABYTE = 1024 * 1024
+_TOO_MUCH = 125
+# In repositories that we made ourselves nothing is to be blanked out; what else a user has set is not for them.
+OWN = Guard(
+    (
+        ("core.excludesFile", os.devnull),
+        ("core.attributesFile", os.devnull),
+        ("core.autocrlf", "false"),
+        ("core.logAllRefUpdates", "false"),
+    )
+)
+# What is worth keeping is sent away; the rest may go with the machine.
+FLEETING = Guard((*OWN.settings, ("core.fsync", "none")))
+
+
+class BundleTooLarge(RetinueError):
+    """Raised when a bundle would be larger than allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """Where git works, said to it in full: nothing is looked up from a directory."""
+
+    git_dir: str
+    work_tree: str = ""
+    index: str = ""
+    common: str = ""
+    """The git directory that is shared with others, when it is another one."""
+    guard: Guard = field(default=OWN)
+
+    async def ask(
+        self,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = WORK_TIMEOUT_S,
+        max_output: int = 64 * _MEGABYTE,
+    ) -> GitResult:
+        """Run git; a failure is a result."""
+        places = {
+            "GIT_DIR": self.git_dir,
+            "GIT_WORK_TREE": self.work_tree,
+            "GIT_INDEX_FILE": self.index,
+            "GIT_COMMON_DIR": self.common,
+        }
+        given = {name: value for name, value in places.items() if value} | dict(env or {})
+        cwd = self.work_tree or self.git_dir
+        return await run_git(arguments, cwd, timeout_s=timeout_s, env=given, guard=self.guard, max_output=max_output)
+
+    async def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> GitResult:
+        """Run git. Raises RetinueError when it fails."""
+        done = await self.ask(*arguments, env=env)
+        if not done.ok:
+            raise RetinueError(
+                f"git {arguments[0]} failed in {quote(self.work_tree or self.git_dir, 200)}: {done.problem}"
+            )
+        return done
+
+    async def find_commit(self, name: str) -> str:
+        """The id of a commit that is there, else nothing."""
+        found = await self.ask("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
+        return found.text if found.ok else ""
+
+    async def find_tree(self, commit: str) -> str:
+        """The id of a commit's files."""
+        return (await self.run("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")).text
+
+    async def commit(self, tree: str, parents: Sequence[str], message: str, author: tuple[str, str] | None) -> str:
+        """Make a commit in the author's name; in ours when there is none, or git does not like it."""
+        arguments = [
+            "commit-tree",
+            tree,
+            *(part for sha in dict.fromkeys(parents) for part in ("-p", sha)),
+            "-m",
+            message,
+        ]
+        if author is not None:
+            done = await self.ask(*arguments, env=to_variables(*author))
+            if done.ok:
+                return done.text
+        return (await self.run(*arguments, env=to_variables(*AUTHOR))).text
+
+    async def make_bundle(self, ref: str, without: Sequence[str], max_bytes: int) -> bytes:
+        """All that leads to a ref, less what leads to other commits. Raises BundleTooLarge."""
+        scope = (ref, *(f"^{sha}" for sha in without))
+        made = await self.ask("bundle", "create", "--quiet", "-", *scope, max_output=max_bytes)
+        if made.ok:
+            return made.out
+        if made.code != _TOO_MUCH:
+            raise RetinueError(f"git bundle failed in {quote(self.work_tree or self.git_dir, 200)}: {made.problem}")
+        measured = await self.ask("rev-list", "--objects", "--disk-usage", *scope)
+        size = int(measured.text) if measured.ok and measured.text.isdigit() else 0
+        told = f"about {render_size(size)}" if size > max_bytes else f"more than {render_size(max_bytes)}"
+        raise BundleTooLarge(f"it is {told}, and at most {render_size(max_bytes)} are carried with a run")
+
+    async def take_bundle(self, data: bytes) -> str:
+        """Put a bundle's objects into the repository and give the commit it is about. Raises RetinueError.
+
+        What it is based on MUST be reachable from a ref.
+        """
+        with tempfile.NamedTemporaryFile(prefix="retinue-", suffix=".bundle") as file:
+            await asyncio.to_thread(_write, file.fileno(), data)
+            taken = await self.ask("bundle", "unbundle", file.name)
+        if not taken.ok:
+            raise RetinueError(f"git cannot read the bundle that came with the run: {taken.problem}")
+        rows = taken.text.split("\n")
+        if len(rows) != 1 or not SHA.fullmatch(sha := rows[0].partition(" ")[0]):
+            raise RetinueError(f"the bundle that came with the run names {len(rows)} commits; expected one")
+        return sha
+
+    async def check_whole(self, commit: str, known: Sequence[str]) -> None:
+        """Raise RetinueError unless all that a commit needs beyond the known ones is there."""
+        if known:
+            known = ("--not", *known)
+        done = await self.ask("rev-list", "--objects", "--quiet", commit, *known)
+        if not done.ok:
+            raise RetinueError(f"commit {commit} came incomplete: {done.problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The checkout of a user's that a directory belongs to."""
+
+    top: str
+    prefix: str
+    """Of the directory inside of it; ends with a slash, or is empty."""
+    git_dir: str
+    common: str
+    guard: Guard
+
+    def open(self, index: str = "") -> Repository:
+        """Its repository; with an index of our own, the user's is not touched."""
+        common = self.common if self.common != self.git_dir else ""
+        return Repository(self.git_dir, self.top, index, common, self.guard)
+
+
+async def find_workspace(cwd: Path) -> Workspace | None:
+    """The checkout around a directory; None where there is no repository. Raises RetinueError when git fails."""
+    if not is_directory(str(cwd)):
+        raise RetinueError(f"{quote(str(cwd), 200)} is not a directory")
+    asked = (
+        ("--show-toplevel",),
+        ("--show-prefix",),
+        ("--absolute-git-dir",),
+        ("--path-format=absolute", "--git-common-dir"),
+    )
+    # One by one: a directory's name may have line breaks in it.
+    found = [await run_git(["rev-parse", *words], cwd) for words in asked]
+    if any("not a git repository (or any" in each.error for each in found):
+        return None
+    for each in found:
+        if not each.ok:
+            raise RetinueError(f"{quote(str(cwd), 200)} cannot be sent with a run: {each.problem}")
+    top, prefix, git_dir, common = _resolve_places([each.text for each in found], cwd)
+    guard = await load_guard(top)
+    if not isinstance(guard, Guard):
+        raise RetinueError(f"git config failed in {quote(top, 200)}: {guard.problem}")
+    return Workspace(top, prefix, git_dir, common, guard)
+
+
+def _resolve_places(told: Sequence[str], cwd: Path) -> tuple[str, str, str, str]:
+    top, prefix, git_dir, common = told
+    # A repository may claim another directory as its checkout.
+    if os.path.realpath(os.path.join(top, prefix)) != os.path.realpath(cwd):
+        raise RetinueError(
+            f"{quote(str(cwd), 200)} is not where its repository says its checkout is, {quote(top, 200)}; "
+            "correct core.worktree in its configuration"
+        )
+    return top, prefix, os.path.realpath(git_dir), os.path.realpath(common)
+
+
+def render_size(size: int) -> str:
+    """Bytes in megabytes, or in kilobytes when there are few."""
+    return f"{size / _MEGABYTE:,.0f} MB" if size >= _MEGABYTE else f"{size / 1024:,.1f} kB"
+
+
+def _write(handle: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
