@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 from retinue.core.errors import ConfigError, RetinueError, quote
 from retinue.durable.schema import CREATE, VERSION
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 4
 CONNECT_S = 10
 RETRY_S = 0.5
+SCHEMES = ("postgresql", "postgres")
 MIGRATION_LOCK = 0x72657469
 """Only one program at a time makes the tables."""
 Value = TypeVar("Value")
@@ -28,6 +30,10 @@ Value = TypeVar("Value")
 
 class DatabaseAway(RetinueError):
     """Raised when the database cannot be reached and nobody wants to wait."""
+
+
+class NoTables(ConfigError):
+    """Raised when a database that is only looked at has never been used by a cluster."""
 
 
 def import_driver() -> Any:
@@ -42,11 +48,17 @@ def import_driver() -> Any:
 class Database:
     """One shared database. Use it as an async context manager; entering checks the address and the tables."""
 
-    def __init__(self, url: str, *, name: str = "retinue", patience_s: float | None = None) -> None:
-        """`patience_s`: how long a question waits for a database that is away; None for ever."""
+    def __init__(
+        self, url: str, *, name: str = "retinue", patience_s: float | None = None, creates: bool = True
+    ) -> None:
+        """`patience_s`: how long a question waits for a database that is away; None for ever.
+
+        `creates`: whether tables are made where there are none.
+        """
         self.url = url
         self._name = name
         self._patience_s = patience_s
+        self._creates = creates
         self._psycopg = import_driver()
         self._idle: list[Connection] = []
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
@@ -108,18 +120,21 @@ class Database:
 
     async def _check(self) -> None:
         """Make the tables where there are none; refuse those of another version."""
+        check_address(self.url)
         try:
             connection = await self.connect()
         except (self._psycopg.Error, OSError, ValueError) as error:
             raise ConfigError(
                 f"the database {self.describe()} cannot be used: {first_line(error)}; "
-                "it is named by cluster.database in the user's settings.json, or by RETINUE_DATABASE"
+                "it is named by --database, by RETINUE_DATABASE, or by cluster.database in the user's subagents.json"
             ) from error
         try:
             await connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
             cursor = await connection.execute("SELECT to_regclass('retinue.meta') IS NOT NULL")
             row = await cursor.fetchone()
             if row is None or not row[0]:
+                if not self._creates:
+                    raise NoTables(f"the database {self.describe()} has no tables yet: the first worker makes them")
                 await self._create(connection)
             cursor = await connection.execute("SELECT version FROM retinue.meta")
             found = await cursor.fetchone()
@@ -146,14 +161,31 @@ def first_line(error: BaseException) -> str:
     return quote(text, 300)[1:-1]
 
 
+def check_address(url: str) -> None:
+    """Raise ConfigError unless this is an address of a Postgres. Never shows it: there may be a password in it."""
+    psycopg = import_driver()
+    try:
+        parts = urlsplit(url)
+        # What a password may not hold as it is ends the host too early: the rest of it would pass for a path.
+        is_plain = parts.scheme in SCHEMES and (parts.port or 1) > 0 and "@" not in parts.path and " " not in url
+        psycopg.conninfo.conninfo_to_dict(url)
+    except (ValueError, psycopg.Error):
+        is_plain = False
+    if not is_plain:
+        raise ConfigError(
+            "the address of the database is not one; expected postgresql://USER:PASSWORD@HOST:PORT/NAME, where / @ : % "
+            "in a password are written %2F %40 %3A %25"
+        )
+
+
 def describe_address(url: str) -> str:
     """An address without its password."""
-    from urllib.parse import urlsplit
-
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port else ""
     except ValueError:
+        return "(not an address)"
+    if parts.scheme not in SCHEMES or "@" in parts.path:
         return "(not an address)"
     return quote(f"{parts.hostname or ''}{port}{parts.path}", 200)
 
