@@ -3,7 +3,7 @@
 Values are in pi's form, ready to be encoded. Reads the session and changes nothing but its name.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -14,6 +14,9 @@ from retinue.engine.runner import LiveRun
 from retinue.sessions.compaction import count_context_tokens
 from retinue.sessions.entry import Entry
 from retinue.sessions.view import Context
+
+if TYPE_CHECKING:
+    from retinue.app.backlog import Backlog
 
 
 class ContextUsage(Struct, rename="camel"):
@@ -93,6 +96,16 @@ class Chronicle:
         """The conversation as the model sees it."""
         return self._session.context().messages
 
+    def list_recent(self, count: int) -> tuple[list[Message], bool]:
+        """The end of the conversation, about so many messages, and whether it is all; no more than that is read."""
+        if len(self._session) < count:
+            return self.list_messages(), True
+        return self._session.present.read_recent(count)
+
+    def __len__(self) -> int:
+        """Entries on all branches."""
+        return len(self._session)
+
     def list_entries(self, since: str | None = None) -> list[dict[str, Any]]:
         """All entries as stored, or those written after one. Raises SessionError for one that is not there."""
         return self._session.stored_entries(since)
@@ -128,9 +141,19 @@ class Chronicle:
                 return message.text.strip() or None
         return None
 
+    def open_backlog(self) -> "Backlog":
+        """A way to read all of it without making anybody wait."""
+        from retinue.app.backlog import Backlog
+
+        return Backlog(self, self._session)
+
     def count(self) -> Stats:
         """The figures of the whole session, and how full the context is."""
-        stats = Stats(self.file or UNSET, self.id, context_usage=self._measure(self._session.context()))
+        return self.sum_up(self._session.context())
+
+    def sum_up(self, context: Context) -> Stats:
+        """The same for a context that was read elsewhere; may be called in another thread."""
+        stats = Stats(self.file or UNSET, self.id, context_usage=self._measure(context))
         used = Usage()
         for entry in self._session.all_entries():
             used += _count_entry(entry, stats)

@@ -15,17 +15,20 @@ from msgspec import UNSET
 from retinue.app.request import Request
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event
-from retinue.core.messages import Cost, Usage, UserContent
+from retinue.core.messages import Cost, Message, Usage, UserContent
 from retinue.ui.overheard import Overheard
 from retinue.ui.state import State, apply, open_state
 from retinue.ui.talk import Talk
 
 if TYPE_CHECKING:
     from retinue.app import Retinue
-    from retinue.app.chronicle import Chronicle, Stats
+    from retinue.app.backlog import Backlog
+    from retinue.app.chronicle import Stats
 
 LONG = 2000
-"""Messages from which on a session is counted while it is shown already."""
+"""Entries from which on a session is read to its beginning while its end is shown already."""
+READ_AFTER_S = 0.3
+"""How long after its end."""
 
 
 class Link:
@@ -56,7 +59,7 @@ class Link:
         crew = Retinue(request=self._request, say=self._notes.append)
         await self._stack.enter_async_context(crew)
         self._crew = crew
-        self._stack.enter_context(crew.attend())
+        self._stack.enter_context(crew.questions.attend())
         crew.listen(self._hear)
         self.reload()
 
@@ -80,27 +83,37 @@ class Link:
     def reload(self) -> None:
         """Read everything again: another session, another branch."""
         crew = self.crew
-        messages = crew.chronicle.list_messages()
-        self.state = open_state(crew.run_id, Talk(crew.run_id, messages))
-        if len(messages) < LONG:
+        messages, is_all = crew.chronicle.list_recent(LONG)
+        self.state = open_state(crew.run_id, Talk(crew.run_id, messages, is_whole=is_all))
+        if len(crew.chronicle) < LONG:
             _take_stats(self.state, crew.chronicle.count())
         else:
-            self._count_later(self.state, crew.chronicle)
+            self._read_later(self.state, crew.chronicle.open_backlog(), len(messages))
         notes, self._notes = self._notes, []
         for note in notes:
             self.state.talk.note(note, "warning")
         self.version += 1
 
-    def _count_later(self, state: State, chronicle: "Chronicle") -> None:
-        """Going through a long session takes longer than anybody wants to wait for its figures."""
-        counting = asyncio.get_running_loop().run_in_executor(None, chronicle.count)
+    def _read_later(self, state: State, backlog: "Backlog", shown: int) -> None:
+        """Going through a long session takes longer than anybody wants to wait for its end, which is shown already."""
+        loop = asyncio.get_running_loop()
 
-        def take(done: "asyncio.Future[Stats]") -> None:
-            if not done.cancelled() and done.exception() is None:
-                _take_stats(state, done.result())
-                self.version += 1
+        def take(done: "asyncio.Future[tuple[list[Message], Stats]]") -> None:
+            if done.cancelled() or done.exception() is not None:
+                state.talk.put_earlier(())
+            else:
+                messages, stats = done.result()
+                state.talk.put_earlier(messages[: len(messages) - shown])
+                _take_stats(state, stats)
+                backlog.settle()
+            self.version += 1
 
-        counting.add_done_callback(take)
+        def begin() -> None:
+            if self._crew is not None:
+                loop.run_in_executor(None, backlog.run).add_done_callback(take)
+
+        # The end comes first, undisturbed.
+        loop.call_later(READ_AFTER_S, begin)
 
     def note(self, text: str, tone: str = "info") -> None:
         """Say something to the person at the screen, in its place in the conversation."""

@@ -42,8 +42,12 @@ TAIL = 400
 class Talk:
     """The blocks of one conversation, in order. Blocks are only ever appended or changed in place."""
 
-    def __init__(self, run_id: str = "", messages: Sequence[Message] = ()) -> None:
-        """`run_id`: whose events count; without it, all do. Of many messages only the last are read at once."""
+    def __init__(self, run_id: str = "", messages: Sequence[Message] = (), *, is_whole: bool = True) -> None:
+        """`run_id`: whose events count; without it, all do. Of many messages only the last are read at once.
+
+        What is not whole gets the messages before these by `put_earlier`.
+        """
+        self.is_whole = is_whole
         self.run_id = run_id
         self.blocks: list[Block] = []
         self.version = 0
@@ -55,6 +59,12 @@ class Talk:
         """Messages before the first block; `recall` makes blocks of them."""
         for message in messages[at:]:
             self.add(message)
+
+    def put_earlier(self, messages: Sequence[Message]) -> None:
+        """The messages before all others: they were not known at first."""
+        self.unread[:0] = messages
+        self.is_whole = True
+        self.version += 1
 
     def recall(self, count: int = TAIL) -> int:
         """Make blocks of at least so many unread messages, before all others; returns how many blocks these are."""

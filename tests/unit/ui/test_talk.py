@@ -124,3 +124,12 @@ def test_remarks_are_noted():
         SummaryBlock("s", 5),
         NoteBlock("The context could not be summarised: no room", "warning"),
     ]
+
+
+def test_what_is_before_comes_later():
+    said = [UserMessage(f"m{n}", n) for n in range(6)]
+    talk = Talk("r", said[4:], is_whole=False)
+    talk.apply(ev.MessageFinished(run_id="r", message=UserMessage("now", 9)))
+    talk.put_earlier(said[:4])
+    assert talk.is_whole and talk.recall(2) == 2 and talk.recall(9) == 2
+    assert strip(talk) == [UserBlock(f"m{n}") for n in range(6)] + [UserBlock("now")]

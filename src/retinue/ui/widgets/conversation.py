@@ -3,6 +3,8 @@
 Older blocks get a view when somebody scrolls up to them: a session of many thousand lines opens as fast as a short one.
 """
 
+from collections.abc import Sequence
+
 from textual.containers import VerticalScroll
 from textual.widgets import Static
 
@@ -12,7 +14,9 @@ from retinue.ui.views.base import BlockView
 from retinue.ui.views.registry import open_view
 
 PAGE = 60
-"""Blocks that get a view at once."""
+"""Blocks that get a view at once when somebody scrolls up."""
+SPARE = 6
+"""Blocks above the first screen."""
 SEARCHED = 20
 """Pages that a search goes back at a time."""
 MOST = 240
@@ -32,7 +36,7 @@ class Conversation(VerticalScroll):
         super().__init__(Static("", id="earlier", markup=False), id=id)
         self._talk = talk
         self._views: list[BlockView] = []
-        self._first = max(0, len(talk.blocks) - PAGE)
+        self._first = self._find_first(talk)
         self._synced = -1
         self._all_open = False
         self._thinking_open = False
@@ -41,6 +45,11 @@ class Conversation(VerticalScroll):
     def talk(self) -> Talk:
         """What is shown."""
         return self._talk
+
+    @property
+    def views(self) -> Sequence[BlockView]:
+        """Those there are, from the top down."""
+        return self._views
 
     def on_mount(self) -> None:
         """Show the end."""
@@ -52,7 +61,7 @@ class Conversation(VerticalScroll):
         for view in self._views:
             view.remove()
         self._talk, self._views, self._synced = talk, [], -1
-        self._first = max(0, len(talk.blocks) - PAGE)
+        self._first = self._find_first(talk)
         self.sync()
         self.anchor()
 
@@ -98,13 +107,13 @@ class Conversation(VerticalScroll):
             self.load_earlier()
         return [view for view in self._views if _has(view.block, needle)]
 
-    def load_earlier(self) -> None:
-        """Give the blocks before the first one that is shown a view."""
-        if self._first == 0:
+    def load_earlier(self) -> bool:
+        """Give the blocks before the first one that is shown a view; whether there were any."""
+        if self._first == 0 and self._talk.unread:
             self._first = self._talk.recall()
         first = max(0, self._first - PAGE)
         if first == self._first:
-            return
+            return False
         fresh = [self._open_view(block) for block in self._talk.blocks[first : self._first]]
         anchor = self._views[0] if self._views else None
         self._views[:0] = fresh
@@ -114,12 +123,22 @@ class Conversation(VerticalScroll):
         self._tell_earlier()
         if anchor is not None:
             self.call_after_refresh(self.scroll_to_widget, anchor, animate=False, top=True)
+        return True
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         """Reaching the top asks for more."""
         super().watch_scroll_y(old, new)
         if new <= 0 < old and self._has_earlier:
             self.call_later(self.load_earlier)
+
+    def on_resize(self) -> None:
+        """A higher screen has room for more."""
+        if self._has_earlier and self._views and not self.max_scroll_y:
+            self.call_later(self.load_earlier)
+
+    def _find_first(self, talk: Talk) -> int:
+        """The first block with a view: a screen and a bit, since each takes two rows or more."""
+        return max(0, len(talk.blocks) - min(PAGE, self.size.height // 2 + SPARE))
 
     def _open_view(self, block: Block) -> BlockView:
         is_open = self._all_open or (self._thinking_open and isinstance(block, ReplyBlock))
@@ -136,12 +155,17 @@ class Conversation(VerticalScroll):
 
     @property
     def _has_earlier(self) -> bool:
-        return self._first > 0 or bool(self._talk.unread)
+        return self._first > 0 or bool(self._talk.unread) or not self._talk.is_whole
 
     def _tell_earlier(self) -> None:
         self.set_class(self._has_earlier, "-has-earlier")
-        if self._has_earlier:
-            self.query_one("#earlier", Static).update(f"↑ {self._first + len(self._talk.unread)} earlier")
+        if not self._has_earlier:
+            return
+        count = self._first + len(self._talk.unread)
+        words = f"↑ {count} earlier" if self._talk.is_whole else "↑ reading what is before"
+        self.query_one("#earlier", Static).update(words)
+        if not self._first and self._talk.unread and self.max_scroll_y and self.scroll_y <= 0:
+            self.call_later(self.load_earlier)  # somebody has been waiting at the top
 
 
 def _has(block: Block, needle: str) -> bool:

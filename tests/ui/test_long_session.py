@@ -1,0 +1,48 @@
+import sys
+from pathlib import Path
+
+import pytest
+from pilot_world import open_stage
+
+from retinue.app.request import SessionWish
+from retinue.ui.widgets.conversation import Conversation
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from bench.longsession import write_session
+
+LINES = 200
+
+
+@pytest.fixture
+def wish(tmp_path, monkeypatch):
+    """A session that counts as long, and is read in small pieces."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("retinue.ui.link.LONG", 60)
+    monkeypatch.setattr("retinue.ui.talk.TAIL", 20)
+    return SessionWish("named", str(write_session(tmp_path / "long.jsonl", tmp_path, LINES, 0)))
+
+
+async def test_long_session_scrolls_to_top(tmp_path, wish):
+    async with open_stage(tmp_path, session=wish) as stage:
+        talk, conversation = stage.app.link.state.talk, stage.app.screen.query_one("#conversation", Conversation)
+        assert talk.blocks[-1].text.startswith(f"Message {LINES - 1}.") and conversation.has_class("-has-earlier")
+        await stage.wait(lambda: talk.is_whole)
+        while conversation.has_class("-has-earlier"):
+            conversation.scroll_end(animate=False)
+            conversation.scroll_home(animate=False)
+            await stage.pilot.pause()
+        assert talk.blocks[0].text.startswith("Message 1.") and len(talk.blocks) == LINES - 1
+        assert stage.app.link.state.usage.output == 5 * (LINES // 2 - 1)
+
+
+async def test_long_session_goes_on(tmp_path, wish):
+    async with open_stage(tmp_path, *[{"text": "gone on"}] * LINES, session=wish) as stage:
+        talk = stage.app.link.state.talk
+        await stage.write("go")
+        await stage.press("enter")
+        await stage.rest()
+        await stage.wait(lambda: talk.is_whole)
+        said = stage.app.link.crew.chronicle.list_messages()
+        assert (len(said) - LINES, stage.prompts[-1], said[-1].text) == (2, "go", "gone on")
+        assert len(talk.unread) + len(talk.blocks) == LINES + 1
