@@ -1,8 +1,8 @@
 """Runs the attack suite and prints, for each case, the tests that try it and how they went.
 
 The cases are in tests/data/attack/cases.toml. A test stands for one by `@pytest.mark.attack("A1")`. Exit status 1 when
-such a test fails, names a case that does not exist, or when a case has no test, no settlement and no issue.
-`--list` only collects, `--quick` leaves the long tests out.
+such a test fails, names a case that does not exist, when a case has no test, no settlement and no issue, or when a bar
+is not met. `--list` only collects, `--quick` leaves the long tests out, and the bars with them.
 """
 
 import argparse
@@ -14,10 +14,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from bars import BARS, Verdict, judge, render_table
+
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "data" / "attack" / "cases.toml"
-# The bars, which tests may carry beside the cases.
-BARS = "SEC-"
+# How the names of bars begin, which tests may carry beside the cases.
+BAR_PREFIX = "SEC-"
 ORDER = ("failed", "not run", "skipped", "passed")
 
 
@@ -40,6 +42,8 @@ class Collector:
         self.reasons: dict[str, str] = {}
         self.left_out: set[str] = set()
         """Cases that have long tests, which were not asked for."""
+        self.figures: dict[tuple[str, str, str], dict[str, Any]] = {}
+        """What tests told about bars, by bar, test and variant; a second try replaces the first."""
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -59,6 +63,9 @@ class Collector:
         outcome = "failed" if report.failed else "skipped" if report.skipped else "passed"
         before = self.results.get(report.nodeid, "passed")
         self.results[report.nodeid] = min(outcome, before, key=ORDER.index)
+        for name, figures in report.user_properties:
+            if name.startswith(BAR_PREFIX) and isinstance(figures, dict):
+                self.figures[name, report.nodeid, str(figures["variant"])] = figures
         if report.skipped and isinstance(report.longrepr, tuple):
             self.reasons[report.nodeid.partition("[")[0]] = str(report.longrepr[2]).removeprefix("Skipped: ")
 
@@ -70,9 +77,17 @@ class Collector:
             found[name] = min(found.get(name, "passed"), self.results.get(test, "not run"), key=ORDER.index)
         return found
 
-    def count(self, id: str) -> int:
-        """How many variants of its tests there are."""
-        return len(self.tests.get(id, ()))
+    def judge_bars(self, states: dict[str, str]) -> dict[str, Verdict]:
+        """What became of each bar; the last is about the cases themselves."""
+        found: dict[str, Verdict] = {}
+        for bar in BARS:
+            told = [figures for (id, _, _), figures in self.figures.items() if id == bar.id]
+            has_failed = bool({"failed", "not run"} & set(self.judge(bar.id).values()))
+            if bar.id == "SEC-12":
+                untested = sum(state not in ("stopped", "failed") for state in states.values())
+                told = [{"variant": "", "untested": untested, "cases": len(states)}]
+            found[bar.id] = judge(bar, told, has_failed=has_failed)
+        return found
 
 
 class Results:
@@ -142,14 +157,19 @@ def main(arguments: list[str] | None = None) -> int:
         for line in render(case, collector, states[case.id], has_run=has_run):
             if not options.short or line.startswith(case.id):
                 print(line)
-    strangers = sorted(id for id in collector.tests if id not in states and not id.startswith(BARS))
+    strangers = sorted(id for id in collector.tests if id not in states and not id.startswith(BAR_PREFIX))
     for id in strangers:
         print(f"{id}: no such case; carried by {', '.join(collector.tests[id])}")
     known = ("stopped", "collected", "documented", "open", "left out", "skipped", "failed", "missing")
     counts = {state: sum(1 for found in states.values() if found == state) for state in known}
     print(f"\n{len(cases)} cases: " + ", ".join(f"{count} {state}" for state, count in counts.items() if count))
+    is_short = False
+    if has_run and not options.quick:
+        verdicts = collector.judge_bars(states)
+        is_short = not all(verdict.is_met for verdict in verdicts.values())
+        print("\n" + "\n".join(render_table(verdicts)))
     is_broken = status not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-    return 1 if counts["failed"] or counts["missing"] or strangers or is_broken else 0
+    return 1 if counts["failed"] or counts["missing"] or strangers or is_broken or is_short else 0
 
 
 if __name__ == "__main__":

@@ -107,18 +107,19 @@ def put_settings(place):
 @pytest.mark.parametrize(
     "words", (("agents",), ("agents", "show", "odd"), ("models",), ("doctor",), ("sessions",), ("why", "odd", "bash"))
 )
-def test_listings_show_nothing_raw(place, words):
+def test_listings_show_nothing_raw(place, words, measure):
     place.run("-p", TEXT.replace("\0", ""), replies=[{"text": TEXT}])
     put_agents(place)
     put_models(place)
     put_settings(place)
     shown = show(place, *words)
+    measure("SEC-9", " ".join(words), unsafe=len(find_unsafe(shown)), strings=len(SEQUENCES), places=1)
     assert (find_unsafe(shown), len(shown) > 20) == ([], True)
 
 
 @pytest.mark.attack("H5", "H6", "SEC-9")
 @pytest.mark.parametrize("where", ("answer", "tool", "error", "agent", "file"))
-def test_runs_show_nothing_raw(place, where):
+def test_runs_show_nothing_raw(place, where, measure):
     call = {"name": "bash", "arguments": {"command": f"echo {TEXT!r}", "description": TEXT}}
     replies = {
         "answer": [{"text": TEXT}],
@@ -133,6 +134,7 @@ def test_runs_show_nothing_raw(place, where):
     if where == "agent":
         (place.agent_dir / "agents" / "odd.md").write_text("---\nname: odd\ndescription: d\n---\nx\n")
     shown = show(place, "--model", model, *words)
+    measure("SEC-9", where, unsafe=len(find_unsafe(shown)), strings=len(SEQUENCES), places=1)
     assert (find_unsafe(shown), len(shown) > 2) == ([], True)
 
 
@@ -154,8 +156,9 @@ def test_runs_show_nothing_raw(place, where):
     ),
     ids=lambda words: words[0][:9].strip("-") if words[0].isprintable() else "flag",
 )
-def test_mistakes_show_nothing_raw(place, words):
+def test_mistakes_show_nothing_raw(place, words, measure):
     shown = show(place, *words)
+    measure("SEC-9", ascii(words[:2])[:60], unsafe=len(find_unsafe(shown)), places=1)
     assert (find_unsafe(shown), len(shown) > 10) == ([], True)
 
 

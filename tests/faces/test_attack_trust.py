@@ -92,15 +92,15 @@ def trace(place, *arguments, replies=({"text": "ok"},)):
 
 @pytest.mark.attack("SEC-5", "A1", "A2", "A3", "A8", "A10", "A13", "A14", "A15", "A20", "A21", "A23", "H11", "H12")
 @pytest.mark.parametrize("name", ("prompt", "agents", "trust"))
-def test_start_reads_and_starts_nothing(hostile, name):
-    check_start(hostile, name)
+def test_start_reads_and_starts_nothing(hostile, name, measure):
+    check_start(hostile, name, measure)
 
 
 @pytest.mark.slow
 @pytest.mark.attack("SEC-5", "A13", "A23")
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"prompt", "agents", "trust"}))
-def test_other_commands_read_nothing(hostile, name):
-    check_start(hostile, name)
+def test_other_commands_read_nothing(hostile, name, measure):
+    check_start(hostile, name, measure)
 
 
 @pytest.mark.attack("SEC-5")
@@ -111,15 +111,18 @@ def test_trusted_start_is_seen(hostile):
     assert "extension" in hostile.repo.marks
 
 
-def check_start(hostile, name):
+def check_start(hostile, name, measure):
     done, log = trace(hostile, *COMMANDS[name])
     text = log.read_text(errors="replace")
     started = [line for line in text.splitlines() if "execve(" in line and "= 0" in line][1:]
     ours = [line for line in started if str(hostile.work) in line.split(", [")[0]]
     connected = [line for line in text.splitlines() if "connect(" in line and "AF_INET" in line]
     assert done.returncode == 0, done.stderr
-    assert (list_opened(log, hostile.work) - READABLE, ours, connected) == (set(), [], [])
-    assert (hostile.repo.marks, has_caller(hostile)) == ([], False)
+    opened, marks, called = list_opened(log, hostile.work) - READABLE, hostile.repo.marks, has_caller(hostile)
+    programs, sockets = len(ours) + len(marks), len(connected) + called
+    measure("SEC-5", name, files=len(opened), programs=programs, sockets=sockets, commands=1)
+    assert (opened, ours, connected) == (set(), [], [])
+    assert (marks, called) == ([], False)
     if name in ("prompt", "json"):
         # No program at all is started by a prompt that uses no tool.
         assert started == []

@@ -125,7 +125,7 @@ class World:
         """Without any boundary, in this throw-away tree; with mounts of its own it leaves those of others alone."""
         with tempfile.TemporaryDirectory() as tmp:
             os.chmod(tmp, 0o777)
-            env = {**self.environment, "TMPDIR": tmp}
+            env = {**self.environment, "TMPDIR": tmp, "CANARY_KEY": "CANARY"}
             apart = ["unshare", "--mount", "--"] if own_mounts else []
             argv = [*become(self.who), *apart, "/bin/bash", "-c", command]
             with subprocess.Popen(
@@ -136,6 +136,7 @@ class World:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
+                close_fds=False,
             ) as process:
                 try:
                     process.wait(LIMIT_S)

@@ -277,7 +277,7 @@ async def test_answers_are_data_to_the_parent(tmp_path, work):
 
 
 @pytest.mark.attack("SEC-6", "E1", "E5")
-async def test_sampled_trees_never_widen(tmp_path, work, agent_dir):
+async def test_sampled_trees_never_widen(tmp_path, work, agent_dir, measure):
     seed = 20261115
     print("seed", seed)
     dice, tools = random.Random(seed), ["read", "bash", "edit", "write", "grep", "find", "ls"]
@@ -309,6 +309,7 @@ async def test_sampled_trees_never_widen(tmp_path, work, agent_dir):
         for run, above in parents.items()
         if above and (set(grant[run].tools) - set(grant[above].tools) or grant[above].readonly > grant[run].readonly)
     ]
+    measure("SEC-6", "runs", wider=len(wider), runs=len(parents))
     assert (wider, len(parents) >= 200) == ([], True)
 
 

@@ -120,21 +120,29 @@ FRAMES = ["{}", "( {} )", "{{ {}; }}", "true && {}", "false || {}", "{} &", "bas
 FRAMES += ["f() {{ {}; }}; f", "for i in 1; do {}; done", "env sh -c '{}'", "nice {}", "trap '{}' EXIT", "cd .git; {}"]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.attack("B1", "B2", "B6", "B8", "B12")
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_generated_commands_change_nothing(backend: Backend) -> None:
-    seed = random.SystemRandom().randrange(10**9)
-    print("seed", seed)
-    dice = random.Random(seed)
+def generate(dice: random.Random, count: int) -> list[str]:
     lines = []
-    for _ in range(10_000 // len(BACKENDS)):
+    for _ in range(count):
         line = dice.choice(VERBS).format(dice.choice(TARGETS))
         for _ in range(dice.randrange(3)):
             frame = dice.choice(FRAMES)
             line = frame.format(line if "'" not in frame else line.replace("'", "'\\''"))
         lines.append(f"( {line} ) 2>/dev/null")
-    with open_box(backend, list_users()[0]) as box:
+    return lines
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.attack("B1", "B6", "SEC-1")
+@pytest.mark.parametrize("who", list_users())
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_generated_commands_change_nothing(backend: Backend, who: Who, measure: Measure) -> None:
+    seed = random.SystemRandom().randrange(10**9)
+    print("seed", seed)
+    lines = generate(random.Random(seed), 10_000 // len(BACKENDS) // len(list_users()))
+    with open_box(backend, who) as box:
+        live = [has_effect(box.world, line) for line in lines[:60]]
         batches = ["\n".join([*lines[at : at + 100], "wait"]) for at in range(0, len(lines), 100)]
-        assert find_escapes(box, batches) == []
+        escaped = find_escapes(box, batches)
+    measure("SEC-1", f"generated, {backend}, {who}", changes=len(escaped), generated=len(lines))
+    assert (escaped, sum(live) > 30) == ([], True)

@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -10,9 +12,11 @@ from retinue.core.territory import Territory
 from retinue.core.tool import ToolContext
 from retinue.tools import beneath
 from retinue.tools.atomic import replace_file
+from retinue.tools.frontier import open_parent, open_reading
 from retinue.tools.registry import ToolOptions, build_tools
 
 SECRET = "the key of the house"
+OPENS = 30_000
 
 
 class Place:
@@ -188,3 +192,40 @@ def test_swapped_links_never_lead_out(place, way, seconds):
     assert refused > 100
     assert (place.evil / "f").read_text() == "theirs\n"
     assert sorted(entry.name for entry in place.evil.iterdir()) == ["f"]
+
+
+SWAPPER = """
+import os, sys
+real, kept, target = sys.argv[1:]
+while True:
+    os.rename(real, kept); os.symlink(target, real); os.unlink(real); os.rename(kept, real)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.attack("C4", "SEC-11")
+@pytest.mark.parametrize("kind", ["reading", "changing"])
+def test_thousands_of_opens_stay_inside(place, way, kind, measure):
+    real, target = place.work / "dir", place.home / ".ssh"
+    real.mkdir()
+    (real / "id").write_text("mine")
+    territory, opened, escapes = place.context.territory, 0, 0
+    inside, outside = os.stat(real), os.stat(target)
+    with subprocess.Popen([sys.executable, "-c", SWAPPER, str(real), str(place.work / "kept"), str(target)]) as swapper:
+        for _ in range(OPENS):
+            try:
+                if kind == "reading":
+                    handle = open_reading(str(real / "id"), "dir/id", territory)
+                    escapes += os.read(handle, 100) == SECRET.encode()
+                else:
+                    handle, _, _ = open_parent(str(real / "id"), "dir/id", territory)
+                    escapes += os.path.samestat(os.fstat(handle), outside)
+                    opened += os.path.samestat(os.fstat(handle), inside)
+            except (OSError, ToolFailed):
+                continue
+            os.close(handle)
+            opened += kind == "reading"
+        swapper.kill()
+    measure("SEC-11", f"{kind}, {way}", escapes=escapes, opens=OPENS)
+    assert (escapes, opened > OPENS // 100) == (0, True)

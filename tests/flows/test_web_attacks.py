@@ -46,7 +46,7 @@ HOSTS = (
 
 
 @pytest.mark.attack("D1", "D13", "SEC-7")
-async def test_no_spelling_reaches_loopback(tmp_path):
+async def test_no_spelling_reaches_loopback(tmp_path, measure):
     async with open_world(tmp_path) as world, open_canaries() as (port, heard):
         world.names |= {
             "split.test": ["10.0.0.7"],
@@ -62,6 +62,7 @@ async def test_no_spelling_reaches_loopback(tmp_path):
         ]
         codes = {url: (await world.fetch(url)).get("code", "FETCHED") for url in urls}
         allowed = {"CONTENT_FETCH_FAILED", "CONTENT_FETCH_INVALID_URL"}
+        measure("SEC-7", "spellings", connections=len(heard), urls=len(urls))
         assert ({url: code for url, code in codes.items() if code not in allowed}, heard) == ({}, [])
         assert (len(urls) > 60, world.site.asked) == (True, [])
 
@@ -75,10 +76,10 @@ async def test_canaries_can_be_heard(tmp_path):
         assert len(heard) == 3
 
 
-@pytest.mark.attack("D2")
+@pytest.mark.attack("D2", "SEC-7")
 @pytest.mark.spec("devkit:70")
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_redirects_stay_outside(tmp_path, status):
+async def test_redirects_stay_outside(tmp_path, status, measure):
     async with open_world(tmp_path) as world, open_canaries() as (port, heard):
         targets = [f"http://127.0.0.1:{port}/", f"//127.0.0.1:{port}/", f"http://[::1]:{port}/", "file:///etc/passwd"]
         targets += [
@@ -95,6 +96,7 @@ async def test_redirects_stay_outside(tmp_path, status):
             world.site.answers[f"/{hops % 4}"] = redirect(target, status)
             found = await world.fetch(world.url("/0"))
             assert (target, found.get("code")) == (target, "CONTENT_FETCH_FAILED")
+        measure("SEC-7", f"redirect {status}", connections=len(heard), redirects=len(targets))
         assert heard == []
 
 

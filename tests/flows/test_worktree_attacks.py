@@ -144,11 +144,14 @@ async def use_everything(world: World) -> None:
 @pytest.mark.attack("G1", "G2", "G3", "G4", "SEC-10")
 @pytest.mark.parametrize("scope", ["--local", "--global"])
 @pytest.mark.parametrize("name", VECTORS)
-async def test_our_git_runs_nothing(name: str, scope: str, tmp_path: Path, canary: Canary) -> None:
+async def test_our_git_runs_nothing(
+    name: str, scope: str, tmp_path: Path, canary: Canary, measure: Callable[..., None]
+) -> None:
     world = World.make(tmp_path)
     canary.plant(world.repo, VECTORS[name], scope=scope)
     canary._feather.unlink(missing_ok=True)
     await use_everything(world)
+    measure("SEC-10", f"{name}, {scope}", ran=int(canary.has_run), **({"vectors": 1} if scope == "--local" else {}))
     assert not canary.has_run
 
 

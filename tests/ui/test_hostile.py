@@ -88,7 +88,8 @@ async def test_floods_do_not_hang_or_break_the_screen():
             assert len(lines) == 20 and max(cell_len(line) for line in lines) <= 60
 
 
-def test_no_byte_of_theirs_reaches_the_terminal(mocked):
+@pytest.mark.attack("SEC-9")
+def test_no_byte_of_theirs_reaches_the_terminal(mocked, measure):
     quoted = json.dumps(EVIL.replace("\x00", ""))
     shell = f"printf '%s' {quoted!r}; python3 -c 'import json; print(json.loads({json.dumps(quoted)}))'; echo SHOWN1"
     evil = EVIL.replace("\x00", "")
@@ -117,7 +118,9 @@ def test_no_byte_of_theirs_reaches_the_terminal(mocked):
             terminal.wait_for("SHOWN6")
             terminal.type("\x04\x03\x04")
             terminal.read(0.3)
-    assert find_unsafe(bytes(terminal.output)) == []
+    unsafe = find_unsafe(bytes(terminal.output))
+    measure("SEC-9", "terminal UI", unsafe=len(unsafe), strings=len(ALL), places=8)
+    assert unsafe == []
 
 
 async def test_menus_and_notices_let_nothing_through():

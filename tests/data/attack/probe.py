@@ -1,7 +1,8 @@
 """Tries everything that a read-only command must not be able to do, and prints what came of each, as JSON.
 
-usage: python3 -I probe.py WORKSPACE HOME TMP HOST_PID HOST_PORT
-It does no harm where it succeeds: it writes what was there before, or only opens.
+usage: python3 -I probe.py WORKSPACE HOME TMP HOST_PID HOST_PORT HOST_NAME
+The last three are a process of the same user, a TCP port and an abstract socket, all outside. It does no harm where it
+succeeds: it writes what was there before, takes away what it made, or only opens.
 """
 
 import ctypes
@@ -16,6 +17,7 @@ import subprocess
 import sys
 
 W, H, TMP, HOST_PID, HOST_PORT = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+HOST_NAME = sys.argv[6]
 A = os.path.join(W, "a.txt")
 libc = ctypes.CDLL(None, use_errno=True)
 results = {}
@@ -48,6 +50,12 @@ def write(path, flags=os.O_WRONLY, data=b""):
         os.close(handle)
 
 
+def make(folder):
+    path = os.path.join(folder, f"probe-{HOST_NAME}")
+    write(path, os.O_CREAT | os.O_WRONLY, b"x")
+    os.unlink(path)
+
+
 def connect(family, kind, address):
     with socket.socket(family, kind) as made:
         made.settimeout(1)
@@ -73,7 +81,6 @@ attempt("o_trunc")(lambda: os.close(os.open(f"{W}/del.txt", os.O_RDONLY | os.O_T
 attempt("unlink")(lambda: os.unlink(f"{W}/del.txt"))
 attempt("rename")(lambda: os.rename(f"{W}/ren.txt", f"{W}/ren2.txt"))
 attempt("mkdir")(lambda: os.mkdir(f"{W}/dir"))
-attempt("rmdir")(lambda: os.rmdir(f"{W}/.git/hooks"))
 attempt("symlink")(lambda: os.symlink("a.txt", f"{W}/link"))
 attempt("hardlink")(lambda: os.link(A, f"{TMP}/hard"))
 attempt("mkfifo")(lambda: os.mkfifo(f"{W}/fifo2"))
@@ -85,10 +92,11 @@ attempt("setflags")(lambda: fcntl.ioctl(os.open(A, os.O_RDONLY), 0x40086602, str
 attempt("fd reopen")(lambda: write(f"/proc/self/fd/{os.open(A, os.O_RDONLY)}"))
 attempt("home")(lambda: write(f"{H}/.bashrc", os.O_WRONLY | os.O_APPEND))
 attempt("private tmp")(lambda: write(f"{TMP}/x", os.O_CREAT | os.O_WRONLY, b"x"))
-attempt("shm")(lambda: write("/dev/shm/x", os.O_CREAT | os.O_WRONLY, b"x"))
-attempt("var tmp")(lambda: write("/var/tmp/x", os.O_CREAT | os.O_WRONLY, b"x"))
-attempt("dev")(lambda: write("/dev/x", os.O_CREAT | os.O_WRONLY, b"x"))
-attempt("run")(lambda: write("/run/x", os.O_CREAT | os.O_WRONLY, b"x"))
+attempt("shm")(lambda: make("/dev/shm"))
+attempt("var tmp")(lambda: make("/var/tmp"))
+attempt("dev")(lambda: make("/dev"))
+attempt("run")(lambda: make("/run"))
+attempt("rmdir")(lambda: os.rmdir(f"{W}/.git/branches"))
 attempt("git commit")(lambda: subprocess.run(["git", "-C", W, "commit", "--allow-empty", "-qm", "x"], check=True))
 attempt("hook")(lambda: write(f"{W}/.git/hooks/pre-commit", os.O_CREAT | os.O_WRONLY))
 attempt("ssh key")(lambda: read(f"{H}/.ssh/id"))
@@ -112,7 +120,7 @@ attempt("own environ")(lambda: "CANARY_KEY" in os.environ)
 attempt("tcp")(lambda: connect(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", HOST_PORT)))
 attempt("udp")(lambda: connect(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 9)))
 attempt("unix")(lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, f"{W}/sock"))
-attempt("abstract")(lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, f"\0retinue-{HOST_PID}"))
+attempt("abstract")(lambda: connect(socket.AF_UNIX, socket.SOCK_STREAM, f"\0{HOST_NAME}"))
 attempt("netlink")(lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW).close())
 attempt("raw")(lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1).close())
 attempt("packet")(lambda: socket.socket(socket.AF_PACKET, socket.SOCK_RAW).close())
@@ -121,8 +129,7 @@ attempt("socketpair")(lambda: [end.close() for end in socket.socketpair()] and N
 attempt("signal")(lambda: os.kill(HOST_PID, 0))
 attempt("ptrace")(lambda: check(libc.ptrace(0x4206, HOST_PID, 0, 0)))
 attempt("memory")(lambda: os.close(os.open(f"/proc/{HOST_PID}/mem", os.O_RDWR)))
-attempt("remount")(lambda: check(libc.mount(b"none", W.encode(), None, 0x1020, None)))
-attempt("user namespace")(lambda: check(libc.unshare(0x10000000 | 0x20000)))
+attempt("remount")(lambda: check(libc.mount(b"none", b"/", None, 0x1020, None)))
 
 
 def clone_namespace():
@@ -134,6 +141,7 @@ def clone_namespace():
 
 
 attempt("clone namespace")(clone_namespace)
+attempt("user namespace")(lambda: check(libc.unshare(0x10000000 | 0x20000)))
 attempt("chroot")(lambda: os.chroot("/"))
 attempt("setns")(lambda: check(libc.setns(os.open("/proc/self/ns/mnt", os.O_RDONLY), 0)))
 attempt("io_uring")(lambda: check(libc.syscall(425, 1, ctypes.create_string_buffer(256))))

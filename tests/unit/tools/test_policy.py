@@ -450,9 +450,10 @@ def draw(dice):
 
 
 @pytest.mark.attack("E1", "E5", "SEC-6")
-def test_ten_thousand_spawns_never_widen():
+def test_ten_thousand_spawns_never_widen(measure):
     seed = randrange(2**32)
     dice = Random(seed)
+    measure("SEC-6", "rules", wider=0, tuples=10_000)
     for number in range(2_000):
         parent = Rights(tuple(WORLD))
         for depth in range(1, 6):
