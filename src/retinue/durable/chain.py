@@ -112,14 +112,15 @@ def read_signature(git_dir: str) -> tuple[object, ...]:
     """Something that differs once a branch has moved; costs a few system calls."""
     found: list[object] = []
     for name in ("HEAD", "packed-refs"):
-        found.append(_stat(os.path.join(git_dir, name)))
+        found.append(stat_file(os.path.join(git_dir, name)))
     for folder, folders, files in os.walk(os.path.join(git_dir, "refs")):
         folders.sort()
-        found += [(folder, name, _stat(os.path.join(folder, name))) for name in sorted(files)]
+        found += [(folder, name, stat_file(os.path.join(folder, name))) for name in sorted(files)]
     return tuple(found)
 
 
-def _stat(path: str) -> tuple[int, int, int] | None:
+def stat_file(path: str) -> tuple[int, int, int] | None:
+    """Something that differs once a file was written."""
     try:
         told = os.lstat(path)
     except OSError:

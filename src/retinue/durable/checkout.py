@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from retinue.core.errors import RetinueError, quote
 from retinue.durable.cache import Cache, make_repository, take_lock
-from retinue.durable.chain import Table, apply_chain, read_signature, read_table, restore_table
+from retinue.durable.chain import Table, apply_chain, read_signature, read_table, restore_table, stat_file
 from retinue.durable.parcel import Parcel, check_bundle, check_parcel, exclude, list_some
 from retinue.durable.repository import FLEETING, MAX_BUNDLE, BundleTooLarge, Repository
 from retinue.features.worktree.copies import remove_tree
@@ -63,6 +63,8 @@ class Checkout:
         self._carried: set[str] = set()
         self._signature: tuple[object, ...] = ()
         self._nested: list[str] = []
+        self._seen: tuple[int, int, int] | None = None
+        """The index of which `_tree` is the content."""
         self._lock = asyncio.Lock()
 
     @classmethod
@@ -122,10 +124,14 @@ class Checkout:
                 raise RetinueError("the workspace of the run is closed")
             self._defend()
             tree, notes = await self._read_files()
+            seen = stat_file(self._shadow.index)
             table = await self._read_branches()
             if tree == self._tree and table == self._table:
+                self._seen = seen
                 return None
-            return await self._take(tree, table, notes)
+            taken = await self._take(tree, table, notes)
+            self._seen = seen
+            return taken
 
     async def close(self) -> None:
         """Remove the workspace; what remains is the cache. May be called again."""
@@ -183,6 +189,9 @@ class Checkout:
         """All files as a tree, and what is not in it."""
         shadow = self._shadow
         added = await shadow.ask("add", "--all", *exclude(self._nested))
+        if added.ok and stat_file(shadow.index) == self._seen:
+            # Git writes the index anew when anything in it is; this saves half of the time.
+            return self._tree, self._tell_nested()
         if added.ok:
             tree = (await shadow.run("write-tree")).text
             if tree == self._tree or not await self._find_inner(self._tree, tree):

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from retinue.core.errors import RetinueError, quote
 from retinue.durable.address import check_address, clean_address, list_addresses
+from retinue.durable.pointers import restore_pointers
 from retinue.durable.repository import (
     MAX_BUNDLE,
     SHA,
@@ -160,28 +161,26 @@ class _Packer:
         self._nested = [path for path in found if path not in inner]
         await repository.run("add", "--all", "--sparse", *exclude(self._nested))
         tree = (await repository.run("write-tree")).text
+        if base and tree != await repository.find_tree(base) and workspace.guard.filters:
+            tree = await self._undo_filters(base, tree)
         if base and tree == await repository.find_tree(base):
             return base, base
         parents = (base,) if base else ()
-        commit = await repository.commit(tree, parents, render_message(_UNSAVED), workspace.guard.author)
-        await self._note_filters(base, commit)
-        return base, commit
+        return base, await repository.commit(tree, parents, render_message(_UNSAVED), workspace.guard.author)
 
-    async def _note_filters(self, base: str, commit: str) -> None:
-        """Say which changed files a filter of the user's would have rewritten: it was not run."""
-        filters = self._workspace.guard.filters
-        if not base or not filters:
-            return
-        repository = self._repository
-        changed = (
-            await repository.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=d", base, commit)
-        ).fields
+    async def _undo_filters(self, base: str, tree: str) -> str:
+        """Filters of the user's were not run: leave what they stand for as it was, and tell of the rest."""
+        repository, filters = self._repository, self._workspace.guard.filters
+        listed = await repository.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=d", base, tree)
+        changed = listed.fields
         found = []
         for start in range(0, len(changed), 500):
             asked = (await repository.run("check-attr", "-z", "filter", "--", *changed[start : start + 500])).fields
             found += [path for path, name in zip(asked[::3], asked[2::3], strict=False) if name in filters]
-        if found:
-            self._notes.append(f"Sent as they are, without the git filter configured for them: {list_some(found)}")
+        restored = await restore_pointers(repository, base, found)
+        if left := [path for path in found if path not in restored]:
+            self._notes.append(f"Sent as they are, without the git filter configured for them: {list_some(left)}")
+        return (await repository.run("write-tree")).text if restored else tree
 
     async def _note_inner(self, commit: str) -> None:
         listed = (await self._repository.run("ls-tree", "-r", "-z", commit)).fields

@@ -21,11 +21,13 @@ _COMMANDS = frozenset(
     {
         *("add", "branch", "bundle", "cat-file", "check-attr", "commit-tree", "config", "diff", "for-each-ref", "init"),
         *("log", "ls-files", "ls-tree", "merge-base", "read-tree", "repack", "reset", "rev-list", "rev-parse", "show"),
-        *("status", "symbolic-ref", "update-ref", "worktree", "write-tree"),
+        *("status", "symbolic-ref", "update-index", "update-ref", "worktree", "write-tree"),
     }
 )
 # These look into files, so filters would run, or show differences, so a program could be asked to.
-_TOUCHING = frozenset({"add", "diff", "log", "ls-files", "read-tree", "reset", "show", "status", "worktree"})
+_TOUCHING = frozenset(
+    {"add", "diff", "log", "ls-files", "read-tree", "reset", "show", "status", "update-index", "worktree"}
+)
 _SHOWING = frozenset({"diff", "log", "show"})
 _INHERITED = ("HOME", "XDG_CONFIG_HOME", "TMPDIR", "USER", "LOGNAME", "TZ")
 _ENVIRONMENT = {
