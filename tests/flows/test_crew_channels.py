@@ -137,4 +137,4 @@ async def test_handlers_hear_inside_children(tmp_path, agent_dir, extensions, in
     async with Retinue(tmp_path, model=model) as crew:
         run = await crew.spawn("lister", "list")
         await run.wait(5)
-        assert (await crew.run_command("seen")).split() == [run.id, *([f"{run.id}:ls"] if inside else [])]
+        assert (await crew.commands.run("seen")).split() == [run.id, *([f"{run.id}:ls"] if inside else [])]

@@ -96,19 +96,19 @@ async def test_caller_brings_models(tmp_path):
 async def test_commands_are_run_by_name(tmp_path, agent_dir):
     install(agent_dir, verbs=VERBS)
     async with Retinue(tmp_path, model=script(tmp_path)) as crew:
-        assert [crew.has_command(name) for name in ("greet", "gret")] == [True, False]
-        assert await crew.run_command("greet", "you there") == "Hello you there"
+        assert [crew.commands.has(name) for name in ("greet", "gret")] == [True, False]
+        assert await crew.commands.run("greet", "you there") == "Hello you there"
         with pytest.raises(RetinueError, match=r"/fall failed: ValueError: no \(extension 'verbs', .*verbs.py:9\)"):
-            await crew.run_command("fall")
+            await crew.commands.run("fall")
         with pytest.raises(UsageError, match=r"there is no command /gret.*greet"):
-            await crew.run_command("gret")
+            await crew.commands.run("gret")
 
 
 async def test_hidden_command_is_told(tmp_path, agent_dir):
     install(agent_dir, a=VERBS, b=VERBS)
     said = []
     async with Retinue(tmp_path, model=script(tmp_path), say=said.append) as crew:
-        assert await crew.run_command("greet", "you") == "Hello you"
+        assert await crew.commands.run("greet", "you") == "Hello you"
     assert said[0] == "extension 'b': its command /greet is hidden by that of 'a'"
 
 

@@ -379,7 +379,7 @@ async def test_run_stays_where_it_can_ask(world, attended, told):
     notes = []
     async with world.open() as crew:
         crew.listen(lambda event: notes.append(getattr(event, "text", "")))
-        with crew.attend() if attended else contextlib.nullcontext():
+        with crew.questions.attend() if attended else contextlib.nullcontext():
             await (await crew.spawn("looker", "go")).wait()
     stays = "agent 'looker': runner process is not open to it; it runs as inprocess"
     assert (stays in notes) is told

@@ -36,10 +36,10 @@ async def answering(crew, *answers):
     def hear(event):
         if isinstance(event, Asked):
             asked.append(event.question)
-            asyncio.get_running_loop().call_soon(crew.answer, event.question.id, queue.pop(0))
+            asyncio.get_running_loop().call_soon(crew.questions.answer, event.question.id, queue.pop(0))
 
     crew.listen(hear)
-    with crew.attend():
+    with crew.questions.attend():
         await crew.prompt("begin")
     return asked
 
@@ -124,7 +124,7 @@ async def test_leaving_face_decides_by_default(world):
     async with world.open(*replies) as crew, asyncio.timeout(5), asyncio.TaskGroup() as group:
         asked = asyncio.Event()
         crew.listen(lambda event: asked.set() if isinstance(event, Asked) else None)
-        with crew.attend():
+        with crew.questions.attend():
             group.create_task(crew.prompt("begin"))
             await asked.wait()
     assert world.results(world.child()) == [DENIED.format("write_file", NO_FACE)]
@@ -136,12 +136,12 @@ async def test_abort_takes_the_question_back(world):
     async with world.open(*replies) as crew, asyncio.timeout(5), asyncio.TaskGroup() as group:
         asked = asyncio.Event()
         crew.listen(lambda event: asked.set() if isinstance(event, Asked) else told.append(event))
-        with crew.attend():
+        with crew.questions.attend():
             group.create_task(crew.prompt("begin"))
             await asked.wait()
             crew.abort()
             await asyncio.sleep(0.1)
-            assert crew.questions == []
+            assert crew.questions.waiting == []
     assert [event.by for event in told if isinstance(event, Answered)] == ["nobody"]
 
 

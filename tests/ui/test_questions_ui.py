@@ -180,7 +180,7 @@ async def test_hidden_questions_are_told_of(tmp_path, work):
 async def put(stage, question):
     """Let somebody in the crew ask."""
     box(stage).patience_s = 0
-    desk = stage.app.link.crew._stock.desk
+    desk = stage.app.link.crew.questions
     task = asyncio.ensure_future(desk.ask(question))
     await stage.wait(lambda: box(stage).question == question)
     await stage.pilot.pause()

@@ -56,7 +56,7 @@ class HostedRun:
         elif word.kind == "steer":
             self._retinue.steer(str(word.data.get("text", "")))
         elif word.kind == "answer":
-            self._retinue.answer(str(word.data.get("question", "")), str(word.data.get("answer", "")))
+            self._retinue.questions.answer(str(word.data.get("question", "")), str(word.data.get("answer", "")))
         else:
             self._stopped = Reason(str(word.data.get("reason", Reason.USER)))
             self._retinue.abort()
@@ -68,7 +68,7 @@ class HostedRun:
                 stop_listening = retinue.listen(lambda event: self._hear(retinue, event))
                 try:
                     self._begin(retinue)
-                    with retinue.attend() if self._assignment.asks else nullcontext():
+                    with retinue.questions.attend() if self._assignment.asks else nullcontext():
                         if self._stopped is None:
                             outcome = await self._work(retinue)
                         else:

@@ -3,7 +3,6 @@
 What belongs to the session that is open is in its Berth, what all sessions have is in the Stock.
 """
 
-import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,8 +16,7 @@ from retinue.app.request import Request
 from retinue.app.stock import Own, Stock
 from retinue.app.switching import Audience, Sessions
 from retinue.core.clock import Clock
-from retinue.core.diagnostics import suggest
-from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.errors import RetinueError
 from retinue.core.events import Event
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
@@ -34,17 +32,15 @@ from retinue.settings.paths import find_paths, find_session_dir
 from retinue.settings.subagents import load_crew
 
 if TYPE_CHECKING:  # loaded when somebody asks for one
-    from contextlib import AbstractContextManager
-
     from retinue.app.catalogue import Catalogue
     from retinue.app.chronicle import Chronicle
+    from retinue.app.commands import Commands
     from retinue.app.delegation import Delegation
     from retinue.app.handle import Handle
     from retinue.app.lookout import Lookout
     from retinue.app.selecting import Selection
     from retinue.app.shell import Shell
     from retinue.app.tuning import Tuning
-    from retinue.core.question import Question
     from retinue.features.extensions.contained import Renderer
     from retinue.settings.subagents import CrewSettings
 
@@ -187,17 +183,9 @@ class Retinue:
         return self._main.abort() or stopped > 0
 
     @property
-    def questions(self) -> "list[Question]":
-        """What runs want a person to decide, oldest first."""
-        return self._stock.desk.waiting
-
-    def answer(self, question_id: str, answer: str) -> bool:
-        """Decide a question; False when it waits no longer. Raises UsageError for an answer it does not have."""
-        return self._stock.desk.answer(question_id, answer)
-
-    def attend(self) -> "AbstractContextManager[None]":
-        """Say that somebody is there to answer; without, the default of each question counts at once."""
-        return self._stock.desk.attend()
+    def questions(self) -> Desk:
+        """What runs want a person to decide: whoever attends says so, hears of them by events, and answers."""
+        return self._stock.desk
 
     def warm_up(self) -> None:
         """Begin what the first prompt would wait for, such as connecting MCP servers; for faces that prompt later."""
@@ -348,23 +336,12 @@ class Retinue:
         """Whether all that was said is on disk."""
         return self._main.journal.is_saved
 
-    def has_command(self, name: str) -> bool:
-        """Whether there is a command of this name: an extension's, or `toolkit`."""
-        if name in self._here.extending.commands:
-            return True
-        own = self.crew_settings
-        return name == "toolkit" and own.enabled and own.commands.enabled
+    @property
+    def commands(self) -> "Commands":
+        """What can be called by name, without the model."""
+        from retinue.app.commands import Commands
 
-    async def run_command(self, name: str, args: str = "") -> str:
-        """Give a command the text behind its name; returns what to show. Raises RetinueError."""
-        commands = self._here.extending.commands
-        if name == "toolkit" and name not in commands and self.has_command(name):
-            from retinue.app.toolkit import Toolkit
-
-            return (await asyncio.to_thread(Toolkit(self._stock.request).answer, args)).text
-        if name not in commands:
-            raise UsageError(f"there is no command /{quote(name)[1:-1]}{suggest(name, commands)}")
-        return await commands[name].run(args)
+        return Commands(self._here.extending.commands, self.crew_settings, self._stock.request)
 
     @property
     def renderers(self) -> "Mapping[str, Renderer]":

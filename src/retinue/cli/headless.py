@@ -180,7 +180,7 @@ class _Prompts(Headless):
         if name == "toolkit" and (reason := self._find_objection(words)):
             say(reason)
             return
-        shown = await crew.run_command(name, words)
+        shown = await crew.commands.run(name, words)
         if shown and self._options.mode == "text":
             self._print(shown.rstrip())
         elif shown:
@@ -218,7 +218,7 @@ def _find_command(crew: Retinue, blocks: list[UserContent]) -> tuple[str, str] |
     if len(blocks) > 1 or not isinstance(first, TextContent) or not first.text.startswith("/"):
         return None
     name, _, words = first.text[1:].partition(" ")
-    return (name.strip(), words.strip()) if crew.has_command(name.strip()) else None
+    return (name.strip(), words.strip()) if crew.commands.has(name.strip()) else None
 
 
 def show_warning(event: Event) -> None:

@@ -16,7 +16,7 @@ class Caller:
     def __init__(self) -> None:
         self.sent: list[dict[str, Any]] = []
         self.answers: list[tuple[str, str]] = []
-        self.crew = self
+        self.crew = self.questions = self
         self.send = self.sent.append
 
     def answer(self, question_id, answer):

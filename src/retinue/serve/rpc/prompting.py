@@ -68,9 +68,9 @@ async def _run_command(link: Link, command: Command) -> bool:
     """Run the command of an extension, if the message is one."""
     text = command.take_text("message")
     name, _, rest = text[1:].partition(" ")
-    if not text.startswith("/") or not link.crew.has_command(name):
+    if not text.startswith("/") or not link.crew.commands.has(name):
         return False
-    if shown := await link.crew.run_command(name, rest.strip()):
+    if shown := await link.crew.commands.run(name, rest.strip()):
         send_notice(link, shown)
     return True
 
@@ -78,7 +78,7 @@ async def _run_command(link: Link, command: Command) -> bool:
 def _take_plain(link: Link, command: Command) -> list[UserContent]:
     """Content that is no extension's command."""
     blocks, text = command.take_content(), command.take_text("message")
-    if text.startswith("/") and link.crew.has_command(text[1:].partition(" ")[0]):
+    if text.startswith("/") and link.crew.commands.has(text[1:].partition(" ")[0]):
         raise UsageError(f"{command.type}: an extension's command cannot be queued; send it with prompt")
     return _expand(link, blocks)
 

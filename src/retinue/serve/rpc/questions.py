@@ -34,10 +34,10 @@ class Questions:
         if question is None:
             return
         try:
-            self._link.crew.answer(question.id, _read(question, fields))
+            self._link.crew.questions.answer(question.id, _read(question, fields))
         except UsageError:
             # No answer of this question: the cautious one counts.
-            self._link.crew.answer(question.id, question.default)
+            self._link.crew.questions.answer(question.id, question.default)
 
 
 def _is_plain(question: Question) -> bool:

@@ -44,7 +44,7 @@ class RpcServer:
         stop_listening = self._crew.listen(self._hear)
         try:
             async with self._group:
-                with self._crew.attend():
+                with self._crew.questions.attend():
                     async for line in self._lines:
                         await self._take(line)
                         await self._keep_pace()

@@ -66,12 +66,12 @@ class Commands:
 
     def _is_off(self, command: Command) -> bool:
         link = self._app.link
-        return command is toolkit.TOOLKIT and link.is_open and not link.crew.has_command(command.name)
+        return command is toolkit.TOOLKIT and link.is_open and not link.crew.commands.has(command.name)
 
 
 def _run_extension(name: str) -> Run:
     async def run(app: "RetinueApp", words: str) -> None:
-        answer = await app.link.crew.run_command(name, words)
+        answer = await app.link.crew.commands.run(name, words)
         if answer:
             app.link.note(answer)
 

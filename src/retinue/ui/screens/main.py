@@ -202,7 +202,7 @@ class MainScreen(Screen[None]):
         """Pass the decision on."""
         event.stop()
         try:
-            self._link.crew.answer(event.question.id, event.answer)
+            self._link.crew.questions.answer(event.question.id, event.answer)
         except RetinueError as error:
             self._link.note(str(error), "error")
         self.sync()
