@@ -60,7 +60,7 @@ class Cluster:
         self._is_open = False
         self._opening = asyncio.Lock()
         self._news: dict[str, asyncio.Event] = {}
-        self._packed: dict[Path, tuple[float, Parcel, bytes | None]] = {}
+        self._packed: dict[Path, tuple[float, Parcel, bytes]] = {}
 
     async def listen(self) -> None:
         """Wake whoever follows a run that there is news of. For ever; whoever owns this object runs it."""
@@ -87,15 +87,20 @@ class Cluster:
         await self._waiting.__aexit__(None, None, None)
         await self._database.__aexit__(None, None, None)
 
-    async def send(self, assignment: Assignment, lease: Lease, cwd: Path) -> Assignment:
-        """Queue a run for whichever worker is free; the same run twice is one."""
+    async def send(self, assignment: Assignment, lease: Lease, cwd: Path, branch: str = "") -> Assignment:
+        """Queue a run for whichever worker is free; the same run twice is one.
+
+        `branch` has what an earlier attempt has changed. What is returned is the run as it was sent, perhaps earlier.
+        """
         await self._open()
-        known = await self._database.fetch("SELECT 1 FROM retinue.runs WHERE id = %s", assignment.id)
-        if not known:
+        known = await self._database.fetch("SELECT assignment::text FROM retinue.runs WHERE id = %s", assignment.id)
+        if known:
+            assignment = msgspec.json.decode(known[0][0], type=Assignment)
+        else:
             await self._before_send()
-            parcel, bundle = await self._pack(cwd)
-            digest = parcel.digest if bundle is not None else ""
-            if bundle is not None:
+            parcel, bundle = await self._pack(cwd, branch)
+            digest = parcel.digest
+            if digest:
                 await self._database.fetch(
                     "INSERT INTO retinue.parcels (digest, data) VALUES (%s, %s) ON CONFLICT DO NOTHING", digest, bundle
                 )
@@ -163,9 +168,15 @@ class Cluster:
         )
         return [(path, place, bytes(data)) for path, place, data in rows]
 
-    async def read_states(self, run_id: str) -> list[bytes]:
-        """The states of a run's workspace, in order."""
-        return [data for _, _, data in await self.read_files(run_id, SNAPSHOT)]
+    async def read_states(self, assignment: Assignment) -> list[bytes]:
+        """The states of a run's workspace in this attempt, in order."""
+        files = await self.read_files(assignment.run_id, SNAPSHOT)
+        return [data for attempt, _, data in files if attempt == str(assignment.attempt)]
+
+    async def read_bundle(self, digest: str) -> bytes | None:
+        """What was sent with a run."""
+        rows = await self._database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", digest)
+        return bytes(rows[0][0]) if rows else None
 
     async def forget_events(self, run: str) -> None:
         """Nobody will ask for the events of a finished run again."""
@@ -182,11 +193,13 @@ class Cluster:
                 await prepare_engine(self._url)
             self._is_open = True
 
-    async def _pack(self, cwd: Path) -> tuple[Parcel, bytes | None]:
+    async def _pack(self, cwd: Path, branch: str) -> tuple[Parcel, bytes]:
+        if branch:
+            return await pack(cwd, branch=branch)
         async with self._opening:
-            now_s = asyncio.get_running_loop().time()
-            at_s, parcel, bundle = self._packed.get(cwd, (0.0, None, None))
-            if parcel is None or now_s - at_s > PACKED_S:
+            loop = asyncio.get_running_loop()
+            at_s, parcel, bundle = self._packed.get(cwd, (0.0, None, b""))
+            if parcel is None or loop.time() - at_s > PACKED_S:
                 parcel, bundle = await pack(cwd)
-                self._packed[cwd] = (asyncio.get_running_loop().time(), parcel, bundle)
+                self._packed[cwd] = (loop.time(), parcel, bundle)
             return parcel, bundle

@@ -6,6 +6,7 @@ What a run does is none of its business: a workflow is the id of a run, and its 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
 
 from retinue.core.errors import ConfigError
@@ -22,6 +23,8 @@ APPLICATION = f"retinue-{VERSION}"
 POLL_S = 0.1
 POLL_DEEP_S = 0.25
 QUEUES = tuple(f"retinue-{depth}" for depth in range(1, MAX_QUEUES + 1))
+TABLE = "dbos.workflow_status"
+"""Who has taken what (`PENDING`), and what waits; for those who only look."""
 _STARTED = ("PENDING",)
 
 
@@ -41,6 +44,7 @@ class Waiting:
     def __init__(self, url: str) -> None:
         self._url = url
         self._client: DBOSClient | None = None
+        self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -80,18 +84,27 @@ class Waiting:
             await client.resume_workflows_async(ids, queue_name=queue)
         return [run for ids in runs.values() for run in ids]
 
+    async def forget(self, runs: list[str]) -> None:
+        """Throw away what is known of finished runs."""
+        if runs:
+            client = await self._open()
+            await client.delete_workflows_async(runs)
+
     async def _open(self) -> "DBOSClient":
-        if self._client is None:
-            dbos = import_engine()
-            self._client = await asyncio.to_thread(
-                lambda: dbos.DBOSClient(
-                    system_database_url=self._url,
-                    serializer=dbos.DBOSPortableJSONSerializer(),
-                    application_name=NAME,
-                    system_database_pool_size=2,
-                )
-            )
-        return self._client
+        async with self._opening:
+            if self._client is None:
+                self._client = await asyncio.to_thread(self._connect)
+            return self._client
+
+    def _connect(self) -> "DBOSClient":
+        dbos = import_engine()  # half a second the first time, and not the loop's
+        client: DBOSClient = dbos.DBOSClient(
+            system_database_url=self._url,
+            serializer=dbos.DBOSPortableJSONSerializer(),
+            application_name=NAME,
+            system_database_pool_size=2,
+        )
+        return client
 
 
 class Taking:
@@ -138,9 +151,10 @@ class Taking:
         """Take nothing more, and forget what is still running here."""
         dbos = import_engine()
         await asyncio.to_thread(lambda: dbos.DBOS.destroy(destroy_registry=True))
+        # It had put its own threads into the loop, and has ended them.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
 
 
 async def prepare_engine(url: str) -> None:
     """Make DBOS's own tables, for a face that comes before the first worker."""
-    dbos = import_engine()
-    await asyncio.to_thread(lambda: dbos.DBOS.migrate(system_database_url=url))
+    await asyncio.to_thread(lambda: import_engine().DBOS.migrate(system_database_url=url))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from retinue.durable.database import Connection
 
 BEAT_S = 0.5
-LEASE_S = 8.0
+LEASE_S = 10.0
 """Without a sign for so long a worker counts as hanging."""
 CALM_S = 3.0
 """After the database was away nobody is judged for so long: everyone has to find back first."""

@@ -47,7 +47,7 @@ class Keeper:
         async with self._turn:
             data = await self._snapshot()
             if data is not None:
-                self._states.append(Piece(SNAPSHOT, "", self._taken, data))
+                self._states.append(Piece(SNAPSHOT, str(self._claim.assignment.attempt), self._taken, data))
                 self._taken += 1
 
 

@@ -17,6 +17,7 @@ from retinue.durable.assignment import Assignment, WordKind
 from retinue.durable.cluster import Cluster
 from retinue.durable.landing import land
 from retinue.durable.mirror import SESSION
+from retinue.durable.parcel import Parcel
 from retinue.engine.external.post import Post
 from retinue.engine.external.premises import Premises
 from retinue.engine.ids import make_uuid
@@ -25,6 +26,7 @@ from retinue.engine.prompt import render_prompt
 from retinue.engine.runner import LiveRun
 from retinue.engine.scope import run_shielded
 from retinue.engine.setup import RunSetup
+from retinue.features.worktree.copies import BRANCH_PREFIX
 from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
 
@@ -74,7 +76,7 @@ class RemoteRun(LiveRun):
         cluster, errand = self._journey.cluster, self._journey.post.errand
         assignment = self._assign(_join(blocks))
         try:
-            sent = await cluster.send(assignment, errand.lease, self.setup.cwd)
+            sent = await cluster.send(assignment, errand.lease, self.setup.cwd, errand.branch)
             self._ended = await self._accompany(sent.id)
             await self._bring_home(sent)
         except RetinueError as error:
@@ -182,12 +184,20 @@ class RemoteRun(LiveRun):
             await asyncio.to_thread(_write_session, Path(errand.session_file), own)
             file = errand.session_file if own else ""
         branch, notes = "", self._ended.notes
-        states = await cluster.read_states(setup.run_id)
-        if states:
-            try:
-                branch = await land(setup.cwd, states, f"pi-agent-{setup.run_id}")
-            except RetinueError as error:
-                notes = "\n".join(filter(None, (notes, f"its changes are in the cluster's database only: {error}")))
+        states = await cluster.read_states(assignment)
+        parcel = msgspec.convert(assignment.parcel, type=Parcel)
+        try:
+            bundle = await cluster.read_bundle(assignment.digest) if states else None
+            branch = await land(
+                setup.cwd,
+                parcel,
+                states,
+                f"{BRANCH_PREFIX}{setup.run_id}",
+                description=assignment.description,
+                bundle=bundle,
+            )
+        except RetinueError as error:
+            notes = "\n".join(filter(None, (notes, f"its changes are in the cluster's database only: {error}")))
         self._ended = msgspec.structs.replace(self._ended, session_file=file, branch=branch, notes=notes)
 
     def _judge(self, ending: Ending) -> Outcome:

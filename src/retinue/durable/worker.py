@@ -23,7 +23,7 @@ from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.assignment import Assignment, Word
 from retinue.durable.checkout import Checkout
 from retinue.durable.database import Database
-from retinue.durable.engine import Taking, Waiting
+from retinue.durable.engine import Taking, Waiting, prepare_engine
 from retinue.durable.membership import Membership
 from retinue.durable.mirror import SESSION, Mirror
 from retinue.durable.parcel import Parcel
@@ -97,6 +97,8 @@ class Worker:
     async def run(self, stop: asyncio.Event, *, drain_s: float = 0.0) -> None:
         """Work until told to stop; then what is not finished in `drain_s` is left to others."""
         async with Database(self._url, name="retinue worker") as database, Waiting(self._url) as waiting:
+            # What takes long comes before anybody waits for a sign of life.
+            await prepare_engine(self._url)
             while not stop.is_set():
                 await self._serve(database, waiting, stop, drain_s)
 
@@ -160,6 +162,8 @@ class Worker:
                 raise
             except RetinueError as error:
                 outcome = Outcome(Status.FAILED, Reason.ERROR, error=str(error))
+            except Exception as error:  # one failed run, never a worker that others wait for
+                outcome = Outcome(Status.FAILED, Reason.CRASH, error=f"{type(error).__name__}: {error}")
             telling.cancel()
             await asyncio.wait([telling])
             await teller.flush(outcome)
@@ -175,8 +179,9 @@ class Worker:
         mirror = Mirror(sessions)
         mirror.restore(piece for piece, _ in kept)
         goes_on = any(attempt == assignment.attempt and piece.kind == SESSION for piece, attempt in kept)
-        states = [piece for piece, _ in kept if piece.kind == SNAPSHOT]
-        async with self._open_workspace(database, assignment, states, folder) as (workspace, snapshot):
+        # What an earlier attempt has changed is in the branch that this one was sent with.
+        states = [piece for piece, attempt in kept if piece.kind == SNAPSHOT and attempt == assignment.attempt]
+        async with self._open_workspace(database, assignment, states) as (workspace, snapshot):
             keeper = Keeper(claim, mirror, snapshot, len(states))
             budget = _find_budget(purse, assignment)
             job = Job(assignment, sessions, workspace, Recorded(keeper, budget), keeper.keep, goes_on, teller.hear)
@@ -194,15 +199,13 @@ class Worker:
 
     @asynccontextmanager
     async def _open_workspace(
-        self, database: Database, assignment: Assignment, states: list[Piece], folder: Path
+        self, database: Database, assignment: Assignment, states: list[Piece]
     ) -> "AsyncIterator[tuple[Path, Callable[[], Awaitable[bytes | None]]]]":
         """The run's own copy of its repository, in the state its last worker has left on record."""
         parcel = msgspec.convert(assignment.parcel, type=Parcel)
         rows = await database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", assignment.digest)
         bundle = bytes(rows[0][0]) if rows else None
-        checkout = await Checkout.restore(
-            parcel, bundle, [piece.data for piece in states], folder / "work", cache=self._folder / "repositories"
-        )
+        checkout = await Checkout.restore(parcel, bundle, [piece.data for piece in states], self._folder / "workspaces")
 
         async def snapshot() -> bytes | None:
             state = await checkout.snapshot()

@@ -124,6 +124,8 @@ class Errand:
     lease: Lease
     attempt: int = 1
     depth: int = 1
+    branch: str = ""
+    """Where an earlier attempt has left its changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,17 @@ class Outfitter:
         path, _ = self._find_place(run, request, parent)
         if path is None and run.attempt > 1 and runner != "cluster":
             raise RetinueError(f"run {run.id!r} worked in a process that kept no session: it cannot be resumed")
-        errand = Errand(runner, definition, request, fitting.rights, str(path or ""), self._leases[run.id], run.attempt, run.depth)
+        errand = Errand(
+            runner,
+            definition,
+            request,
+            fitting.rights,
+            str(path or ""),
+            self._leases[run.id],
+            run.attempt,
+            run.depth,
+            run.branch,
+        )
         return kit.send_out(setup, errand)
 
     def decide_rights(
