@@ -58,7 +58,7 @@ def to_convert_options(convert: ConvertContent, hosts: tuple[str, ...] = ()) -> 
         timeout_s=convert.timeout_ms / 1000,
         max_bytes=convert.max_response_bytes,
         max_chars=convert.max_content_chars,
-        reach=Reach(convert.allow_private_network, hosts),
+        reach=Reach(convert.allow_private_network, hosts, "convertContent.allowPrivateNetwork"),
     )
 
 

@@ -37,13 +37,18 @@ def take_path(arguments: Mapping[str, Any], name: str = "path", *, default: str 
     return value
 
 
+def is_whole(value: Any) -> bool:
+    """Whether a value is a whole number; 5.0 is as good as 5, and what has no end is none."""
+    is_number = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return is_number and not isinstance(value, bool)
+
+
 def take_count(arguments: Mapping[str, Any], name: str, default: int, *, least: int = 1) -> int:
     """A whole number, at least `least`; 5.0 is as good as 5."""
     value = arguments.get(name)
     if value is None:
         return default
-    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
-    if isinstance(value, bool) or not whole or value < least:
+    if not is_whole(value) or value < least:
         raise ToolRetry(f"{name} is {quote(value)}: expected a whole number, {least} or more.")
     return int(value)
 

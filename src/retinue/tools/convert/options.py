@@ -21,7 +21,7 @@ class ConvertOptions(Struct, frozen=True, kw_only=True):
     timeout_s: float = 30.0
     max_bytes: int = 10_485_760
     max_chars: int = 50_000
-    reach: Reach = Reach()
+    reach: Reach = Reach(switch="convertContent.allowPrivateNetwork")
 
     @property
     def bounds(self) -> Bounds:

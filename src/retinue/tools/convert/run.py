@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from msgspec import Struct
 
+from retinue.core.environment import CONVERTER, select
 from retinue.core.errors import ToolFailed
 from retinue.core.launch import Confinement
 from retinue.core.tool import ToolContext
@@ -30,7 +31,6 @@ MAX_SUMMARY = 1000
 INSTALL = "pip install 'retinue[convert]' adds the converter markitdown"
 _CHILD = Path(child.__file__)
 _ROOT = _CHILD.parents[3]
-_PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 _CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -59,8 +59,8 @@ class Converter(Struct, frozen=True):
             argv = self._build_argv(path, command)
             if boundary is None:
                 tree = await self.trees.find()
-                env = {name: self.environment[name] for name in _PASSED if name in self.environment}
-                started = Command(argv, str(path.parent), {**env, "TMPDIR": str(path.parent)})
+                env = {**select(self.environment, CONVERTER), "TMPDIR": str(path.parent)}
+                started = Command(argv, str(path.parent), env)
             else:
                 launch = boundary.wrap(
                     argv, dict(self.environment), str(context.cwd), visible=list_visible(path, command)

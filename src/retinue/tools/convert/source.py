@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 from msgspec import Struct
 
 from retinue.core.errors import ToolFailed
+from retinue.core.terminal import escape_line
 from retinue.core.territory import Territory
 from retinue.tools.frontier import open_reading
 from retinue.tools.outbound.client import Client
@@ -78,7 +79,7 @@ def _load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> Do
         raise ConvertFailed("INVALID_INPUT", "the path holds a NUL character, or is too long")
     asked = os.path.join(workspace, os.path.expanduser(path) if path.startswith("~/") else path)
     _check_inside(os.path.realpath(asked), workspace, path)
-    missing = f"File not found: {path[:300]}"
+    missing = f"File not found: {_show(path)}"
     try:
         handle = open_reading(asked, path, territory)
     except ToolFailed as error:
@@ -95,7 +96,7 @@ def _load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> Do
     finally:
         os.close(handle)
     if status.st_size > max_bytes or len(data) > max_bytes:
-        raise ConvertFailed("FILE_TOO_LARGE", f"{path[:300]} has more than {max_bytes} bytes")
+        raise ConvertFailed("FILE_TOO_LARGE", f"{_show(path)} has more than {max_bytes} bytes")
     return Document(_to_name(os.path.basename(asked)), data)
 
 
@@ -106,9 +107,14 @@ def _read(handle: int, most: int) -> bytes:
     return bytes(pieces)
 
 
+def _show(path: str) -> str:
+    """As it was written, but for what would not be seen."""
+    return escape_line(path, 300)
+
+
 def _check_inside(real: str, workspace: str, shown: str) -> None:
     if real != workspace and not real.startswith(workspace.rstrip("/") + "/"):
-        raise ConvertFailed("INVALID_INPUT", f"Local path outside workspace is not allowed: {shown[:300]}")
+        raise ConvertFailed("INVALID_INPUT", f"Local path outside workspace is not allowed: {_show(shown)}")
 
 
 async def download(url: str, client: Client, bounds: Bounds) -> Document:
@@ -118,7 +124,7 @@ async def download(url: str, client: Client, bounds: Bounds) -> Document:
     except RequestFailed as error:
         raise ConvertFailed(_KINDS.get(error.kind, "NETWORK_ERROR"), str(error)) from None
     if not 200 <= page.status < 300:
-        raise ConvertFailed("NETWORK_ERROR", f"{page.url[:300]} answers HTTP {page.status}")
+        raise ConvertFailed("NETWORK_ERROR", f"{_show(page.url)} answers HTTP {page.status}")
     kind = page.content_type.partition(";")[0].strip().lower()
     name = _to_name(unquote(urlsplit(page.url).path.rpartition("/")[2]))
     ending = _ENDINGS.get(kind, "")

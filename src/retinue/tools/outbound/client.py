@@ -49,6 +49,8 @@ class Page(Struct, frozen=True):
     is_cut: bool = False
     note: str = ""
     """Why it is not whole, when not for its size."""
+    wait_s: int | None = None
+    """How long the server wants to be left alone, where it says so."""
 
 
 def _locate_itself(address: str, port: int) -> tuple[str, int]:
@@ -90,11 +92,16 @@ class Client:
         from urllib.parse import urlencode
 
         mark = "&" if "?" in question.url else "?"
-        target = parse_target(question.url + (mark + urlencode(question.query) if question.query else ""))
+        try:
+            target = parse_target(question.url + (mark + urlencode(question.query) if question.query else ""))
+        except RequestFailed as error:
+            # The address may hold a password or a key: it is not repeated.
+            reason = str(error).rpartition(": ")[2]
+            raise RequestFailed(error.kind, f"its address cannot be asked: {reason}") from None
         headers = {**self._build_headers("application/json, text/html;q=0.5"), **question.headers}
         try:
             async with asyncio.timeout(bounds.total_s), self._open(target, None, headers, question.body) as response:
-                return await _read_page(target, response, bounds)
+                return await _read_page(target, response, bounds, target.host)
         except TimeoutError:
             raise RequestFailed("timeout", f"{target.host} timed out after {bounds.total_s * 1000:.0f} ms") from None
 
@@ -104,7 +111,7 @@ class Client:
             addresses = await self._guard.admit(target)
             async with self._open(target, addresses, headers, None) as response:
                 if response.status not in _REDIRECTS:
-                    return await _read_page(target, response, bounds)
+                    return await _read_page(target, response, bounds, quote(target.url, 200))
                 location = response.headers.get("Location", "")
             if not location.strip():
                 raise RequestFailed("network", f"{quote(target.url, 200)} redirects without saying where")
@@ -160,12 +167,13 @@ def _redirect(target: Target, location: str) -> Target:
         ) from None
 
 
-async def _read_page(target: Target, response: "ClientResponse", bounds: Bounds) -> Page:
+async def _read_page(target: Target, response: "ClientResponse", bounds: Bounds, shown: str) -> Page:
+    """The answer; `shown` is what errors call it."""
     from aiohttp import ClientError
 
     kind = response.headers.get("Content-Type", "")
     announced = response.headers.get("Content-Length", "")
-    too_large = f"{quote(target.url, 200)} is larger than {bounds.max_bytes} bytes"
+    too_large = f"{shown} is larger than {bounds.max_bytes} bytes"
     if bounds.is_strict and announced.isascii() and announced.isdigit() and int(announced[:18]) > bounds.max_bytes:
         raise RequestFailed("size", too_large)
     inflater = Inflater(response.headers.get("Content-Encoding", ""), bounds.max_bytes)
@@ -179,16 +187,24 @@ async def _read_page(target: Target, response: "ClientResponse", bounds: Bounds)
                 break
             pieces.append(inflater.feed(data))
     except TimeoutError:
-        raise RequestFailed(
-            "timeout", f"{quote(target.url, 200)} timed out: {inflater.size} bytes came, then nothing"
-        ) from None
+        raise RequestFailed("timeout", f"{shown} timed out: {inflater.size} bytes came, then nothing") from None
     except (ClientError, OSError) as error:
         if not inflater.size or bounds.is_strict:
             raise _explain(target, error) from error
         note = f"the connection broke after {inflater.size} bytes"
     if inflater.is_full and bounds.is_strict:
         raise RequestFailed("size", too_large)
-    return Page(target.url, response.status, kind, b"".join(pieces), inflater.is_full or bool(note), note)
+    if not note and not inflater.is_whole:
+        note = f"the packed body ended too early, after {inflater.size} bytes"
+        if bounds.is_strict:
+            raise RequestFailed("network", f"{shown}: {note}")
+    is_cut, wait_s = inflater.is_full or bool(note), _read_wait(response.headers.get("Retry-After", ""))
+    return Page(target.url, response.status, kind, b"".join(pieces), is_cut, note, wait_s)
+
+
+def _read_wait(text: str) -> int | None:
+    """Seconds; dates and anything else are not read."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
 
 
 def _build_resolver(target: Target, addresses: list[str], locate: Locate) -> Any:
@@ -225,8 +241,12 @@ def _explain(target: Target, error: Exception) -> RequestFailed:
 
     host = f"{target.host}:{target.port}"
     if isinstance(error, ClientConnectorCertificateError | ClientConnectorSSLError):
-        return RequestFailed("network", f"no secure connection to {host}: {str(error)[:200]}")
+        return RequestFailed("network", f"no secure connection to {host}: {_to_line(str(error))}")
     if isinstance(error, ClientResponseError):
-        return RequestFailed("network", f"{host} does not answer as HTTP ({error.message[:200]})")
+        return RequestFailed("network", f"{host} does not answer as HTTP ({_to_line(error.message)})")
     reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return RequestFailed("network", f"cannot connect to {host} ({reason[:200]})")
+    return RequestFailed("network", f"cannot connect to {host} ({_to_line(reason)})")
+
+
+def _to_line(text: str) -> str:
+    return " ".join(text.split())[:200]

@@ -81,7 +81,7 @@ class Guard:
                 "refused", f"{_show(target)} is not fetched: web.allowedHosts does not name {quote(host)}"
             )
         if not self._reach.private and (host in _LOCAL_NAMES or host.endswith(_LOCAL_ENDS)):
-            raise _refuse_private(target, f"{quote(host)} is a name of this machine or of a private network")
+            raise self._refuse_private(target, f"{quote(host)} is a name of this machine or of a private network")
 
     def _check_address(self, target: Target, text: str) -> None:
         if self._reach.private:
@@ -89,9 +89,12 @@ class Guard:
         try:
             address = ipaddress.ip_address(text)
         except ValueError:
-            raise _refuse_private(target, f"{quote(text)} is no address") from None
+            raise self._refuse_private(target, f"{quote(text)} is no address") from None
         if not is_public(address):
-            raise _refuse_private(target, f"{text} is this machine, a private network or reserved")
+            raise self._refuse_private(target, f"{text} is this machine, a private network or reserved")
+
+    def _refuse_private(self, target: Target, reason: str) -> RequestFailed:
+        return RequestFailed("refused", f"{_show(target)} is not fetched: {reason} ({self._reach.switch} is off)")
 
 
 def is_below(host: str, name: str) -> bool:
@@ -121,10 +124,6 @@ def _unwrap(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
         yield from address.teredo
     elif address in _NAT64 or address in _COMPATIBLE:
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-
-
-def _refuse_private(target: Target, reason: str) -> RequestFailed:
-    return RequestFailed("refused", f"{_show(target)} is not fetched: {reason} (web.allowPrivateNetwork is off)")
 
 
 def _show(target: Target) -> str:

@@ -10,6 +10,8 @@ class Reach(Struct, frozen=True):
     """This machine and private networks, too."""
     hosts: tuple[str, ...] = ()
     """These and what is below them only; empty: all."""
+    switch: str = "web.allowPrivateNetwork"
+    """The setting that would open private networks."""
 
 
 class Bounds(Struct, frozen=True):

@@ -53,6 +53,8 @@ def parse_target(text: str) -> Target:
         raise _reject(text, f"it has {len(text)} characters, at most {MAX_URL_CHARS} are sent")
     if any(ord(character) <= 32 or ord(character) == 127 or character == "\\" for character in text):
         raise _reject(text, "it contains a space, a control character or a backslash")
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise _reject(text, "it contains half of a character")
     found = _SCHEME.match(text)
     if found is None or (
         found[1].lower() not in _PORTS and not text[found.end() :].startswith("//") and "." in found[1]
@@ -80,7 +82,8 @@ def parse_target(text: str) -> Target:
 
 def join_target(base: Target, location: str) -> Target:
     """Where an answer sends the request on to. Raises RequestFailed."""
-    return parse_target(urljoin(base.url, location.strip()))
+    # Servers often leave spaces as they are; a host with one is refused all the same.
+    return parse_target(urljoin(base.url, location.strip().replace(" ", "%20")))
 
 
 def _read_authority(text: str, authority: str, usual: int) -> tuple[str, str, int]:

@@ -7,6 +7,7 @@ from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.answers import render_answer, render_failure
+from retinue.tools.arguments import is_whole
 from retinue.tools.descriptions import load_description
 from retinue.tools.web.family import Web
 from retinue.tools.web.pager import NOTE, Pager
@@ -51,7 +52,7 @@ class GetSearchContentTool:
         if not response_id:
             return render_failure("INVALID_INPUT", "get_search_content requires responseId")
         offset = arguments.get("offset", 0)
-        if isinstance(offset, bool) or not isinstance(offset, int | float) or offset < 0 or offset != int(offset):
+        if not is_whole(offset) or offset < 0:
             return render_failure("INVALID_INPUT", f"offset is {quote(offset)}: expected a whole number from 0")
         stored = self._web.store.find(response_id)
         if stored is None:
@@ -70,7 +71,7 @@ def _select(stored: "Stored", arguments: dict[str, Any], pager: Pager) -> dict[s
     index, text = arguments.get(f"{word}Index"), arguments.get(word)
     names = [str(item.get(field, "")) for item in stored.data]
     if index is not None:
-        if isinstance(index, bool) or index not in range(len(names)):
+        if not is_whole(index) or index not in range(len(names)):
             raise NotThere(_list_names(f"no {word} at {quote(index)}", names))
         return cut(stored.data[int(index)])
     if isinstance(text, str) and text.strip():

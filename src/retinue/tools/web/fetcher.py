@@ -6,13 +6,14 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.core.errors import quote
+from retinue.tools.markdown.unseen import drop_unseen
 from retinue.tools.outbound.client import Client, Page
 from retinue.tools.outbound.failure import RequestFailed
 from retinue.tools.outbound.limits import Bounds
 from retinue.tools.web.handlers import Rendered, render_body
 from retinue.tools.web.kinds import READABLE, detect_kind, explain_unreadable
 from retinue.tools.web.options import WebOptions
-from retinue.tools.web.text import decode_body, drop_unseen, tidy
+from retinue.tools.web.text import decode_body, tidy
 from retinue.tools.web.throttle import Throttle
 
 ACCEPT = "text/html,application/xhtml+xml,application/json;q=0.9,text/*;q=0.9,application/xml;q=0.8,*/*;q=0.5"
@@ -72,8 +73,9 @@ class Fetcher:
         most = self._options.max_stored_chars
         warning = "; ".join(filter(None, (page.note, charset, rendered.warning)))
         is_cut = page.is_cut or rendered.is_cut or len(rendered.content) > most
-        kept = rendered.content[:most]
-        return Fetched(page.url, kept, rendered.title[:500], page.content_type[:200], warning, is_cut), rendered
+        # Once more: what was written as signs for characters is only now what it means.
+        kept, title = drop_unseen(rendered.content[:most]), drop_unseen(rendered.title[:500])
+        return Fetched(page.url, kept, title, drop_unseen(page.content_type[:200]), warning, is_cut), rendered
 
     def _wants_reader(self, rendered: Rendered, *, prefer_reader: bool) -> bool:
         reader = self._options.reader

@@ -102,7 +102,7 @@ def _render_rows(text: str, delimiter: str) -> Rendered:
     used = total = 0
     is_cut = False
     try:
-        for row in csv.reader(text.splitlines(), delimiter=delimiter):
+        for row in csv.reader(text.splitlines(keepends=True), delimiter=delimiter):
             if not any(cell.strip() for cell in row):
                 continue
             total += 1

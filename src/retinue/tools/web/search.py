@@ -47,6 +47,8 @@ class WebSearchTool:
         if any(len(query) > MAX_QUERY_CHARS for query in queries):
             text = f"a query has more than {MAX_QUERY_CHARS} characters; search for fewer words"
             return render_failure("WEB_SEARCH_INVALID_QUERY", text)
+        if any("\ud800" <= character <= "\udfff" for query in queries for character in query):
+            return render_failure("WEB_SEARCH_INVALID_QUERY", "a query contains half of a character")
         count = self._choose_count(arguments.get("numResults"))
         found: list[dict[str, Any]] = []
         try:

@@ -19,8 +19,8 @@ _KINDS = {
     "scheme": "INVALID_INPUT",
 }
 _STATUSES = {
-    401: ("PROVIDER_AUTH_FAILED", "refuses the key"),
-    403: ("PROVIDER_AUTH_FAILED", "refuses the key"),
+    401: ("PROVIDER_AUTH_FAILED", "refuses to answer"),
+    403: ("PROVIDER_AUTH_FAILED", "refuses to answer"),
     # What DuckDuckGo answers to whom it takes for a robot.
     202: ("PROVIDER_RATE_LIMITED", "wants fewer searches"),
     429: ("PROVIDER_RATE_LIMITED", "wants fewer searches"),
@@ -83,7 +83,9 @@ class Searcher:
             raise SearchFailed(code, f"{provider.label}: {error}") from None
         if page.status in _STATUSES:
             code, text = _STATUSES[page.status]
-            raise SearchFailed(code, f"{provider.label} {text} (HTTP {page.status})")
+            text = "refuses the key" if code == "PROVIDER_AUTH_FAILED" and provider.needs_key else text
+            wait = "" if page.wait_s is None else f"; try again in {page.wait_s} s"
+            raise SearchFailed(code, f"{provider.label} {text} (HTTP {page.status}){wait}")
         if not 200 <= page.status < 300:
             raise SearchFailed("WEB_SEARCH_FAILED", f"{provider.label} answers HTTP {page.status}")
         try:

@@ -1,4 +1,4 @@
-"""Bytes of a page as text: which characters they mean, and without those that nobody would see. Pure."""
+"""Bytes of a page as text: which characters they mean. Pure."""
 
 import codecs
 import re
@@ -6,10 +6,6 @@ import re
 _CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _META = re.compile(
     rb"<(?:meta[^>]{0,300}?charset\s*=\s*[\"']?|\?xml[^>]{0,200}?encoding\s*=\s*[\"'])([\w.:-]{1,40})", re.I
-)
-# Controls, and what turns, hides or tags the text around it: read by a model and seen by nobody.
-_UNSEEN = re.compile(
-    "[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\U000e0000-\U000e007f]"
 )
 _CODES = re.compile(
     r"utf-(?:8|16|32).*|cp\d+|iso8859-\d+|koi8.*|gb.*|big5.*|shift_jis.*|euc_.*|iso2022_.*|mac-.*|johab|tis-620"
@@ -34,7 +30,7 @@ def decode_body(body: bytes, content_type: str) -> tuple[str, str]:
             return _decode_cut(body, name), ""
         except LookupError:
             warning = f"unknown charset {name!r}"
-        except UnicodeDecodeError:
+        except UnicodeError:
             warning = f"not all of it is {name}, as it says"
     try:
         return _decode_cut(body, "utf-8"), warning
@@ -48,11 +44,6 @@ def _decode_cut(body: bytes, name: str) -> str:
     if not _CODES.fullmatch(codecs.lookup(name).name):
         raise LookupError(name)
     return codecs.getincrementaldecoder(name)("strict").decode(body, False)
-
-
-def drop_unseen(text: str) -> str:
-    """The text that a person would see."""
-    return _UNSEEN.sub("", text) if not text.isprintable() else text
 
 
 def tidy(text: str) -> str:

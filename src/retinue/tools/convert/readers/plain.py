@@ -32,7 +32,7 @@ def read_rows(data: bytes, delimiter: str) -> str:
     rows: list[list[str]] = []
     total = 0
     try:
-        for row in csv.reader(decode_text(data).splitlines(), delimiter=delimiter):
+        for row in csv.reader(decode_text(data).splitlines(keepends=True), delimiter=delimiter):
             total += bool(row)
             if row and len(rows) < MAX_ROWS:
                 rows.append(row[:MAX_COLUMNS])

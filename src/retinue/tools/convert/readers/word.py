@@ -79,12 +79,18 @@ def _mark_run(run: Element, text: str) -> str:
     properties = run.find(f"{_W}rPr")
     if properties is None or not text.strip():
         return text
+    if _is_on(properties, "vanish") or _is_on(properties, "webHidden"):
+        return ""
     for tag, sign in (("b", "**"), ("i", "*")):
-        found = properties.find(f"{_W}{tag}")
-        if found is not None and found.get(f"{_W}val", "1") not in ("0", "false"):
+        if _is_on(properties, tag):
             bare = text.strip()
             text = text.replace(bare, f"{sign}{bare}{sign}", 1)
     return text
+
+
+def _is_on(properties: Element, tag: str) -> bool:
+    found = properties.find(f"{_W}{tag}")
+    return found is not None and found.get(f"{_W}val", "1") not in ("0", "false", "off")
 
 
 def _read_table(table: Element, links: dict[str, str]) -> str:

@@ -6,7 +6,9 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
+from retinue.tools.markdown.unseen import drop_unseen
 from retinue.tools.outbound.client import Question
+from retinue.tools.outbound.target import MAX_URL_CHARS
 
 MAX_SNIPPET = 1000
 MAX_TITLE = 300
@@ -62,12 +64,14 @@ class Provider(Protocol):
         ...
 
 
-def read_rows(body: bytes, find: Callable[[Any], Any]) -> list[Mapping[str, Any]]:
+def read_rows(body: bytes, find: Callable[[Any], Any], *, may_be_list: bool = False) -> list[Mapping[str, Any]]:
     """The list of results in a JSON answer; an answer without one has none. Raises SearchFailed."""
     try:
         value = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise SearchFailed("WEB_SEARCH_FAILED", f"the answer is no JSON ({str(error)[:100]})") from None
+    if isinstance(value, list) and may_be_list:
+        value = {"results": value}
     if not isinstance(value, dict):
         raise SearchFailed("WEB_SEARCH_FAILED", "the answer is no JSON object")
     rows = find(value)
@@ -78,18 +82,22 @@ def read_rows(body: bytes, find: Callable[[Any], Any]) -> list[Mapping[str, Any]
     return [row for row in rows if isinstance(row, dict)]
 
 
-def to_hits(rows: Iterable[Mapping[str, Any]], *, url: str, snippet: str, source: str = "") -> list[Hit]:
+def to_hits(
+    rows: Iterable[Mapping[str, Any]], *, url: str, snippet: str, other: str = "", source: str = ""
+) -> list[Hit]:
     """Results out of rows that name their fields so; what has no address is none."""
     found: dict[str, Hit] = {}
     for row in rows:
         address = row.get(url) or row.get("url") or row.get("link")
-        if isinstance(address, str) and address.startswith(("http://", "https://")):
-            title = to_text(row.get("title"), MAX_TITLE) or address
+        address = to_text(address, MAX_URL_CHARS + 1)
+        if address.startswith(("http://", "https://")) and len(address) <= MAX_URL_CHARS:
+            title = to_text(row.get("title"), MAX_TITLE) or address[:MAX_TITLE]
             engine = to_text(row.get(source), 40) if source else ""
-            found.setdefault(address, Hit(title, address, to_text(row.get(snippet), MAX_SNIPPET), engine))
+            about = to_text(row.get(snippet) or row.get(other), MAX_SNIPPET)
+            found.setdefault(address, Hit(title, address, about, engine))
     return list(found.values())
 
 
 def to_text(value: Any, most: int) -> str:
     """A value of an answer as one line."""
-    return " ".join(value.split())[:most] if isinstance(value, str) else ""
+    return " ".join(drop_unseen(value).split())[:most] if isinstance(value, str) else ""

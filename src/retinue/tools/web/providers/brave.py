@@ -1,5 +1,7 @@
 """Brave Search."""
 
+from typing import Any
+
 from retinue.tools.outbound.client import Question
 from retinue.tools.web.providers.base import Access, Hit, read_rows, to_hits
 
@@ -14,5 +16,10 @@ class Brave:
         return Question(access.url, {"x-subscription-token": access.key}, {"q": query, "count": str(count)})
 
     def read(self, body: bytes) -> list[Hit]:
-        rows = read_rows(body, lambda value: (value.get("web") or {}).get("results"))
+        rows = read_rows(body, _find_rows)
         return to_hits(rows, url="url", snippet="description")
+
+
+def _find_rows(value: Any) -> Any:
+    web = value.get("web")
+    return web.get("results") if isinstance(web, dict) else None if web is None else ""

@@ -15,5 +15,6 @@ class OpenSerp:
         return Question(access.url, headers, {"q": query, "num": str(count)})
 
     def read(self, body: bytes) -> list[Hit]:
-        rows = read_rows(body, lambda value: value.get("organic_results", value.get("results")))
-        return to_hits(rows, url="url", snippet="snippet")
+        # A server of one's own answers with the list itself, and has other words in it.
+        rows = read_rows(body, lambda value: value.get("organic_results") or value.get("results"), may_be_list=True)
+        return to_hits(rows, url="url", snippet="snippet", other="description")
