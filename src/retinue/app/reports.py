@@ -68,9 +68,11 @@ def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "Approva
 
 def run_checkup(request: Request) -> "Report":
     """Look at everything that is configured here and say what is wrong with it. Starts no agent and asks no model."""
-    from retinue.settings.checkup import examine
+    from retinue.app.supervising import check_cluster
+    from retinue.settings.checkup import Report, examine
 
-    return examine(os.environ, approve=request.approve, offline=request.offline)
+    report = examine(os.environ, approve=request.approve, offline=request.offline)
+    return Report((*report.items, *check_cluster(os.environ)))
 
 
 def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ _COMMANDS = {
     "": ("headless", "run_headless"),
     "activity": ("logs", "show_activity"),
     "agents": ("agents", "run_agents"),
+    "cluster": ("cluster", "run_cluster"),
     "doctor": ("doctor", "run_doctor"),
     "export": ("export", "run_export"),
     "logs": ("logs", "show_logs"),
@@ -24,6 +25,7 @@ _COMMANDS = {
     "sessions": ("sessions", "list_sessions"),
     "trust": ("trust", "run_trust"),
     "why": ("why", "explain_right"),
+    "worker": ("worker", "run_worker"),
 }
 
 

@@ -35,6 +35,8 @@ commands
   export [SESSION]     one HTML file of a session with all its runs and a timeline (-o FILE)
   serve                the terminal UI in a browser on this machine (--port N)
   mcp                  serve the delegation tools to an MCP host, such as another coding agent
+  worker               take runs from a shared database (--database URL, --slots N, --total N, --drain SECONDS)
+  cluster status       the workers of that database, its queues and runs (cluster prune --days N tidies it)
   models               models that can be used here, and the default one
   schedules            agents that start by themselves later (schedules cancel ID takes one back)
   sessions             sessions of this folder (--all: also those of other folders and of subagents)
@@ -133,6 +135,7 @@ class Options:
         self.limit = ""
         self.tool = ""
         self.run = ""
+        self.database = self.slots = self.total = self.drain = self.days = ""
         self.prompts: list[str] = []
         self.files: list[str] = []
 
@@ -140,6 +143,7 @@ class Options:
 COMMANDS = (
     "activity",
     "agents",
+    "cluster",
     "doctor",
     "export",
     "logs",
@@ -151,8 +155,9 @@ COMMANDS = (
     "sessions",
     "trust",
     "why",
+    "worker",
 )
-_MOST_WORDS = {"agents": 2, "run": None, "schedules": 2, "trust": 1, "why": 2, "export": 1}
+_MOST_WORDS = {"agents": 2, "cluster": 1, "run": None, "schedules": 2, "trust": 1, "why": 2, "export": 1}
 """Arguments a command takes; None: any number. The others take none."""
 
 _EVERYWHERE: dict[str, tuple[str, Kind]] = {
@@ -222,6 +227,14 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
         "--no-session": ("no_session", "switch"),
     },
     "why": _LISTING,
+    "worker": {
+        **_EVERYWHERE,
+        "--database": ("database", "value"),
+        "--slots": ("slots", "value"),
+        "--total": ("total", "value"),
+        "--drain": ("drain", "value"),
+    },
+    "cluster": {**_LISTING, "--database": ("database", "value"), "--days": ("days", "value")},
     "serve": {
         **_EVERYWHERE,
         "--port": ("port", "value"),

@@ -1,0 +1,136 @@
+"""The cluster from outside: which database it is, what it looks like, tidying it, and whether it can be used."""
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from retinue.core.errors import RetinueError, UsageError
+from retinue.settings.paths import find_paths
+from retinue.settings.subagents import find_user_file, load_crew
+
+if TYPE_CHECKING:
+    from retinue.durable.status import ClusterState
+    from retinue.settings.checkup import Item
+
+ASK_S = 5.0
+"""What somebody who only looks waits for a database."""
+Value = TypeVar("Value")
+
+
+def name_database(flag: str, environment: Mapping[str, str]) -> str:
+    """The address of the database: the flag's, the environment's, the user's own file's. Raises UsageError for none."""
+    found = flag.strip() or _look_up(environment)
+    if not found:
+        where = find_user_file(find_paths(".", environment))
+        raise UsageError(
+            "no database is named: give --database postgresql://USER@HOST/NAME, set RETINUE_DATABASE, "
+            f"or set cluster.database in {where}"
+        )
+    return found
+
+
+def read_cluster(flag: str) -> "ClusterState":
+    """Workers, queues, runs and lag. Raises RetinueError."""
+    from retinue.durable.database import Database
+    from retinue.durable.status import read_state
+
+    database = Database(name_database(flag, os.environ), name="retinue cluster", patience_s=0, creates=False)
+
+    async def look() -> "ClusterState":
+        async with database:
+            return await read_state(database)
+
+    return asyncio.run(_hurry(look, database.describe()))
+
+
+def prune_cluster(flag: str, days: int) -> dict[str, int]:
+    """Remove what is kept of runs that finished longer ago; how much of each kind. Raises RetinueError."""
+    from retinue.durable.database import Database
+    from retinue.durable.engine import Waiting
+    from retinue.durable.status import prune
+
+    url = name_database(flag, os.environ)
+
+    async def remove() -> dict[str, int]:
+        async with (
+            Database(url, name="retinue cluster", patience_s=0, creates=False) as database,
+            Waiting(url) as waiting,
+        ):
+            return await prune(database, waiting, days)
+
+    return asyncio.run(remove())
+
+
+def check_cluster(environment: Mapping[str, str]) -> "list[Item]":
+    """What `retinue doctor` says of the cluster; nothing where no database is named. Asks, and changes nothing."""
+    try:
+        url = _look_up(environment)
+    except RetinueError:
+        return []  # told by others
+    return _examine(url) if url else []
+
+
+def _examine(url: str) -> "list[Item]":
+    from retinue.durable.database import Database, NoTables
+    from retinue.durable.engine import import_engine
+    from retinue.durable.schema import VERSION
+    from retinue.durable.status import count_workers
+    from retinue.settings.checkup import Item
+
+    try:
+        database = Database(url, name="retinue doctor", patience_s=0, creates=False)
+        import_engine()
+    except RetinueError as error:
+        return [Item("fail", "cluster", "The extra for clusters is not installed", str(error))]
+
+    async def look() -> dict[str, int]:
+        async with database:
+            return await count_workers(database)
+
+    shown = database.describe().strip("'")
+    try:
+        versions = _run_apart(_hurry(look, database.describe()))
+    except NoTables as error:
+        return [Item("warn", "cluster", f"Database {shown} is empty", f"{error}: retinue worker")]
+    except RetinueError as error:
+        return [Item("fail", "cluster", "The cluster's database cannot be used", str(error))]
+    items = [Item("pass", "cluster", f"Database {shown} reachable", f"tables of version {VERSION}")]
+    if not versions:
+        detail = "runs wait until there is one; on any machine: retinue worker"
+        return [*items, Item("warn", "cluster", "No worker is there", detail)]
+    listed = ", ".join(f"{count} of version {version or 'unknown'}" for version, count in versions.items())
+    items.append(Item("pass", "cluster", f"{sum(versions.values())} workers there", listed))
+    if set(versions) != {_find_version()}:
+        detail = f"this program is {_find_version()}, the workers are: {listed}; install the same everywhere"
+        items.append(Item("warn", "cluster", "Workers of other versions", detail))
+    return items
+
+
+def _look_up(environment: Mapping[str, str]) -> str:
+    from retinue.app.clustering import find_database
+
+    # A project's file has no say in this.
+    return find_database(load_crew(find_paths(".", environment), environment, trusted=False).settings, environment)
+
+
+async def _hurry(look: "Callable[[], Coroutine[Any, Any, Value]]", place: str) -> Value:
+    try:
+        async with asyncio.timeout(ASK_S):
+            return await look()
+    except TimeoutError:
+        raise RetinueError(f"the database {place} does not answer within {ASK_S:g} s") from None
+
+
+def _run_apart(work: Coroutine[Any, Any, Value]) -> Value:
+    """Run something that waits, also for a caller inside of a loop that cannot."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(lambda: asyncio.run(work)).result()
+
+
+def _find_version() -> str:
+    from importlib.metadata import version
+
+    return version("retinue")

@@ -1,0 +1,114 @@
+"""`retinue cluster`: what the workers of a cluster are doing, and throwing away what is old."""
+
+import json
+import sys
+from typing import Any
+
+from retinue.app.supervising import prune_cluster, read_cluster
+from retinue.cli.options import Options
+from retinue.cli.voice import say
+from retinue.cli.worker import read_number
+from retinue.core.errors import UsageError, quote
+from retinue.core.figures import format_duration
+from retinue.core.terminal import escape_line
+
+SHOWN_RUNS = 30
+MOST_DAYS = 36_500
+SILENT_MS = 3000
+"""A worker that gives signs of life gives them more often."""
+
+
+def run_cluster(options: Options) -> int:
+    """Show the cluster, or tidy it."""
+    verb = options.words[0] if options.words else "status"
+    if verb not in ("status", "prune"):
+        raise UsageError(f"retinue cluster knows no {quote(verb)}; it knows status and prune --days N")
+    if verb == "prune":
+        return _prune(options)
+    if options.days:
+        raise UsageError("--days belongs to retinue cluster prune")
+    state = read_cluster(options.database).to_json()
+    if options.json:
+        sys.stdout.write(json.dumps(state) + "\n")
+        return 0
+    sys.stdout.write("\n".join(render_state(state)) + "\n")
+    return 0
+
+
+def _prune(options: Options) -> int:
+    if not options.days:
+        raise UsageError("retinue cluster prune needs --days N: runs that finished longer ago are removed")
+    days = read_number("--days", options.days, 1, MOST_DAYS)
+    removed = prune_cluster(options.database, days)
+    if options.json:
+        sys.stdout.write(json.dumps({"removed": removed}) + "\n")
+        return 0
+    listed = ", ".join(f"{count} {name}" for name, count in removed.items() if count)
+    say(f"removed {listed}" if listed else f"nothing finished more than {days} days ago")
+    return 0
+
+
+def render_state(state: dict[str, Any]) -> list[str]:
+    """The whole picture as lines for a person."""
+    there = [worker for worker in state["workers"] if not worker["gone"]]
+    waiting = sum(queue["waiting"] for queue in state["queues"])
+    working = sum(queue["working"] for queue in state["queues"])
+    lines = [
+        f"{_clean(state['database'], 80)}: {_count(len(there), 'worker')}, {working} of "
+        f"{sum(worker['slots'] for worker in there)} places taken, {waiting} waiting"
+    ]
+    lines += ["", "workers", *map(_render_worker, state["workers"])] if state["workers"] else []
+    lines += ["", *_render_queues(state)]
+    if state["runs"]:
+        lines += ["", "runs", *map(_render_run, state["runs"][:SHOWN_RUNS])]
+    if state["runsTotal"] > SHOWN_RUNS:
+        lines.append(f"  … {state['runsTotal'] - SHOWN_RUNS} more; --json shows up to 1000")
+    return [*lines, *_render_remarks(there, waiting)]
+
+
+def _render_worker(worker: dict[str, Any]) -> str:
+    seen = f"seen {format_duration(worker['seenAgoMs'])} ago"
+    if worker["gone"]:
+        seen = f"gone, last {seen}"
+    elif worker["seenAgoMs"] > SILENT_MS:
+        seen = f"silent, last {seen}"
+    return (
+        f"  {_clean(worker['name'], 40):<32}  {_clean(worker['host'], 30)}, pid {worker['pid']}, "
+        f"version {_clean(worker['version'], 20) or 'unknown'}  {worker['busy']}/{worker['slots']} busy  {seen}"
+    )
+
+
+def _render_queues(state: dict[str, Any]) -> list[str]:
+    lag = state["lag"]
+    listed = [f"{queue['name']} {queue['waiting']} waiting" for queue in state["queues"] if queue["waiting"]]
+    oldest = lag["oldestWaitingMs"]
+    facts = [f"database answers in {lag['roundTripMs']:g} ms"]
+    facts += [f"the oldest run waits for {format_duration(oldest)}"] if oldest is not None else []
+    return [f"queues  {', '.join(listed) or 'nobody waits'}", f"lag     {', '.join(facts)}"]
+
+
+def _render_run(run: dict[str, Any]) -> str:
+    where = f"on {_clean(run['worker'], 40)}" if run["worker"] else f"in {run['queue']}"
+    again = f", taken over {run['takeovers']}×" if run["takeovers"] else ""
+    return (
+        f"  {_clean(run['id'], 24):<20}  {run['status']:<7}  {format_duration(run['sinceMs']):>7}  "
+        f"{_clean(run['agent'], 24):<16}  {_clean(run['description'], 50)}  ({where}{again})"
+    )
+
+
+def _render_remarks(there: list[dict[str, Any]], waiting: int) -> list[str]:
+    versions = sorted({worker["version"] for worker in there})
+    remarks = []
+    if len(versions) > 1:
+        remarks.append(f"workers of different versions ({', '.join(versions)}): install the same everywhere")
+    if waiting and not there:
+        remarks.append("runs wait and no worker is there; on any machine: retinue worker")
+    return ["", *(f"! {_clean(remark, 200)}" for remark in remarks)] if remarks else []
+
+
+def _clean(text: str, most: int) -> str:
+    return escape_line(text, most)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,59 @@
+"""`retinue worker`: takes runs from the database of a cluster, until a signal ends it.
+
+The first SIGINT or SIGTERM ends it in good order: nothing new is taken, what is at work may finish, the rest is given
+back. The second one ends it at once; the other workers notice that.
+"""
+
+import asyncio
+import os
+import signal
+
+from retinue.app.working import WorkerWish, work
+from retinue.cli.options import Options
+from retinue.cli.voice import say
+from retinue.core.errors import UsageError, quote
+
+MOST_SLOTS = 1000
+MOST_TOTAL = 100_000
+MOST_DRAIN_S = 86_400
+_SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
+
+
+def run_worker(options: Options) -> int:
+    """Work until a signal; returns its exit status."""
+    wish = WorkerWish(
+        database=options.database,
+        slots=read_number("--slots", options.slots or str(WorkerWish.slots), 1, MOST_SLOTS),
+        total=read_number("--total", options.total, 0, MOST_TOTAL) if options.total else None,
+        drain_s=read_number("--drain", options.drain or f"{WorkerWish.drain_s:g}", 0, MOST_DRAIN_S),
+    )
+    return asyncio.run(_Shift(wish).run())
+
+
+def read_number(flag: str, text: str, least: int, most: int) -> int:
+    """A whole number that somebody has typed. Raises UsageError."""
+    if not (text.isascii() and text.isdigit() and len(text) < 12 and least <= int(text) <= most):
+        raise UsageError(f"{flag} must be a whole number from {least} to {most}, not {quote(text)}")
+    return int(text)
+
+
+class _Shift:
+    """One worker with the signals that end it."""
+
+    def __init__(self, wish: WorkerWish) -> None:
+        self._wish = wish
+        self._stop = asyncio.Event()
+        self._ended_by = 0
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        for number, status in _SIGNALS.items():
+            loop.add_signal_handler(number, self._end, status)
+        await work(self._wish, self._stop, say)
+        return self._ended_by
+
+    def _end(self, status: int) -> None:
+        if self._ended_by:
+            os._exit(self._ended_by)
+        self._ended_by = status
+        self._stop.set()
