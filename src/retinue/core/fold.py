@@ -24,9 +24,11 @@ def fold(run: Run, event: ev.Event) -> None:
             run.queued_ms = event.run.queued_ms
             run.started_ms = event.run.started_ms
             run.attempt = event.run.attempt
+            run.worker = ""
             run.is_read = False
         case ev.RunPlaced():
             run.worker = event.worker
+            run.activity = "" if event.worker else "waiting for a worker"
         case ev.RunRead():
             run.is_read = True
         case ev.TurnStarted():

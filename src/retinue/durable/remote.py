@@ -77,6 +77,7 @@ class RemoteRun(LiveRun):
         assignment = self._assign(_join(blocks))
         try:
             sent = await cluster.send(assignment, errand.lease, self.setup.cwd, errand.branch)
+            self._publish(RunPlaced(run_id=self.setup.run_id))
             self._ended = await self._accompany(sent.id)
             await self._bring_home(sent)
         except RetinueError as error:

@@ -39,7 +39,10 @@ class ListTool:
         lines = [f"{len(shown)} visible of {len(runs)} retained subagents.", *map(render_row, shown)]
         if hidden:
             lines.append(f"{hidden} done {'agent is' if hidden == 1 else 'agents are'} hidden; all: true shows them.")
-        return ToolResult.of("\n".join(lines), {"visible": len(shown), "total": len(runs)})
+        details: dict[str, Any] = {"visible": len(shown), "total": len(runs)}
+        if workers := {run.id: run.worker for run in shown if run.worker}:
+            details["workers"] = workers
+        return ToolResult.of("\n".join(lines), details)
 
 
 def pick_rows(runs: Sequence[Run], *, everything: bool = False) -> list[Run]:

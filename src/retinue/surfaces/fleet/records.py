@@ -38,6 +38,8 @@ class LifeRecords:
         match event:
             case ev.RunStarted():
                 return self._tell("started", run)
+            case ev.RunPlaced():
+                return {**self._identify("placed", run), "worker": event.worker}
             case ev.RunFinished():
                 return self._finish(run)
             case ev.RunSteered():
@@ -52,6 +54,7 @@ class LifeRecords:
         return {
             **self._identify(name, run),
             **more,
+            **({"worker": run.worker} if run.worker else {}),
             "status": to_word(run),
             "startedAt": run.started_ms or run.queued_ms,
             "toolUses": run.tool_uses,

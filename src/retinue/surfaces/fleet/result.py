@@ -109,7 +109,8 @@ class ResultTool:
         return await render_peek(peek, read_transcript(Path(run.output_file)), "live output file", program)
 
     def _detail(self, run: Run) -> dict[str, Any]:
-        return {"agentId": run.id, "status": to_word(run), "description": run.description}
+        place = {"worker": run.worker} if run.worker else {}
+        return {"agentId": run.id, "status": to_word(run), "description": run.description, **place}
 
 
 def render_result_text(run: Run) -> str:
