@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -81,7 +80,7 @@ def configure(place, server):
 
 @pytest.mark.attack("H1", "H2", "H4", "F6", "SEC-8")
 @pytest.mark.parametrize("sandbox", ("auto", "off"))
-def test_no_canary_is_written_or_shown(loaded, sandbox):
+def test_no_canary_is_written_or_shown(loaded, sandbox, measure):
     (loaded.agent_dir / "subagents.json").write_text(json.dumps({"sandbox": {"mode": sandbox}}))
     replies = [
         {"match": {"last_user": "^go"}, **calls(("bash", {"command": WRITES_ALL}), ("grep", {"pattern": "alpha"}))},
@@ -92,8 +91,9 @@ def test_no_canary_is_written_or_shown(loaded, sandbox):
         model = configure(loaded, server)
         done = loaded.run("--mode", "json", "--model", model, "-p", "go", env=ENVIRONMENT)
     shown = {secret for secret in SECRETS if secret in done.stdout + done.stderr}
-    own = {"auth.json", "models.json", "key.sh"}
-    assert (done.status, shown, find_leaks(loaded.root, spare=own)) == (0, set(), {})
+    leaks = find_leaks(loaded.root, spare={"auth.json", "models.json", "key.sh"})
+    measure("SEC-8", f"written, sandbox {sandbox}", found=len(shown) + len(leaks), planted=len(SECRETS))
+    assert (done.status, shown, leaks) == (0, set(), {})
     assert '"toolName":"bash"' in done.stdout
 
 
@@ -126,7 +126,7 @@ def trace(place, log, *arguments, env=None):
 @pytest.mark.slow
 @pytest.mark.attack("H1", "H2", "F6", "SEC-8")
 @pytest.mark.parametrize("sandbox", ("auto", "off"))
-def test_no_child_is_given_canary(loaded, tmp_path, sandbox):
+def test_no_child_is_given_canary(loaded, tmp_path, sandbox, measure):
     (loaded.agent_dir / "subagents.json").write_text(json.dumps({"sandbox": {"mode": sandbox}}))
     (loaded.agent_dir / "agents").mkdir()
     text = "---\nname: outside\ndescription: d\nrunner: process\ntools: read, bash\n---\nGo.\n"
@@ -144,12 +144,8 @@ def test_no_child_is_given_canary(loaded, tmp_path, sandbox):
     assert done.returncode == 0, done.stderr
     # The command that prints the user's own key is the user's own, and the shell that runs it.
     others = [line for line in started if f"{loaded.root}/key.sh" not in line]
-    # Which variables an agent's command sees without a sandbox is the user's choice; the keys of models never are.
-    keys = {
-        value for name, value in ENVIRONMENT.items() if not re.match("GITHUB|GH_|AWS|NPM|STRIPE|PG|DB_|SLACK", name)
-    }
-    hidden = SECRETS if sandbox == "auto" else (*keys, *FILES.values())
-    leaks = [(secret, line[:200]) for line in others for secret in hidden if secret in line]
+    leaks = [(secret, line[:200]) for line in others for secret in SECRETS if secret in line]
+    measure("SEC-8", f"given to children, sandbox {sandbox}", found=len(leaks), planted=len(SECRETS))
     programs = " ".join(line.split('"')[1] for line in started)
     assert leaks == []
     assert [name for name in ("bash", "git", "rg", "hook.sh", "python") if name not in programs] == []

@@ -136,16 +136,20 @@ async def test_long_command_goes_through_file(bash: BashTool, tmp_path: Path) ->
     assert result.content[0].text == "2000000\n\n\nCommand exited with code 3"
 
 
-async def test_environment_has_no_provider_keys(trees: TreeProbe, tmp_path: Path) -> None:
-    inherited = {"PATH": os.environ["PATH"], "OPENAI_API_KEY": "k1", "HF_TOKEN": "k2", "STRIPE_API_KEY": "mine"}
+async def test_environment_has_no_secrets(trees: TreeProbe, tmp_path: Path) -> None:
+    inherited = {
+        "PATH": os.environ["PATH"],
+        "OPENAI_API_KEY": "k1",
+        "HF_TOKEN": "k2",
+        "STRIPE_API_KEY": "k1",
+        "GOPATH": "/go",
+    }
     tool = BashTool(trees, environment=inherited)
     context = ToolContext(tmp_path, environment={"PI_MODEL": "m"})
     result = await tool.call({"command": "env | sort; cat /proc/*/environ | tr '\\0' '\\n' | grep -c k[12]"}, context)
     text = result.content[0].text
-    assert [line for line in text.splitlines() if "KEY" in line or "TOKEN" in line or "MODEL" in line] == [
-        "PI_MODEL=m",
-        "STRIPE_API_KEY=mine",
-    ]
+    assert [line for line in text.splitlines() if "KEY" in line or "TOKEN" in line or "MODEL" in line] == ["PI_MODEL=m"]
+    assert "GOPATH=/go\n" in text
     assert "PAGER=cat\n" in text and "\n0\n" in text
 
 

@@ -128,6 +128,8 @@ async def test_many_pages_end(tmp_path):
 class Given:
     """A boundary as a run has it."""
 
+    passed: tuple[str, ...] = ()
+
     def __init__(self, opened: Confinement | None, *, is_readonly: bool = True) -> None:
         self.opened = opened
         self.is_readonly = is_readonly

@@ -90,6 +90,11 @@ class Launch:
 class Confining(Protocol):
     """Knows the boundary of one run, and draws it when a command needs it."""
 
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """Names of variables that the user lets commands have beside the usual ones."""
+        ...
+
     async def open(self) -> "Confinement | None":
         """The boundary; None: commands of this run have none."""
         ...

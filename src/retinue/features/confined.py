@@ -55,6 +55,11 @@ class Boundaries:
         return bool(self._settings.mode == "off")
 
     @property
+    def passed(self) -> tuple[str, ...]:
+        """Names of variables that the user lets commands have."""
+        return tuple(self._settings.environment)
+
+    @property
     def status(self) -> "Status":
         """What was found out; the first who asks waits some milliseconds."""
         return self.machine.look()
@@ -160,6 +165,11 @@ class Confined:
         self._opened: OpenConfinement | None = None
         self._reading: OpenConfinement | None = None
         self._summary = UNUSED
+
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """What the user names in `sandbox.environment`, which counts without a boundary too."""
+        return self._boundaries.passed
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Remember where the run works: a private copy is entered before."""

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from retinue.core.environment import GIT, select
 from retinue.engine.childprompt import Place
 
 GIT_TIMEOUT_S = 5.0
@@ -22,8 +23,6 @@ _HARDENED = (
     "-c",
     "safe.bareRepository=explicit",
 )
-
-_INHERITED = ("PATH", "HOME", "XDG_CONFIG_HOME", "TMPDIR", "USER", "LOGNAME", "TZ")
 
 
 async def survey_place(cwd: Path, environment: Mapping[str, str], *, timeout_s: float = GIT_TIMEOUT_S) -> Place:
@@ -71,7 +70,7 @@ def find_program(name: str, environment: Mapping[str, str], *, outside: str = ""
 
 def harden_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """What git needs of the environment, without its own variables, which could point it elsewhere, or any secret."""
-    kept = {name: environment[name] for name in _INHERITED if name in environment}
+    kept = select(environment, ("PATH", *GIT))
     safe = {
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_OPTIONAL_LOCKS": "0",

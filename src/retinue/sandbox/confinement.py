@@ -35,6 +35,11 @@ class OpenConfinement(Confinement, Protocol):
         """What a person should know about this one."""
         ...
 
+    @property
+    def passed(self) -> tuple[str, ...]:
+        """None: its profile has chosen already."""
+        ...
+
     async def open(self) -> "Confinement | None":
         """Itself: it is drawn already."""
         ...
@@ -68,6 +73,7 @@ class Refusal:
     """No boundary can be drawn, so nothing runs."""
 
     notes: tuple[str, ...] = ()
+    passed: tuple[str, ...] = ()
 
     def __init__(self, profile: Profile, reason: str) -> None:
         self._profile = profile
@@ -109,6 +115,8 @@ class Refusal:
 
 class _Boundary:
     """What all backends share: the workspace stays the one it was, and temporary files have a place."""
+
+    passed: tuple[str, ...] = ()
 
     def __init__(self, status: Status, profile: Profile) -> None:
         self._status = status

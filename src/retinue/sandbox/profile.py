@@ -5,13 +5,14 @@ Must not know how a profile is enforced.
 
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from retinue.core.environment import OWN, READING, SHELL, WRITING, select
 from retinue.sandbox.gitdirs import GitDirs, read_git_dirs
 
 Mode: TypeAlias = Literal["read_only", "workspace_write", "off"]
@@ -47,19 +48,6 @@ SHELL_FILES = (".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".prof
 HOME_FILES = (*SHELL_FILES, ".gitconfig", ".inputrc", ".xprofile", ".xsessionrc")
 HOME_DIRS = (".config/autostart", ".config/systemd", ".config/git", ".config/fish", ".local/bin", ".ssh")
 
-READING_NAMES = ("PATH", "HOME", "LANG", "LANGUAGE", "LC_*", "TERM", "USER", "LOGNAME", "TZ", "PWD")
-"""All that a read-only command learns of the environment."""
-WRITING_NAMES = (
-    *(*READING_NAMES, "SHELL", "CI", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYENV_ROOT", "PYENV_VERSION"),
-    *("GOPATH", "GOROOT", "GOBIN", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "JAVA_HOME", "NVM_DIR", "NVM_BIN"),
-    *("VOLTA_HOME", "PNPM_HOME", "DENO_DIR", "GEM_HOME", "ANDROID_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
-    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE", "MAKEFLAGS"),
-    *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "no_proxy", "all_proxy"),
-)
-"""What a build needs beside them: where tools are, and the way to the network."""
-OWN_NAMES = ("PI_SUBAGENT_*", "PI_SESSION_*", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL")
-"""What we set ourselves."""
-SHELL_NAMES = ("PAGER", "MANPAGER", "SYSTEMD_PAGER", "SSH_ASKPASS_REQUIRE")
 _SET_BY_US = {"GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -78,7 +66,7 @@ class Profile(Struct, frozen=True):
     """Inside of what may be written, and not to be; also those that do not exist."""
     forbidden: tuple[str, ...] = ()
     """Files that do not exist, that even an empty one would do harm: taken away again when a command has made one."""
-    environment: tuple[str, ...] = READING_NAMES
+    environment: tuple[str, ...] = READING
     """Names of variables that are passed on; one may end with a star."""
     visible: tuple[str, ...] = ()
     """To be read also where a private directory would hide it."""
@@ -110,7 +98,7 @@ def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
         real,
         "read_only",
         secrets=list_secrets(wishes),
-        environment=(*READING_NAMES, *OWN_NAMES, *SHELL_NAMES, *wishes.environment),
+        environment=(*READING, *OWN, *SHELL, *wishes.environment),
         visible=(*_list_pointed(read_git_dirs(real)), *list_own()),
     )
 
@@ -133,7 +121,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         # Who names a protected place itself means it; who names all that is around it does not.
         protected=tuple(path for path in protected if path not in extra),
         forbidden=list_forbidden(git),
-        environment=(*WRITING_NAMES, *OWN_NAMES, *SHELL_NAMES, *wishes.environment),
+        environment=(*WRITING, *OWN, *SHELL, *wishes.environment),
         visible=(*_list_pointed(git), *list_own()),
     )
 
@@ -201,17 +189,9 @@ def _list_modules(common: str) -> list[str]:
 
 def build_environment(profile: Profile, inherited: Mapping[str, str], tmp: str = "/tmp") -> dict[str, str]:
     """What a command inside sees: what the list names, and what makes it leave no traces."""
-    kept = {name: value for name, value in inherited.items() if is_named(name, profile.environment)}
-    kept = {name: value for name, value in kept.items() if not (name.lower().endswith("_proxy") and "@" in value)}
+    kept = select(inherited, profile.environment)
     quiet = {"PYTHONDONTWRITEBYTECODE": "1", "GIT_OPTIONAL_LOCKS": "0"} if profile.is_readonly else {}
     return {**kept, **_SET_BY_US, **quiet, "TMPDIR": tmp}
-
-
-def is_named(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a list names a variable. Nothing of git's is inherited: it could point anywhere."""
-    if name.startswith("GIT_"):
-        return False
-    return any(name.startswith(item[:-1]) if item.endswith("*") else name == item for item in patterns)
 
 
 def is_below(path: str, roots: Sequence[str]) -> bool:

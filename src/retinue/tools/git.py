@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from retinue.core.environment import GIT, select
 from retinue.core.errors import quote
 from retinue.tools.process import Command, run_process
 from retinue.tools.trees import SYSTEM_DIRS, Tree, TreeProbe, find_program
@@ -29,7 +30,6 @@ _TOUCHING = frozenset(
     {"add", "diff", "log", "ls-files", "read-tree", "reset", "show", "status", "update-index", "worktree"}
 )
 _SHOWING = frozenset({"diff", "log", "show"})
-_INHERITED = ("HOME", "XDG_CONFIG_HOME", "TMPDIR", "USER", "LOGNAME", "TZ")
 _ENVIRONMENT = {
     "LC_ALL": "C",
     "GIT_CONFIG_NOSYSTEM": "1",
@@ -293,7 +293,7 @@ async def _call(
 
 def _environment(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
     # As variables and not with -c: there a name with "=" in it would be cut at the wrong place.
-    given = {name: os.environ[name] for name in _INHERITED if name in os.environ} | _ENVIRONMENT
+    given = select(os.environ, GIT) | _ENVIRONMENT
     count = 0
     for key, value in settings:
         given[f"GIT_CONFIG_KEY_{count}"], given[f"GIT_CONFIG_VALUE_{count}"] = key, value

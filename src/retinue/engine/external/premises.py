@@ -9,21 +9,10 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from retinue.core.environment import CHILD, select
 from retinue.core.errors import RetinueError, quote
 from retinue.core.model import ModelInfo
 from retinue.tools.trees import find_program
-
-_KEPT = frozenset(
-    (
-        *("HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TERM", "NO_COLOR", "TMPDIR", "TEMP", "TMP"),
-        *("LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"),
-        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
-        *("PI_CODING_AGENT_DIR", "PI_CODING_AGENT_SESSION_DIR", "PI_OFFLINE", "PI_TELEMETRY", "PI_SKIP_VERSION_CHECK"),
-        *("RETINUE_NO_LOCAL", "RETINUE_DEBUG", "GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL"),
-        *("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
-    )
-)
-_KEPT_PREFIXES = ("LC_", "XDG_")
 
 
 def export_nothing(info: ModelInfo) -> Mapping[str, str]:
@@ -57,11 +46,15 @@ class Premises:
 
     def build_environment(self, info: ModelInfo, marks: Mapping[str, str], cwd: Path) -> dict[str, str]:
         """What a child knows of the world: no secret but the key of its own provider."""
-        kept = {
-            name: value for name, value in self.environment.items() if name in _KEPT or name.startswith(_KEPT_PREFIXES)
-        }
         path = os.pathsep.join(self._list_folders(cwd))
-        return {**kept, "PATH": path, "PWD": str(cwd), **self.export_key(info), **self.marks, **marks}
+        return {
+            **select(self.environment, CHILD, with_passwords=True),
+            "PATH": path,
+            "PWD": str(cwd),
+            **self.export_key(info),
+            **self.marks,
+            **marks,
+        }
 
     def _find_pi(self, cwd: Path) -> str:
         wanted = os.path.expanduser(self.pi_command)

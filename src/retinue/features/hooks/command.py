@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from retinue.core.environment import HOOK, select
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.jsonline import encode_json
 from retinue.core.launch import Confining
@@ -25,14 +26,6 @@ from retinue.tools.trees import Tree, TreeProbe, find_program
 MAX_OUTPUT_BYTES = 256 * 1024
 _SHOWN_ERROR_BYTES = 2_000
 _DEEPEST = 1_000_000
-_KEPT = frozenset(
-    (
-        *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "TERM", "PWD"),
-        *("XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_DATA_HOME", "XDG_RUNTIME_DIR"),
-        *("SYSTEMROOT", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA"),
-    )
-)
-"""What a program needs to run at all. No keys: what else a hook wants its entry says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +123,7 @@ def list_folders(place: Workplace) -> list[str]:
 
 def build_environment(inherited: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
     """What a hook sees: what a program needs, and what its entry sets."""
-    kept = {name: value for name, value in inherited.items() if name.upper() in _KEPT or name.startswith("LC_")}
-    return {**kept, **_mark_level(inherited), **configured}
+    return {**select(inherited, HOOK), **_mark_level(inherited), **configured}
 
 
 def _mark_level(inherited: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+from retinue.core.environment import SERVER, select
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Confining, Launch, Spawned, Stdio
 from retinue.features.mcp.listing import clean_text
@@ -30,14 +31,11 @@ GRACE_S = 0.3
 """Between the polite end of the input, SIGTERM and SIGKILL."""
 REAP_S = 0.5
 _POLL_S = 0.01
-# No keys, no tokens: what a program needs to find itself and its words.
-_HARMLESS = ("HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 
 
 def choose_environment(inherited: Mapping[str, str], configured: Mapping[str, str]) -> dict[str, str]:
     """What a server may see: a few harmless variables and those that its entry names."""
-    kept = {name: value for name, value in inherited.items() if name in _HARMLESS or name.startswith("LC_")}
-    return {**kept, **configured}
+    return {**select(inherited, SERVER), **configured}
 
 
 def find_command(server: McpServer, command: str, cwd: Path, path: str) -> str:

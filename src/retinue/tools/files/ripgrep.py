@@ -8,6 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.core.environment import SEARCH, select
 from retinue.core.errors import ToolFailed
 from retinue.tools.trees import SYSTEM_DIRS, TreeProbe, find_program
 
@@ -62,7 +63,7 @@ class Ripgrep:
 
         try:
             ended = await run_process(
-                Command([program, "--no-config", "--color=never", *arguments], folder, _pick_environment()),
+                Command([program, "--no-config", "--color=never", *arguments], folder, select(os.environ, SEARCH)),
                 on_output=records.take,
                 on_error=keep_error,
                 timeout_s=self._timeout_s,
@@ -91,13 +92,6 @@ class _Records:
         pieces[0] = self._rest + pieces[0]
         self._rest = pieces.pop()[:_MAX_RECORD]
         return any(self._on_record(piece) for piece in pieces)
-
-
-def _pick_environment() -> dict[str, str]:
-    # Enough to find the user's own ignore rules; keys are none of its business.
-    return {
-        name: os.environ[name] for name in ("HOME", "XDG_CONFIG_HOME", "PATH", "LANG", "LC_ALL") if name in os.environ
-    }
 
 
 def _sort_errors(text: str) -> tuple[int, str]:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 
+from retinue.core.environment import WRITING, select
 from retinue.core.launch import Confinement
-from retinue.sandbox.profile import WRITING_NAMES, is_named
 from retinue.tools.process import Command, Exit, run_process, to_command
 from retinue.tools.trees import Tree, TreeProbe
 
@@ -33,7 +33,7 @@ class Start:
 
 def choose_environment(inherited: Mapping[str, str], workspace: str) -> dict[str, str]:
     """What a server sees: where tools are and how to talk, no key; and nothing of the workspace on its search path."""
-    kept = {name: value for name, value in inherited.items() if is_named(name, WRITING_NAMES)}
+    kept = select(inherited, WRITING)
     folders = [folder for folder in kept.get("PATH", os.defpath).split(os.pathsep) if is_outside(folder, workspace)]
     return {**kept, "PATH": os.pathsep.join(folders)}
 

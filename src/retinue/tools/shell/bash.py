@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, structs
 
+from retinue.core.environment import OWN, UNCONFINED
 from retinue.core.errors import ToolFailed, ToolRetry, quote
 from retinue.core.launch import Confinement
 from retinue.core.model import ToolSpec
@@ -152,11 +153,13 @@ class BashTool:
 
         inherited = os.environ if self._environment is None else self._environment
         cwd = str(context.cwd)
-        env = build_environment(inherited, context.environment, cwd)
         if confinement is None:
+            passed = () if context.confinement is None else context.confinement.passed
+            env = build_environment(inherited, context.environment, cwd, (*UNCONFINED, *OWN, *passed))
             tree = await self._trees.find()
             gated = tree.kind == "namespace" and _is_bash(argv[0])
             return Command(argv, cwd, add_gate(env) if gated else env, fds), tree
+        env = build_environment(inherited, context.environment, cwd)
         visible = (os.path.dirname(GATE), *self._spills)
         launch = held.enter_context(confinement.wrap(argv, env, cwd, pass_fds=fds, visible=visible))
         command, tree = to_command(launch, max_tasks=self._max_tasks)

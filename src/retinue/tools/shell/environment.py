@@ -1,8 +1,13 @@
-"""The environment a command of the model gets: the user's, without the keys of model providers and without prompts."""
+"""The environment a shell command gets: nothing that asks a person, and of the user's what a list names.
+
+The user's own commands have the user's own, less the keys of model providers.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+from retinue.core.environment import select
 
 _PROVIDERS = (
     *("AI_GATEWAY", "ANTHROPIC", "AZURE_OPENAI", "CEREBRAS", "CLAUDE_CODE", "COHERE", "DEEPSEEK", "FIREWORKS"),
@@ -28,9 +33,15 @@ _UNATTENDED = {
 }
 
 
-def build_environment(inherited: Mapping[str, str], session: Mapping[str, str], cwd: str) -> dict[str, str]:
-    """What a command sees: inherited variables less secrets, then ours, then the session's."""
-    kept = {name: value for name, value in inherited.items() if not is_secret(name) and name not in _FOREIGN}
+def build_environment(
+    inherited: Mapping[str, str], session: Mapping[str, str], cwd: str, names: Iterable[str] | None = None
+) -> dict[str, str]:
+    """What a command sees: inherited variables, then ours, then the session's.
+
+    `names` are all that it may inherit; without them it inherits everything but keys, and others choose from that.
+    """
+    known = inherited if names is None else select(inherited, names)
+    kept = {name: value for name, value in known.items() if not is_secret(name) and name not in _FOREIGN}
     return {**kept, **_UNATTENDED, "PWD": cwd, **session}
 
 
