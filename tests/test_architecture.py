@@ -27,6 +27,7 @@ MAY_CATCH_ALL = {
     "engine/calls.py",
     "engine/runner.py",
     "engine/bus.py",
+    "durable/worker.py",
     "features/extensions/foreign.py",
     "features/mcp/session.py",
     "serve/rpc/server.py",
@@ -44,6 +45,7 @@ RESULT = ToolResultMessage("c1", "read", [TextContent("text")], False, 6, detail
 SAMPLES = [
     events.RunQueued(run_id="r", run=Run(id="r", parent_id="m", depth=1, agent="a", description="d"), request={"x": 1}),
     events.RunStarted(run_id="r", at_ms=5),
+    events.RunPlaced(run_id="r", worker="box-1"),
     events.RunRead(run_id="r"),
     events.RunForgotten(run_id="r"),
     events.RunSteered(run_id="r", text="left"),

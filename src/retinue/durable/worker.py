@@ -9,7 +9,7 @@ import secrets
 import shutil
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,6 +33,7 @@ from retinue.durable.recorded import SNAPSHOT, Keeper, Recorded
 from retinue.durable.teller import Teller
 
 CHANNEL = "retinue_words"
+DROP_S = 10.0
 WORD_S = 1.0
 """How long a word may take when its notice got lost."""
 
@@ -90,8 +91,12 @@ class Worker:
         self._version = version
         self._say = say
         self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._dropped: set[str] = set()
         self._hosted: dict[str, Hosted] = {}
         self._heard: dict[str, int] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_leaving = False
         self.name = ""
 
     async def run(self, stop: asyncio.Event, *, drain_s: float = 0.0) -> None:
@@ -104,6 +109,7 @@ class Worker:
 
     async def _serve(self, database: Database, waiting: Waiting, stop: asyncio.Event, drain_s: float) -> None:
         """Be one worker; returns when told to stop, or when the others have given this one up."""
+        self._is_leaving = False
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         member = Membership(database, waiting, self.name, self._slots, say=self._say)
         await member.join(self._version)
@@ -115,9 +121,10 @@ class Worker:
             words = group.create_task(self._listen(database))
             ended = group.create_task(stop.wait())
             await asyncio.wait((life, ended), return_when=asyncio.FIRST_COMPLETED)
+            self._is_leaving = True
             if stop.is_set() and drain_s > 0 and self._tasks:
                 self._say(f"waiting up to {drain_s:g} s for {len(self._tasks)} runs")
-                await asyncio.wait(list(self._tasks.values()), timeout=drain_s)
+                await self._drain(drain_s)
             for task in (life, words, ended):
                 task.cancel()
         if not stop.is_set():
@@ -126,27 +133,51 @@ class Worker:
         await taking.close()
         await member.leave()
 
+    async def _drain(self, limit_s: float) -> None:
+        """Let what works here come to its end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+
     async def _drop_all(self) -> None:
         """Stop what is working here, without a word about how it ended."""
         tasks = list(self._tasks.values())
+        self._dropped.update(self._tasks)
         for task in tasks:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=10)
+        await self._drain(DROP_S)
 
     async def _perform(self, database: Database, run: str) -> None:
-        """One workflow: a run from its claim to its outcome. Never raises."""
-        claim = await Claim.take(database, run, self.name)
-        if claim is None:
-            return
-        # Its own task: what cancels a run here must not look like a cancelled workflow.
-        task = self._tasks[run] = asyncio.ensure_future(self._work(database, claim))
+        """One workflow: a run from its claim to its outcome."""
+        if not self._is_leaving:
+            claim = await Claim.take(database, run, self.name)
+            if claim is None or await self._attend(database, claim):
+                return
+        # Whoever returns has done the work, as far as the queues know: a run that goes on elsewhere never returns here.
+        await asyncio.Event().wait()
+
+    async def _attend(self, database: Database, claim: Claim) -> bool:
+        """Work on a run; False when it was dropped, or is another worker's."""
+        run, task = claim.assignment.id, asyncio.current_task()
+        assert task is not None
+        self._tasks[run] = task
+        self._idle.clear()
+        is_done = False
         try:
-            await asyncio.wait([task])
-            if not task.cancelled() and (error := task.exception()) is not None and not isinstance(error, Fenced):
-                self._say(f"run {run}: {type(error).__name__}: {error}")
+            await self._work(database, claim)
+            is_done = True
+        except* Fenced:
+            self._say(f"run {run} is another worker's now")
+        except* asyncio.CancelledError:
+            if run not in self._dropped:
+                raise
+            task.uncancel()
         finally:
             del self._tasks[run]
+            self._dropped.discard(run)
+            if not self._tasks:
+                self._idle.set()
+        return is_done
 
     async def _work(self, database: Database, claim: Claim) -> None:
         assignment = claim.assignment
@@ -154,22 +185,25 @@ class Worker:
         await purse.recover()
         teller = Teller(claim)
         folder = self._folder / "runs" / f"{assignment.id}-{claim.epoch}"
-        telling = asyncio.ensure_future(teller.run())
         try:
-            try:
-                outcome = await self._work_in(database, claim, purse, teller, folder)
-            except Fenced:
-                raise
-            except RetinueError as error:
-                outcome = Outcome(Status.FAILED, Reason.ERROR, error=str(error))
-            except Exception as error:  # one failed run, never a worker that others wait for
-                outcome = Outcome(Status.FAILED, Reason.CRASH, error=f"{type(error).__name__}: {error}")
-            telling.cancel()
-            await asyncio.wait([telling])
+            async with asyncio.TaskGroup() as group:
+                telling = group.create_task(teller.run())
+                outcome = await self._contain(self._work_in(database, claim, purse, teller, folder))
+                telling.cancel()
             await teller.flush(outcome)
         finally:
-            telling.cancel()
             await asyncio.to_thread(shutil.rmtree, folder, True)
+
+    async def _contain(self, work: Awaitable[Outcome]) -> Outcome:
+        """One failed run, never a worker that others wait for."""
+        try:
+            return await work
+        except Fenced:
+            raise
+        except RetinueError as error:
+            return Outcome(Status.FAILED, Reason.ERROR, error=str(error))
+        except Exception as error:
+            return Outcome(Status.FAILED, Reason.CRASH, error=f"{type(error).__name__}: {error}")
 
     async def _work_in(self, database: Database, claim: Claim, purse: Purse, teller: Teller, folder: Path) -> Outcome:
         assignment = claim.assignment
