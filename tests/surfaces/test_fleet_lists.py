@@ -308,3 +308,13 @@ async def test_compaction_of_a_child_is_told(tmp_path):
             }
         ]
         assert "| Compactions: 1 |" in await fleet.call("get_subagent_result", agent_id=run.id)
+
+
+async def test_details_name_the_worker(tmp_path):
+    async with make_fleet(tmp_path) as fleet:
+        run = await fleet.start("Explore")
+        run.worker = "box-1"
+        listed = await fleet.result("list_subagents")
+        got = await fleet.result("get_subagent_result", agent_id=run.id)
+        assert (listed.details["workers"], got.details["worker"]) == ({run.id: "box-1"}, "box-1")
+        assert "box-1" not in listed.content[0].text + got.content[0].text

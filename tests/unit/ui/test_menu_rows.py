@@ -7,6 +7,7 @@ from retinue.ui.menus.jobs import describe_job, draw_job, mark_job, tell_when
 from retinue.ui.menus.kinds import draw_kind, list_deeds
 from retinue.ui.menus.runs import draw_run, title_runs
 from retinue.ui.screens.picker import Choice
+from retinue.ui.tree import Outlook, render_tree
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = {"name": "a", "source": "project", "enabled": True, "readonly": True, "model": "haiku", "description": "does"}
@@ -67,3 +68,11 @@ def test_runs_are_counted():
     assert title_runs([done, works]) == "Running agents (2) — 1 running, 1 done"
     assert draw_run(done, 0) == Choice("1", "Plan", "think · ↻2 · no key", "✗")
     assert draw_run(works, 0).note == "look · thinking…"
+
+
+def test_run_names_its_worker():
+    run = Run(id="r", parent_id="m", depth=1, agent="Explore", description="look", status=Status.RUNNING)
+    run.worker, run.started_ms = "box-7", 1000
+    assert draw_run(run, 3500).note == "look · on box-7 · 2.5s · thinking…"
+    (_, line, *_) = render_tree([run], Outlook(80, 3500))
+    assert line.plain == "└─ ⠋ Explore  look · on box-7 · 2.5s"

@@ -35,6 +35,9 @@ class LifeRecords:
         if run is None:
             return None
         self._crew[run.id] = run
+        return self._tell_change(run, event)
+
+    def _tell_change(self, run: Run, event: ev.Event) -> dict[str, Any] | None:
         match event:
             case ev.RunStarted():
                 return self._tell("started", run)
