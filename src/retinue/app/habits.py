@@ -3,8 +3,8 @@
 import os
 from functools import cached_property
 
-from retinue.settings.habits import HistoryFile, load_theme, save_theme
-from retinue.settings.keybindings import load_keybindings
+from retinue.settings.habits import HistoryFile, Wishes, load_theme, load_wishes, save_theme
+from retinue.settings.keybindings import is_key, load_keybindings
 from retinue.settings.paths import find_paths
 
 
@@ -24,6 +24,16 @@ class Habits:
         """The keys that the user wants for actions, spelled as pi does, and what is wrong with the file."""
         keys, problems = load_keybindings(self._paths)
         return keys, [problem.message for problem in problems]
+
+    @staticmethod
+    def is_key(text: str) -> bool:
+        """Whether a text is a key as pi spells it."""
+        return is_key(text)
+
+    def load_wishes(self) -> tuple[Wishes, list[str]]:
+        """What the user's settings say about a terminal program, and what is wrong with that."""
+        wishes, problems = load_wishes(self._paths)
+        return wishes, [problem.message for problem in problems]
 
     @property
     def theme(self) -> str:

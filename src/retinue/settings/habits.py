@@ -1,4 +1,4 @@
-"""What a terminal program keeps of its user between two starts: the theme, and what was written in each project.
+"""What a terminal program keeps of its user between two starts: wishes, the theme, what was written in each project.
 
 All below the agent directory and the user's alone; a file that cannot be read or written costs nothing but itself.
 """
@@ -9,7 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 
 import orjson
+from msgspec import Struct
 
+from retinue.core.diagnostics import Diagnostic, show_value
 from retinue.core.errors import RetinueError
 from retinue.sessions.files import make_private
 from retinue.settings.decisions import replace_own
@@ -20,6 +22,35 @@ MOST_ENTRIES = 300
 MOST_CHARS = 20_000
 """Longer words are not kept: nobody looks for them with the arrow keys."""
 MOST_BYTES = 2 * 1024 * 1024
+
+
+ESCAPES = ("tree", "fork", "none")
+
+
+class Wishes(Struct, frozen=True):
+    """What the user's settings.json says about a terminal program; a project has no say in it."""
+
+    double_escape: str = "tree"
+    """What Escape does when it is pressed twice in an empty editor: one of `ESCAPES`."""
+    external_editor: str = ""
+    """The command to write with; empty for that of the environment."""
+
+
+def load_wishes(paths: Paths) -> tuple[Wishes, list[Diagnostic]]:
+    """The wishes; a bad value is left out with a message. What is wrong with the file itself, others tell."""
+    path = paths.agent_dir / "settings.json"
+    raw, _ = load_json(path)
+    found = raw or {}
+    escape, editor = found.get("doubleEscapeAction", "tree"), found.get("externalEditor", "")
+    problems = []
+    if escape not in ESCAPES:
+        text = f"{path}: doubleEscapeAction: found {show_value(escape)}; expected {', '.join(ESCAPES)}; using tree"
+        problems.append(Diagnostic(text, str(path), code="settings", field="doubleEscapeAction"))
+    if not isinstance(editor, str):
+        text = f"{path}: externalEditor: found {show_value(editor)}; expected a command such as code --wait"
+        problems.append(Diagnostic(text, str(path), code="settings", field="externalEditor"))
+    wishes = Wishes(escape if escape in ESCAPES else "tree", editor.strip() if isinstance(editor, str) else "")
+    return wishes, problems
 
 
 class HistoryFile:

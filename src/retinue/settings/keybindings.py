@@ -40,7 +40,17 @@ _APP = (
     *("tree.filter.labeledOnly", "tree.filter.all", "tree.filter.cycleForward", "tree.filter.cycleBackward"),
     *("models.enableAll", "models.clearAll", "models.toggleProvider", "models.reorderUp", "models.reorderDown"),
 )
-OWN_ACTIONS = frozenset({"app.resend"})
+_OWN = (
+    *("app.resend", "app.menu.enter", "app.menu.back", "app.text.done", "app.fleet.open", "app.question.aside"),
+    *("app.question.scrollUp", "app.question.scrollDown"),
+    *(f"app.trust.{name}" for name in ("yes", "always", "no", "never")),
+    *(f"app.view.{name}" for name in ("lineUp", "lineDown", "pageUp", "pageDown", "top", "bottom", "search")),
+    *(f"app.view.{name}" for name in ("searchNext", "searchPrevious", "say", "stop", "close")),
+    *(f"app.activity.{name}" for name in ("refresh", "clear", "count")),
+    *(f"tui.editor.select{name}" for name in ("Left", "Right", "Up", "Down", "WordLeft", "WordRight")),
+    *("tui.editor.selectLineStart", "tui.editor.selectLineEnd", "tui.editor.redo"),
+)
+OWN_ACTIONS = frozenset(_OWN)
 """Those that pi does not have."""
 ACTIONS = OWN_ACTIONS.union(
     (f"tui.editor.{name}" for name in _EDITOR),
@@ -58,6 +68,11 @@ _KEY = re.compile(
 )
 
 
+def is_key(text: str) -> bool:
+    """Whether a text is a key as pi spells it."""
+    return _KEY.fullmatch(text) is not None
+
+
 def load_keybindings(paths: Paths) -> tuple[dict[str, tuple[str, ...]], list[Diagnostic]]:
     """The keys of each action that the file names; none switches an action's keys off."""
     path = paths.agent_dir / "keybindings.json"
@@ -68,7 +83,7 @@ def load_keybindings(paths: Paths) -> tuple[dict[str, tuple[str, ...]], list[Dia
             continue
         keys = _read_keys(value)
         if action not in ACTIONS:
-            text = f"{path}: {quote(action)} is no action{suggest(action, ACTIONS)}; left out"
+            text = f"{path}: {quote(action)} is no action{suggest(action, ACTIONS)}; left out, /hotkeys lists the names"
         elif keys is None:
             text = f"{path}: {action}: found {show_value(value)}; expected a key such as ctrl+l, or a list of keys"
         else:
@@ -80,6 +95,6 @@ def load_keybindings(paths: Paths) -> tuple[dict[str, tuple[str, ...]], list[Dia
 
 def _read_keys(value: Any) -> tuple[str, ...] | None:
     keys = [value] if isinstance(value, str) else value
-    if not isinstance(keys, list) or not all(isinstance(key, str) and _KEY.fullmatch(key) for key in keys):
+    if not isinstance(keys, list) or not all(isinstance(key, str) and is_key(key) for key in keys):
         return None
     return tuple(dict.fromkeys(key.lower() for key in keys))

@@ -4,7 +4,8 @@ import asyncio
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -13,17 +14,17 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.console import RenderableType
 from rich.text import Text
 from textual.app import App
-from textual.binding import Binding
 from textual.driver import Driver
 from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
 
 from retinue.app import Request
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, quote
 from retinue.core.messages import UserContent
 from retinue.ui.formats import clean
 from retinue.ui.keys import KeyTable
 from retinue.ui.link import Link
+from retinue.ui.pasteboard import Pasteboard
 from retinue.ui.safety import SafeText
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.panel import Panel
@@ -40,12 +41,11 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-class RetinueApp(App[int]):
+class RetinueApp(App[int], inherit_bindings=False):
     """Opens the screen first and the crew after it, so that one sees something at once."""
 
     TITLE = "retinue"
     ENABLE_COMMAND_PALETTE = False
-    BINDINGS = [Binding("ctrl+c", "close_top", "close", show=False, priority=True)]
     CSS = """
     MainScreen { background: $background; }
     """
@@ -58,8 +58,16 @@ class RetinueApp(App[int]):
             os.environ["NO_COLOR"] = no_color  # textual takes it away, but what agents start shall know it too
         self.request = request
         self.keys = KeyTable()
+        self._wanted_keys: Mapping[str, tuple[str, ...]] = {}
         self.habits: Habits | None = None
         """What is kept of the user; None until it is read, and where there is no home."""
+        self.double_escape = "tree"
+        """What Escape does when it is pressed twice at rest."""
+        self.external_editor = ""
+        """The command the user wishes to write with."""
+        self.pasteboard = Pasteboard()
+        self.now_ms: Callable[[], int] = lambda: round(time.time() * 1000)
+        """The clock of everything on the screen that moves or counts; it stands still where screens are compared."""
         self.link = Link(request)
         self.speech = Speech(self)
         self._first_words = first_words
@@ -120,6 +128,7 @@ class RetinueApp(App[int]):
             self.ended_badly = str(error)
             self.exit(error.exit_status)
             return
+        self._take_resend_key()
         if not self.is_headless:
             # What was loaded until here stays: the collector need not stop the screen to look at it again and again.
             gc.enable()
@@ -134,8 +143,9 @@ class RetinueApp(App[int]):
         from retinue.ui.beginning import read_habits
 
         habits, kept = await asyncio.to_thread(read_habits)
-        self.habits, self.keys = habits, KeyTable(kept.keys)
-        self.set_keymap(self.keys.keymap)
+        self.habits = habits
+        self.double_escape, self.external_editor = kept.double_escape, kept.external_editor
+        self._take_keys(kept.keys)
         if kept.theme in self.available_themes:
             self.theme = kept.theme
         for problem in kept.problems:
@@ -143,6 +153,21 @@ class RetinueApp(App[int]):
         editor = self.screen_stack[0].query_one(Editor)
         editor.history_list.load(kept.history)
         editor.on_remembered = lambda text: self._keep(lambda: habits.history.add(text))
+
+    def _take_keys(self, wanted: Mapping[str, tuple[str, ...]]) -> None:
+        self._wanted_keys = wanted
+        self.keys = KeyTable(wanted)
+        self.set_keymap(self.keys.keymap)
+
+    def _take_resend_key(self) -> None:
+        """`abortResendKey`, where the user's keybindings.json says nothing about it."""
+        key = self.link.crew.crew_settings.abort_resend_key
+        if not key or self.habits is None or "app.resend" in self._wanted_keys:
+            return
+        if self.habits.is_key(key):
+            self._take_keys({**self._wanted_keys, "app.resend": (key,)})
+        else:
+            self.link.note(f"abortResendKey: found {quote(key)}; expected a key such as f8; using f9", "warning")
 
     async def _ask_trust(self) -> None:
         """Before anything of a folder is read that brings its own configuration: whether that is used."""
@@ -191,14 +216,6 @@ class RetinueApp(App[int]):
         if (habits := self.habits) is not None:
             self._keep(lambda: habits.choose_theme(name))
 
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """What lies over the main screen takes ctrl+c; below it the key means something else."""
-        return isinstance(self.screen, ModalScreen) if action == "close_top" else True
-
-    def action_close_top(self) -> None:
-        """Close what lies over the main screen."""
-        self.screen.dismiss(None)
-
     def leave(self) -> None:
         """Go, without a question: whatever works is stopped and can be resumed."""
         self.exit(0)
@@ -206,6 +223,7 @@ class RetinueApp(App[int]):
     async def on_unmount(self) -> None:
         """Close the crew."""
         await self.link.close()
+        self.pasteboard.close()
         if self._ending is not None:
             self._ending.settle()
 

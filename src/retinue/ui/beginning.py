@@ -17,13 +17,17 @@ class Kept:
     theme: str = ""
     history: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    double_escape: str = "tree"
+    external_editor: str = ""
 
 
 def read_habits() -> tuple[Habits, Kept]:
     """The habits, and all that is in them. Raises RetinueError when there is no home."""
     habits = Habits()
     keys, problems = habits.load_keys()
-    return habits, Kept(keys, habits.theme, habits.history.load(), problems)
+    wishes, more = habits.load_wishes()
+    history = habits.history.load()
+    return habits, Kept(keys, habits.theme, history, problems + more, wishes.double_escape, wishes.external_editor)
 
 
 def find_doubt() -> tuple[str, tuple[str, ...]] | None:

@@ -5,9 +5,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from retinue.app import list_sessions
 from retinue.app.filing import list_files
 from retinue.core.errors import RetinueError
 from retinue.core.figures import format_tokens
+from retinue.ui.commands.session import describe_session
 from retinue.ui.completion import Offer, Stock, Token, complete, find_token, is_complete
 from retinue.ui.completion_files import FileIndex
 from retinue.ui.themes import THEMES
@@ -34,6 +36,8 @@ class Completer:
         self._stock = Stock(_keep(self._list_commands), self._list_arguments, _keep(self._list_agents))
         self._token: Token | None = None
         self._listed_s = -STALE_S
+        self._sessions: list[tuple[str, str]] = []
+        self._sessions_s = -STALE_S
         self._is_asked = False
         self._seen: str | None = None
         self._closed_for: str | None = None
@@ -52,6 +56,8 @@ class Completer:
             return False
         if token.kind in ("mention", "path"):
             self._refresh_files()
+        elif token.command == "resume":
+            self._refresh_sessions()
         # An argument may be left out, so none is taken before one was chosen.
         self._popup.show(complete(token, self._stock), is_lit=token.kind != "argument")
         return self._popup.is_open
@@ -130,9 +136,25 @@ class Completer:
             case "theme":
                 return [(name, "now" if name == self._app.theme else "") for name in THEMES]
             case "resume":
-                return [("all", "the sessions of all folders")]
+                return [*self._sessions, ("all", "the sessions of all folders")]
             case _:
                 return ()
+
+    def _refresh_sessions(self) -> None:
+        if time.monotonic() - self._sessions_s > STALE_S:
+            self._sessions_s = time.monotonic()
+            self._app.run_worker(self._list_sessions(), group="sessions", exclusive=True)
+
+    async def _list_sessions(self) -> None:
+        """Files are looked at, so this is done beside the screen."""
+        try:
+            found = await asyncio.to_thread(list_sessions, self._app.request, everything=False)
+        except (OSError, RetinueError):
+            return
+        self._sessions = [(each["id"], " · ".join(describe_session(each))) for each in found]
+        if self._token is not None and self._token.command == "resume":
+            self._seen = None
+            self.look()
 
     def _refresh_files(self) -> None:
         link = self._app.link

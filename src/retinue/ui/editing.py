@@ -15,18 +15,19 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 
-def find_editor() -> list[str]:
-    """The command of `$VISUAL` or `$EDITOR`; empty when neither is set. Raises UsageError."""
-    words = os.environ.get("VISUAL", "").strip() or os.environ.get("EDITOR", "").strip()
+def find_editor(wished: str = "") -> list[str]:
+    """The wished command, or that of `$VISUAL` or `$EDITOR`; empty when there is none. Raises UsageError."""
+    names = {"externalEditor": wished, "VISUAL": os.environ.get("VISUAL", ""), "EDITOR": os.environ.get("EDITOR", "")}
+    name, words = next(((name, words.strip()) for name, words in names.items() if words.strip()), ("", ""))
     try:
         return shlex.split(words)
     except ValueError:
-        raise UsageError(f"VISUAL or EDITOR cannot be read as a command: {quote(words)}") from None
+        raise UsageError(f"{name} cannot be read as a command: {quote(words)}") from None
 
 
-async def edit_file(app: "RetinueApp", path: str | Path) -> bool:
+async def edit_file(app: "RetinueApp", path: str | Path, *, fallback: str = "") -> bool:
     """Let the user's editor change a file; False when there is none that can be used here. Raises UsageError."""
-    command = find_editor()
+    command = find_editor(app.external_editor) or shlex.split(fallback)
     if not command:
         return False
     try:

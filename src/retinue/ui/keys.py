@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 NO_KEY = "no-key"
 """What an action is bound to that the user has switched off; no terminal sends it."""
+KEPT = frozenset({"tui.select.cancel"})
+"""Actions that always have a key: without this one nobody gets out of a list."""
 
 # Sections of `/hotkeys`, then id, default keys as Textual spells them, and what it does.
 _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
@@ -15,9 +17,9 @@ _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("tui.input.submit", "enter", "send; while the agent works: say it before its next reply"),
         ("app.message.followUp", "alt+enter", "say it when the agent would stop"),
         ("app.message.dequeue", "alt+up", "take back what waits to be said"),
-        ("app.interrupt", "escape", "stop the agent and all it started; twice at rest: go back in the conversation"),
+        ("app.interrupt", "escape", "stop the agent; again: all runs too; twice at rest: go back in the conversation"),
         ("app.resend", "f9", "stop the agent and say at once what waits"),
-        ("app.clear", "ctrl+c", "empty the editor; twice: leave"),
+        ("app.clear", "ctrl+c", "empty the editor, or stop the agent; twice at rest: leave"),
         ("app.exit", "ctrl+d", "leave, when nothing is written"),
         ("app.suspend", "ctrl+z", "put the program into the background"),
     ),
@@ -31,21 +33,31 @@ _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("app.message.copy", "ctrl+x", "copy the last reply"),
         ("app.session.new", "", "new session"),
         ("app.session.tree", "", "go back in the conversation"),
+        ("app.session.fork", "", "go back in the conversation; the way so far stays in its session"),
         ("app.session.resume", "", "another session"),
     ),
     "Reading": (
         ("tui.altScreen.pageUp", "pageup", "a page up"),
         ("tui.altScreen.pageDown", "pagedown", "a page down"),
+        ("tui.altScreen.halfPageUp", "", "half a page up"),
+        ("tui.altScreen.halfPageDown", "", "half a page down"),
         ("tui.altScreen.lineUp", "", "a line up"),
         ("tui.altScreen.lineDown", "", "a line down"),
+        ("tui.altScreen.previousPrompt", "ctrl+shift+up,ctrl+up", "to what you said before"),
+        ("tui.altScreen.nextPrompt", "ctrl+shift+down,ctrl+down", "to what you said after"),
         ("tui.altScreen.top", "ctrl+home", "to the beginning"),
         ("tui.altScreen.bottom", "ctrl+end", "to the end, which is followed again"),
+        ("tui.altScreen.search", "ctrl+shift+f,f3", "search the conversation"),
+        ("tui.altScreen.searchNext", "enter,ctrl+g", "while searching: the next place"),
+        ("tui.altScreen.searchPrevious", "shift+enter,ctrl+shift+g", "while searching: the place before"),
+        ("tui.altScreen.searchClose", "escape", "while searching: done"),
     ),
     "Writing": (
         ("tui.input.newLine", "shift+enter,ctrl+j", "new line"),
         ("tui.input.tab", "tab", "complete"),
         ("app.editor.external", "ctrl+g", "write in your own editor"),
-        ("app.clipboard.pasteImage", "ctrl+v", "paste"),
+        ("app.clipboard.pasteImage", "ctrl+v", "paste an image or text of the clipboard"),
+        ("tui.input.copy", "ctrl+c", "copy what is selected"),
         ("tui.editor.cursorUp", "up", "line up; at the top: what was written before"),
         ("tui.editor.cursorDown", "down", "line down; at the end: what was written after"),
         ("tui.editor.historyPrevious", "", "what was written before"),
@@ -56,6 +68,10 @@ _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("tui.editor.cursorWordRight", "alt+right,ctrl+right,alt+f", "a word right"),
         ("tui.editor.cursorLineStart", "home,ctrl+a", "to the start of the line"),
         ("tui.editor.cursorLineEnd", "end,ctrl+e", "to the end of the line"),
+        ("tui.editor.jumpForward", "ctrl+right_square_bracket", "forward to the character typed next"),
+        ("tui.editor.jumpBackward", "alt+ctrl+right_square_bracket", "back to the character typed next"),
+        ("tui.editor.pageUp", "ctrl+pageup", "a page up in the editor"),
+        ("tui.editor.pageDown", "ctrl+pagedown", "a page down in the editor"),
         ("tui.editor.deleteCharBackward", "backspace", "delete before the cursor"),
         ("tui.editor.deleteCharForward", "delete", "delete after the cursor"),
         ("tui.editor.deleteWordBackward", "ctrl+w,alt+backspace,ctrl+backspace", "delete the word before"),
@@ -65,6 +81,15 @@ _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("tui.editor.yank", "ctrl+y", "put back what was deleted"),
         ("tui.editor.yankPop", "alt+y", "put back what was deleted before that"),
         ("tui.editor.undo", "ctrl+underscore,ctrl+minus", "undo"),
+        ("tui.editor.redo", "ctrl+shift+z", "do it again"),
+        ("tui.editor.selectLeft", "shift+left", "select to the left"),
+        ("tui.editor.selectRight", "shift+right", "select to the right"),
+        ("tui.editor.selectUp", "shift+up", "select a line up"),
+        ("tui.editor.selectDown", "shift+down", "select a line down"),
+        ("tui.editor.selectWordLeft", "ctrl+shift+left", "select a word to the left"),
+        ("tui.editor.selectWordRight", "ctrl+shift+right", "select a word to the right"),
+        ("tui.editor.selectLineStart", "shift+home", "select to the start of the line"),
+        ("tui.editor.selectLineEnd", "shift+end", "select to the end of the line"),
     ),
     "Lists and questions": (
         ("tui.select.up", "up", "one up"),
@@ -72,7 +97,35 @@ _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("tui.select.pageUp", "pageup", "a page up"),
         ("tui.select.pageDown", "pagedown", "a page down"),
         ("tui.select.confirm", "enter", "take it"),
-        ("tui.select.cancel", "escape", "leave"),
+        ("tui.select.cancel", "escape,ctrl+c", "leave"),
+        ("app.menu.enter", "right", "into a row of a list"),
+        ("app.menu.back", "left", "back from a list in which nothing is searched"),
+        ("app.text.done", "ctrl+s", "keep a text that was asked for"),
+        ("app.fleet.open", "down,left", "in an empty editor: choose an agent below"),
+        ("app.question.aside", "tab", "write first, or answer the question"),
+        ("app.question.scrollUp", "shift+up", "scroll what is asked up"),
+        ("app.question.scrollDown", "shift+down", "scroll what is asked down"),
+        ("app.trust.yes", "y", "use this folder's configuration this time"),
+        ("app.trust.always", "a", "always use it"),
+        ("app.trust.no", "n", "do not use it this time"),
+        ("app.trust.never", "v", "never use it"),
+    ),
+    "Agents and reports": (
+        ("app.view.lineUp", "k", "a line up"),
+        ("app.view.lineDown", "j", "a line down"),
+        ("app.view.pageUp", "shift+up", "a page up"),
+        ("app.view.pageDown", "shift+down,space", "a page down"),
+        ("app.view.top", "home", "to the beginning"),
+        ("app.view.bottom", "end", "to the end"),
+        ("app.view.search", "slash", "search what an agent has said"),
+        ("app.view.searchNext", "n", "the next place"),
+        ("app.view.searchPrevious", "N", "the place before"),
+        ("app.view.say", "enter", "say something to the agent"),
+        ("app.view.stop", "x", "twice: stop the agent"),
+        ("app.view.close", "q", "close"),
+        ("app.activity.refresh", "r", "read the log of tools again"),
+        ("app.activity.clear", "c", "clear the log of tools"),
+        ("app.activity.count", "s", "count what tools do from now on"),
     ),
 }
 DEFAULTS = {action: keys for section in _TABLE.values() for action, keys, _ in section}
@@ -133,7 +186,7 @@ class KeyTable:
         self._wanted = {
             action: tuple(to_textual(key) for key in keys)
             for action, keys in (wanted or {}).items()
-            if action in DEFAULTS
+            if action in DEFAULTS and (keys or action not in KEPT)
         }
 
     @property

@@ -44,7 +44,7 @@ def test_bad_keys_are_dropped(load, value):
 
 
 def test_unknown_actions_are_told(load):
-    message = ": 'app.cleer' is no action (did you mean 'app.clear'?); left out"
+    message = ": 'app.cleer' is no action (did you mean 'app.clear'?); left out, /hotkeys lists the names"
     assert load({"app.cleer": "ctrl+x"}) == ({}, [message])
 
 

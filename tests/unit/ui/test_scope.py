@@ -1,5 +1,5 @@
 from retinue.core.run import Run, Status
-from retinue.ui.scope import count_working, describe_runs, describe_scope
+from retinue.ui.scope import Twice, count_working, describe_runs, describe_scope
 
 
 def test_scope_counts_what_works():
@@ -11,9 +11,16 @@ def test_scope_counts_what_works():
 
 
 def test_scope_reads_like_a_sentence():
-    assert [describe_scope(count) for count in (0, 1, 3)] == [
-        "stops the agent",
-        "stops the agent and 1 run",
-        "stops the agent and 3 runs",
+    assert [describe_scope("esc", count) for count in (0, 1, 3)] == [
+        "esc stops the agent",
+        "esc stops the agent, esc esc 1 run too",
+        "esc stops the agent, esc esc 3 runs too",
     ]
     assert describe_runs(1) == "1 run"
+
+
+def test_only_a_quick_second_press_counts():
+    key = Twice(2.0)
+    assert [key.press(now_s) for now_s in (10, 11, 11.5, 14, 15.9, 20)] == [False, True, False, False, True, False]
+    key.arm(30)
+    assert (key.press(31), key.press(32)) == (True, False)

@@ -1,13 +1,14 @@
 import re
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 from textual.binding import Binding
 
+import retinue.ui
 from retinue.settings.keybindings import ACTIONS
 from retinue.ui.keys import DEFAULTS, NO_KEY, Hotkey, KeyTable, show_key, to_textual
-from retinue.ui.screens.main import MainScreen
-from retinue.ui.widgets.editor import Editor
 
 
 @pytest.mark.parametrize(
@@ -48,13 +49,32 @@ def test_every_listed_action_is_known():
     assert set(DEFAULTS) - ACTIONS == set()
 
 
-def test_bindings_have_the_listed_keys():
-    bound = {
-        each.id: each.key for each in [*MainScreen.BINDINGS, *Editor.BINDINGS] if isinstance(each, Binding) and each.id
-    }
-    assert bound == {action: DEFAULTS[action] or NO_KEY for action in bound}
-    elsewhere = {"tui.input.tab", *(action for action in DEFAULTS if action.startswith("tui.select."))}
-    assert set(DEFAULTS) - set(bound) == elsewhere
+def list_bound():
+    """Every class of ours with keys, from all modules of the screen."""
+    for info in walk_packages(retinue.ui.__path__, "retinue.ui."):
+        module = import_module(info.name)
+        for owner in vars(module).values():
+            if isinstance(owner, type) and owner.__module__ == info.name:
+                yield from ((owner.__name__, each) for each in vars(owner).get("BINDINGS", ()))
+
+
+def test_every_binding_can_be_changed():
+    bound = list(list_bound())
+    assert [(name, each) for name, each in bound if not (isinstance(each, Binding) and each.id)] == []
+    assert {(each.id, each.key) for _, each in bound} == {(each.id, DEFAULTS[each.id] or NO_KEY) for _, each in bound}
+
+
+def test_every_listed_action_does_something():
+    package = Path(retinue.ui.__path__[0])
+    source = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "keys.py")
+    named = {action for action in DEFAULTS if f'"{action}"' in source or f"'{action}'" in source}
+    made = {f"app.trust.{name}" for name in ("yes", "always", "no", "never")}
+    assert set(DEFAULTS) - named == made
+
+
+def test_leaving_always_has_a_key():
+    table = KeyTable({"tui.select.cancel": (), "app.exit": ()})
+    assert (table.find("tui.select.cancel"), table.keymap) == (("escape", "ctrl+c"), {"app.exit": NO_KEY})
 
 
 def test_keys_read_like_people_write_them():

@@ -1,9 +1,11 @@
 """`/new`, `/resume`, `/tree`, `/name`, `/session`, `/compact`: the session one works in."""
 
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from retinue.app import list_sessions
-from retinue.core.errors import UsageError
+from retinue.core.errors import UsageError, quote
 from retinue.core.figures import format_cost, format_tokens
 from retinue.ui.commands.base import Command
 from retinue.ui.formats import clean_line
@@ -19,23 +21,45 @@ async def begin_session(app: "RetinueApp", words: str) -> None:
     app.link.reload()
 
 
+def describe_session(found: Mapping[str, Any], *, with_folder: bool = False) -> tuple[str, str]:
+    """What a session is called, and what else there is to know of it."""
+    name = clean_line(found["name"] or found["firstMessage"] or "(empty)", 80)
+    folder = f" · {found['cwd']}" if with_folder else ""
+    return name, f"{found['modified'][:16].replace('T', ' ')} · {found['messages']} messages{folder}"
+
+
+def match_sessions(found: Sequence[Mapping[str, Any]], words: str) -> list[Mapping[str, Any]]:
+    """Those that some words mean: by id or path, else by name, else by how the id begins or what was said first."""
+    low = words.lower()
+    tests: tuple[Callable[[Mapping[str, Any]], bool], ...] = (
+        lambda each: low in (each["id"].lower(), each["path"].lower()),
+        lambda each: low == (each["name"] or "").lower(),
+        lambda each: each["id"].lower().startswith(low),
+        lambda each: low in f"{each['name'] or ''} {each['firstMessage'] or ''}".lower(),
+    )
+    return next((matching for test in tests if (matching := [each for each in found if test(each)])), [])
+
+
 async def resume_session(app: "RetinueApp", words: str) -> None:
-    """One of this folder, out of a list."""
-    found = list_sessions(app.request, everything=words == "all")
+    """One of this folder: the one that is named, else out of a list."""
+    everything = words == "all"
+    found = await asyncio.to_thread(list_sessions, app.request, everything=everything)
     now = app.link.crew.chronicle.file
-    rows = [
-        Choice(
-            each["path"],
-            each["name"] or clean_line(each["firstMessage"] or "(empty)", 80),
-            f"{each['modified'][:16].replace('T', ' ')} · {each['messages']} messages"
-            + (f" · {each['cwd']}" if words == "all" else ""),
-            "●" if each["path"] == now else "",
-        )
-        for each in found
-    ]
-    if not rows:
+    meant: Sequence[Mapping[str, Any]] = found
+    if words and not everything:
+        meant = match_sessions(found, words)
+        if not meant:
+            raise UsageError(f"no session of this folder is called {quote(words)}; /resume lists them")
+    if not meant:
         raise UsageError("there is no session of this folder yet; /resume all shows those of all folders")
-    chosen = await app.ask(Picker("Resume a session", rows))
+    rows = []
+    for each in meant:
+        label, note = describe_session(each, with_folder=everything)
+        rows.append(Choice(each["path"], label, note, "●" if each["path"] == now else ""))
+    is_sure = len(meant) == 1 and words and not everything
+    chosen = meant[0]["path"] if is_sure else await app.ask(Picker("Resume a session", rows))
+    if is_sure and chosen == now:
+        raise UsageError("that is the session you are in")
     if chosen and chosen != now:
         await app.link.crew.sessions.open(chosen)
         app.link.reload()
@@ -84,7 +108,7 @@ async def compact_session(app: "RetinueApp", words: str) -> None:
 
 
 NEW = Command("new", "begin a new session", begin_session, needs_rest=True)
-RESUME = Command("resume", "go on with another session", resume_session, "[all]", needs_rest=True)
+RESUME = Command("resume", "go on with another session", resume_session, "[name|all]", needs_rest=True)
 TREE = Command("tree", "go back to something said and take another way", show_tree, needs_rest=True)
 NAME = Command("name", "name this session", name_session, "NAME")
 SESSION = Command("session", "the figures of this session", show_session)

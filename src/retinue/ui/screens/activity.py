@@ -4,11 +4,11 @@ import asyncio
 import time
 
 from rich.text import Text
-from textual.binding import Binding
 from textual.widgets import Static
 
 from retinue.app.toolkit import Toolkit, render_counts, render_logs
 from retinue.core.errors import RetinueError
+from retinue.ui.bindings import bind
 from retinue.ui.formats import clean
 from retinue.ui.screens.panel import Panel
 
@@ -20,9 +20,9 @@ class ActivityPanel(Panel):
     """Reads the log when it is opened and when it is told to."""
 
     BINDINGS = [
-        Binding("r", "refresh_log", "refresh", show=False),
-        Binding("c", "clear_log", "clear", show=False),
-        Binding("s", "count_anew", "count from now", show=False),
+        bind("app.activity.refresh", "refresh_log"),
+        bind("app.activity.clear", "clear_log"),
+        bind("app.activity.count", "count_anew"),
     ]
 
     def __init__(self, toolkit: Toolkit) -> None:

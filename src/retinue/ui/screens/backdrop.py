@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 from textual import events
 from textual.screen import ModalScreen
 
+from retinue.ui.bindings import bind
+
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
@@ -17,6 +19,12 @@ class Backdrop(ModalScreen[None]):
     DEFAULT_CSS = """
     Backdrop { background: transparent; }
     """
+
+    BINDINGS = [bind("tui.select.cancel", "leave", is_first=True)]
+
+    def action_leave(self) -> None:
+        """Out of the menu."""
+        self.dismiss(None)
 
     def on_key(self, event: events.Key) -> None:
         """Not for the editor below."""

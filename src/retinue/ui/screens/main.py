@@ -1,22 +1,24 @@
 """The main screen: conversation, agents, what waits, the editor and the footer, brought up to date by a timer."""
 
-import time
+import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Vertical
 from textual.screen import Screen
 
 from retinue.core.errors import RetinueError
+from retinue.ui.bindings import bind
 from retinue.ui.completer import Completer
 from retinue.ui.external import edit_text
 from retinue.ui.formats import clean_line, find_percent
-from retinue.ui.keys import DEFAULTS, NO_KEY
 from retinue.ui.questions import render_asker
-from retinue.ui.scope import count_working, describe_runs, describe_scope
+from retinue.ui.reading import Reading, Way
+from retinue.ui.scope import describe_scope
+from retinue.ui.searching import Searching
+from retinue.ui.stopping import Stopping
 from retinue.ui.tree import Lingering, Outlook, choose_runs
 from retinue.ui.widgets.agents import AgentTree
 from retinue.ui.widgets.completion import CompletionPopup
@@ -26,6 +28,7 @@ from retinue.ui.widgets.fleet import FleetList
 from retinue.ui.widgets.footer import Facts, StatusFooter
 from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox
 from retinue.ui.widgets.queued import QueuedLines
+from retinue.ui.widgets.search import SearchLine
 from retinue.ui.widgets.working import WorkingLine
 
 if TYPE_CHECKING:
@@ -33,15 +36,9 @@ if TYPE_CHECKING:
     from retinue.ui.link import Link
 
 NOTICE_S = 2.0
-"""How long a word in the footer stays, and a second ctrl+c counts."""
-DOUBLE_S = 0.6
-"""How quickly a key must come again to count as twice."""
+"""How long a word in the footer stays."""
 REFRESH_S = 0.08
 """How often the screen looks for news: pieces of a reply that come meanwhile are shown together."""
-
-
-def _bind(action: str, method: str, *, is_first: bool = True) -> Binding:
-    return Binding(DEFAULTS[action] or NO_KEY, method, "", show=False, priority=is_first, id=action)
 
 
 class MainScreen(Screen[None]):
@@ -57,30 +54,42 @@ class MainScreen(Screen[None]):
     MainScreen.-asking.-tight #working, MainScreen.-asking.-tight #footer { display: none; }
     """
     BINDINGS = [
-        _bind("app.interrupt", "stop", is_first=False),
-        _bind("app.clear", "clear_or_quit"),
-        _bind("app.exit", "quit_empty"),
-        _bind("app.suspend", "app.suspend_process"),
-        _bind("app.tools.expand", "open_all"),
-        _bind("app.thinking.toggle", "open_thinking"),
-        _bind("app.thinking.cycle", "turn_thinking"),
-        _bind("app.model.select", "call('/model')"),
-        _bind("app.model.cycleForward", "turn_model(1)"),
-        _bind("app.model.cycleBackward", "turn_model(-1)"),
-        _bind("app.message.copy", "call('/copy')"),
-        _bind("app.message.dequeue", "take_back"),
-        _bind("app.message.followUp", "follow_up"),
-        _bind("app.session.new", "call('/new')"),
-        _bind("app.session.tree", "call('/tree')"),
-        _bind("app.session.resume", "call('/resume')"),
-        _bind("app.editor.external", "edit_outside"),
-        _bind("app.resend", "resend"),
-        _bind("tui.altScreen.pageUp", "page(-1)"),
-        _bind("tui.altScreen.pageDown", "page(1)"),
-        _bind("tui.altScreen.lineUp", "line(-1)"),
-        _bind("tui.altScreen.lineDown", "line(1)"),
-        _bind("tui.altScreen.top", "edge(-1)"),
-        _bind("tui.altScreen.bottom", "edge(1)"),
+        bind("app.interrupt", "stop"),
+        *(
+            bind(action, method, is_first=True)
+            for action, method in {
+                "app.clear": "clear_or_quit",
+                "app.exit": "quit_empty",
+                "app.suspend": "app.suspend_process",
+                "app.tools.expand": "open_all",
+                "app.thinking.toggle": "open_thinking",
+                "app.thinking.cycle": "turn_thinking",
+                "app.model.select": "call('/model')",
+                "app.model.cycleForward": "turn_model(1)",
+                "app.model.cycleBackward": "turn_model(-1)",
+                "app.message.copy": "call('/copy')",
+                "app.message.dequeue": "take_back",
+                "app.message.followUp": "follow_up",
+                "app.session.new": "call('/new')",
+                "app.session.tree": "call('/tree')",
+                "app.session.fork": "call('/tree')",
+                "app.session.resume": "call('/resume')",
+                "app.editor.external": "edit_outside",
+                "app.clipboard.pasteImage": "paste",
+                "app.resend": "resend",
+                "tui.altScreen.pageUp": "page(-1)",
+                "tui.altScreen.pageDown": "page(1)",
+                "tui.altScreen.halfPageUp": "read('turn_half', -1)",
+                "tui.altScreen.halfPageDown": "read('turn_half', 1)",
+                "tui.altScreen.lineUp": "read('scroll', -1)",
+                "tui.altScreen.lineDown": "read('scroll', 1)",
+                "tui.altScreen.previousPrompt": "read('go_prompt', -1)",
+                "tui.altScreen.nextPrompt": "read('go_prompt', 1)",
+                "tui.altScreen.top": "read('go_edge', -1)",
+                "tui.altScreen.bottom": "read('go_edge', 1)",
+                "tui.altScreen.search": "search",
+            }.items()
+        ),
     ]
     app: "RetinueApp"
 
@@ -90,8 +99,7 @@ class MainScreen(Screen[None]):
         self._seen = -1
         self._is_moving = False
         """Whether runs are shown, whose figures change by themselves."""
-        self._leaving_s = 0.0
-        self._stopping_s = 0.0
+        self._searching: Searching | None = None
         self._notice = ""
         self._fitted = (0, "")
         self._told: set[str] = set()
@@ -105,6 +113,7 @@ class MainScreen(Screen[None]):
             yield AgentTree(id="agents")
             yield WorkingLine(id="working")
             yield QueuedLines(id="queued")
+            yield SearchLine(id="search")
             yield QuestionBox(id="question")
             yield CompletionPopup(id="completion")
             yield Editor(id="editor")
@@ -115,6 +124,9 @@ class MainScreen(Screen[None]):
         """Begin to look for news."""
         editor = self.query_one(Editor)
         self._completer = Completer(self.app, editor, self.query_one(CompletionPopup))
+        self._stopping = Stopping(self)
+        self._reading = Reading(self.query_one("#conversation", Conversation))
+        self._searching = Searching(self.query_one(SearchLine), self._reading, editor)
         editor.asks_first = self._take_key
         editor.focus()
         self.set_interval(REFRESH_S, self.sync)
@@ -123,7 +135,7 @@ class MainScreen(Screen[None]):
     def sync(self) -> None:
         """Show what has happened since the last look; costs nothing when nothing has."""
         state = self._link.state
-        now_ms = round(time.time() * 1000)
+        now_ms = self.app.now_ms()
         if state.is_busy:
             self._show_work(now_ms)
         if self._is_moving or self._seen != self._link.version:
@@ -142,8 +154,7 @@ class MainScreen(Screen[None]):
 
     def _show_work(self, now_ms: int) -> None:
         """What the agent does, and what a key would stop."""
-        runs = self._link.crew.lookout.runs if self._link.is_open else []
-        scope = f"{self.app.keys.show('app.interrupt')} {describe_scope(count_working(runs))}"
+        scope = describe_scope(self.app.keys.show("app.interrupt"), self._stopping.runs)
         state = self._link.state
         self.query_one(WorkingLine).show(state, now_ms, "waits for your answer" if state.questions else scope)
 
@@ -175,6 +186,7 @@ class MainScreen(Screen[None]):
         waiting, box = self._link.state.questions, self.query_one(QuestionBox)
         if waiting and box.question is None:
             self._completer.close()
+            self._end_search()
         box.show(waiting)
         self._fit()
         if self.app.screen is self:
@@ -227,19 +239,20 @@ class MainScreen(Screen[None]):
 
     def _take_fleet_key(self, key: str) -> bool:
         """Whether a key is for the fleet below the editor: down or left in an empty editor goes there."""
-        fleet = self.query_one(FleetList)
+        fleet, keys = self.query_one(FleetList), self.app.keys
         if not fleet.is_active:
             is_empty = not self.query_one(Editor).text
-            return key in ("down", "left") and is_empty and fleet.activate()
-        if key in ("up", "down"):
-            fleet.move(-1 if key == "up" else 1)
+            return keys.means(key, "app.fleet.open") and is_empty and fleet.activate()
+        is_up = keys.means(key, "tui.select.up")
+        if is_up or keys.means(key, "tui.select.down"):
+            fleet.move(-1 if is_up else 1)
             return True
         chosen = fleet.chosen
         fleet.leave()
-        if key == "enter":
+        if keys.means(key, "tui.select.confirm"):
             self.app.view_run(chosen)
             return True
-        return key == "escape"
+        return keys.means(key, "tui.select.cancel")
 
     def _find_facts(self) -> Facts:
         if not self._link.is_open:
@@ -271,36 +284,15 @@ class MainScreen(Screen[None]):
             self.app.speech.take(text, is_follow_up=True)
 
     def action_stop(self) -> None:
-        """Stop what the agent does; what waits goes back into the editor. Twice at rest goes back in what was said."""
-        if self.query_one(QuestionBox).answer_default() or not self._link.is_open:
-            return
-        if self._link.state.is_busy:
-            self.action_take_back()
-            self._link.crew.abort()
-        elif not self.query_one(Editor).text:
-            if time.monotonic() - self._stopping_s < DOUBLE_S:
-                self._stopping_s = 0.0
-                self.action_call("/tree")
-            else:
-                self._stopping_s = time.monotonic()
+        """Give the default answer to what is asked, else stop what works; what waits goes back into the editor."""
+        if not self.query_one(QuestionBox).answer_default():
+            self._stopping.stop()
 
     def action_clear_or_quit(self) -> None:
         """Empty the editor, or stop the agent; twice with nothing to do leaves."""
-        editor = self.query_one(Editor)
-        if editor.text:
-            editor.clear_all()
-        elif self._link.is_open and self._link.state.is_busy:
-            self.action_take_back()
-            self._link.crew.abort()
-        elif time.monotonic() - self._leaving_s < NOTICE_S:
-            self.app.leave()
-        else:
-            self._leaving_s = time.monotonic()
-            runs = count_working(self._link.crew.lookout.runs) if self._link.is_open else 0
-            scope = f"; {describe_runs(runs)} will be stopped and can be resumed" if runs else ""
-            self._tell(f"{self.app.keys.show('app.clear')} again leaves{scope}")
+        self._stopping.clear_or_leave()
 
-    def _tell(self, text: str) -> None:
+    def tell(self, text: str) -> None:
         """Say something in the footer for a moment."""
         self._notice = text
         self._show_facts()
@@ -311,8 +303,8 @@ class MainScreen(Screen[None]):
         self._show_facts()
 
     def _show_facts(self) -> None:
-        facts = self._find_facts()
-        self.query_one(StatusFooter).show(replace(facts, status=self._notice) if self._notice else facts)
+        facts, status = self._find_facts(), self._notice or self._stopping.describe()
+        self.query_one(StatusFooter).show(replace(facts, status=status) if status else facts)
 
     def action_quit_empty(self) -> None:
         """Leave, when nothing is being written; else delete after the cursor, as in a shell."""
@@ -354,6 +346,15 @@ class MainScreen(Screen[None]):
         except RetinueError as error:
             self._link.note(str(error), "error")
 
+    async def action_paste(self) -> None:
+        """Put in what other programs have copied: an image, or text."""
+        editor = self.query_one(Editor)
+        copied = await asyncio.to_thread(self.app.pasteboard.read)
+        if text := copied.path or copied.text or self.app.clipboard:
+            editor.take_paste(text)
+        else:
+            self._link.note(copied.problem, "warning")
+
     def action_take_back(self) -> None:
         """Take what waits to be said back into the editor."""
         if not self._link.is_open:
@@ -370,7 +371,7 @@ class MainScreen(Screen[None]):
             return
         crew = self._link.crew
         steering, follow_up = crew.take_back()
-        crew.abort()
+        crew.abort(spares_runs=True)
         words = "\n\n".join([*steering, *follow_up])
         if not words.strip():
             return
@@ -386,17 +387,39 @@ class MainScreen(Screen[None]):
         key = "pageup" if step < 0 else "pagedown"
         if self.query_one(QuestionBox).scroll_page(step) or self._completer.take_key(key):
             return
-        conversation = self.query_one("#conversation", Conversation)
-        (conversation.scroll_page_up if step < 0 else conversation.scroll_page_down)(animate=False)
+        self._reading.turn(step)
 
-    def action_line(self, step: int) -> None:
-        """Scroll the conversation by a line."""
-        self.query_one("#conversation", Conversation).scroll_relative(y=step, animate=False)
+    def action_read(self, way: Way, step: int) -> None:
+        """Go elsewhere in the conversation."""
+        self._reading.move(way, step)
 
-    def action_edge(self, step: int) -> None:
-        """To the beginning of the conversation, or to its end, which is followed again."""
-        conversation = self.query_one("#conversation", Conversation)
-        if step < 0:
-            conversation.scroll_home(animate=False)
-        else:
-            conversation.anchor()
+    def action_search(self) -> None:
+        """Look for words in the conversation."""
+        if self._searching is not None:
+            self._searching.open()
+
+    def on_search_line_changed(self, event: SearchLine.Changed) -> None:
+        """Other words."""
+        event.stop()
+        if self._searching is not None:
+            self._searching.find(event.text)
+
+    def on_search_line_moved(self, event: SearchLine.Moved) -> None:
+        """The next place, or the one before."""
+        event.stop()
+        if self._searching is not None:
+            self._searching.go(event.step)
+
+    def on_search_line_closed(self, event: SearchLine.Closed) -> None:
+        """Back to writing."""
+        event.stop()
+        self._end_search()
+
+    def _end_search(self) -> None:
+        if self._searching is not None:
+            self._searching.close()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While somebody searches, only what reads has its keys."""
+        is_searching = self._searching is not None and self._searching.is_open
+        return not is_searching or action in ("page", "read", "open_all", "open_thinking", "search")

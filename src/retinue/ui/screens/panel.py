@@ -2,11 +2,11 @@
 
 from rich.console import RenderableType
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from retinue.ui.bindings import bind
 from retinue.ui.formats import clean_line
 
 
@@ -22,13 +22,19 @@ class Panel(ModalScreen[None]):
     Panel #foot { height: 1; padding: 0 1; color: $text-muted; }
     """
     BINDINGS = [
-        Binding("escape,q,enter", "close", "close", show=False),
-        Binding("up,k", "scroll(-1)", "up", show=False),
-        Binding("down,j", "scroll(1)", "down", show=False),
-        Binding("pageup", "scroll(-10)", "page up", show=False),
-        Binding("pagedown,space", "scroll(10)", "page down", show=False),
-        Binding("home", "scroll(-100000)", "top", show=False),
-        Binding("end", "scroll(100000)", "end", show=False),
+        bind("tui.select.cancel", "close"),
+        bind("tui.select.confirm", "close"),
+        bind("app.view.close", "close"),
+        bind("tui.select.up", "scroll(-1)"),
+        bind("app.view.lineUp", "scroll(-1)"),
+        bind("tui.select.down", "scroll(1)"),
+        bind("app.view.lineDown", "scroll(1)"),
+        bind("tui.select.pageUp", "page(-1)"),
+        bind("app.view.pageUp", "page(-1)"),
+        bind("tui.select.pageDown", "page(1)"),
+        bind("app.view.pageDown", "page(1)"),
+        bind("app.view.top", "scroll(-100000)"),
+        bind("app.view.bottom", "scroll(100000)"),
     ]
 
     def __init__(self, title: str, text: RenderableType) -> None:
@@ -51,3 +57,8 @@ class Panel(ModalScreen[None]):
     def action_scroll(self, lines: int) -> None:
         """By some lines."""
         self.query_one("#scroll", VerticalScroll).scroll_relative(y=lines, animate=False)
+
+    def action_page(self, step: int) -> None:
+        """By a page."""
+        scroll = self.query_one("#scroll", VerticalScroll)
+        (scroll.scroll_page_up if step < 0 else scroll.scroll_page_down)(animate=False)

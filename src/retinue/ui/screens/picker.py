@@ -5,14 +5,13 @@ from dataclasses import dataclass
 
 from rich.cells import cell_len
 from rich.text import Text
-from textual import events
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from retinue.ui.bindings import bind
 from retinue.ui.formats import clean, clean_line
 from retinue.ui.matching import rank_matches
 
@@ -58,12 +57,14 @@ class Picker(ModalScreen[str | None]):
     Picker.-tiny > #frame { border: none; }
     """
     BINDINGS = [
-        Binding("escape", "leave", "back", show=False, id="tui.select.cancel"),
-        Binding("up", "move(-1)", "up", show=False, priority=True, id="tui.select.up"),
-        Binding("down", "move(1)", "down", show=False, priority=True, id="tui.select.down"),
-        Binding("pageup", "move(-10)", "page up", show=False, priority=True, id="tui.select.pageUp"),
-        Binding("pagedown", "move(10)", "page down", show=False, priority=True, id="tui.select.pageDown"),
-        Binding("enter,right", "take", "take", show=False, priority=True, id="tui.select.confirm"),
+        bind("tui.select.cancel", "leave", is_first=True),
+        bind("tui.select.up", "move(-1)", is_first=True),
+        bind("tui.select.down", "move(1)", is_first=True),
+        bind("tui.select.pageUp", "move(-10)", is_first=True),
+        bind("tui.select.pageDown", "move(10)", is_first=True),
+        bind("tui.select.confirm", "take", is_first=True),
+        bind("app.menu.enter", "take", is_first=True),
+        bind("app.menu.back", "leave_empty", is_first=True),
     ]
 
     def __init__(
@@ -132,11 +133,13 @@ class Picker(ModalScreen[str | None]):
         event.stop()
         self.dismiss(self._shown[event.option_index].key)
 
-    async def on_key(self, event: events.Key) -> None:
-        """Left in an empty search goes back, as in a menu."""
-        if event.key == "left" and not self.query_one(Input).value:
-            event.stop()
-            self.dismiss(None)
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """In words that are searched for, the key that goes back moves the cursor."""
+        return not self.query_one(Input).value if action == "leave_empty" else True
+
+    def action_leave_empty(self) -> None:
+        """Back, as in a menu."""
+        self.dismiss(None)
 
     def action_leave(self) -> None:
         """Choose nothing."""

@@ -1,11 +1,11 @@
 """One line, or some, that a command asks for."""
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
+from retinue.ui.bindings import bind
 from retinue.ui.formats import clean_line
 
 
@@ -22,8 +22,8 @@ class Asking(ModalScreen[str | None]):
     Asking #hint { color: $text-muted; height: auto; }
     """
     BINDINGS = [
-        Binding("escape", "leave", "back", show=False, priority=True),
-        Binding("ctrl+s", "send", "done", show=False, priority=True),
+        bind("tui.select.cancel", "leave", is_first=True),
+        bind("app.text.done", "send", is_first=True),
     ]
 
     def __init__(self, question: str, *, value: str = "", is_long: bool = False) -> None:

@@ -1,11 +1,11 @@
 """A text to change, over the whole screen: for those who have set no editor of their own, and for long answers."""
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static, TextArea
 
+from retinue.ui.bindings import bind
 from retinue.ui.formats import clean_line
 
 _HINT = "ctrl+s done · esc back"
@@ -22,8 +22,8 @@ class TextPage(ModalScreen[str | None]):
     TextPage #hint { height: 1; color: $text-muted; }
     """
     BINDINGS = [
-        Binding("escape", "leave", "back", show=False, priority=True),
-        Binding("ctrl+s", "send", "done", show=False, priority=True),
+        bind("tui.select.cancel", "leave", is_first=True),
+        bind("app.text.done", "send", is_first=True),
     ]
 
     def __init__(self, title: str, text: str = "") -> None:

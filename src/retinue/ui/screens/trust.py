@@ -1,21 +1,25 @@
 """Whether a folder's own configuration is used: asked before anything of the folder is read."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Vertical, VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from retinue.ui.bindings import bind
 from retinue.ui.formats import clean_line
 
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
 _ANSWERS = (
-    ("y", "yes", "this time", (True, False)),
-    ("a", "always", "remembered for this folder", (True, True)),
-    ("n", "no", "this time", (False, False)),
-    ("v", "never", "remembered for this folder", (False, True)),
+    ("yes", "this time", (True, False)),
+    ("always", "remembered for this folder", (True, True)),
+    ("no", "this time", (False, False)),
+    ("never", "remembered for this folder", (False, True)),
 )
 _NO = 2
 
@@ -34,12 +38,14 @@ class TrustScreen(ModalScreen[tuple[bool, bool] | None]):
     TrustScreen #hint { height: 1; color: $text-muted; }
     """
     BINDINGS = [
-        Binding("escape,ctrl+c,ctrl+d", "choose(2)", "no", show=False, priority=True, id="tui.select.cancel"),
-        Binding("up", "move(-1)", "up", show=False, id="tui.select.up"),
-        Binding("down", "move(1)", "down", show=False, id="tui.select.down"),
-        Binding("enter", "take", "take", show=False, id="tui.select.confirm"),
-        *(Binding(row[0], f"choose({at})", row[1], show=False) for at, row in enumerate(_ANSWERS)),
+        bind("tui.select.cancel", "choose(2)", is_first=True),
+        bind("app.exit", "choose(2)", is_first=True),
+        bind("tui.select.up", "move(-1)"),
+        bind("tui.select.down", "move(1)"),
+        bind("tui.select.confirm", "take"),
+        *(bind(f"app.trust.{row[0]}", f"choose({at})") for at, row in enumerate(_ANSWERS)),
     ]
+    app: "RetinueApp"
 
     def __init__(self, project: str, protected: Sequence[str]) -> None:
         super().__init__()
@@ -76,12 +82,13 @@ class TrustScreen(ModalScreen[tuple[bool, bool] | None]):
 
     def action_choose(self, place: int) -> None:
         """Take one by its letter."""
-        self.dismiss(_ANSWERS[place][3])
+        self.dismiss(_ANSWERS[place][2])
 
     def _draw(self) -> None:
         accent = self.app.theme_variables.get("accent", "")
         lines = []
-        for at, (key, word, note, _) in enumerate(_ANSWERS):
+        for at, (word, note, _) in enumerate(_ANSWERS):
+            key = self.app.keys.show(f"app.trust.{word}")
             is_lit = at == self._lit
             line = Text()
             line.append("❯ " if is_lit else "  ", style=accent)

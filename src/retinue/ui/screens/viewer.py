@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from retinue.core.run import Run
+from retinue.ui.bindings import bind
 from retinue.ui.formats import FRAME_S, clean_line
+from retinue.ui.reading import Reading, Way
 from retinue.ui.talk import Talk
 from retinue.ui.tree import Outlook, describe_activity, find_sign, render_figures
 from retinue.ui.widgets.conversation import Conversation
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 ARMED_S = 3.0
 """How long the first `x` counts."""
-_HELP = "↑↓ scroll · / search · enter say something · x x stop · esc close"
 
 
 class RunViewer(ModalScreen[None]):
@@ -35,19 +35,29 @@ class RunViewer(ModalScreen[None]):
     RunViewer #foot { height: 1; padding: 0 1; color: $text-muted; }
     """
     BINDINGS = [
-        Binding("escape,q", "close", "close", show=False),
-        Binding("up,k", "scroll(-1)", "up", show=False, id="tui.select.up"),
-        Binding("down,j", "scroll(1)", "down", show=False, id="tui.select.down"),
-        Binding("pageup,shift+up", "page(-1)", "page up", show=False, id="tui.select.pageUp"),
-        Binding("pagedown,shift+down", "page(1)", "page down", show=False, id="tui.select.pageDown"),
-        Binding("home", "edge(-1)", "top", show=False),
-        Binding("end", "edge(1)", "end", show=False),
-        Binding("ctrl+o", "open_all", "expand", show=False),
-        Binding("enter", "compose_words", "say", show=False),
-        Binding("slash", "search", "search", show=False),
-        Binding("n", "next(1)", "next match", show=False),
-        Binding("N", "next(-1)", "previous match", show=False),
-        Binding("x", "stop", "stop", show=False),
+        bind("tui.select.cancel", "close"),
+        bind("app.view.close", "close"),
+        bind("tui.select.up", "read('scroll', -1)"),
+        bind("app.view.lineUp", "read('scroll', -1)"),
+        bind("tui.select.down", "read('scroll', 1)"),
+        bind("app.view.lineDown", "read('scroll', 1)"),
+        bind("tui.select.pageUp", "read('turn', -1)"),
+        bind("app.view.pageUp", "read('turn', -1)"),
+        bind("tui.select.pageDown", "read('turn', 1)"),
+        bind("app.view.pageDown", "read('turn', 1)"),
+        bind("tui.altScreen.halfPageUp", "read('turn_half', -1)"),
+        bind("tui.altScreen.halfPageDown", "read('turn_half', 1)"),
+        bind("tui.altScreen.previousPrompt", "read('go_prompt', -1)"),
+        bind("tui.altScreen.nextPrompt", "read('go_prompt', 1)"),
+        bind("app.view.top", "read('go_edge', -1)"),
+        bind("app.view.bottom", "read('go_edge', 1)"),
+        bind("app.tools.expand", "open_all"),
+        bind("app.view.say", "compose_words"),
+        bind("app.view.search", "search"),
+        bind("tui.altScreen.search", "search"),
+        bind("app.view.searchNext", "next(1)"),
+        bind("app.view.searchPrevious", "next(-1)"),
+        bind("app.view.stop", "stop"),
     ]
     app: "RetinueApp"
 
@@ -59,7 +69,17 @@ class RunViewer(ModalScreen[None]):
         self._notice = ""
         self._head = Text()
         self._needle = ""
-        self._found = -1
+
+    def _key(self, name: str) -> str:
+        return self.app.keys.show(f"app.view.{name}")
+
+    @property
+    def _help(self) -> str:
+        """The keys that matter, as they are now."""
+        key = self._key
+        leave = self.app.keys.show("tui.select.cancel")
+        stop = f"{key('stop')} {key('stop')}"
+        return f"↑↓ scroll · {key('search')} search · {key('say')} say something · {stop} stop · {leave} close"
 
     def compose(self) -> ComposeResult:
         """Head, conversation, a line to write in, foot."""
@@ -67,10 +87,11 @@ class RunViewer(ModalScreen[None]):
             yield Static("", id="head", markup=False)
             yield Conversation(self._talk, id="run-conversation")
             yield PurposeLine(id="line")
-            yield Static(_HELP, id="foot", markup=False)
+            yield Static(self._help, id="foot", markup=False)
 
     def on_mount(self) -> None:
         """Read what was said, and follow what is said from now on."""
+        self._reading = Reading(self.query_one(Conversation))
         self.query_one(Conversation).can_focus = True
         self.query_one(Conversation).focus()
         self.run_worker(self._follow(), exclusive=True)
@@ -88,7 +109,7 @@ class RunViewer(ModalScreen[None]):
         """Show what is new."""
         conversation = self.query_one(Conversation)
         conversation.sync()
-        now_ms = round(time.time() * 1000)
+        now_ms = self.app.now_ms()
         head = self._draw_head(now_ms)
         if head != self._head:
             self._head = head
@@ -121,32 +142,10 @@ class RunViewer(ModalScreen[None]):
         """Back to the main screen."""
         self.dismiss()
 
-    def action_scroll(self, step: int) -> None:
-        """By a line; scrolling up stops following."""
+    def action_read(self, way: Way, step: int) -> None:
+        """Go elsewhere in the conversation; upwards stops following."""
         self._disarm()
-        conversation = self.query_one(Conversation)
-        if step < 0:
-            conversation.scroll_up(animate=False)
-        else:
-            conversation.scroll_down(animate=False)
-
-    def action_page(self, step: int) -> None:
-        """By a page."""
-        self._disarm()
-        conversation = self.query_one(Conversation)
-        if step < 0:
-            conversation.scroll_page_up(animate=False)
-        else:
-            conversation.scroll_page_down(animate=False)
-
-    def action_edge(self, step: int) -> None:
-        """To the beginning, or to the end, which is followed again."""
-        self._disarm()
-        conversation = self.query_one(Conversation)
-        if step < 0:
-            conversation.scroll_home(animate=False)
-        else:
-            conversation.anchor()
+        self._reading.move(way, step)
 
     def action_open_all(self) -> None:
         """Everything in full, or folded."""
@@ -169,15 +168,7 @@ class RunViewer(ModalScreen[None]):
     def action_next(self, step: int) -> None:
         """Go to the next block in which the searched words are."""
         self._disarm()
-        views = self.query_one(Conversation).find_views(self._needle)
-        if not views:
-            self._tell(f"not found: {clean_line(self._needle, 40)}" if self._needle else "search with / first")
-            return
-        self._found = (self._found + step) % len(views)
-        conversation = self.query_one(Conversation)
-        conversation.release_anchor()
-        conversation.scroll_to_widget(views[self._found], animate=False, top=True)
-        self._tell(f"{self._found + 1} of {len(views)}: {clean_line(self._needle, 40)}")
+        self._tell(self._reading.go_found(step) if self._needle else f"search with {self._key('search')} first")
 
     def action_stop(self) -> None:
         """The first `x` asks, the second one stops."""
@@ -189,15 +180,16 @@ class RunViewer(ModalScreen[None]):
             self._tell("stopping")
         else:
             self._armed_s = time.monotonic()
-            self._tell("x again stops it, and all it started")
+            self._tell(f"{self._key('stop')} again stops it, and all it started")
 
     def on_purpose_line_sent(self, event: PurposeLine.Sent) -> None:
         """Use what was written in the line."""
         event.stop()
         self.query_one(Conversation).focus()
         if event.purpose == "search":
-            self._needle, self._found = event.text, -1
-            self.action_next(1)
+            self._needle = event.text
+            self._disarm()
+            self._tell(f"{self._reading.find(event.text)}: {clean_line(event.text, 40)}" if event.text.strip() else "")
         elif event.text.strip():
             is_heard = self.app.link.crew.lookout.steer(self._run.id, event.text)
             self._tell("said" if is_heard else "it is finished and does not hear any more")
@@ -215,4 +207,4 @@ class RunViewer(ModalScreen[None]):
     def _tell(self, text: str) -> None:
         if text != self._notice:
             self._notice = text
-            self.query_one("#foot", Static).update(text or _HELP)
+            self.query_one("#foot", Static).update(text or self._help)

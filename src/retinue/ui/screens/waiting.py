@@ -5,12 +5,12 @@ from collections.abc import Awaitable
 from typing import Generic, TypeVar
 
 from textual.app import ComposeResult
-from textual.binding import Binding
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from retinue.core.errors import RetinueError
 from retinue.core.figures import format_duration
+from retinue.ui.bindings import bind
 from retinue.ui.formats import FRAME_S, SPINNER, clean, clean_line
 
 Made = TypeVar("Made")
@@ -25,7 +25,7 @@ class Waiting(ModalScreen[Made | None], Generic[Made]):
         width: auto; max-width: 90%; height: auto; border: round $accent; background: $background; padding: 0 2;
     }
     """
-    BINDINGS = [Binding("escape", "leave", "give up", show=False, priority=True)]
+    BINDINGS = [bind("tui.select.cancel", "leave", is_first=True)]
 
     def __init__(self, text: str, work: Awaitable[Made]) -> None:
         super().__init__()

@@ -10,6 +10,7 @@ class BlockView(Static):
 
     DEFAULT_CSS = """
     BlockView { height: auto; width: 1fr; margin: 0 0 1 0; }
+    BlockView.-found { background: $accent 15%; }
     """
     can_fold = False
     """Whether there is more to see than is shown at first."""

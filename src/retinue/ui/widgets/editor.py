@@ -9,22 +9,19 @@ from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 from textual import events
-from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import TextArea
 from textual.widgets.text_area import Location
 
-from retinue.app.mentions import is_image, render_mention
+from retinue.app.mentions import MOST_IMAGES, is_image, render_mention
 from retinue.core.terminal import escape_text
+from retinue.ui.bindings import bind
 from retinue.ui.history import History
-from retinue.ui.keys import DEFAULTS, NO_KEY
 from retinue.ui.pastes import Pastes
 
 MOST_DELETED = 20
-
-
-def _bind(action: str, method: str) -> Binding:
-    return Binding(DEFAULTS[action] or NO_KEY, method, "", show=False, id=action)
+MOST_PATHS = 4000
+"""Characters of pasted text that may be paths of dropped files."""
 
 
 class Editor(TextArea, inherit_bindings=False):
@@ -39,38 +36,41 @@ class Editor(TextArea, inherit_bindings=False):
     Editor:focus { border: round $accent; }
     """
     BINDINGS = [
-        _bind("tui.input.submit", "submit"),
-        _bind("tui.input.newLine", "newline"),
-        _bind("app.clipboard.pasteImage", "paste"),
-        _bind("tui.editor.cursorUp", "older"),
-        _bind("tui.editor.cursorDown", "newer"),
-        _bind("tui.editor.historyPrevious", "recall(-1)"),
-        _bind("tui.editor.historyNext", "recall(1)"),
-        _bind("tui.editor.cursorLeft", "cursor_left"),
-        _bind("tui.editor.cursorRight", "cursor_right"),
-        _bind("tui.editor.cursorWordLeft", "cursor_word_left"),
-        _bind("tui.editor.cursorWordRight", "cursor_word_right"),
-        _bind("tui.editor.cursorLineStart", "cursor_line_start"),
-        _bind("tui.editor.cursorLineEnd", "cursor_line_end"),
-        _bind("tui.editor.deleteCharBackward", "delete_left"),
-        _bind("tui.editor.deleteCharForward", "delete_right"),
-        _bind("tui.editor.deleteWordBackward", "cut_word_left"),
-        _bind("tui.editor.deleteWordForward", "cut_word_right"),
-        _bind("tui.editor.deleteToLineStart", "cut_line_start"),
-        _bind("tui.editor.deleteToLineEnd", "cut_line_end"),
-        _bind("tui.editor.yank", "yank"),
-        _bind("tui.editor.yankPop", "yank_older"),
-        _bind("tui.editor.undo", "undo"),
-        # Selecting is not in pi's list.
-        Binding("shift+left", "cursor_left(True)", show=False),
-        Binding("shift+right", "cursor_right(True)", show=False),
-        Binding("shift+up", "cursor_up(True)", show=False),
-        Binding("shift+down", "cursor_down(True)", show=False),
-        Binding("shift+home", "cursor_line_start(True)", show=False),
-        Binding("shift+end", "cursor_line_end(True)", show=False),
-        Binding("ctrl+shift+left", "cursor_word_left(True)", show=False),
-        Binding("ctrl+shift+right", "cursor_word_right(True)", show=False),
-        Binding("ctrl+shift+z", "redo", show=False),
+        bind("tui.input.submit", "submit"),
+        bind("tui.input.newLine", "newline"),
+        bind("tui.editor.cursorUp", "older"),
+        bind("tui.editor.cursorDown", "newer"),
+        bind("tui.editor.historyPrevious", "recall(-1)"),
+        bind("tui.editor.historyNext", "recall(1)"),
+        bind("tui.editor.cursorLeft", "cursor_left"),
+        bind("tui.editor.cursorRight", "cursor_right"),
+        bind("tui.editor.cursorWordLeft", "cursor_word_left"),
+        bind("tui.editor.cursorWordRight", "cursor_word_right"),
+        bind("tui.editor.cursorLineStart", "cursor_line_start"),
+        bind("tui.editor.cursorLineEnd", "cursor_line_end"),
+        bind("tui.editor.deleteCharBackward", "delete_left"),
+        bind("tui.editor.deleteCharForward", "delete_right"),
+        bind("tui.editor.deleteWordBackward", "cut_word_left"),
+        bind("tui.editor.deleteWordForward", "cut_word_right"),
+        bind("tui.editor.deleteToLineStart", "cut_line_start"),
+        bind("tui.editor.deleteToLineEnd", "cut_line_end"),
+        bind("tui.editor.yank", "yank"),
+        bind("tui.editor.yankPop", "yank_older"),
+        bind("tui.editor.undo", "undo"),
+        bind("tui.editor.redo", "redo"),
+        bind("tui.editor.jumpForward", "jump(1)"),
+        bind("tui.editor.jumpBackward", "jump(-1)"),
+        bind("tui.editor.pageUp", "cursor_page_up"),
+        bind("tui.editor.pageDown", "cursor_page_down"),
+        bind("tui.input.copy", "copy"),
+        bind("tui.editor.selectLeft", "cursor_left(True)"),
+        bind("tui.editor.selectRight", "cursor_right(True)"),
+        bind("tui.editor.selectUp", "cursor_up(True)"),
+        bind("tui.editor.selectDown", "cursor_down(True)"),
+        bind("tui.editor.selectLineStart", "cursor_line_start(True)"),
+        bind("tui.editor.selectLineEnd", "cursor_line_end(True)"),
+        bind("tui.editor.selectWordLeft", "cursor_word_left(True)"),
+        bind("tui.editor.selectWordRight", "cursor_word_right(True)"),
     ]
 
     @dataclass
@@ -101,6 +101,8 @@ class Editor(TextArea, inherit_bindings=False):
         self._deleted: list[str] = []
         self._yanked: tuple[Location, int] | None = None
         """Where the last thing was put back, and which it was, counted from the end."""
+        self._jump = 0
+        """Where the character typed next leads to: forward, back, or 0 for nowhere."""
 
     @property
     def words(self) -> str:
@@ -205,6 +207,24 @@ class Editor(TextArea, inherit_bindings=False):
             start, number = self._yanked
             self._put_back(start, self.cursor_location, number % len(self._deleted) + 1)
 
+    def action_jump(self, step: int) -> None:
+        """Wait for a character and go to where it comes next, or came last."""
+        self._jump = step
+        self.border_subtitle = "to which character?"
+
+    def _land(self, sign: str | None) -> bool:
+        """Jump to a character; whether it was waited for."""
+        step, self._jump = self._jump, 0
+        self.border_subtitle = ""
+        if not step or not sign:
+            return False
+        at = len(self.before_cursor)
+        place = self.text.find(sign, at + 1) if step > 0 else self.text.rfind(sign, 0, at)
+        if place >= 0:
+            before = self.text[:place]
+            self.move_cursor((before.count("\n"), place - (before.rfind("\n") + 1)))
+        return True
+
     def _cut(self, delete: Callable[[], None]) -> None:
         before = self.text
         delete()
@@ -218,7 +238,8 @@ class Editor(TextArea, inherit_bindings=False):
         self._yanked = (min(start, end), number)
 
     async def _on_key(self, event: events.Key) -> None:
-        if self.asks_first(event):
+        is_landing = self._jump != 0 and self._land(event.character if event.is_printable else None)
+        if is_landing or self.asks_first(event):
             event.stop()
             event.prevent_default()
             return
@@ -232,8 +253,12 @@ class Editor(TextArea, inherit_bindings=False):
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
         event.prevent_default()
-        text = event.text.replace("\r\n", "\n").replace("\r", "\n")
-        text = _to_mention(text) or self._pastes.add(escape_text(text))
+        self.take_paste(event.text)
+
+    def take_paste(self, text: str) -> None:
+        """Put pasted text in: a long one as a mark, paths of images as mentions."""
+        text = text.replace("\r\n", "\n").replace("\r", "\n")
+        text = _to_mentions(text) or self._pastes.add(escape_text(text))
         if result := self._replace_via_keyboard(text, *self.selection):
             self.move_cursor(result.end_location)
 
@@ -246,19 +271,24 @@ class Editor(TextArea, inherit_bindings=False):
         self.post_message(self.Edited(self.text, self.before_cursor))
 
 
-def _to_mention(text: str) -> str:
-    """A mention for the path of an image, as terminals paste it when a file is dropped on them; else nothing."""
+def _to_mentions(text: str) -> str:
+    """Mentions for the paths of images, as terminals paste them when files are dropped on them; else nothing."""
     line = text.strip()
-    if "\n" in line or not 1 < len(line) < 1000:
+    if "\n" in line or not 1 < len(line) < MOST_PATHS:
         return ""
-    if line.startswith("file://"):
-        line = unquote(urlsplit(line).path)
-    elif line[0] in "'\"" or "\\" in line:
+    mentions = [_to_mention(line)]
+    if not mentions[0]:
         try:
-            line = shlex.split(line)[0]
-        except (ValueError, IndexError):
+            words = shlex.split(line)
+        except ValueError:
             return ""
-    if not line.startswith(("/", "~", "./", "../")) or not is_image(line):
+        mentions = [_to_mention(word) for word in words[:MOST_IMAGES]]
+    return " ".join([*mentions, ""]) if mentions and all(mentions) else ""
+
+
+def _to_mention(path: str) -> str:
+    if path.startswith("file://"):
+        path = unquote(urlsplit(path).path)
+    if not path.startswith(("/", "~", "./", "../")) or not is_image(path):
         return ""
-    mention = render_mention(line)
-    return f"{mention} " if mention else ""
+    return render_mention(path)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.widgets import Static
 
@@ -49,36 +50,42 @@ class StatusFooter(Static):
         self.refresh_line()
 
     def refresh_line(self) -> None:
-        """Draw again; what matters least is left out first when it is narrow."""
+        """Draw again; what matters least is left out first when it is narrow, and what a key would do never."""
         facts, width = self._facts, max(0, self.size.width)
+        status = clean_line(facts.status, 200)
         left = clean_line(facts.folder, 60) + (f" ({clean_line(facts.branch, 40)})" if facts.branch else "")
-        right = self._draw_right()
+        needed = cell_len(status) + 2 if status else 0
+        parts = self._draw_parts()
+        while parts and needed + sum(part.cell_len for part in parts) > width and (needed or len(parts) > 1):
+            del parts[0]
+        right = Text.assemble(*parts)
         room = width - right.cell_len - 2
-        if facts.status:
-            left = f"{facts.status}  {left}" if room > 30 else facts.status
-        if room < 8:
+        if status:
+            left = f"{status}  {left}" if room - needed > 10 else status
+        if room < 8 and not status:
             right.truncate(width, overflow="ellipsis")
             self.update(right, layout=False)
             return
         line = Text(left)
-        line.truncate(room, overflow="ellipsis")
+        line.truncate(max(0, room), overflow="ellipsis")
         line.append(" " * max(2, width - line.cell_len - right.cell_len))
         self.update(line.append_text(right), layout=False)
 
-    def _draw_right(self) -> Text:
+    def _draw_parts(self) -> list[Text]:
+        """What stands on the right, from what matters least to the model."""
         facts = self._facts
-        text = Text()
+        parts = []
         if facts.input or facts.output:
-            text.append(f"↑{format_tokens(facts.input)} ↓{format_tokens(facts.output)} ")
+            parts.append(Text(f"↑{format_tokens(facts.input)} ↓{format_tokens(facts.output)} "))
         if cost := format_cost(facts.cost):
-            text.append(f"{cost} ")
+            parts.append(Text(f"{cost} "))
+        if facts.compactions:
+            parts.append(Text(f"⇊{facts.compactions} "))
         if facts.percent is not None:
             color = color_percent(facts.percent)
             style = "dim" if color == "dim" else self.app.theme_variables.get(color, "")
-            text.append(f"{facts.percent}%/{format_tokens(facts.window)} ", style=style)
-        if facts.compactions:
-            text.append(f"⇊{facts.compactions} ")
-        text.append(clean_line(facts.model, 60), style="bold")
+            parts.append(Text(f"{facts.percent}%/{format_tokens(facts.window)} ", style=style))
+        model = Text(clean_line(facts.model, 60), style="bold")
         if facts.thinking != "off":
-            text.append(f" • {facts.thinking}")
-        return text
+            model.append(f" • {facts.thinking}", style="not bold")
+        return [*parts, model]

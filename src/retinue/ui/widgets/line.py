@@ -1,10 +1,14 @@
 """A line to write in that opens for one purpose and closes again."""
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.message import Message
 from textual.widgets import Input
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
 
 
 class PurposeLine(Input):
@@ -14,6 +18,8 @@ class PurposeLine(Input):
     PurposeLine { display: none; border: none; height: 1; padding: 0 1; background: $boost; }
     PurposeLine.-open { display: block; }
     """
+
+    app: "RetinueApp"
 
     @dataclass
     class Sent(Message):
@@ -45,7 +51,7 @@ class PurposeLine(Input):
         self.remove_class("-open")
 
     async def _on_key(self, event: events.Key) -> None:
-        if event.key == "escape":
+        if self.app.keys.means(event.key, "tui.select.cancel"):
             event.stop()
             event.prevent_default()
             self.close()

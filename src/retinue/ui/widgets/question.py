@@ -121,7 +121,7 @@ class QuestionBox(Vertical):
         question, keys = self._question, self.app.keys
         if question is None or self.has_class("-free"):
             return False
-        if key == "tab":
+        if keys.means(key, "app.question.aside"):
             self._set_aside(is_aside=not self._is_aside)
             return True
         if self._is_aside:
@@ -139,8 +139,8 @@ class QuestionBox(Vertical):
             self._draw()
         elif keys.means(key, "tui.select.confirm"):
             self._confirm(question)
-        elif key in ("shift+up", "shift+down"):
-            self._scroll.scroll_relative(y=-1 if key == "shift+up" else 1, animate=False)
+        elif keys.means(key, "app.question.scrollUp") or keys.means(key, "app.question.scrollDown"):
+            self._scroll.scroll_relative(y=-1 if keys.means(key, "app.question.scrollUp") else 1, animate=False)
         elif answer := find_letters(question).get(key.lower()):
             self._answer(answer)
         else:
@@ -256,10 +256,11 @@ class QuestionBox(Vertical):
         return Text("" if is_tight else "\n").join(lines)
 
     def _draw_hint(self, question: Question) -> str:
+        aside, leave = self.app.keys.show("app.question.aside"), self.app.keys.show("tui.select.cancel")
         if self._is_aside:
-            return "tab answers it"
+            return f"{aside} answers it"
         default = clean_line(question.default, 40) or "no answer"
         if not question.options:
-            return f"enter answers · esc {default}"
+            return f"enter answers · {leave} {default}"
         scroll = " · pgup/pgdn scroll" if question.text.count("\n") > 5 or len(question.text) > 400 else ""
-        return f"↑↓ enter · esc {default}{scroll} · tab write first"
+        return f"↑↓ enter · {leave} {default}{scroll} · {aside} write first"

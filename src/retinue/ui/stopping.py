@@ -1,0 +1,94 @@
+"""What Escape and Ctrl+C do on the main screen: stop the agent, then its runs, go back, leave; each says its scope."""
+
+import time
+from typing import TYPE_CHECKING
+
+from retinue.ui.scope import Twice, count_working, describe_runs
+from retinue.ui.widgets.editor import Editor
+
+if TYPE_CHECKING:
+    from retinue.ui.screens.main import MainScreen
+
+AGAIN_S = 2.0
+"""How long a second press counts."""
+DOUBLE_S = 0.6
+"""How quickly a key must come again to count as twice where nothing was said about it."""
+
+
+class Stopping:
+    """The presses so far, and what the next one means."""
+
+    def __init__(self, screen: "MainScreen") -> None:
+        self._screen = screen
+        self._link = screen.app.link
+        self._leaving = Twice(AGAIN_S)
+        self._ending_runs = Twice(AGAIN_S)
+        self._going_back = Twice(DOUBLE_S)
+
+    @property
+    def runs(self) -> int:
+        """How many work besides the agent."""
+        return count_working(self._link.crew.lookout.runs) if self._link.is_open else 0
+
+    def describe(self) -> str:
+        """What can be stopped while the agent rests; empty when nothing can."""
+        runs, key = self.runs, self._screen.app.keys.show("app.interrupt")
+        if not runs or self._link.state.is_busy:
+            return ""
+        return f"{describe_runs(runs)} · {key} {key} stops {'it' if runs == 1 else 'them'}"
+
+    def stop(self) -> None:
+        """Stop the agent. Again, or at rest twice, its runs; at rest without any, go back in what was said."""
+        if not self._link.is_open:
+            return
+        app, now_s, runs = self._screen.app, time.monotonic(), self.runs
+        if self._link.state.is_busy:
+            self._interrupt()
+        elif runs:
+            if self._ending_runs.press(now_s):
+                self._link.crew.abort()
+                self._screen.tell(f"stopping {describe_runs(runs)}")
+            else:
+                self._screen.tell(f"{app.keys.show('app.interrupt')} again stops {describe_runs(runs)}")
+        elif not self._screen.query_one(Editor).text and app.double_escape != "none" and self._going_back.press(now_s):
+            self._screen.action_call("/tree")
+
+    def clear_or_leave(self) -> None:
+        """Copy what is selected, empty the editor, or stop the agent; twice with nothing to do leaves."""
+        app, editor = self._screen.app, self._screen.query_one(Editor)
+        if self._copy_selected():
+            return
+        if editor.text:
+            editor.clear_all()
+        elif self._link.is_open and self._link.state.is_busy:
+            self._interrupt()
+        elif self._leaving.press(time.monotonic()):
+            app.leave()
+        else:
+            runs = self.runs
+            scope = f"; {describe_runs(runs)} will be stopped and can be resumed" if runs else ""
+            self._screen.tell(f"{app.keys.show('app.clear')} again leaves{scope}")
+
+    def _interrupt(self) -> None:
+        """Stop the agent and what it waits for; its runs go on, and a second press stops those."""
+        self._screen.action_take_back()
+        self._link.crew.abort(spares_runs=True)
+        if runs := self.runs:
+            self._ending_runs.arm(time.monotonic())
+            key, is_one = self._screen.app.keys.show("app.interrupt"), runs == 1
+            verb, noun = ("goes", "it") if is_one else ("go", "them")
+            self._screen.tell(f"{describe_runs(runs)} {verb} on; {key} again stops {noun}")
+
+    def _copy_selected(self) -> bool:
+        """Copy what is selected, where the key that empties is also the one that copies; whether anything is."""
+        screen, editor = self._screen, self._screen.query_one(Editor)
+        keys = screen.app.keys
+        if not set(keys.find("app.clear")) & set(keys.find("tui.input.copy")):
+            return False
+        text = editor.selected_text or screen.get_selected_text()
+        if text:
+            screen.app.copy_to_clipboard(text)
+            screen.clear_selection()
+            editor.move_cursor(editor.cursor_location)
+            screen.tell("copied")
+        return bool(text)
