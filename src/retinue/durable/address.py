@@ -10,7 +10,7 @@ MAX_ADDRESS = 2048
 _SCHEMES = {"https", "http", "ssh", "git", "git+ssh", "ssh+git"}
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*)|\[[0-9A-Fa-f:.]+\])"
 _USER = r"[A-Za-z0-9_.~][A-Za-z0-9_.~-]*"
-_SCP = re.compile(rf"((?:{_USER}@)?{_HOST}):([^:-].*)")
+_SCP = re.compile(rf"(?![A-Za-z]:)(?:{_USER}@)?{_HOST}:[^:\\-][^\\]*")
 _CLEAN = re.compile(rf"(?:{_USER}@)?{_HOST}(?::[0-9]{{1,5}})?")
 _SECRET = re.compile(r"(://)[^/@\s]*@")
 
