@@ -82,3 +82,31 @@ def test_tools_of_children_carry_their_agent(place):
     place.run("-p", "look", replies=[{"calls": [call]}, {"text": "waiting"}, {"text": "done"}])
     entries = json.loads(place.run("logs", "--json").stdout)["entries"]
     assert [entry.get("agent") for entry in entries if entry["tool"] == "ls"] == ["Explore"]
+
+
+def test_lines_tell_run_and_sizes(place):
+    (place.work / "a.txt").write_text("12345")
+    place.run("-p", "look", replies=[{"calls": [{"name": "read", "arguments": {"path": "a.txt"}}]}, {"text": "done"}])
+    [entry] = json.loads(place.run("logs", "--json").stdout)["entries"]
+    [line] = [line for line in place.run("logs").stdout.splitlines() if " read " in line and "requests" not in line]
+    assert line.endswith(f"{entry['durationMs']}ms  5 → {entry['answeredChars']} characters  run {entry['run'][:8]}")
+    assert "characters" not in place.run("-p", "/toolkit logs").stdout
+
+
+@pytest.mark.parametrize("limit", ["0", "1", "2", "9" * 5000])
+def test_limits_mean_the_same_everywhere(place, limit):
+    calls = [{"name": "web_search", "arguments": {"query": ""}}, *CALL["calls"], *CALL["calls"]]
+    place.run("-p", "look", replies=[{"calls": calls}, {"text": "done"}])
+    for flags, most in (((), 5), (("--search",), 1), (("--tool", "ls"), 2)):
+        done = place.run("logs", "--json", "--limit", limit, *flags)
+        entries = json.loads(done.stdout)["entries"]
+        shown = list_tools(place.run("logs", "--limit", limit, *flags).stdout)
+        assert (len(entries), shown) == (min(int(limit[:3]), most), [entry["tool"] for entry in entries])
+
+
+def test_days_are_told_apart(place):
+    place.run("-p", "look", replies=[CALL, {"text": "done"}])
+    [path] = place.agent_dir.glob("retinue/activity/*.jsonl")
+    path.write_text('{"atMs": 86400000000, "tool": "old", "status": "success"}\n' + path.read_text())
+    days = re.findall(r"^\d{4}-\d\d-\d\d$", place.run("logs").stdout, re.MULTILINE)
+    assert [day[:7] for day in days] == ["1972-09"]

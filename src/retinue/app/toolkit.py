@@ -32,7 +32,7 @@ COMMANDS = {
     "lsp": "language servers",
     "help": "this text",
 }
-DEFAULT_LIMIT = 20
+DEFAULT_LIMIT, MOST = 20, 10**9
 _FILTERS = {
     "--search": ("web_search",),
     "--fetch": ("fetch_content", "get_search_content"),
@@ -162,10 +162,25 @@ def filter_logs(entries: Sequence[Activity], words: Sequence[str]) -> list[Activ
 def render_logs(entries: Sequence[Activity], words: Sequence[str] = ()) -> str:
     """The newest calls, then figures about them."""
     # As devkit-pi has it: the limit counts before the filter.
-    shown = filter_logs(list(entries)[::-1][: _find_limit(words)], words)
-    lines = [f"Recent Activity (last {len(shown)})", ""]
-    lines += [_render_line(entry) for entry in shown] or ["  (no recent activity)"]
-    return "\n".join([*lines, "", *_render_figures(shown)])
+    shown = filter_logs(list(entries)[::-1][: find_limit(words)], words)
+    return _join_report(shown, [_render_line(entry) for entry in shown])
+
+
+def render_history(entries: Sequence[Activity]) -> str:
+    """All of these calls, the newest first, with all that is known of them."""
+    shown, lines, day = list(entries)[::-1], list[str](), time.strftime("%Y-%m-%d")
+    for entry in shown:
+        own = time.strftime("%Y-%m-%d", time.localtime(entry.at_ms / 1000))
+        lines += ["", own] if own != day else []
+        day = own
+        sizes = f"{entry.asked_chars} → {entry.answered_chars} characters"
+        lines.append("  ".join(filter(None, (_render_line(entry), sizes, entry.run and f"run {entry.run[:8]}"))))
+    return _join_report(shown, lines)
+
+
+def _join_report(shown: Sequence[Activity], lines: Sequence[str]) -> str:
+    head = [f"Recent Activity (last {len(shown)})", ""]
+    return "\n".join([*head, *(lines or ["  (no recent activity)"]), "", *_render_figures(shown)])
 
 
 def render_counts(entries: Sequence[Activity]) -> str:
@@ -214,10 +229,11 @@ def _tell(is_on: bool) -> str:
     return "enabled" if is_on else "disabled"
 
 
-def _find_limit(words: Sequence[str]) -> int:
+def find_limit(words: Sequence[str]) -> int:
+    """How many calls some words ask for."""
     for flag, value in pairwise(words):
-        if flag == "--limit" and value.isascii() and value.isdigit() and len(value) < 10:
-            return int(value)
+        if flag == "--limit" and value.isascii() and value.isdigit():
+            return int(value[:9]) if len(value) < 10 else MOST
     return DEFAULT_LIMIT
 
 

@@ -4,7 +4,7 @@ import json
 import sys
 from typing import Any
 
-from retinue.app.toolkit import Toolkit, filter_logs, render_counts, render_logs, select_logs
+from retinue.app.toolkit import MOST, Toolkit, filter_logs, find_limit, render_counts, render_history, select_logs
 from retinue.cli.options import Options
 from retinue.cli.requests import to_request
 from retinue.core.errors import UsageError, quote
@@ -15,12 +15,14 @@ def show_logs(options: Options) -> int:
     if options.limit and not (options.limit.isascii() and options.limit.isdigit()):
         raise UsageError(f"--limit must be a whole number, not {quote(options.limit)}")
     words = [f"--{name}" for name in ("search", "fetch", "convert") if getattr(options, name)]
-    words += ["--limit", options.limit] if options.limit else []
     entries = select_logs(Toolkit(to_request(options)).open_log().read(), tool=options.tool, run=options.run)
+    most = MOST if options.json and not options.limit else find_limit(("--limit", options.limit))
+    # A limit counts what is shown: the last search is the last one, whatever came after it.
+    found = filter_logs(entries, words)
+    found = found[max(0, len(found) - most) :]
     if options.json:
-        found = filter_logs(entries, words)[::-1][: int(options.limit or 0) or None]
-        return _print_json({"entries": [entry.to_json() for entry in found]})
-    sys.stdout.write(render_logs(entries, words) + "\n")
+        return _print_json({"entries": [entry.to_json() for entry in reversed(found)]})
+    sys.stdout.write(render_history(found) + "\n")
     return 0
 
 

@@ -5,10 +5,14 @@ convenience: what goes wrong with it stops nobody.
 """
 
 import asyncio
+import fcntl
 import hashlib
 import os
 import re
-from collections.abc import Awaitable, Callable
+import stat
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +34,10 @@ MAX_BYTES = 1_000_000
 """Beyond this the older half is dropped."""
 FLUSH_S = 0.5
 MAX_WAITING = 500
+_TRIES, _PAUSE_S = 40, 0.005
+_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
+_LATEST_MS = 4_000_000_000_000
+"""The year 2096; later times are nonsense that no clock can show."""
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{2,59}")
 _NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,120}")
 End = Literal["success", "error", "rate_limited"]
@@ -79,47 +87,91 @@ class ActivityLog:
         if self._is_broken:
             return
         try:
-            descriptor = self._open()
-            try:
-                # One write: what several processes append does not get mixed.
-                os.write(descriptor, b"".join(encode_json(entry) + b"\n" for entry in entries))
+            with self._hold() as descriptor:
                 size = os.fstat(descriptor).st_size
-            finally:
-                os.close(descriptor)
-            if size > MAX_BYTES:
-                self._shrink()
+                # Behind a line that was torn a new one begins.
+                is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+                data = b"".join(encode_json(entry) + b"\n" for entry in entries)
+                os.write(descriptor, b"\n" + data if is_torn else data)
+                if size + len(data) > MAX_BYTES:
+                    self._shrink(descriptor)
+        except BlockingIOError:
+            return  # somebody holds it for very long; the next ones may have more luck
         except OSError:
             self._is_broken = True
 
     def read(self) -> list[Activity]:
-        """All that is kept, oldest first; lines that are torn are left out."""
+        """All that is kept, oldest first; lines that are torn or make no sense are left out."""
         try:
-            data = self.path.read_bytes()[-2 * MAX_BYTES :]
+            data = self._read_end(2 * MAX_BYTES)
         except OSError:
             return []
         found = []
         for line in data.splitlines():
             try:
-                found.append(_decoder.decode(line))
+                entry = _decoder.decode(line)
             except msgspec.MsgspecError:
                 continue
+            if 0 <= entry.at_ms < _LATEST_MS:
+                found.append(entry)
         return found
 
     def clear(self) -> None:
         """Forget all. Raises OSError."""
         self.path.unlink(missing_ok=True)
 
+    def _read_end(self, most: int) -> bytes:
+        descriptor = os.open(self.path, os.O_RDONLY | _FLAGS)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                return b""
+            file.seek(max(0, status.st_size - most))
+            return file.read(most)
+
+    @contextmanager
+    def _hold(self) -> Iterator[int]:
+        """The file, and nobody else's while we have it; raises OSError where it cannot be had soon."""
+        for _ in range(_TRIES):
+            descriptor = self._open()
+            try:
+                if self._is_ours(descriptor):
+                    yield descriptor
+                    return
+            finally:
+                os.close(descriptor)
+            time.sleep(_PAUSE_S)
+        raise BlockingIOError("the log is held by somebody else")
+
+    def _is_ours(self, descriptor: int) -> bool:
+        """Whether the lock is had, and the file is still the one of this name: others may have made it anew."""
+        own = os.fstat(descriptor)
+        if not stat.S_ISREG(own.st_mode):
+            raise OSError("the log is no file")
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # a file system without locks: what gets lost there is lost
+        try:
+            named = os.stat(self.path, follow_symlinks=False)
+        except FileNotFoundError:
+            return False
+        return (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)
+
     def _open(self) -> int:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _FLAGS
         try:
             return os.open(self.path, flags, 0o600)
         except FileNotFoundError:
             make_private(self.path.parent)
             return os.open(self.path, flags, 0o600)
 
-    def _shrink(self) -> None:
-        """What another process appends meanwhile may be lost; nobody depends on it."""
-        kept = self.path.read_bytes()[-MAX_BYTES // 2 :].partition(b"\n")[2]
+    def _shrink(self, descriptor: int) -> None:
+        """Drop the older half; whoever waits for the old file opens the new one."""
+        size = os.fstat(descriptor).st_size
+        kept = os.pread(descriptor, MAX_BYTES // 2, max(0, size - MAX_BYTES // 2)).partition(b"\n")[2]
         fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         fresh.write_bytes(kept)
         fresh.chmod(0o600)
