@@ -100,7 +100,8 @@ def _examine(url: str) -> "list[Item]":
         detail = "runs wait until there is one; on any machine: retinue worker"
         return [*items, Item("warn", "cluster", "No worker is there", detail)]
     listed = ", ".join(f"{count} of version {version or 'unknown'}" for version, count in versions.items())
-    items.append(Item("pass", "cluster", f"{sum(versions.values())} workers there", listed))
+    there = sum(versions.values())
+    items.append(Item("pass", "cluster", f"{there} worker{'' if there == 1 else 's'} there", listed))
     if set(versions) != {_find_version()}:
         detail = f"this program is {_find_version()}, the workers are: {listed}; install the same everywhere"
         items.append(Item("warn", "cluster", "Workers of other versions", detail))

@@ -44,7 +44,7 @@ def _prune(options: Options) -> int:
         sys.stdout.write(json.dumps({"removed": removed}) + "\n")
         return 0
     listed = ", ".join(f"{count} {name}" for name, count in removed.items() if count)
-    say(f"removed {listed}" if listed else f"nothing finished more than {days} days ago")
+    say(f"removed {listed}" if listed else f"nothing finished more than {_count(days, 'day')} ago")
     return 0
 
 

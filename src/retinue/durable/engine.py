@@ -114,17 +114,22 @@ class Taking:
         self._url = url
         self._worker = worker
         self._perform = perform
+        self._slots = 0
 
     async def open(self, slots: int, total: int | None) -> None:
-        """Begin to take runs: so many at once here, and so many in all."""
+        """Begin to take runs: so many at once here, and so many in all.
+
+        In all: 0 for any number, None for what somebody has said before.
+        """
         dbos = import_engine()
         perform = self._perform
+        self._slots = slots
 
         @dbos.DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)  # type: ignore[untyped-decorator]
         async def run(run_id: str) -> None:
             await perform(run_id)
 
-        dbos.DBOS(
+        engine = dbos.DBOS(
             config={
                 "name": NAME,
                 "system_database_url": self._url,
@@ -136,16 +141,37 @@ class Taking:
                 "notification_listener_polling_interval_sec": 1.0,
             }
         )
+        dbos.DBOS.listen_queues([])  # not before all is in place
         # In the loop's own thread: that is how it learns where coroutines are to run.
         dbos.DBOS.launch()
+        self._keep_own_slots(engine)
         for name in QUEUES:
             await dbos.DBOS.register_queue_async(
                 name,
-                worker_concurrency=slots,
-                global_concurrency=total,
-                polling_interval_sec=POLL_S if name == QUEUES[0] else POLL_DEEP_S,
-                on_conflict="always_update",
+                global_concurrency=total or None,
+                polling_interval_sec=_find_pause_s(name),
+                on_conflict="never_update" if total is None else "always_update",
             )
+        engine._listening_queues = list(QUEUES)
+
+    def pause(self) -> None:
+        """Take nothing more; what is at work here goes on."""
+        self._slots = 0
+
+    def _keep_own_slots(self, engine: Any) -> None:
+        """DBOS reads what holds for a queue before each look at it, and has one number for the places of all workers.
+
+        How many runs fit on a machine is that machine's own affair, so it gets our number in the place of that one.
+        """
+        read_queue = engine._sys_db.get_queue
+
+        def get_queue(name: str, **options: Any) -> Any:
+            queue = read_queue(name, **options)
+            if queue is not None:
+                queue._worker_concurrency, queue._polling_interval_sec = self._slots, _find_pause_s(name)
+            return queue
+
+        engine._sys_db.get_queue = get_queue
 
     async def close(self) -> None:
         """Take nothing more, and forget what is still running here."""
@@ -153,6 +179,10 @@ class Taking:
         await asyncio.to_thread(lambda: dbos.DBOS.destroy(destroy_registry=True))
         # It had put its own threads into the loop, and has ended them.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+
+
+def _find_pause_s(queue: str) -> float:
+    return POLL_S if queue == QUEUES[0] else POLL_DEEP_S
 
 
 async def prepare_engine(url: str) -> None:

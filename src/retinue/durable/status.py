@@ -86,10 +86,11 @@ class ClusterState(msgspec.Struct, frozen=True, rename="camel"):
 
 async def read_state(database: Database) -> ClusterState:
     """Look at everything."""
-    begin_s = time.perf_counter()
     rows = await database.fetch("SELECT to_regclass(%s) IS NOT NULL", TABLE)
-    round_trip_ms = (time.perf_counter() - begin_s) * 1000
     has_engine = bool(rows[0][0])
+    begin_s = time.perf_counter()
+    await database.fetch("SELECT 1")
+    round_trip_ms = (time.perf_counter() - begin_s) * 1000
     runs, total = await _read_runs(database, has_engine=has_engine)
     queues, oldest_ms = await _read_queues(database, has_engine=has_engine)
     return ClusterState(

@@ -122,6 +122,7 @@ class Worker:
             ended = group.create_task(stop.wait())
             await asyncio.wait((life, ended), return_when=asyncio.FIRST_COMPLETED)
             self._is_leaving = True
+            taking.pause()
             if stop.is_set() and drain_s > 0 and self._tasks:
                 self._say(f"waiting up to {drain_s:g} s for {len(self._tasks)} runs")
                 await self._drain(drain_s)
