@@ -19,7 +19,7 @@ from retinue.durable.cache import Cache, make_repository, take_lock
 from retinue.durable.chain import Table, apply_chain, read_signature, read_table, restore_table, stat_file
 from retinue.durable.parcel import Parcel, check_bundle, check_parcel, exclude, list_some
 from retinue.durable.repository import FLEETING, MAX_BUNDLE, BundleTooLarge, Repository
-from retinue.features.worktree.copies import remove_tree
+from retinue.features.worktree.copies import is_directory, is_link, remove_tree
 from retinue.features.worktree.keeping import AUTHOR, to_variables
 from retinue.features.worktree.traces import find_nested
 from retinue.tools.git import FETCH_TIMEOUT_S
@@ -122,6 +122,8 @@ class Checkout:
         async with self._lock:
             if not self._held:
                 raise RetinueError("the workspace of the run is closed")
+            if is_link(str(self.root)) or not is_directory(str(self.root)):
+                raise RetinueError(f"the run has removed or replaced its own workspace, {quote(str(self.root), 200)}")
             self._defend()
             tree, notes = await self._read_files()
             seen = stat_file(self._shadow.index)
