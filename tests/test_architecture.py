@@ -39,6 +39,8 @@ MAY_START_TASKS = {"engine/scope.py"}
 FACES = {"cli": {"app", "core", "cli", "ui", "serve"}, "ui": {"app", "core", "ui"}, "serve": {"app", "core", "serve"}}
 # What `retinue --help` must not pay for.
 HEAVY = {"aiohttp", "asyncio", "ssl", "msgspec", "orjson", "yaml", "textual", "rich", "mcp", "pydantic", "subprocess"}
+# What only a run on a cluster pays for.
+CLUSTER = {"dbos", "psycopg", "sqlalchemy"}
 
 REPLY = AssistantMessage([ToolCall("c1", "read", {"path": "a"})], "api", "provider", "model", Usage(1, 2), "toolUse", 5)
 RESULT = ToolResultMessage("c1", "read", [TextContent("text")], False, 6, details={"lines": 1})
@@ -145,11 +147,18 @@ def load_modules(*arguments: str) -> set[str]:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    assert load_modules("-m", "retinue", "--help") & HEAVY == set()
+    assert load_modules("-m", "retinue", "--help") & (HEAVY | CLUSTER) == set()
 
 
 def test_import_loads_nothing_heavy() -> None:
-    assert load_modules("-c", "import retinue") & HEAVY == set()
+    assert load_modules("-c", "import retinue") & (HEAVY | CLUSTER) == set()
+
+
+@pytest.mark.parametrize(
+    "command", [("-p", "--no-session", "-nt", "Hello"), ("run", "Explore", "Find main"), ("doctor",)]
+)
+def test_local_work_needs_no_cluster(command: tuple[str, ...]) -> None:
+    assert load_modules("-m", "retinue", *command) & CLUSTER == set()
 
 
 @pytest.mark.parametrize("event", SAMPLES, ids=lambda event: type(event).__name__)
