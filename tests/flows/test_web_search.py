@@ -46,7 +46,7 @@ async def test_providers_are_read(tmp_path, provider):
         uuid.UUID(found.pop("responseId"))
         hit = {"title": "One hit", "url": "https://one.test/a", "snippet": "about one"}
         hit |= {"source": "bing"} if provider == "searxng" else {}
-        assert found == {"queries": [{"query": "one", "results": [hit]}]}
+        assert found == {"provider": provider, "queries": [{"query": "one", "results": [hit]}]}
 
 
 async def test_providers_are_asked_their_way(tmp_path):

@@ -8,6 +8,7 @@ from retinue.core.clock import Clock
 from retinue.definitions.toolnames import KNOWN_TOOLS
 from retinue.engine.external.premises import Premises
 from retinue.engine.external.run import Outpost
+from retinue.settings.outside import export_search_keys
 
 
 def build_outpost(
@@ -29,6 +30,7 @@ def build_premises(world: World, models: Models, environment: Mapping[str, str],
             "PI_SUBAGENT_LSP_ACTIONS": ",".join(settings.subagents.allowed_lsp_actions),
         },
         export_key=models.registry.export_key,
+        export_tools=lambda tools: export_search_keys(settings, environment, tools),
         trusted=world.is_trusted,
         private_tools=frozenset(tools) - frozenset(KNOWN_TOOLS),
     )

@@ -1,6 +1,6 @@
 """From the user's settings to what the web and convert tools are told."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Literal, TypeAlias
 
 from retinue.core.errors import quote
@@ -49,6 +49,19 @@ def to_web_options(web: Web) -> WebOptions:
         max_waiting=web.concurrency.max_queue_size,
         reach=Reach(web.allow_private_network, web.allowed_hosts),
     )
+
+
+def export_search_keys(
+    settings: CrewSettings, environment: Mapping[str, str], tools: Collection[str]
+) -> dict[str, str]:
+    """The variables that another process needs to search as we would; none for one that does not search."""
+    if "web_search" not in tools or "web_search" not in list_outside(settings):
+        return {}
+    options = to_web_options(settings.web)
+    wanted = options.priority if options.provider == "auto" else (options.provider,)
+    chosen = [options.providers[name] for name in wanted if name in options.providers]
+    names = [own.key_name for own in chosen if own.enabled and own.key_name]
+    return {name: environment[name] for name in names if environment.get(name)}
 
 
 def to_convert_options(convert: ConvertContent, hosts: tuple[str, ...] = ()) -> ConvertOptions:

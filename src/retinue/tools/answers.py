@@ -13,9 +13,9 @@ def render_answer(details: dict[str, Any], *, note: str = "") -> ToolResult:
     return ToolResult(list(content), details)
 
 
-def render_failure(code: str, message: str) -> ToolResult:
-    """An expected failure."""
-    details = {"error": {"code": code, "message": message}}
+def render_failure(code: str, message: str, **more: Any) -> ToolResult:
+    """An expected failure, and what else is known about it."""
+    details = {"error": {"code": code, "message": message}, **more}
     return ToolResult.of(_print(details), details, is_error=True)
 
 

@@ -5,7 +5,7 @@ Nothing is taken from the workspace: neither a program nor a module of the same 
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,11 @@ from retinue.tools.trees import find_program
 
 def export_nothing(info: ModelInfo) -> Mapping[str, str]:
     """For models that need no key."""
+    return {}
+
+
+def export_no_tools(tools: Collection[str]) -> Mapping[str, str]:
+    """For tools that need no key."""
     return {}
 
 
@@ -33,6 +38,8 @@ class Premises:
     """What every child is told about what it may do."""
     export_key: Callable[[ModelInfo], Mapping[str, str]] = export_nothing
     """The variables without which a model cannot be asked."""
+    export_tools: Callable[[Collection[str]], Mapping[str, str]] = export_no_tools
+    """Those without which some tools of ours cannot be used."""
     trusted: bool = False
     private_tools: frozenset[str] = frozenset()
     """Tools that exist in this process only."""
@@ -44,14 +51,17 @@ class Premises:
         # The working directory is no place to import from.
         return [sys.executable, "-P", "-m", "retinue"]
 
-    def build_environment(self, info: ModelInfo, marks: Mapping[str, str], cwd: Path) -> dict[str, str]:
-        """What a child knows of the world: no secret but the key of its own provider."""
+    def build_environment(
+        self, info: ModelInfo, marks: Mapping[str, str], cwd: Path, tools: Collection[str] = ()
+    ) -> dict[str, str]:
+        """What a child knows of the world: no secret but the key of its own provider, and those of its `tools`."""
         path = os.pathsep.join(self._list_folders(cwd))
         return {
             **select(self.environment, CHILD, with_passwords=True),
             "PATH": path,
             "PWD": str(cwd),
             **self.export_key(info),
+            **self.export_tools(tools),
             **self.marks,
             **marks,
         }

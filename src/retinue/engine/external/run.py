@@ -97,7 +97,9 @@ class ExternalRun(LiveRun):
             self._publish(Warned(run_id=setup.run_id, text=f"agent {errand.definition.name}: {reason}; left out"))
         if errand.session_file:
             make_private(Path(errand.session_file).parent)
-        environment = premises.build_environment(setup.model.info, post.render_marks(setup), setup.cwd)
+        # Tools of this name in another program are not ours, and get none of their keys.
+        ours = () if errand.runner == "pi" else tools
+        environment = premises.build_environment(setup.model.info, post.render_marks(setup), setup.cwd, ours)
         with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
             flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)
             return await run_process(

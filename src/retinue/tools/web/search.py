@@ -53,17 +53,16 @@ class WebSearchTool:
         found: list[dict[str, Any]] = []
         try:
             for query in queries:
-                asked, hits = await self._web.searcher.search(query, count)
-                found.append({"query": asked, "results": [hit.to_data() for hit in hits]})
+                answer = await self._web.searcher.search(query, count)
+                found.append({"query": answer.query, "results": [hit.to_data() for hit in answer.hits]})
         except SearchFailed as error:
-            return render_failure(error.code, str(error))
+            return render_failure(error.code, str(error), **({"provider": error.provider} if error.provider else {}))
         if arguments.get("includeContent") is True:
             await self._add_contents([hit for query in found for hit in query["results"]])
         stored = self._web.store.add("search", found)
         pager = Pager(self._options.max_chars)
-        return render_answer(
-            {"responseId": stored.id, "queries": [pager.cut_query(query) for query in found]}, note=NOTE
-        )
+        shown = [pager.cut_query(query) for query in found]
+        return render_answer({"responseId": stored.id, "provider": answer.provider, "queries": shown}, note=NOTE)
 
     def _choose_count(self, asked: Any) -> int:
         import math

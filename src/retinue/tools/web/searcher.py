@@ -1,6 +1,7 @@
 """Asks search providers: the chosen one, or one after the other until one answers. Must not know tools or results."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from retinue.tools.outbound.client import Client
 from retinue.tools.outbound.failure import RequestFailed
@@ -28,6 +29,14 @@ _STATUSES = {
 }
 
 
+class Found(NamedTuple):
+    """The answer to one question."""
+
+    query: str
+    hits: tuple[Hit, ...]
+    provider: str
+
+
 class Searcher:
     """Searches with what the user has chosen."""
 
@@ -36,10 +45,10 @@ class Searcher:
         self._client = client
         self._throttle = throttle
         self._environment = environment
-        self._cache: Cache[tuple[str, list[Hit]]] = Cache(options.cache_entries, options.cache_s)
+        self._cache: Cache[Found] = Cache(options.cache_entries, options.cache_s)
 
-    async def search(self, query: str, count: int) -> tuple[str, list[Hit]]:
-        """The query as it was first asked, and what was found. Raises SearchFailed."""
+    async def search(self, query: str, count: int) -> Found:
+        """What was found, with the query as it was first asked. Raises SearchFailed."""
         try:
             check_secrets(query, self._environment)
         except RequestFailed as error:
@@ -58,7 +67,14 @@ class Searcher:
                 last = error
         raise last
 
-    async def _ask(self, name: str, query: str, count: int) -> tuple[str, list[Hit]]:
+    async def _ask(self, name: str, query: str, count: int) -> Found:
+        try:
+            return await self._reach(name, query, count)
+        except SearchFailed as error:
+            error.provider = name if name in PROVIDERS else ""
+            raise
+
+    async def _reach(self, name: str, query: str, count: int) -> Found:
         access = find_access(name, self._options.providers, self._environment)
         key = make_key(name, count, query)
         kept = self._cache.get(key)
@@ -69,7 +85,7 @@ class Searcher:
                 hits = await self._request(name, access, query, count)
         except QueueFull as error:
             raise SearchFailed("WEB_SEARCH_FAILED", str(error)) from None
-        found = (query, hits[:count])
+        found = Found(query, tuple(hits[:count]), name)
         self._cache.put(key, found)
         return found
 

@@ -20,6 +20,8 @@ class SearchFailed(Exception):
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
         self.code = code
+        self.provider = ""
+        """Who was asked, where somebody was."""
 
 
 class Hit(Struct, frozen=True):
