@@ -265,7 +265,7 @@ def test_codingcode_switches_are_listed(place, agents):
     folder.mkdir()
     (folder / "config.yaml").write_text("subagent:\n  disabledAgents: {scout: true, plan: 3}\n")
     listed = agents()
-    assert [item["name"] for item in listed["agents"] if not item["enabled"]] == ["scout"]
+    assert [item["name"] for item in listed["agents"] if not item["enabled"]] == ["Plan", "plan", "scout"]
     assert [item["code"] for item in listed["diagnostics"]] == ["switches"]
     done = place.run("agents", "enable", "scout")
     assert (done.status, "is switched off in .codingcode/config.yaml" in done.stderr) == (2, True)

@@ -117,6 +117,14 @@ def test_disabled_agent_is_refused(place, run):
     assert (status, result["details"]["error"]["code"]) == (1, "SUBAGENT_DISABLED")
 
 
+def test_unknown_runner_is_refused(place, run):
+    agent(place, WRITER.replace("tools", "runner: docker\ntools"))
+    status, result = run("writer", "x")
+    error = result["details"]["error"]
+    reason = "runner: found 'docker'; expected one of inprocess, process, pi, cluster; the agent is disabled"
+    assert (status, error["code"], reason in error["message"]) == (1, "SUBAGENT_DISABLED", True)
+
+
 def test_fallback_agent_is_used(place, run):
     (place.agent_dir / "subagents.json").write_text('{"fallbackSubagent": "general-purpose"}')
     status, result = run("nobody", "x", replies=[{"text": "done"}])

@@ -39,6 +39,8 @@ MOST_SHOWN = 60
 """Names in a message; `retinue agents` has them all."""
 Kind: TypeAlias = Literal["builtin", "overridden", "custom"]
 """Where an agent comes from: packaged, a file that stands for a packaged one, or a file of its own."""
+_SWITCHES = ("enabled", "runner")
+"""Fields of an agent's file that switch it off when they cannot be read."""
 _STUB = "Switched off. `retinue agents enable {name}` removes this file."
 
 
@@ -321,7 +323,9 @@ def find_runnable(found: Definitions, name: str, surface: str | None, *, fallbac
     if definition is None:
         raise UnknownAgent(explain_unknown(name, found, surface))
     if not definition.enabled:
-        raise DisabledAgent(f"Agent {quote(definition.name)} is disabled ({definition.path})")
+        own = [item for item in found.diagnostics if item.path == definition.path and item.field in _SWITCHES]
+        reasons = "".join(f"\n{item.message}" for item in own)
+        raise DisabledAgent(f"Agent {quote(definition.name)} is disabled ({definition.path}){reasons}")
     return definition
 
 

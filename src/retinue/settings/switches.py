@@ -21,6 +21,7 @@ MAX_CONTINUATIONS = 100
 MAX_STEPS = 100_000
 MAX_BYTES = 500_000
 RULES_FILE = "rules.md"
+_FLAGS = "names, each with true or false"
 
 
 class Switches(Struct, frozen=True):
@@ -49,7 +50,7 @@ def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagno
     theirs = _load(paths.project, problems) if trusted and paths.project != paths.home else _Config({}, "", problems)
     enabled = theirs.read_flag("subagent", "enabled")
     enabled = own.read_flag("subagent", "enabled") if enabled is None else enabled
-    agents = {**own.read_flags("subagent", "disabledAgents"), **theirs.read_flags("subagent", "disabledAgents")}
+    agents = {**own.read_names("subagent", "disabledAgents"), **theirs.read_names("subagent", "disabledAgents")}
     hooks = own.read_flags("hooks", "disabledHooks"), theirs.read_flags("hooks", "disabledHooks")
     steps = theirs.read_count("maxSteps", MAX_STEPS) or own.read_count("maxSteps", MAX_STEPS) or DEFAULT_STEPS
     again = [each.read_count("maxStopContinuations", MAX_CONTINUATIONS, 0) for each in (theirs, own)]
@@ -91,15 +92,29 @@ class _Config:
         return None
 
     def read_flags(self, *keys: str) -> dict[str, bool]:
+        """Names that are switched off or not; what cannot be read is left as it is."""
         value = self._find(*keys)
         if not isinstance(value, Mapping):
             if value is not None:
-                self._reject(".".join(keys), value, "names, each with true or false")
+                self._reject(".".join(keys), value, _FLAGS)
             return {}
         for name, flag in value.items():
             if not isinstance(flag, bool):
                 self._reject(".".join((*keys, str(name))), flag, "true or false")
         return {str(name): flag for name, flag in value.items() if isinstance(flag, bool)}
+
+    def read_names(self, *keys: str) -> dict[str, bool]:
+        """The same where a doubt switches off: a name counts as a word against what it names, in a list, too."""
+        value, field = self._find(*keys), ".".join(keys)
+        if isinstance(value, str | list):
+            self._reject(field, value, _FLAGS, "what it names is switched off")
+            return {name: True for name in ([value] if isinstance(value, str) else value) if isinstance(name, str)}
+        doubtful = [name for name in value if not isinstance(value[name], bool)] if isinstance(value, Mapping) else []
+        for name in doubtful:
+            self._reject(f"{field}.{name}", value[name], "true or false", "it is switched off")
+        if doubtful:
+            return {str(name): flag is not False for name, flag in value.items()}
+        return self.read_flags(*keys)
 
     def read_count(self, key: str, most: int, least: int = 1) -> int | None:
         value = self._find(key)
@@ -121,8 +136,8 @@ class _Config:
                 return None
         return value
 
-    def _reject(self, field: str, value: Any, expected: str) -> None:
-        text = f"{self._path}: {field}: found {show_value(value)}; expected {expected}; ignored"
+    def _reject(self, field: str, value: Any, expected: str, instead: str = "ignored") -> None:
+        text = f"{self._path}: {field}: found {show_value(value)}; expected {expected}; {instead}"
         problem = Diagnostic(text, self._path, None, "error", "switches", field)
         if problem not in self._problems:
             self._problems.append(problem)

@@ -345,8 +345,9 @@ def test_contradictions_are_told(front: str) -> None:
     assert parse(front)[1] == ["contradiction"]
 
 
-def test_foreign_runner_disables() -> None:
-    definition, told = parse("runner:\n  type: external-cli\n  command: claude")
+@pytest.mark.parametrize("runner", ["\n  type: external-cli\n  command: claude", " docker", " 5", " [process]"])
+def test_foreign_runner_disables(runner: str) -> None:
+    definition, told = parse(f"runner:{runner}")
     assert definition is not None and (definition.enabled, definition.runner, told) == (False, None, ["field"])
 
 

@@ -34,8 +34,9 @@ def test_untrusted_project_says_nothing(paths):
     [
         ("subagent: off\n", "subagent: found 'off'; expected an object"),
         ("subagent: {enabled: nope}\n", "subagent.enabled: found 'nope'; expected true or false; ignored"),
-        ("subagent: {disabledAgents: [a]}\n", "subagent.disabledAgents: found an array; expected names"),
-        ("subagent: {disabledAgents: {a: 1}}\n", "subagent.disabledAgents.a: found 1; expected true or false"),
+        ("subagent: {disabledAgents: true}\n", "subagent.disabledAgents: found true; expected names"),
+        ("hooks: {disabledHooks: [a]}\n", "hooks.disabledHooks: found an array; expected names"),
+        ("hooks: {disabledHooks: {a: 1}}\n", "hooks.disabledHooks.a: found 1; expected true or false; ignored"),
         ("maxSteps: 0\n", "maxSteps: found 0; expected a whole number from 1 to 100000"),
         ("maxSteps: many\n", "maxSteps: found 'many'"),
         ("subagent: [\n", "not valid YAML"),
@@ -45,6 +46,21 @@ def test_bad_values_count_as_absent(paths, text, told):
     switches, problems = load(paths, text)
     assert switches == Switches() and told in problems[0].message
     assert len(problems) == 1 and problems[0].path == str(paths.home / ".codingcode" / "config.yaml")
+
+
+@pytest.mark.parametrize(
+    ("value", "off", "told"),
+    [
+        ("[A, b]", {"a": True, "b": True}, "disabledAgents: found an array; expected names, each with true or false; "),
+        ("a", {"a": True}, "disabledAgents: found 'a'; expected names, each with true or false; "),
+        ("{a: 1, b: false}", {"a": True, "b": False}, "disabledAgents.a: found 1; expected true or false; "),
+        ("[[a], b]", {"b": True}, "disabledAgents: found an array; expected names, each with true or false; "),
+    ],
+)
+def test_doubtful_switches_are_off(paths, value, off, told):
+    switches, problems = load(paths, f"subagent: {{disabledAgents: {value}}}\n")
+    assert switches == Switches(disabled_agents=off)
+    assert [(told in each.message, each.message.endswith("switched off")) for each in problems] == [(True, True)]
 
 
 def test_rules_are_read(paths):

@@ -11,7 +11,7 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
 from retinue.definitions.fields import Fields, find_close
-from retinue.definitions.frontmatter import Scalar, Table
+from retinue.definitions.frontmatter import Scalar
 from retinue.definitions.toolnames import KNOWN_TOOLS, check_readonly, declare_tools
 
 THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
@@ -142,14 +142,10 @@ def _read_limits(fields: Fields) -> dict[str, Any]:
 
 def _read_running(fields: Fields) -> dict[str, Any]:
     """Where and how it runs; a switch that cannot be read takes the value that gives less."""
-    runner = fields.get("runner")
-    can_run = not isinstance(runner, Table)
-    if can_run:
-        chosen = fields.read_choice("runner", ("inprocess", "process", "pi", "cluster"))
-    else:
-        # It names another program: to run it as one of ours would give it tools it never asked for.
-        chosen = None
-        fields.reject("runner", "inprocess, process, pi or cluster", "the agent is disabled")
+    told = len(fields.problems)
+    # What is no runner names another program: to run it as one of ours would give it what it never asked for.
+    runner = fields.read_choice("runner", ("inprocess", "process", "pi", "cluster"), "the agent is disabled")
+    can_run = len(fields.problems) == told
     return {
         "isolated": fields.read_switch("isolated", doubt=True),
         "inherit_context": fields.read_switch("inherit_context", doubt=False),
@@ -157,7 +153,7 @@ def _read_running(fields: Fields) -> dict[str, Any]:
         "persist_session": fields.read_switch("persist_session", doubt=False),
         "session_dir": fields.read_text("session_dir") or None,
         "output_transcript": fields.read_switch("output_transcript", doubt=False),
-        "runner": chosen,
+        "runner": runner,
         "can_run": can_run,
     }
 
