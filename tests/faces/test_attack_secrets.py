@@ -22,9 +22,19 @@ NAMES = (
     *("PGPASSWORD", "DB_PASSWORD", "SLACK_BOT_TOKEN"),
 )
 ENVIRONMENT = {name: f"cnry-env-{number:02}-q8Zt" for number, name in enumerate(NAMES)}
-FILES = {name: f"cnry-{name}-77-q8Zt" for name in ("auth", "authenv", "model", "header", "command")}
+PLACES = ("auth", "authenv", "model", "header", "command", "server", "servercommand", "address")
+FILES = {name: f"cnry-{name}-77-q8Zt" for name in PLACES}
+ADDRESS = f"postgres://me:{FILES['address']}@localhost/db"
 SECRETS = (*ENVIRONMENT.values(), *FILES.values())
-WRITES_ALL = "printenv; cat /proc/self/environ; cat ~/.pi/agent/auth.json ~/.pi/agent/models.json; git log -1; true"
+OWN = {"auth.json", "models.json", "mcp.json", "key.sh", "serverkey.sh", "note.txt"}
+"""Where the user has put them."""
+WRITES_ALL = "printenv; cat /proc/self/environ; cat ~/.pi/agent/*.json; cat ../key.sh note.txt; git log -1; true"
+# Prints all that it knows, often enough for a file.
+TELLS_ALL = """
+def call(message):
+    say(message, "\\n".join(f"{name}={value}" for name, value in sorted(os.environ.items())) * 400)
+    sys.stderr.write(repr(os.environ))
+"""
 
 
 def find_leaks(folder: Path, *, spare=()) -> dict[str, str]:
@@ -52,8 +62,11 @@ def loaded(place):
     command.write_text(f"#!/bin/sh\necho {FILES['command']}\n")
     command.chmod(0o700)
     program = place.root / "server.py"
-    program.write_text(PROGRAM.replace("#EXTRA#", ""))
+    program.write_text(PROGRAM.replace("#EXTRA#", TELLS_ALL))
     server = {"command": sys.executable, "args": ["-I", "-S", str(program)]}
+    (place.root / "serverkey.sh").write_text(f"#!/bin/sh\necho {FILES['servercommand']}\n")
+    (place.root / "serverkey.sh").chmod(0o700)
+    server["env"] = {"RAW_TOKEN": FILES["server"], "RAW_KEY": f"!{place.root}/serverkey.sh"}
     (agent_dir / "mcp.json").write_text(json.dumps({"mcpServers": {"raw": server}}))
     hooks = place.home / ".codingcode"
     hooks.mkdir()
@@ -82,19 +95,37 @@ def configure(place, server):
 @pytest.mark.parametrize("sandbox", ("auto", "off"))
 def test_no_canary_is_written_or_shown(loaded, sandbox, measure):
     (loaded.agent_dir / "subagents.json").write_text(json.dumps({"sandbox": {"mode": sandbox}}))
-    replies = [
-        {"match": {"last_user": "^go"}, **calls(("bash", {"command": WRITES_ALL}), ("grep", {"pattern": "alpha"}))},
-        {"match": {"last_user": "^go"}, **calls(("read", {"path": str(loaded.agent_dir / "auth.json")}))},
-        {"match": {"last_user": "^go"}, "text": "done"},
+    (loaded.root / "tmp").mkdir()
+    (loaded.work / "note.txt").write_text("\n".join(SECRETS))
+    # The files of long outputs are there as long as the session is, so they are looked at by its last command.
+    peek = f"cp {loaded.root}/tmp/retinue-tmp-*/retinue-* . 2>/dev/null; ls"
+    child = {"subagent_type": "general-purpose", "prompt": "leaf", "description": "d", "run_in_background": True}
+    files = [("read", {"path": str(loaded.agent_dir / name)}) for name in ("auth.json", "models.json", "mcp.json")]
+    steps = [
+        calls(("bash", {"command": WRITES_ALL}), ("grep", {"pattern": "cnry", "path": str(loaded.root)})),
+        calls(*files, ("read", {"path": "note.txt"}), ("mcp__raw__hi", {})),
+        calls(("bash", {"command": f"for i in $(seq 400); do {WRITES_ALL}; done 2>/dev/null; {WRITES_ALL}"})),
+        calls(("Agent", child), ("bash", {"command": peek})),
+        {"text": "done"},
+    ]
+    replies = [{"match": {"last_user": "^go"}, **step} for step in steps]
+    replies += [
+        {"match": {"last_user": "^leaf"}, **calls(("bash", {"command": WRITES_ALL}))},
+        {"match": {"last_user": "^"}, "text": "done"},
     ]
     with MockServer.in_thread(replies) as server:
         model = configure(loaded, server)
-        done = loaded.run("--mode", "json", "--model", model, "-p", "go", env=ENVIRONMENT)
-    shown = {secret for secret in SECRETS if secret in done.stdout + done.stderr}
-    leaks = find_leaks(loaded.root, spare={"auth.json", "models.json", "key.sh"})
+        environment = {**ENVIRONMENT, "DATABASE_URL": ADDRESS, "TMPDIR": str(loaded.root / "tmp")}
+        done = loaded.run("--mode", "json", "--model", model, "-p", "go", env=environment)
+        asked = b"".join(request.body for request in server.requests).decode()
+    exported = loaded.run("export", str(loaded.sessions()[-1]), "-o", "-", env=environment)
+    shown = {secret for secret in SECRETS if secret in done.stdout + done.stderr + exported.stdout + asked}
+    leaks = find_leaks(loaded.root, spare=OWN)
     measure("SEC-8", f"written, sandbox {sandbox}", found=len(shown) + len(leaks), planted=len(SECRETS))
-    assert (done.status, shown, leaks) == (0, set(), {})
-    assert '"toolName":"bash"' in done.stdout
+    assert (done.status, shown, leaks) == (0, set(), {}), done.stderr
+    kept = [path for path in loaded.work.glob("retinue-*") if b"[redacted]" in path.read_bytes()]
+    assert ('"toolName":"bash"' in done.stdout, "mcp__raw__hi" in done.stdout) == (True, True)
+    assert (len(kept) >= 1, list((loaded.root / "tmp").iterdir())) == (True, []), sorted(loaded.work.iterdir())
 
 
 @pytest.mark.attack("H2", "SEC-8")
@@ -103,9 +134,8 @@ def test_provider_that_repeats_key_tells_nobody(loaded):
     with MockServer.in_thread([{"error": error}] * 3) as server:
         model = configure(loaded, server)
         done = loaded.run("--mode", "json", "--model", model, "-p", "go", env=ENVIRONMENT)
-    own = {"auth.json", "models.json", "key.sh"}
     shown = {secret for secret in SECRETS if secret in done.stdout + done.stderr}
-    assert (done.status, shown, find_leaks(loaded.root, spare=own)) == (1, set(), {})
+    assert (done.status, shown, find_leaks(loaded.root, spare=OWN)) == (1, set(), {})
 
 
 def trace(place, log, *arguments, env=None):
@@ -143,7 +173,7 @@ def test_no_child_is_given_canary(loaded, tmp_path, sandbox, measure):
         done, started = trace(loaded, tmp_path / "log", "--model", model, "-p", "go", env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
     # The command that prints the user's own key is the user's own, and the shell that runs it.
-    others = [line for line in started if f"{loaded.root}/key.sh" not in line]
+    others = [line for line in started if "key.sh" not in line and "server.py" not in line]
     leaks = [(secret, line[:200]) for line in others for secret in SECRETS if secret in line]
     measure("SEC-8", f"given to children, sandbox {sandbox}", found=len(leaks), planted=len(SECRETS))
     programs = " ".join(line.split('"')[1] for line in started)

@@ -301,4 +301,5 @@ def _find_servers(stock: Stock, world: World) -> "Connecting | None":
     from retinue.app.connecting import Connecting
 
     trees = stock.tool_options.trees
-    return Connecting(world, stock.request, stock.environment, stock.clock, trees=trees, tell=stock.say)
+    learn = stock.redactor.learn
+    return Connecting(world, stock.request, stock.environment, stock.clock, trees=trees, tell=stock.say, learn=learn)

@@ -91,6 +91,7 @@ class Casting:
             steering_mode=settings.steering_mode,
             follow_up_mode=settings.follow_up_mode,
             redact=self._stock.redactor.redact_data,
+            spill_dir=self._stock.spill_dir,
             hooks=(Restrained(self._stock.restraint, run_id), *self._extras.hooks),
             features=self._surround(),
         )

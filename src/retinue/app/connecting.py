@@ -40,9 +40,11 @@ class Connecting:
         *,
         trees: TreeProbe,
         tell: Callable[[str], None],
+        learn: Callable[..., None] = lambda *secrets: None,
     ) -> None:
-        """`tell` gets one line for each problem."""
+        """`tell` gets one line for each problem, `learn` each secret that an entry holds."""
         self._found = load_servers(world.paths, environment, trusted=world.is_trusted)
+        learn(*(secret for item in self._found.found for secret in item.server.secrets))
         for text in (*(each.message for each in self._found.diagnostics), *(item.notice for item in self._found.found)):
             if text:
                 tell(text)
@@ -51,6 +53,7 @@ class Connecting:
         self._wanted, self._excluded = request.tools, request.exclude_tools
         self._tell = tell
         around = Surroundings(world.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
+        around = replace(around, learn=learn)
         self._boundary = world.boundaries.surround_place(world.paths.cwd, readonly=True)
         confined = Opener(replace(around, confining=self._boundary))
         self._pool = Pool(self._found.ready, Opener(around), clock, tell, open_confined=confined)

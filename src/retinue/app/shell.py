@@ -89,7 +89,7 @@ class Shell:
         from retinue.tools.shell.environment import build_environment
         from retinue.tools.shell.output import Output, Spill
 
-        cwd, output, text = str(main.setup.cwd), Output(Spill(main.setup.spill_dir)), _Text()
+        cwd, output, text = str(main.setup.cwd), Output(Spill(main.setup.spill_dir, redact=main.setup.redact)), _Text()
 
         def take(data: bytes) -> None:
             if piece := text.add(data):
@@ -111,7 +111,7 @@ class Shell:
         finally:
             output.finish()
             output.spill.finish()
-        return _to_execution(output, code)
+        return _to_execution(output, code, main.setup.redact or str)
 
 
 class _Text:
@@ -124,11 +124,11 @@ class _Text:
         return _CONTROLS.sub("", _ESCAPES.sub("", self._decoder.decode(data)))
 
 
-def _to_execution(output: "Output", code: int | UnsetType) -> Execution:
+def _to_execution(output: "Output", code: int | UnsetType, redact: Callable[[str], str]) -> Execution:
     view = output.view()
     path = output.spill.path
     return Execution(
-        output=view.content,
+        output=redact(view.content),
         exit_code=code,
         cancelled=code is UNSET,
         truncated=view.truncated,

@@ -3,6 +3,10 @@
 Knows no session: what belongs to one is a Berth's.
 """
 
+import os
+import secrets
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,9 +69,17 @@ class Stock:
     models: Models | None = None
     """There once somebody needs one that the caller has not made."""
     _machine: "Machine | None" = None
+    spill_dir: Path = field(init=False)
+    """For outputs that are too long for a model; made by the first, and gone with this."""
 
     def __post_init__(self) -> None:
         self.redactor = Redactor(collect_secrets(self.environment))
+        # Named so that it is found and removed after a crash, as other private directories are.
+        name = f"retinue-tmp-{os.getpid()}-{secrets.token_hex(8)}"
+        self.spill_dir = Path(tempfile.gettempdir(), name)
+        say = self.say
+        # Servers and hooks complain in their own words, and may repeat what they were given.
+        self.say = lambda text: say(self.redactor.redact(text))
 
     @property
     def is_child(self) -> bool:
@@ -107,3 +119,4 @@ class Stock:
             await self.models.close()
         if self._machine is not None:
             self._machine.close()
+        shutil.rmtree(self.spill_dir, ignore_errors=True)

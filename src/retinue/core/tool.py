@@ -60,6 +60,8 @@ class ToolContext:
     """Variables that describe the session, for processes the tool starts."""
     spill_dir: Path | None = None
     """Where outputs too long for the model are kept; the system's temporary directory when absent."""
+    redact: Callable[[str], str] = str
+    """Takes secrets out of what a tool keeps in a file; what it returns is taken care of."""
     progress: Callable[[ToolResult], None] = ignore_progress
     find_territory: Callable[[], Territory] = lambda: ANYWHERE
     """Where files may be read and changed; asked by the first tool that wants to know."""

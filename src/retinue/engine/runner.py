@@ -385,6 +385,7 @@ class LiveRun:
                 run_name=setup.name,
                 environment=self._environment(),
                 spill_dir=setup.spill_dir,
+                redact=setup.redact or keep_data,
                 confinement=setup.confinement,
                 find_territory=setup.find_territory,
             ),

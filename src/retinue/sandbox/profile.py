@@ -21,6 +21,8 @@ TMP_BYTES = 256 * 1024 * 1024
 PRIVATE_DIRS = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 """Where other programs keep sockets, locks and files that are none of a command's business."""
 
+_OWN_SECRETS = ("auth.json", "models.json", "mcp.json", "sessions")
+"""In the agent directory: keys, files that may hold some, and what was said."""
 SECRETS = (
     *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".yarnrc.yml", ".pypirc"),
     *(".git-credentials", ".config/gcloud", ".config/gh", ".config/hub", ".config/git/credentials", ".config/op"),
@@ -34,7 +36,7 @@ SECRETS = (
     *(".password-store", ".local/share/keyrings", ".vault-token", ".terraform.d/credentials.tfrc.json", ".pgpass"),
     *(".mozilla", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge"),
     *(".thunderbird", "Library/Keychains", "Library/Application Support/Google/Chrome", "Library/Cookies"),
-    *(".pi/agent/auth.json", ".pi/agent/sessions", ".pi/subagent-sessions"),
+    *(*(f".pi/agent/{name}" for name in _OWN_SECRETS), ".pi/subagent-sessions"),
     *(".claude/.credentials.json", ".claude.json", ".codex/auth.json", ".gemini/oauth_creds.json"),
     *(".config/github-copilot", ".local/share/opencode/auth.json", ".config/goose/secrets.yaml"),
 )
@@ -135,7 +137,7 @@ def list_own() -> tuple[str, ...]:
 def list_secrets(wishes: Wishes) -> tuple[str, ...]:
     """What is hidden, as real paths and without repetition; also what does not exist."""
     below = [os.path.join(wishes.home, name) for name in SECRETS] if wishes.home else []
-    own = [os.path.join(wishes.agent_dir, name) for name in ("auth.json", "sessions")] if wishes.agent_dir else []
+    own = [os.path.join(wishes.agent_dir, name) for name in _OWN_SECRETS] if wishes.agent_dir else []
     told = [expand(path, wishes.home) for path in wishes.secrets]
     return tuple(dict.fromkeys(os.path.realpath(path) for path in (*below, *own, *told)))
 

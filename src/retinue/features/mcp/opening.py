@@ -43,6 +43,8 @@ class Surroundings:
     """Variables that tell a server how deep inside of agents it is: it may be retinue itself."""
     confining: Confining | None = None
     """The boundary of the processes; None: they are the user's own programs, and have none."""
+    learn: Callable[[str], None] = lambda secret: None
+    """Hears what commands print that stand for keys."""
 
 
 class Opener:
@@ -90,13 +92,15 @@ class Opener:
         from retinue.models.values import Vault
 
         vault = Vault(self._around.environment)
+        found = dict(values)
         try:
-            return {
-                name: await asyncio.to_thread(vault.resolve, value, name) if is_command(value) else value
-                for name, value in values.items()
-            }
+            for name, value in values.items():
+                if is_command(value):
+                    found[name] = await asyncio.to_thread(vault.resolve, value, name)
+                    self._around.learn(found[name])
         except ConfigError as error:
             raise McpFailed(str(error)) from error
+        return found
 
     def _note_asked(self, server: McpServer, method: str) -> None:
         """A server wants something of us. It gets a no from the library; the user hears of it once."""

@@ -4,7 +4,7 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ MAX_IMAGE_CHARS = 7_000_000
 _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
-def to_result(tool: str, raw: Mapping[str, Any], spill_dir: Path | None) -> ToolResult:
-    """The result of a call for the model."""
+def to_result(
+    tool: str, raw: Mapping[str, Any], spill_dir: Path | None, redact: Callable[[str], str] = str
+) -> ToolResult:
+    """The result of a call for the model; `redact` takes secrets out of what is kept in a file."""
     texts: list[str] = []
     images: list[UserContent] = []
     for block in raw.get("content", ()):
@@ -30,7 +32,7 @@ def to_result(tool: str, raw: Mapping[str, Any], spill_dir: Path | None) -> Tool
             texts.append(_read_text(block))
     if not texts and not images and raw.get("structuredContent") is not None:
         texts.append(json.dumps(raw["structuredContent"], ensure_ascii=False))
-    text = _bound("\n".join(texts), spill_dir)
+    text = _bound(redact("\n".join(texts)), spill_dir)
     if raw.get("isError"):
         return fail_call(tool, text or "no reason given")
     content: list[UserContent] = [TextContent(text)] if text or not images else []

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
+from retinue.core.redaction import collect_secrets
 from retinue.core.tool import Effect
+from retinue.models.values import is_command
 
 Level: TypeAlias = Literal["user", "project"]
 CALL_S = 60.0
@@ -46,6 +48,13 @@ class McpServer:
     """The file that says all this."""
     digest: str = ""
     """Of the entry as written: what an approval is bound to."""
+
+    @property
+    def secrets(self) -> list[str]:
+        """What of its entry nobody should read again: variables and headers that hold keys."""
+        # A header is a scheme and a key, or a key alone.
+        words = [word for value in self.headers.values() for word in value.split()[-1:] if not is_command(value)]
+        return [*collect_secrets({name: value for name, value in self.env.items() if not is_command(value)}), *words]
 
     @property
     def place(self) -> str:

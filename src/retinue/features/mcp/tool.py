@@ -50,6 +50,7 @@ class McpTool:
             context.progress(ToolResult.of(clean_text(f"{share} {message or ''}".strip(), 500)))
 
         try:
-            return to_result(name, await self._link.call(name, arguments, tell), context.spill_dir)
+            answer = await self._link.call(name, arguments, tell)
+            return to_result(name, answer, context.spill_dir, context.redact)
         except McpFailed as failure:
             return fail_call(name, f"server '{self._link.server.name}': {failure}")

@@ -106,7 +106,7 @@ class BashTool:
         script = _to_script(command)
         cwd = str(context.cwd)
         shell = self._find_shell(cwd)
-        output = Output(Spill(context.spill_dir, cap=self._spill_cap))
+        output = Output(Spill(context.spill_dir, cap=self._spill_cap, redact=context.redact))
         confinement = None if context.confinement is None else await context.confinement.open()
         progress = _Progress(output, context, None if confinement is None else self._max_printed)
         progress.begin()

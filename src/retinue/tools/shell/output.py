@@ -4,22 +4,32 @@ import codecs
 import os
 import secrets
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from retinue.core.redaction import Sieve
 from retinue.tools.truncate import MAX_BYTES, MAX_LINES, SPILL_CAP, Truncation, truncate_tail
 
 _TAIL_KEPT = 2 * MAX_BYTES
 _CHECKED_BYTES = 8 * 1024 * 1024
 _COPY_SIZE = 1024 * 1024
 _GAP_ROOM = 256
+_WORD = 4096
 
 
 class Spill:
-    """The full output in a file of mode 0600; beyond the cap its head and tail, with the gap stated."""
+    """The full output in a file of mode 0600; beyond the cap its head and tail, with the gap stated.
 
-    def __init__(self, folder: Path | None, *, cap: int = SPILL_CAP) -> None:
+    Secrets are taken out of what has a name on the disk: of the head as it comes, of the tail when it is put there.
+    """
+
+    def __init__(
+        self, folder: Path | None, *, cap: int = SPILL_CAP, redact: Callable[[str], str] | None = None
+    ) -> None:
         self._folder = Path(tempfile.gettempdir()) if folder is None else folder
+        self._redact = redact
+        self._sieve = None if redact is None else Sieve(redact)
         self._head_room = cap // 2 - _GAP_ROOM
         self._ring_size = cap // 2
         self._file = -1
@@ -41,18 +51,17 @@ class Spill:
         try:
             if self._file < 0:
                 self._file = self._create()
-            head, tail = data[: self._head_room], data[self._head_room :]
-            if head:
-                _write_all(self._file, head)
-                self._head_room -= len(head)
-            if tail:
-                self._write_ring(tail)
+            if self._head_room and self._sieve is not None:
+                data = self._sieve.feed(data)
+            self._keep(data)
         except OSError as error:
             self.error = error.strerror or str(error)
 
     def finish(self) -> None:
         """Put the tail behind the head. Blocks for as long as copying half the cap takes."""
         try:
+            if self._sieve is not None and not self.error:
+                self._keep(self._sieve.finish())
             if self._ring >= 0 and not self.error:
                 self._join()
         except OSError as error:
@@ -67,6 +76,15 @@ class Spill:
                 with suppress(OSError):
                     os.close(handle)
         self._file = self._ring = -1
+
+    def _keep(self, data: bytes) -> None:
+        head, tail = data[: self._head_room], data[self._head_room :]
+        if head:
+            _write_all(self._file, head)
+            self._head_room -= len(head)
+        if tail or (self._ring < 0 and not self._head_room):
+            # What the sieve still holds belongs before all that is not sieved until the end.
+            self._write_ring(tail if self._sieve is None else tail + self._sieve.give_back())
 
     def _create(self) -> int:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -91,11 +109,16 @@ class Spill:
         if self.dropped:
             _write_all(self._file, f"\n[... {self.dropped} bytes were not kept here ...]\n".encode())
             pieces = [(self._ring_at, self._ring_size), (0, self._ring_at)]
+        sieve = Sieve(self._redact or str)
+        is_fragment = self._redact is not None and self.dropped > 0
         for start, end in pieces:
             while start < end:
                 data = os.pread(self._ring, min(_COPY_SIZE, end - start), start)
-                _write_all(self._file, data)
                 start += len(data)
+                # It begins anywhere, perhaps in a secret: that word is left out.
+                _write_all(self._file, sieve.feed(_skip_word(data) if is_fragment else data))
+                is_fragment = False
+        _write_all(self._file, sieve.finish())
 
 
 class Output:
@@ -179,6 +202,11 @@ class Output:
             # The character may also have been printed as such.
             self.invalid += max(0, text.count("\ufffd") - data.count("\ufffd".encode()))
         self.invalid += data.count(b"\0")
+
+
+def _skip_word(data: bytes) -> bytes:
+    end = next((at for at, byte in enumerate(data[:_WORD]) if byte in b" \n\t\r"), min(len(data), _WORD))
+    return data[end:]
 
 
 def _skip_continuation(raw: bytes) -> bytes:
