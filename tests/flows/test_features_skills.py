@@ -220,3 +220,12 @@ async def test_catalogue_is_not_told_in_vain(tmp_path):
     assert await enter(True, [tmp_path], tools=("edit",)) == {"a": "A"}
     assert await enter(True, [tmp_path / "none"]) == {"a": "A"}
     assert await enter(True, [tmp_path], sections=inherited) == inherited
+
+
+def test_new_folder_is_seen_soon(tmp_path, monkeypatch):
+    glance, folder = skills.Glance(), tmp_path / "skills"
+    seen = [glance.is_any_there([folder])]
+    folder.mkdir()
+    seen.append(glance.is_any_there([folder]))
+    monkeypatch.setattr(skills, "FRESH_S", 0.0)
+    assert [*seen, glance.is_any_there([folder])] == [False, False, True]

@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from functools import lru_cache
 
 MAX_CHARS = 128
 _DEVICES = (f"{port}{number}" for port in ("com", "lpt") for number in range(1, 10))
@@ -37,6 +38,7 @@ def find_fault(name: str) -> str:
     return f"is no name; expected {EXPECTED}"
 
 
+@lru_cache(maxsize=4096)  # each run that is asked for is looked up among all agents, several times
 def fold_name(name: str) -> str:
     """What two names have in common that mean the same agent: everything but case."""
     return normalize_name(name).casefold()

@@ -25,6 +25,7 @@ from retinue.core.events import (
     RunSteered,
     ToolFinished,
 )
+from retinue.core.jsonline import encode_json
 from retinue.core.messages import CustomMessage, Message, ToolResultMessage, UserContent, UserMessage
 from retinue.core.run import Outcome, Run
 
@@ -39,6 +40,7 @@ RECORD = "subagents:record"
 QUESTION = "retinue.question"
 """Custom entry of a main session: what was asked and how it was answered, for whoever looks back."""
 
+_MOST_BYTES = 1 << 20
 _CREW_EVENTS = (RunQueued, RunStarted, RunFinished, RunRead, RunForgotten, RunSteered)
 
 
@@ -152,7 +154,9 @@ class Journal:
             self.write(lambda: self._record.append_custom(TOOL_RESULT, data))
 
     def _crew(self, event: Event) -> None:
-        data = msgspec.to_builtins(event)
+        # Encoded now, since the run in it changes; what is too long for a line is cut by whoever knows its parts.
+        line = encode_json(event)
+        data = msgspec.Raw(line) if len(line) <= _MOST_BYTES else msgspec.to_builtins(event)
         self.write(lambda: self._record.append_custom(CREW, data))
         if isinstance(event, RunQueued):
             self._names[event.run_id] = (event.run.agent, event.run.description)

@@ -1,6 +1,6 @@
 """The features that may surround a run, listed by hand in the order they are entered."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from retinue.engine.outfit import Fitting
@@ -8,7 +8,7 @@ from retinue.engine.setup import Feature
 from retinue.features.confined import Boundaries
 from retinue.features.finalise import Finalising
 from retinue.features.memory import Memory, plan_memory
-from retinue.features.skills import Skills, find_skill_roots
+from retinue.features.skills import Glance, Skills, find_skill_roots
 from retinue.features.worktree.workshop import Workshop
 
 
@@ -24,6 +24,7 @@ class Grounds:
     """Where runs get copies of the repository from; None for a main agent, which works where it is."""
     boundaries: Boundaries | None = None
     """What commands of runs are confined by; None: by nothing."""
+    glance: Glance = field(default_factory=Glance)
 
 
 def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
@@ -49,7 +50,7 @@ def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
     is_isolated = bool(definition.isolated) or fitting.request.isolated
     if definition.skills is not False and not is_isolated:
         roots = find_skill_roots(grounds.project, grounds.agent_dir, grounds.home, trusted=grounds.trusted)
-        features.append(Skills(definition.skills, roots))
+        features.append(Skills(definition.skills, roots, grounds.glance))
     if definition.completion == "finalize":
         features.append(Finalising())
     return features

@@ -6,6 +6,7 @@ that may be read are handed in.
 
 import asyncio
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ MAX_HEAD_BYTES = 16 * 1024
 """Read of a file to learn what it is."""
 MAX_LISTED = 200
 MAX_DESCRIPTION_CHARS = 1024
+FRESH_S = 1.0
+"""A folder that was looked for so long ago is looked for again."""
 _SKIPPED = "node_modules"
 
 
@@ -52,21 +55,39 @@ def find_skill_roots(project: Path, agent_dir: Path, home: Path | None, *, trust
     return tuple(dict.fromkeys(roots))
 
 
+class Glance:
+    """Whether there is anything to look through, which for most users there is not; seen once for runs that begin
+    together."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[Path, ...], tuple[float, bool]] = {}
+
+    def is_any_there(self, roots: Sequence[Path]) -> bool:
+        """Whether one of the folders exists, or did a moment ago."""
+        key, now_s = tuple(roots), time.monotonic()
+        at_s, is_there = self._seen.get(key, (-FRESH_S, False))
+        if now_s - at_s >= FRESH_S:
+            is_there = any(os.path.isdir(root) for root in key)
+            self._seen = {key: (now_s, is_there)}
+        return is_there
+
+
 class Skills:
     """The feature: a selection of skills in a run's prompt."""
 
     name = "skills"
 
-    def __init__(self, selection: Selection, roots: Sequence[Path]) -> None:
+    def __init__(self, selection: Selection, roots: Sequence[Path], glance: Glance | None = None) -> None:
         self._selection = selection
         self._roots = roots
+        self._glance = glance or Glance()
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Add the chosen skills in full, or the list of all of them for an agent that can read files."""
         if self._selection is False:
             return setup
         if self._selection is True:
-            has_any = _can_use(setup) and _is_any_there(self._roots)
+            has_any = _can_use(setup) and self._glance.is_any_there(self._roots)
             sections = await asyncio.to_thread(self._list) if has_any else {}
         else:
             sections = await asyncio.to_thread(self._preload, self._selection)
@@ -138,11 +159,6 @@ def render_catalogue(skills: Iterable[Skill]) -> str:
             "  </skill>",
         ]
     return "\n".join((*lines, "</available_skills>"))
-
-
-def _is_any_there(roots: Iterable[Path]) -> bool:
-    """Whether there is anything to look through, which for most users there is not."""
-    return any(os.path.isdir(root) for root in roots)
 
 
 def _can_use(setup: RunSetup) -> bool:

@@ -5,7 +5,7 @@ What an append returns is on disk (or the append raised and nothing changed). Mu
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from retinue.core.clock import Clock
@@ -56,12 +56,15 @@ class Session:
         """Why nothing can be written; empty when it can."""
         self.tree: SessionTree | None = None
         self._owns_tree = False
-        self._history = History(store)
+        self._record = History(store)
+        self._waiting: list[_Note] = []
+        """What nobody has looked at since it was said, of a child that has not replied."""
         self._clock = clock
         self._id_walk = crc32(new_id().encode())
         self._leaf = -1
         self._is_header_saved = False
         self._may_wait = False
+        """Whether it is a child's that has no file yet."""
         self._settled = 0
         self._context: Context | None = None
 
@@ -189,6 +192,8 @@ class Session:
     @property
     def leaf_id(self) -> str | None:
         """The entry that the next one will hang on; None before the first."""
+        if self._waiting:
+            return self._waiting[-1].entry_id
         return None if self._leaf < 0 else self._history.index.ids[self._leaf]
 
     def __len__(self) -> int:
@@ -419,7 +424,7 @@ class Session:
 
     def close(self) -> None:
         """Give descriptors back, and the lock when this is a main session."""
-        self._history.store.close()
+        self._record.store.close()
         self.read_only = self.read_only or "it is closed"
         if self.tree is not None and self._owns_tree:
             self.tree.close()
@@ -434,39 +439,44 @@ class Session:
     def _append(
         self, kind: str, fields: dict[str, Any], *, sync: bool = False, waits: bool = False, entry_id: str | None = None
     ) -> str:
-        entry_id = entry_id or self._make_entry_id()
-        line = self._render(entry_id, self.leaf_id, kind, fields)
-        return self._write(((entry_id, kind, line),), sync=sync, waits=waits)
+        note = _Note(entry_id or self._make_entry_id(), kind, fields, self._clock.now_ms())
+        return self._add([note], sync=sync, waits=waits)
 
     def _append_all(self, entries: Iterable[tuple[str, dict[str, Any]]], *, waits: bool) -> str:
         """Add entries that hang on each other, all of them or none; returns the last one's id."""
-        lines, leaf_id = list[tuple[str, str, bytes]](), self.leaf_id
-        for kind, fields in entries:
-            entry_id = self._make_entry_id()
-            lines.append((entry_id, kind, self._render(entry_id, leaf_id, kind, fields)))
-            leaf_id = entry_id
-        return self._write(lines, waits=waits)
+        now_ms = self._clock.now_ms()
+        return self._add([_Note(self._make_entry_id(), kind, fields, now_ms) for kind, fields in entries], waits=waits)
 
-    def _render(self, entry_id: str, parent_id: str | None, kind: str, fields: dict[str, Any]) -> bytes:
-        stamp = _stamp.render(self._clock.now_ms())
-        head = f'{{"type":"{kind}","id":"{entry_id}","parentId":{_quote_id(parent_id)},"timestamp":"{stamp}",'
-        return b"".join((head.encode(), encode_fields(fields), b"}\n"))
+    def _add(self, notes: list["_Note"], *, sync: bool = False, waits: bool) -> str:
+        if waits and self._may_wait and not self.read_only:
+            # To render it takes longer than to keep it, and a hundred runs that begin together have no time for it now.
+            self._waiting += notes
+            return notes[-1].entry_id
+        history = self._history
+        leaf_id = None if self._leaf < 0 else history.index.ids[self._leaf]
+        entry_id = self._write(_render_all(notes, leaf_id), sync=sync)
+        self._may_wait = False
+        return entry_id
+
+    @property
+    def _history(self) -> History:
+        """All entries, those included that have waited until now; they wait for their file still."""
+        if self._waiting:
+            notes, self._waiting = self._waiting, []
+            self._write(_render_all(notes, self.leaf_id), waits=True)
+        return self._record
 
     def _write(self, lines: Sequence[tuple[str, str, bytes]], *, sync: bool = False, waits: bool = False) -> str:
-        """Write lines, given with their ids and kinds; returns the last one's id.
-
-        What `waits` in a child's session is no reason to make its file.
-        """
+        """Write lines, given with their ids and kinds; returns the last one's id. `waits`: with what follows."""
         if self.read_only:
             raise SessionUnsaved(f"cannot write session {self.path or self.id}: {self.read_only}")
         first = b"" if self._is_header_saved else encode_json(self.header) + b"\n"
         data = b"".join([first, *[line for _, _, line in lines]])
         # A child's task and report are in the main session too, which is synced: hundreds of children need not be.
-        waits = waits and self._may_wait
-        offset = self._history.store.append(data, sync=sync and self._is_main, waits=waits) + len(first)
+        offset = self._record.store.append(data, sync=sync and self._is_main, waits=waits) + len(first)
         self._is_header_saved = True
         for entry_id, kind, line in lines:
-            self._leaf = self._history.index.add(entry_id, self._leaf, kind, offset, len(line) - 1)
+            self._leaf = self._record.index.add(entry_id, self._leaf, kind, offset, len(line) - 1)
             offset += len(line)
         return lines[-1][0]
 
@@ -479,12 +489,32 @@ class Session:
         while True:
             self._id_walk = (self._id_walk + _ID_STRIDE) & 0xFFFFFFFF
             entry_id = f"{self._id_walk:08x}"
-            if entry_id not in self._history.index.by_id:
+            if entry_id not in self._record.index.by_id:
                 return entry_id
 
     def _written_results(self) -> set[str]:
         messages = [m for entry in self._history.load_branch(self._leaf) for m in to_messages(entry)]
         return {message.tool_call_id for message in messages if isinstance(message, ToolResultMessage)}
+
+
+class _Note(NamedTuple):
+    """An entry before it is a line."""
+
+    entry_id: str
+    kind: str
+    fields: dict[str, Any]
+    at_ms: int
+
+
+def _render_all(notes: Iterable[_Note], leaf_id: str | None) -> list[tuple[str, str, bytes]]:
+    """Entries that hang on each other as lines, with their ids and kinds; the first one hangs on a leaf."""
+    lines = []
+    for entry_id, kind, fields, at_ms in notes:
+        stamp = _stamp.render(at_ms)
+        head = f'{{"type":"{kind}","id":"{entry_id}","parentId":{_quote_id(leaf_id)},"timestamp":"{stamp}",'
+        lines.append((entry_id, kind, b"".join((head.encode(), encode_fields(fields), b"}\n"))))
+        leaf_id = entry_id
+    return lines
 
 
 def _quote_id(entry_id: str | None) -> str:

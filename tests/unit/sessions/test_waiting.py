@@ -82,3 +82,12 @@ def test_refused_file_is_made_later(child, main):
 
 def test_main_session_waits_for_nothing(main):
     assert read(main).context().messages == [UserMessage("go", 1)]
+
+
+def test_waiting_entries_hang_together(child):
+    waiting = child.leaf_id
+    last = child.append_message(REPLY)
+    assert [entry["parentId"] for entry in read(child).stored_entries()][1:] == [
+        entry["id"] for entry in child.stored_entries()[:-1]
+    ]
+    assert (child.read_entry(last)["parentId"], child.read_entry(waiting)["message"]["role"]) == (waiting, "user")
