@@ -67,7 +67,7 @@ class JobsMenu(Menu):
             if not jobs:
                 self.tell("nothing is scheduled in this project")
                 return
-            now = datetime.now(UTC)
+            now = datetime.fromtimestamp(self.app.now_ms() / 1000, UTC)
             title = f"Scheduled jobs ({len(jobs)})"
             chosen = await self.choose(
                 title, [draw_job(job, now) for job in jobs], chosen=chosen, hint="✓ waits  ⋯ runs  ! failed  ✗ over"

@@ -1,6 +1,5 @@
 """`/agents` → Running agents: all runs of the session, each to look at."""
 
-import time
 from collections.abc import Sequence
 
 from retinue.core.run import Run, Status
@@ -37,7 +36,7 @@ class RunsMenu(Menu):
         """Until one goes back."""
         chosen: str | None = ""
         while chosen is not None:
-            now_ms = round(time.time() * 1000)
+            now_ms = self.app.now_ms()
             runs = sorted(self.app.link.crew.lookout.runs, key=lambda run: _RANKS.get(run.status, 2))
             chosen = await self.choose(title_runs(runs), [draw_run(run, now_ms) for run in runs], chosen=chosen)
             found = self.app.link.crew.lookout.find(chosen) if chosen else None
