@@ -74,16 +74,65 @@ def test_storm_of_sizes_while_streaming(mocked):
         assert tmux.end() == (0, True, "0 1 0")
 
 
-def test_ctrl_c_while_starting(world):
+@pytest.mark.parametrize("moment_s", [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.9])
+def test_one_interrupt_while_starting_is_enough(world, moment_s):
     with world.open() as terminal:
         before = terminal.attributes
-        terminal.read(0.12)
-        # One that comes while the interpreter itself is busy starting may get lost: a person presses again.
-        while terminal.process.poll() is None:
-            terminal.signal(signal.SIGINT)
-            terminal.read(0.7)
-        assert terminal.wait() in (130, -signal.SIGINT)
+        terminal.read(moment_s)
+        terminal.signal(signal.SIGINT)
+        assert terminal.wait() in (130, -signal.SIGINT, 1)  # 1: the interpreter has not come to us yet
         assert terminal.attributes == before
+        assert {mode: terminal.modes.get(mode, is_on) for mode, is_on in RESTORED.items()} == RESTORED
+    assert world.wait_until_alone() == []
+
+
+def test_key_while_starting_ends_it(world):
+    with world.open() as terminal:
+        before = terminal.attributes
+        while terminal.process.poll() is None:
+            terminal.type("\x03")  # a signal while the terminal is as it was, then a key
+            terminal.read(0.3)
+        assert terminal.wait() in (0, 130, -signal.SIGINT, 1)
+        assert terminal.attributes == before
+    assert world.wait_until_alone() == []
+
+
+def test_ctrl_c_at_the_trust_question_is_a_no(world):
+    (world.work / ".pi" / "agents").mkdir(parents=True)
+    (world.work / ".pi" / "agents" / "spy.md").write_text("---\ndescription: looks\n---\nLook.")
+    with world.tmux() as tmux:
+        tmux.see("Use it only if you trust")
+        tmux.keys("C-c")
+        tmux.miss("Use it only if you trust")
+        tmux.see("offline/rules")
+        tmux.keys("C-c")
+        tmux.see("ctrl+c again leaves")
+        tmux.keys("C-c")
+        assert tmux.end() == (0, True, "0 1 0")
+    assert not (world.agent_dir / "trust.json").exists() and world.wait_until_alone() == []
+
+
+def test_signal_at_the_trust_question_ends_it(world):
+    (world.work / ".pi" / "agents").mkdir(parents=True)
+    (world.work / ".pi" / "agents" / "spy.md").write_text("---\ndescription: looks\n---\nLook.")
+    with world.open() as terminal:
+        before = terminal.attributes
+        terminal.wait_for("brings its own")
+        terminal.signal(signal.SIGINT)
+        assert terminal.wait() == 130
+        assert terminal.attributes == before and {mode: terminal.modes[mode] for mode in RESTORED} == RESTORED
+
+
+def test_ctrl_c_while_leaving_is_quiet(mocked):
+    with mocked(*SLEEPS) as world, world.open() as terminal:
+        before = terminal.attributes
+        terminal.wait_for("mock-1")
+        terminal.type("go\r")
+        terminal.wait_for("running bash")
+        terminal.type("/quit\r")
+        terminal.type("\x03\x03\x03")
+        assert terminal.wait() in (0, 130)
+        assert terminal.attributes == before and b"Traceback" not in terminal.output
     assert world.wait_until_alone() == []
 
 

@@ -3,7 +3,6 @@
 import os
 import select
 import sys
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TextIO
 
 from textual.drivers.linux_driver import LinuxDriver
@@ -53,11 +52,3 @@ def is_gone(fileno: int = 0) -> bool:
     poll = select.poll()
     poll.register(fileno, 0)
     return any(state & (select.POLLHUP | select.POLLERR | select.POLLNVAL) for _, state in poll.poll(0))
-
-
-def write_sequence(text: str, write: Callable[[int, bytes], int] = os.write) -> None:
-    """Write straight to the terminal, past everything that may be stuck."""
-    try:
-        write(2, text.encode())
-    except OSError:
-        return

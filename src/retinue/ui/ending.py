@@ -1,20 +1,18 @@
 """How the program ends when a signal says so, or when its terminal is gone: in good order, but not for ever."""
 
 import asyncio
-import contextlib
 import os
 import signal
-import termios
 import threading
 from collections.abc import Callable
 from typing import Any
 
-from retinue.ui.driver import is_gone, write_sequence
+from retinue.ui.driver import is_gone
+from retinue.ui.handback import give_back, read_attributes
 
 STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 PATIENCE_S = 5.0
 """How long closing everything may take after a signal."""
-_RESTORE = "\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
 
 
 class Ending:
@@ -29,10 +27,7 @@ class Ending:
 
     def watch(self) -> None:
         """Begin; must be called in the main thread, with its loop running."""
-        try:
-            self._before = termios.tcgetattr(0)
-        except termios.error:
-            self._before = None
+        self._before = read_attributes()
         loop = asyncio.get_running_loop()
         for number, status in STATUSES.items():
             loop.add_signal_handler(number, self.end, status)
@@ -59,8 +54,5 @@ class Ending:
 
     def _break_off(self) -> None:
         """Give the terminal back and go, whatever still hangs."""
-        write_sequence(_RESTORE)
-        if self._before is not None:
-            with contextlib.suppress(termios.error):
-                termios.tcsetattr(0, termios.TCSANOW, self._before)
+        give_back(self._before)
         os._exit(self.status)
