@@ -7,6 +7,7 @@ import random
 import re
 import shutil
 import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -214,6 +215,17 @@ async def test_work_lands_as_branch(tmp_path: Path) -> None:
     assert (journey.refs, observe(repo)[0]) == (["refs/heads/main", f"refs/heads/{BRANCH}"], before)
 
 
+async def test_landing_twice_is_landing_once(tmp_path: Path) -> None:
+    journey = await Journey.begin(tmp_path)
+    checkout = await journey.open()
+    git(checkout.root, "branch", "pi-agent-child", git(checkout.root, "commit-tree", "HEAD^{tree}", "-m", "child"))
+    (checkout.root / "x.txt").write_text("x")
+    bundle = await take(checkout)
+    await asyncio.sleep(1.1)
+    assert [await journey.land(bundle) for _ in range(2)] == [BRANCH] * 2
+    assert journey.refs == ["refs/heads/main", "refs/heads/pi-agent-child", f"refs/heads/{BRANCH}"]
+
+
 async def test_no_change_lands_nothing(tmp_path: Path) -> None:
     journey = await Journey.begin(tmp_path)
     checkout = await journey.open()
@@ -404,6 +416,43 @@ async def test_unused_caches_are_pruned(tmp_path: Path) -> None:
     await checkout.close()
     assert (await prune_cache(tmp_path / "worker", 1 << 30), used.left()) == (0, CACHE)
     assert (await prune_cache(tmp_path / "worker", 0) > 0, used.left()) == (True, [])
+
+
+WORKER = """
+import asyncio, sys
+from pathlib import Path
+import msgspec
+from retinue.durable.checkout import Checkout
+from retinue.durable.parcel import Parcel
+
+async def work():
+    home = Path(sys.argv[1])
+    parcel = msgspec.json.decode((home / "parcel").read_bytes(), type=Parcel)
+    checkout = await Checkout.open(parcel, (home / "bundle").read_bytes(), home / "worker")
+    while True:
+        (checkout.root / "x.txt").write_text("x" * 100_000)
+        await checkout.snapshot()
+        print("works", flush=True)
+        (checkout.root / "x.txt").unlink()
+        await checkout.snapshot()
+
+asyncio.run(work())
+"""
+
+
+async def test_killed_worker_is_tidied_up(tmp_path: Path) -> None:
+    journey = await Journey.begin(tmp_path)
+    (tmp_path / "parcel").write_bytes(msgspec.json.encode(journey.parcel))
+    (tmp_path / "bundle").write_bytes(journey.bundle)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WORKER, str(tmp_path), stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdout is not None
+    await process.stdout.readline()
+    assert (await prune_cache(tmp_path / "worker", 0), len(list((tmp_path / "worker" / "runs").iterdir()))) == (0, 1)
+    process.kill()
+    await process.communicate()
+    assert (await prune_cache(tmp_path / "worker", 1 << 30), journey.left()) == (0, CACHE)
 
 
 async def test_cancelled_opening_leaves_nothing(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ CARRIED = ("refs/heads/", "refs/pi-agent/")
 """Which refs of a run travel."""
 MAX_REFS = 200
 _REF = re.compile(r"refs/(?:heads|pi-agent)/[^\x00-\x20\x7f~^:?*\[\\]{1,200}")
+_DATE = re.compile(r"^committer .*> (\d{1,12} [+-]\d{4})$", re.MULTILINE)
 _MAX_HEAD = 4096
 _READ_S = 10.0
 
@@ -70,6 +71,8 @@ class Link:
 
     commit: str
     tree: str
+    date: str
+    """When it was made, as git writes it."""
     table: Table
 
 
@@ -78,9 +81,10 @@ async def read_link(repository: Repository, commit: str) -> Link:
     raw = os.fsdecode((await repository.run("cat-file", "commit", commit)).out)
     header, _, message = raw.partition("\n\n")
     tree = header.partition("\n")[0].removeprefix("tree ")
-    if not SHA.fullmatch(tree) or not message.startswith(SUBJECT):
+    made = _DATE.search(header)
+    if made is None or not SHA.fullmatch(tree) or not message.startswith(SUBJECT):
         raise RetinueError(f"commit {commit} is not a snapshot of a run")
-    return Link(commit, tree, Table.parse(message))
+    return Link(commit, tree, f"@{made[1]}", Table.parse(message))
 
 
 async def apply_chain(repository: Repository, ref: str, begin: str, bundles: Sequence[bytes]) -> Link | None:

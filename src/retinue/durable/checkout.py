@@ -17,10 +17,10 @@ from msgspec import Struct
 from retinue.core.errors import RetinueError, quote
 from retinue.durable.cache import Cache, make_repository, take_lock
 from retinue.durable.chain import Table, apply_chain, read_signature, read_table, restore_table, stat_file
-from retinue.durable.parcel import Parcel, check_bundle, check_parcel, exclude, list_some
+from retinue.durable.parcel import Parcel, check_bundle, check_parcel, exclude
 from retinue.durable.repository import FLEETING, MAX_BUNDLE, BundleTooLarge, Repository
 from retinue.features.worktree.copies import is_directory, is_link, remove_tree
-from retinue.features.worktree.keeping import AUTHOR, to_variables
+from retinue.features.worktree.keeping import AUTHOR, list_some, to_variables
 from retinue.features.worktree.traces import find_nested
 from retinue.tools.git import FETCH_TIMEOUT_S
 
@@ -93,7 +93,7 @@ class Checkout:
     ) -> "Checkout":
         """The same, as it was at the last of these snapshots: all that were made, in order."""
         check_parcel(parcel)
-        check_bundle(parcel, bundle or b"", max_bytes)
+        await check_bundle(parcel, bundle or b"", max_bytes)
         folder = _check_folder(folder)
         site = folder / "runs" / secrets.token_hex(8)
         held = [await take_lock(site / "lock")]

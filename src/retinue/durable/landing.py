@@ -87,7 +87,7 @@ class _Landing:
                 f"commit {parcel.commit}, with which the run began, is not in {quote(self._workspace.top, 200)} "
                 f"any more; {known}"
             )
-        check_bundle(parcel, bundle, MAX_BUNDLE)
+        await check_bundle(parcel, bundle, MAX_BUNDLE)
         await self.repository.take_bundle(bundle)
         await self.repository.check_whole(parcel.commit, parcel.known)
 
@@ -97,8 +97,9 @@ class _Landing:
         head = link.table.head_commit or parcel.commit
         tip = head
         if not head or link.tree != await repository.find_tree(head):
-            author = self._workspace.guard.author
-            tip = await repository.commit(link.tree, (head,) if head else (), render_message(description), author)
+            parents, author = (head,) if head else (), self._workspace.guard.author
+            # Landed a second time, after a crash perhaps, it is the same commit and so the same branch.
+            tip = await repository.commit(link.tree, parents, render_message(description), author, date=link.date)
         name = parcel.branch
         if tip != parcel.commit:
             name = await self._save_branch(branch, tip)

@@ -29,7 +29,7 @@ from retinue.durable.repository import (
     find_workspace,
     render_size,
 )
-from retinue.features.worktree.keeping import render_message
+from retinue.features.worktree.keeping import list_some, render_message
 from retinue.features.worktree.traces import find_nested
 from retinue.tools.git import GitResult, list_config
 
@@ -37,7 +37,6 @@ SENT_REFS = "refs/retinue/sent"
 """Below it the face keeps what it has sent until the work is back."""
 _MAX_KNOWN = 50
 _MAX_SHALLOW = 1000
-_MAX_SHOWN = 5
 _REMOTE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]*")
 _BRANCH = re.compile(r"[A-Za-z0-9_][^\x00-\x20\x7f~^:?*\[\\]*")
 _UNSAVED = "what was not committed when the run was sent"
@@ -183,8 +182,9 @@ class _Packer:
         return (await repository.run("write-tree")).text if restored else tree
 
     async def _note_inner(self, commit: str) -> None:
-        listed = (await self._repository.run("ls-tree", "-r", "-z", commit)).fields
-        if found := [row.partition("\t")[2] for row in listed if row.startswith("160000 ")]:
+        # A tree that is too large to be listed is not refused for a note.
+        listed = await self._repository.ask("ls-tree", "-r", "-z", commit)
+        if found := [row.partition("\t")[2] for row in listed.fields if row.startswith("160000 ")]:
             self._notes.append(f"Submodules are not sent; their folders are empty: {list_some(found)}")
         if self._nested:
             self._notes.append(f"Git repositories inside of this one are not sent: {list_some(self._nested)}")
@@ -224,7 +224,8 @@ class _Packer:
                 f"the workspace {quote(self._workspace.top, 200)} is too large to be sent: {error}; "
                 f"{remedy} and try again"
             ) from None
-        return replace(parcel, digest=hashlib.sha256(data).hexdigest(), size=len(data)), data
+        digest = await asyncio.to_thread(_digest, data)
+        return replace(parcel, digest=digest, size=len(data)), data
 
     async def _find_project(self, commit: str) -> str:
         return min((await self._repository.run("rev-list", "--max-parents=0", commit)).text.split())
@@ -266,14 +267,14 @@ def _refuse(field: str, value: str, expected: str) -> NoReturn:
     raise RetinueError(f"the workspace of the run cannot be used: {field} is {quote(value)}, expected {expected}")
 
 
-def check_bundle(parcel: Parcel, bundle: bytes, max_bytes: int) -> None:
+async def check_bundle(parcel: Parcel, bundle: bytes, max_bytes: int) -> None:
     """Raise RetinueError unless the bundle is the one that belongs to the parcel."""
     if len(bundle) > max_bytes:
         raise BundleTooLarge(
             f"the bundle that came with the run has {render_size(len(bundle))}, at most {render_size(max_bytes)} are "
             "taken; push the commit to a remote and try again"
         )
-    digest = hashlib.sha256(bundle).hexdigest() if bundle else ""
+    digest = await asyncio.to_thread(_digest, bundle) if bundle else ""
     if digest != parcel.digest:
         raise RetinueError(
             f"the bundle that came with the run is not the one that was sent: its SHA-256 is {digest or 'missing'}, "
@@ -281,15 +282,13 @@ def check_bundle(parcel: Parcel, bundle: bytes, max_bytes: int) -> None:
         )
 
 
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
 def exclude(paths: Sequence[str]) -> tuple[str, ...]:
     """Pathspecs for everything but these."""
     return ("--", ".", *(f":(top,exclude,literal){path}" for path in paths))
-
-
-def list_some(names: Sequence[str]) -> str:
-    """The first of many names."""
-    shown = ", ".join(quote(name) for name in names[:_MAX_SHOWN])
-    return shown + (f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else "")
 
 
 def _copy_index(git_dir: str, index: str) -> None:

@@ -52,6 +52,7 @@ class Repository:
         env: Mapping[str, str] | None = None,
         timeout_s: float = WORK_TIMEOUT_S,
         max_output: int = 64 * _MEGABYTE,
+        pass_fds: tuple[int, ...] = (),
     ) -> GitResult:
         """Run git; a failure is a result."""
         places = {
@@ -62,7 +63,15 @@ class Repository:
         }
         given = {name: value for name, value in places.items() if value} | dict(env or {})
         cwd = self.work_tree or self.git_dir
-        return await run_git(arguments, cwd, timeout_s=timeout_s, env=given, guard=self.guard, max_output=max_output)
+        return await run_git(
+            arguments,
+            cwd,
+            timeout_s=timeout_s,
+            env=given,
+            guard=self.guard,
+            pass_fds=pass_fds,
+            max_output=max_output,
+        )
 
     async def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> GitResult:
         """Run git. Raises RetinueError when it fails."""
@@ -82,20 +91,21 @@ class Repository:
         """The id of a commit's files."""
         return (await self.run("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")).text
 
-    async def commit(self, tree: str, parents: Sequence[str], message: str, author: tuple[str, str] | None) -> str:
-        """Make a commit in the author's name; in ours when there is none, or git does not like it."""
-        arguments = [
-            "commit-tree",
-            tree,
-            *(part for sha in dict.fromkeys(parents) for part in ("-p", sha)),
-            "-m",
-            message,
-        ]
+    async def commit(
+        self, tree: str, parents: Sequence[str], message: str, author: tuple[str, str] | None, *, date: str = ""
+    ) -> str:
+        """Make a commit in the author's name; in ours when there is none, or git does not like it.
+
+        With a date it is the same commit each time.
+        """
+        times = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
+        above = [part for sha in dict.fromkeys(parents) for part in ("-p", sha)]
+        arguments = ["commit-tree", tree, *above, "-m", message]
         if author is not None:
-            done = await self.ask(*arguments, env=to_variables(*author))
+            done = await self.ask(*arguments, env=to_variables(*author) | times)
             if done.ok:
                 return done.text
-        return (await self.run(*arguments, env=to_variables(*AUTHOR))).text
+        return (await self.run(*arguments, env=to_variables(*AUTHOR) | times)).text
 
     async def make_bundle(self, ref: str, without: Sequence[str], max_bytes: int) -> bytes:
         """All that leads to a ref, less what leads to other commits. Raises BundleTooLarge."""
@@ -115,9 +125,11 @@ class Repository:
 
         What it is based on MUST be reachable from a ref.
         """
-        with tempfile.NamedTemporaryFile(prefix="retinue-", suffix=".bundle") as file:
-            await asyncio.to_thread(_write, file.fileno(), data)
-            taken = await self.ask("bundle", "unbundle", file.name)
+        # A file without a name: nothing stays behind whoever is killed.
+        with tempfile.TemporaryFile() as file:
+            handle = file.fileno()
+            await asyncio.to_thread(_write, handle, data)
+            taken = await self.ask("bundle", "unbundle", f"/dev/fd/{handle}", pass_fds=(handle,))
         if not taken.ok:
             raise RetinueError(f"git cannot read the bundle that came with the run: {taken.problem}")
         rows = taken.text.split("\n")
@@ -195,3 +207,4 @@ def _write(handle: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(handle, view) :]
+    os.lseek(handle, 0, os.SEEK_SET)

@@ -147,7 +147,7 @@ class _Saver:
             head = await self._commit(tree, [head, *read_heads(record.git_dir)])
             await self._note_filters(head)
         if told := [path for path in ignored if not _CACHE.search(path)]:
-            self.notes.append(f"Files that git ignores were not kept: {_list_some(told)}")
+            self.notes.append(f"Files that git ignores were not kept: {list_some(told)}")
         unsafe = [path for path in nested if not await self._is_untouched(path)]
         if not is_own_link(record.path, record.git_dir):
             unsafe.append(".")
@@ -193,7 +193,7 @@ class _Saver:
             found += [path for path, name in rows if name in self._guard.filters]
         if found:
             self.notes.append(
-                f"Saved as they are, without the git filter that is configured for them: {_list_some(found)}"
+                f"Saved as they are, without the git filter that is configured for them: {list_some(found)}"
             )
 
     async def _save_abandoned(self, commit: str) -> None:
@@ -250,10 +250,10 @@ class _Saver:
     async def _prove(self, commit: str, unsafe: Sequence[str]) -> None:
         """Raise _Undone unless every file of the copy is in the commit and a ref leads to it."""
         if unsafe:
-            raise _Undone(f"git repositories inside of it cannot be put on a branch: {_list_some(sorted(unsafe))}")
+            raise _Undone(f"git repositories inside of it cannot be put on a branch: {list_some(sorted(unsafe))}")
         left = await self._git("status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
         if left.fields:
-            raise _Undone(f"not all files could be saved: {_list_some(left.fields)}")
+            raise _Undone(f"not all files could be saved: {list_some(left.fields)}")
         if (await self._git("rev-parse", "--verify", "HEAD^{commit}")).text != commit:
             raise _Undone("somebody is still at work in it")
         if self.branch:
@@ -298,6 +298,7 @@ def to_variables(name: str, email: str) -> dict[str, str]:
     }
 
 
-def _list_some(names: Sequence[str]) -> str:
+def list_some(names: Sequence[str]) -> str:
+    """The first of many names."""
     shown = ", ".join(quote(name) for name in names[:_MAX_SHOWN])
     return shown + (f" and {len(names) - _MAX_SHOWN} more" if len(names) > _MAX_SHOWN else "")
