@@ -210,6 +210,13 @@ async def test_empty_answer_has_its_words(world):
     assert await world.dispatch(*answers) == "(subagent completed without output)"
 
 
+@pytest.mark.spec("codingcode:32", "codingcode:34")
+@pytest.mark.parametrize(("answer", "result"), [("", "(subagent completed without output)"), ("hi", "hi")])
+async def test_empty_reply_exceeds_no_limit(world, answer, result):
+    world.agent(fields="maxSteps: 1\n")
+    assert await world.dispatch(look(text=""), to("last reply was empty", text=answer)) == result
+
+
 @pytest.mark.spec("codingcode:35")
 async def test_two_calls_run_side_by_side(world):
     world.agent()

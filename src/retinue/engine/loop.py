@@ -167,7 +167,7 @@ class _Loop:
         if self._malformed >= MAX_MALFORMED:
             error = f"{MAX_MALFORMED} replies in a row had only tool calls that could not be tried"
             return Ending(Reason.ERROR, message, error=error), []
-        following = list(ports.inlet.take_steering())
+        following, was_nudged = list(ports.inlet.take_steering()), self._nudged
         if not has_results and not following:
             following = self._follow_up(message)
             if not following:
@@ -175,7 +175,8 @@ class _Loop:
         verdict = ports.judge(talk)
         if verdict.stop is not None:
             return Ending(verdict.stop, message), []
-        if verdict.wrap_up:
+        # Being asked again for an answer is our idea, not a step of the model's that a limit could count.
+        if verdict.wrap_up and self._nudged is was_nudged:
             talk.wrapping_up = True
             following.append(UserMessage(WRAP_UP_TEXT, ports.clock.now_ms()))
         return None, following
