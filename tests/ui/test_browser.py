@@ -32,6 +32,7 @@ async def fetch(address, path="/", **headers):
         return answer.status
 
 
+@pytest.mark.attack("D17")
 async def test_only_the_token_opens_it(world):
     with served(world) as (address, _):
         host = address.split("/")[2]
@@ -123,6 +124,7 @@ STRANGERS = [
 ]
 
 
+@pytest.mark.attack("D17")
 async def test_socket_is_only_for_our_page(world):
     with served(world) as (address, _):
         port, token = address.split(":")[2].partition("/")[0], address.partition("token=")[2]
@@ -139,6 +141,7 @@ async def test_socket_is_only_for_our_page(world):
     assert statuses == [403] * len(STRANGERS) + [101]
 
 
+@pytest.mark.attack("D17")
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="looks into /proc")
 def test_only_loopback_listens(world):
     with served(world) as (address, _):
