@@ -173,14 +173,14 @@ def change_something(root: Path, dice: random.Random) -> None:
             git(root, "reset", "-q", "--soft", "HEAD~1", check=False)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 async def test_lost_worker_is_replaced(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     repo = make_repo(tmp_path / "repo", FILES)
     make_dirty(repo)
     journey = await Journey.begin(tmp_path, repo)
     checkout, bundles = await journey.open(), []
-    for step in range(12):
+    for step in range(10):
         change_something(checkout.root, dice)
         if (taken := await checkout.snapshot()) is not None:
             bundles.append(taken.bundle)
@@ -464,7 +464,7 @@ async def test_cancelled_opening_leaves_nothing(tmp_path: Path) -> None:
                 opened.append(await journey.open())
         for checkout in opened:
             await checkout.close()
-        assert list((tmp_path / "worker" / "runs").iterdir()) == []
+        assert list(tmp_path.glob("worker/runs/*")) == []
     assert set(journey.left()) <= set(CACHE)
 
 

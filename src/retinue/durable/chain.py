@@ -6,6 +6,7 @@ they are stored.
 
 import os
 import re
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
@@ -125,16 +126,20 @@ def read_signature(git_dir: str) -> tuple[object, ...]:
 
 def stat_file(path: str) -> tuple[int, int, int] | None:
     """Something that differs once a file was written."""
+    told = _stat(path)
+    return (told.st_mtime_ns, told.st_size, told.st_ino) if told is not None else None
+
+
+def _stat(path: str) -> os.stat_result | None:
     try:
-        told = os.lstat(path)
+        return os.lstat(path)
     except OSError:
         return None
-    return told.st_mtime_ns, told.st_size, told.st_ino
 
 
 async def read_table(git_dir: str, objects: Repository) -> Table:
     """The branches of a repository that an agent may have bent; only commits that `objects` can read."""
-    if is_link(git_dir) or not is_directory(git_dir):
+    if is_link(git_dir) or not is_directory(git_dir) or not _is_plain(git_dir):
         return Table()
     asked = "--format=%(refname)%00%(objectname)%00%(objecttype)%00"
     repository = Repository(git_dir)
@@ -147,6 +152,15 @@ async def read_table(git_dir: str, objects: Repository) -> Table:
     kept = {name: sha for name, sha in refs.items() if sha in there}
     head = table.head if table.head.startswith("refs/") or table.head in there else ""
     return Table(head, kept)
+
+
+def _is_plain(git_dir: str) -> bool:
+    """Whether git will find files and folders only: a pipe would keep it waiting."""
+    places = [entry.path for entry in os.scandir(git_dir)]
+    for folder, _, files in os.walk(os.path.join(git_dir, "refs")):
+        places += [os.path.join(folder, name) for name in files]
+    modes = [told.st_mode for path in places if (told := _stat(path)) is not None]
+    return all(stat.S_ISREG(mode) or stat.S_ISDIR(mode) for mode in modes)
 
 
 async def _select_present(objects: Repository, commits: Sequence[str]) -> set[str]:
