@@ -99,7 +99,7 @@ def test_no_canary_is_written_or_shown(loaded, sandbox, measure):
     (loaded.work / "note.txt").write_text("\n".join(SECRETS))
     # The files of long outputs are there as long as the session is, so they are looked at by its last command.
     peek = f"cp {loaded.root}/tmp/retinue-tmp-*/retinue-* . 2>/dev/null; ls"
-    child = {"subagent_type": "general-purpose", "prompt": "leaf", "description": "d", "run_in_background": True}
+    child = {"subagent_type": "general-purpose", "prompt": "leaf", "description": "d"}
     files = [("read", {"path": str(loaded.agent_dir / name)}) for name in ("auth.json", "models.json", "mcp.json")]
     steps = [
         calls(("bash", {"command": WRITES_ALL}), ("grep", {"pattern": "cnry", "path": str(loaded.root)})),
@@ -125,6 +125,7 @@ def test_no_canary_is_written_or_shown(loaded, sandbox, measure):
     assert (done.status, shown, leaks) == (0, set(), {}), done.stderr
     kept = [path for path in loaded.work.glob("retinue-*") if b"[redacted]" in path.read_bytes()]
     assert ('"toolName":"bash"' in done.stdout, "mcp__raw__hi" in done.stdout) == (True, True)
+    assert len(list(loaded.agent_dir.rglob("session.jsonl"))) == 1
     assert (len(kept) >= 1, list((loaded.root / "tmp").iterdir())) == (True, []), sorted(loaded.work.iterdir())
 
 
