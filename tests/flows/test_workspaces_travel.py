@@ -20,6 +20,7 @@ from retinue.durable.checkout import Checkout
 from retinue.durable.landing import land
 from retinue.durable.parcel import Parcel, pack, release
 from retinue.durable.repository import BundleTooLarge
+from retinue.sandbox.stubs import Stubs
 from retinue.testing import make_repo
 from tests.flows.travel_world import BRANCH, FILES, Journey, read_tree, take
 from tests.flows.worktree_world import git
@@ -336,6 +337,22 @@ async def test_inner_repositories_stay_out(tmp_path: Path) -> None:
     assert await checkout.snapshot() is None
     again = await journey.open(taken.bundle, worker="other")
     assert sorted(read_tree(again.root)) == [".gitignore", ".gitmodules", "a.txt", "src/b.txt", "x.txt"]
+
+
+async def test_nodes_of_sandbox_stay_out(tmp_path: Path) -> None:
+    repo = make_repo(tmp_path / "repo", FILES)
+    stubs = Stubs()
+    stubs.hold([str(repo / ".mcp.json")], [str(repo / ".vscode")])
+    journey = await Journey.begin(tmp_path, repo)
+    assert journey.parcel.commit == journey.parcel.base
+    checkout = await journey.open()
+    stubs.hold([str(checkout.root / ".mcp.json")], [str(checkout.root / ".vscode")])
+    assert await checkout.snapshot() is None
+    (checkout.root / "x.txt").touch()
+    bundle = await take(checkout)
+    assert sorted(read_tree((await journey.open(bundle, worker="other")).root)) == [*sorted(FILES), "x.txt"]
+    stubs.release()
+    assert await checkout.snapshot() is None
 
 
 async def test_large_workspace_is_refused(tmp_path: Path) -> None:

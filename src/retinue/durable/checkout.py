@@ -195,17 +195,18 @@ class Checkout:
             # Git writes the index anew when anything in it is; this saves half of the time.
             return self._tree, self._tell_nested()
         if added.ok:
-            tree = (await shadow.run("write-tree")).text
-            if tree == self._tree or not await self._find_inner(self._tree, tree):
+            tree, inner = await shadow.write_tree(self._tree)
+            if not inner:
                 return tree, self._tell_nested()
         # A repository inside of it is no file: begin again without.
         ignored = (await shadow.run("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")).fields
-        known = await self._find_inner("", self._tree)
+        listed = (await shadow.run("ls-tree", "-r", "-z", self._tree)).fields
+        known = {row.partition("\t")[2] for row in listed if row.startswith("160000 ")}
         found = await asyncio.to_thread(find_nested, str(self.root), ignored)
         self._nested = [path for path in found if path not in known]
         await shadow.run("read-tree", self._tree)
         added = await shadow.ask("add", "--all", "--ignore-errors", *exclude(self._nested))
-        tree = (await shadow.run("write-tree")).text
+        tree, _ = await shadow.write_tree(self._tree)
         problem = () if added.ok else (f"Not all files are carried: {added.problem}",)
         return tree, (*self._tell_nested(), *problem)
 
@@ -213,17 +214,6 @@ class Checkout:
         if not self._nested:
             return ()
         return (f"Git repositories inside of the workspace are not carried: {list_some(self._nested)}",)
-
-    async def _find_inner(self, before: str, tree: str) -> list[str]:
-        """Paths that are a repository of their own in a tree, and were not before."""
-        if before:
-            rows = (
-                await self._shadow.run("diff", "--raw", "-z", "--no-renames", "--ignore-submodules=none", before, tree)
-            ).fields
-            pairs = zip(rows[::2], rows[1::2], strict=False)
-            return [path for told, path in pairs if told.split()[1] == "160000" and told[:7] != ":160000"]
-        listed = (await self._shadow.run("ls-tree", "-r", "-z", tree)).fields
-        return [row.partition("\t")[2] for row in listed if row.startswith("160000 ")]
 
     async def _read_branches(self) -> Table:
         signature = read_signature(self._own.git_dir)

@@ -159,10 +159,11 @@ class _Packer:
         inner = {row.partition("\t")[2] for row in tracked if row.startswith("160000 ")}
         self._nested = [path for path in found if path not in inner]
         await repository.run("add", "--all", "--sparse", *exclude(self._nested))
-        tree = (await repository.run("write-tree")).text
-        if base and tree != await repository.find_tree(base) and workspace.guard.filters:
+        before = await repository.find_tree(base) if base else ""
+        tree, _ = await repository.write_tree(before)
+        if base and tree != before and workspace.guard.filters:
             tree = await self._undo_filters(base, tree)
-        if base and tree == await repository.find_tree(base):
+        if base and tree == before:
             return base, base
         parents = (base,) if base else ()
         return base, await repository.commit(tree, parents, render_message(_UNSAVED), workspace.guard.author)

@@ -11,6 +11,7 @@ from pathlib import Path
 from retinue.core.errors import RetinueError, quote
 from retinue.features.worktree.copies import WORK_TIMEOUT_S, is_directory
 from retinue.features.worktree.keeping import AUTHOR, to_variables
+from retinue.sandbox.stubs import is_stub
 from retinue.tools.git import GitResult, Guard, load_guard, run_git
 
 MAX_BUNDLE = 256 * 1024 * 1024
@@ -106,6 +107,29 @@ class Repository:
             if done.ok:
                 return done.text
         return (await self.run(*arguments, env=to_variables(*AUTHOR) | times)).text
+
+    async def write_tree(self, before: str) -> tuple[str, list[str]]:
+        """The index as a tree, and which paths in it are repositories of their own and were none before.
+
+        What our own sandbox puts into a workspace while commands run is no file of the user's, and is left out.
+        """
+        tree = (await self.run("write-tree")).text
+        if tree == before:
+            return tree, []
+        rows = await self._list_new(before, tree)
+        if stubs := [path for mode, path in rows if mode == "100644" and is_stub(os.path.join(self.work_tree, path))]:
+            await self.run("update-index", "--force-remove", "--", *stubs)
+            tree = (await self.run("write-tree")).text
+        return tree, [path for mode, path in rows if mode == "160000"]
+
+    async def _list_new(self, before: str, tree: str) -> list[tuple[str, str]]:
+        """Mode and path of all that is of another kind than before, or was not there."""
+        if not before:
+            listed = (await self.run("ls-tree", "-r", "-z", tree)).fields
+            return [(row[:6], row.partition("\t")[2]) for row in listed]
+        told = await self.run("diff", "--raw", "-z", "--no-renames", "--ignore-submodules=none", before, tree)
+        pairs = [(row.split(), path) for row, path in zip(told.fields[::2], told.fields[1::2], strict=False)]
+        return [(row[1], path) for row, path in pairs if row[0][1:] != row[1]]
 
     async def make_bundle(self, ref: str, without: Sequence[str], max_bytes: int) -> bytes:
         """All that leads to a ref, less what leads to other commits. Raises BundleTooLarge."""
