@@ -43,12 +43,13 @@ class Postgres:
         """Start, and return when it takes connections."""
         options = ["-c", f"port={self.port}", "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self._root}"]
         options += ["-c", "fsync=off", "-c", "max_connections=300", "-c", "shared_buffers=32MB"]
-        self._process = subprocess.Popen(
-            [*self._prefix(), str(self._programs / "postgres"), "-D", str(self._data), *options],
-            stdout=subprocess.DEVNULL,
-            stderr=(self._root / "log").open("ab"),
-            cwd="/",
-        )
+        with (self._root / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._prefix(), str(self._programs / "postgres"), "-D", str(self._data), *options],
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                cwd="/",
+            )
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline:
             ready = subprocess.run(
