@@ -48,6 +48,7 @@ class RetinueApp(App[int], inherit_bindings=False):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     MainScreen { background: $background; }
+    ToastRack { dock: top; align: right top; margin: 1 0 0 0; }
     """
 
     def __init__(self, request: Request, *, first_words: Sequence[str | Sequence[UserContent]] = ()) -> None:

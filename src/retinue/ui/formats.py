@@ -14,6 +14,9 @@ _MARKS += "\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe00-\ufe0f\ufe20-\ufe2f\u20
 _MARKS += "\u180b-\u180e"
 _TOWERS = re.compile(f"([{_MARKS}]{{3}})[{_MARKS}]+")
 
+_SKILL = re.compile(r'<skill name="([^"\n]+)" location="')
+_SKILL_END = "\n</skill>"
+
 
 def find_percent(tokens: int, window: int) -> int | None:
     """How full a context window is; None when it is not known."""
@@ -57,3 +60,13 @@ def fold_middle(text: str, head: int, tail: int) -> tuple[str, int]:
     if hidden <= 1:
         return text, 0
     return "\n".join((*lines[:head], f"… {hidden} more lines …", *(lines[-tail:] if tail else ()))), hidden
+
+
+def fold_skill(text: str) -> str:
+    """What the user typed where a skill was put in place of its name; any other text stays as it is."""
+    found = _SKILL.match(text)
+    if found is None:
+        return text
+    end = text.rfind(_SKILL_END)
+    rest = text[end + len(_SKILL_END) :].strip() if end >= 0 else "…"
+    return f"/skill:{found[1]} {rest}".strip()

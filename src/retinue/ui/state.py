@@ -22,6 +22,8 @@ class State:
     talk: Talk
     phase: Phase = "idle"
     """`waiting`: it has answered and stays for what it has started, or for a retry."""
+    is_resting: bool = False
+    """Whether the agent was at rest when the conversation began to be summarised."""
     tool: str = ""
     """What works, while the phase is `working`."""
     steering: list[str] = field(default_factory=list)
@@ -68,7 +70,7 @@ def _follow(state: State, event: ev.Event) -> None:
         case ev.RunStarted():
             state.phase, state.turns, state.started_ms = "thinking", 0, event.at_ms
         case ev.RunFinished():
-            state.phase, state.tool = "idle", ""
+            state.phase, state.tool, state.is_resting = "idle", "", True
         case ev.AttemptEnded():
             state.phase = "waiting"
         case ev.AttemptStarted():
@@ -82,9 +84,11 @@ def _follow(state: State, event: ev.Event) -> None:
         case ev.ToolFinished():
             state.phase, state.tool = "thinking", ""
         case ev.CompactionStarted():
+            state.is_resting = state.phase == "idle"
             state.phase = "compacting"
         case ev.Compacted():
-            state.phase = "thinking" if event.will_retry else state.phase
+            # Nothing else says that somebody's own wish to summarise is done.
+            state.phase = "idle" if state.is_resting and not event.will_retry else "thinking"
             state.context_tokens = 0 if event.result is not None else state.context_tokens
         case ev.Steered():
             state.steering, state.follow_up = list(event.steering), list(event.follow_up)

@@ -61,3 +61,19 @@ def test_usage_adds_up():
     assert (state.usage.input, state.usage.cost.total, state.context_tokens) == (20, 1.0, 15)
     apply(state, ev.Compacted(run_id="r", reason="manual", result={"summary": "s"}))
     assert state.context_tokens == 0
+
+
+def test_own_summary_ends_at_rest():
+    state = open_state("m", Talk("m"))
+    apply(state, ev.CompactionStarted(run_id="m", reason="manual"))
+    assert state.phase == "compacting"
+    apply(state, ev.Compacted(run_id="m", reason="manual", aborted=True))
+    assert (state.phase, state.is_busy) == ("idle", False)
+
+
+def test_summary_amid_work_goes_on():
+    state = open_state("m", Talk("m"))
+    for event in (ev.TurnStarted(run_id="m", turn=1), ev.CompactionStarted(run_id="m", reason="threshold")):
+        apply(state, event)
+    apply(state, ev.Compacted(run_id="m", reason="threshold", aborted=True))
+    assert state.phase == "thinking"

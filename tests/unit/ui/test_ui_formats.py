@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.core.figures import format_duration, format_tokens
-from retinue.ui.formats import clean_line, color_percent, find_percent, fold_middle
+from retinue.ui.formats import clean_line, color_percent, find_percent, fold_middle, fold_skill
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,16 @@ def test_long_texts_fold():
 def test_hostile_lines_are_tamed():
     assert clean_line("a\x1b[31m\nb\u202e") == "a\\x1b[31m b\\u202e"
     assert clean_line("x" * 50, 10) == "xxxxxxxxx…"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ('<skill name="haiku" location="/s">\nWrite it.\n</skill>\n\nthe sea', "/skill:haiku the sea"),
+        ('<skill name="haiku" location="/s">\nWrite it.\n</skill>', "/skill:haiku"),
+        ('<skill name="haiku" location="/s">\nWrite', "/skill:haiku …"),
+        ("a <skill>", "a <skill>"),
+    ],
+)
+def test_skills_are_shown_by_name(text, shown):
+    assert fold_skill(text) == shown

@@ -8,7 +8,7 @@ from retinue.app import list_sessions
 from retinue.core.errors import UsageError, quote
 from retinue.core.figures import format_cost, format_tokens
 from retinue.ui.commands.base import Command
-from retinue.ui.formats import clean_line
+from retinue.ui.formats import clean_line, fold_skill
 from retinue.ui.screens.picker import Choice, Picker
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ async def begin_session(app: "RetinueApp", words: str) -> None:
 
 def describe_session(found: Mapping[str, Any], *, with_folder: bool = False) -> tuple[str, str]:
     """What a session is called, and what else there is to know of it."""
-    name = clean_line(found["name"] or found["firstMessage"] or "(empty)", 80)
+    name = clean_line(found["name"] or fold_skill(found["firstMessage"] or "(empty)"), 80)
     folder = f" · {found['cwd']}" if with_folder else ""
     return name, f"{found['modified'][:16].replace('T', ' ')} · {found['messages']} messages{folder}"
 
@@ -70,12 +70,15 @@ async def show_tree(app: "RetinueApp", words: str) -> None:
     prompts = app.link.crew.chronicle.list_prompts()
     if not prompts:
         raise UsageError("nothing has been said yet")
-    rows = [Choice(each.entry_id, clean_line(each.text, 120), f"#{number}") for number, each in enumerate(prompts, 1)]
+    rows = [
+        Choice(each.entry_id, clean_line(fold_skill(each.text), 120), f"#{number}")
+        for number, each in enumerate(prompts, 1)
+    ]
     chosen = await app.ask(Picker("Go back to", rows[::-1], hint="enter: say it anew from there · esc leaves"))
     if chosen:
         text = await app.link.crew.sessions.fork(chosen)
         app.link.reload()
-        app.put_words(text)
+        app.put_words(fold_skill(text))
 
 
 async def name_session(app: "RetinueApp", words: str) -> None:

@@ -3,7 +3,7 @@
 from rich.text import Text
 
 from retinue.ui.blocks import UserBlock
-from retinue.ui.formats import clean, fold_middle
+from retinue.ui.formats import clean, fold_middle, fold_skill
 from retinue.ui.views.base import BlockView
 
 
@@ -17,9 +17,10 @@ class UserView(BlockView):
     can_fold = True
 
     def draw(self) -> None:
-        """Long pastes show their two ends."""
-        text = clean(self.block.text)
-        shown = text if self.is_open else fold_middle(text, 12, 4)[0]
+        """Long pastes show their two ends, and skills their name."""
+        is_open = self.is_open
+        text = clean(self.block.text if is_open else fold_skill(self.block.text))
+        shown = text if is_open else fold_middle(text, 12, 4)[0]
         if self.block.images:
             noun = "image" if self.block.images == 1 else "images"
             shown = f"{shown}\n[{self.block.images} {noun}]".lstrip("\n")
