@@ -35,9 +35,15 @@ class Restraint:
         self._above[run_id] = parent_id
 
     def forget(self, run_id: str) -> None:
-        """Know nothing of it any longer."""
-        self._above.pop(run_id, None)
-        self._losses.pop(run_id, None)
+        """Know nothing of it any longer; who is below it keeps its losses, and whoever is above it."""
+        above, loss = self._above.pop(run_id, None), self._losses.pop(run_id, None)
+        for below in [each for each, parent in self._above.items() if parent == run_id]:
+            if above is None:
+                del self._above[below]
+            else:
+                self._above[below] = above
+            if loss is not None:
+                self.lower(below, loss.tools, readonly=loss.is_readonly)
 
     def lower(self, run_id: str, tools: Iterable[str] = (), *, readonly: bool = False) -> None:
         """Take tools, or all that changes something, from a run and everything below it."""
@@ -57,7 +63,8 @@ class Restraint:
             if tool in loss.tools:
                 return f"{tool} was taken from this agent while it worked"
             # A command's boundary was drawn when the run began: it would still be a writing one.
-            if loss.is_readonly and effect in (Effect.WRITE, Effect.EXECUTE):
+            # What a foreign tool changes at the other end of a network nobody knows.
+            if loss.is_readonly and effect in (Effect.WRITE, Effect.EXECUTE, Effect.NETWORK):
                 return f"{tool} can change things, and this agent was made read-only while it worked"
         return ""
 
