@@ -1,9 +1,14 @@
 import asyncio
+import json
 import os
 import time
 
 import pytest
 from lsp_world import FOUND, World, fail
+
+from retinue import Request, Retinue
+from retinue.core.events import ToolFinished
+from retinue.core.messages import TextContent
 
 TIMEOUT = (False, "action: definition\nTimeout: LSP server did not respond. Try again.", {"timeout": True})
 
@@ -319,3 +324,21 @@ async def test_busy_servers_are_not_too_many(tmp_path):
             text = "1 language servers are at work, which is the limit; try again later"
             assert await world.define(file="two/a.go") == fail(text)
         assert first.result() == TIMEOUT
+
+
+async def test_aborted_question_is_cancelled(tmp_path, monkeypatch):
+    world = World(tmp_path, "def note(text): pass\ndef ask(message): open('asked', 'w').close()")
+    monkeypatch.setenv("PATH", world.ground.environment["PATH"])
+    call = {"name": "lsp", "arguments": {"action": "definition", "file": "a.go", "line": 1, "column": 1}}
+    (tmp_path / "script.json").write_text(json.dumps({"replies": [{"calls": [call]}, {"text": "never"}]}))
+    results = []
+    async with Retinue(world.work, model=f"scripted/{tmp_path}/script.json", request=Request(approve=True)) as crew:
+        crew.listen(lambda event: results.append(event.result) if isinstance(event, ToolFinished) else None)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(crew.prompt("begin"))
+            async with asyncio.timeout(8):
+                while not (world.work / "asked").exists() and not results:
+                    await asyncio.sleep(0.01)
+            crew.abort()
+    [result] = results
+    assert (result.content, result.details, result.is_error) == ([TextContent("Cancelled")], {"cancelled": True}, False)

@@ -6,7 +6,7 @@ Knows no particular tool, no session and no surface. Whatever a tool does, each 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import UNSET
 
@@ -36,6 +36,15 @@ class CallHook(Protocol):
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
         """Return the result, changed or not."""
+        ...
+
+
+@runtime_checkable
+class Abandoning(Protocol):
+    """A tool that has words of its own for a call that was cancelled, since that leaves nothing half done."""
+
+    def abandon(self) -> ToolResult:
+        """The result of such a call. MUST NOT raise."""
         ...
 
 
@@ -125,8 +134,14 @@ class _Running:
         """Settle what has no result: its effect is unknown and the model must hear of it."""
         for index, result in enumerate(self._results):
             if result is None:
-                text = "The call was interrupted before it finished; its effect is unknown."
-                self._settle(index, ToolResult.of(text, {}, is_error=True), None)
+                self._settle(index, self._describe_loss(self._calls[index]), None)
+
+    def _describe_loss(self, call: ToolCall) -> ToolResult:
+        tool = self._ports.tools.get(call.name)
+        if isinstance(tool, Abandoning):
+            return tool.abandon()
+        text = "The call was interrupted before it finished; its effect is unknown."
+        return ToolResult.of(text, {}, is_error=True)
 
     def tell_messages(self) -> None:
         """Publish the results as messages, in source order."""

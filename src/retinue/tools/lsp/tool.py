@@ -60,6 +60,10 @@ class LspTool:
         except LspFailed as error:
             return _render_failure(action, error)
 
+    def abandon(self) -> ToolResult:
+        """What a cancelled question comes to: nothing was changed by it."""
+        return ToolResult.of("Cancelled", {"cancelled": True})
+
     async def _run(self, action: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         from importlib import import_module
 
