@@ -77,7 +77,10 @@ class Checkout:
         max_bytes: int = MAX_BUNDLE,
         timeout_s: float = FETCH_TIMEOUT_S,
     ) -> "Checkout":
-        """Make the workspace of a parcel below a folder of the worker. Raises RetinueError with nothing left behind."""
+        """Make the workspace of a parcel below a folder of the worker. Raises RetinueError with nothing left behind.
+
+        The folder is on a local disk and not below /tmp: sandboxes hide that, and with it what the run's git reads.
+        """
         return await cls.restore(parcel, bundle, (), folder, max_bytes=max_bytes, timeout_s=timeout_s)
 
     @classmethod
