@@ -1,16 +1,16 @@
 """Attacks by spelling: other names for a file that is hidden or protected."""
 
-import os
+import json
 import unicodedata
-from pathlib import Path
 
 import pytest
+from crew_world import call, repository, script, to
 
-from retinue.core.errors import ToolFailed, ToolRetry
-from retinue.core.territory import Territory
-from retinue.core.tool import ToolContext
-from retinue.tools.registry import ToolOptions, build_tools
+from retinue import Retinue
+from retinue.core.events import ToolFinished
+from retinue.testing import EventCollector
 
+SECRET = "the key of the house"
 NAME = "geheimnis-é.txt"
 FORMS = ("NFC", "NFD")
 
@@ -20,37 +20,68 @@ def spell(form):
 
 
 @pytest.fixture
-def work(tmp_path):
-    folder = Path(os.path.realpath(tmp_path)) / "work"
-    folder.mkdir()
-    return folder
+def place(tmp_path, agent_dir):
+    """A checkout, and a home with something to hide in it under every name."""
+    home = agent_dir.parent.parent
+    work = repository(tmp_path)
+    for name in (".ssh", ".SSH", ".Ssh"):
+        (home / name).mkdir(exist_ok=True)
+        (home / name / "id").write_text(SECRET)
+    (agent_dir / "subagents.json").write_text(json.dumps({"sandbox": {"hidden": [str(work / spell("NFC"))]}}))
+    for form in FORMS:
+        (work / spell(form)).write_text(SECRET)
+    return work
 
 
-@pytest.mark.attack("C6", "C7")
-@pytest.mark.parametrize("stored", FORMS)
-@pytest.mark.parametrize("asked", FORMS)
-async def test_other_form_of_name_stays_hidden(work, stored, asked):
-    (work / spell(stored)).write_text("the key")
-    territory = Territory((str(work),), (str(work / spell(stored)),))
-    context = ToolContext(cwd=work, run_id="r", run_name="agent", find_territory=lambda: territory)
-    with pytest.raises((ToolFailed, ToolRetry)) as refused:
-        await build_tools(ToolOptions())["read"].call({"path": spell(asked)}, context)
-    assert "the key" not in str(refused.value)
+async def ask(work, folder, name, **arguments):
+    """What one call of a tool comes to, through the whole program."""
+    seen = EventCollector()
+    replies = [to("^go", calls=[call(name, **arguments)]), to("^", text="done")]
+    async with Retinue(work, model=script(folder, *replies)) as crew:
+        crew.listen(seen)
+        await crew.prompt("go")
+    (result,) = [event.result for event in seen.events if isinstance(event, ToolFinished)]
+    return result.content[0].text, result.is_error
 
 
 @pytest.mark.attack("C6", "C8")
-@pytest.mark.parametrize("path", [".PI/agents/x.md", ".Pi/x", ".git/Hooks/x", ".GIT/config"])
-async def test_other_case_reaches_no_protected_file(work, path):
-    for folder in (".pi", ".git/hooks"):
-        (work / folder).mkdir(parents=True)
-    protected = (str(work / ".pi"), str(work / ".git/hooks"), str(work / ".git/config"))
-    territory = Territory((str(work),), (), protected)
-    context = ToolContext(cwd=work, run_id="r", run_name="agent", find_territory=lambda: territory)
-    try:
-        await build_tools(ToolOptions())["write"].call({"path": path, "content": "x"}, context)
-    except (ToolFailed, ToolRetry):
-        return
-    # Where case matters it is another file; where it does not, this would be the protected one.
-    assert not (work / ".pi" / "x").exists()
-    assert list((work / ".pi").iterdir()) == list((work / ".git/hooks").iterdir()) == []
-    assert not (work / ".git" / "config").exists()
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            ".PI/agents/x.md",
+            ".Pi/x",
+            ".pi ./x",
+            ".pi./agents/x.md",
+            ".p\u200di/x",
+            ".\ufeffpi/x",
+            ".\u017fsh/../.PI/x",
+        ),
+        *(".git/Hooks/post-commit", ".GIT/config", ".git/CONFIG", ".Git /hooks/x", ".MCP.json", ".VSCode/tasks.json"),
+    ],
+)
+async def test_other_spelling_stays_protected(place, tmp_path, path):
+    text, is_error = await ask(place, tmp_path, "write", path=path, content="x")
+    assert ("is protected" in text, is_error, (place / path).exists()) == (True, True, False)
+
+
+@pytest.mark.attack("C6", "C7")
+@pytest.mark.parametrize("tool", ["read", "ls"])
+@pytest.mark.parametrize("name", [".ssh", ".SSH", ".Ssh"])
+async def test_other_case_stays_hidden(place, tmp_path, home, name, tool):
+    path = home / name / "id" if tool == "read" else home / name
+    text, is_error = await ask(place, tmp_path, tool, path=str(path))
+    assert ("hidden from agents" in text, SECRET in text, is_error) == (True, False, True)
+
+
+@pytest.mark.attack("C6", "C7")
+@pytest.mark.parametrize("asked", FORMS)
+async def test_other_form_stays_hidden(place, tmp_path, asked):
+    text, is_error = await ask(place, tmp_path, "read", path=spell(asked))
+    assert ("hidden from agents" in text, SECRET in text, is_error) == (True, False, True)
+
+
+async def test_similar_names_are_other_files(place, tmp_path):
+    for path in (".pie/x", "pi/x", ".gitignore", "sub/config", "caf\u00e9", "cafe"):
+        text, is_error = await ask(place, tmp_path, "write", path=path, content="x")
+        assert (path, is_error) == (path, False), text

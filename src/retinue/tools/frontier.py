@@ -6,6 +6,8 @@ What counts is the file that was really opened, not the name it was asked for. B
 import errno
 import os
 import re
+import unicodedata
+from functools import lru_cache
 
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.territory import Territory
@@ -14,6 +16,7 @@ from retinue.tools.revision import find_real_path
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 """Nonblocking, so that a pipe without a writer does not hold us."""
+_ENDS = re.compile(r"[ .]+(?=/|$)")
 _PROCESS = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(environ|mem|maps|auxv|stack)$")
 """Other processes' memory and environment, our own too: keys are in there."""
 
@@ -69,7 +72,7 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
     if root is None:
         where = ", ".join(map(quote, roots[:3])) or "nowhere"
         raise ToolFailed(f"{quote(shown, 200)} is outside of where this agent may change files ({where}).")
-    guard = next((each for each in territory.protected if _is_inside(real, each)), None)
+    guard = next((each for each in territory.protected if _is_like(real, each)), None)
     if guard is not None:
         raise ToolFailed(
             f"{quote(shown, 200)} is protected: what is in {quote(guard)} takes effect outside of this agent's work. "
@@ -79,9 +82,24 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
 
 
 def _check_hidden(path: str, shown: str, territory: Territory) -> None:
-    if any(_is_inside(path, each) for each in territory.hidden) or (path.startswith("/proc/") and _PROCESS.match(path)):
+    if any(_is_like(path, each) for each in territory.hidden) or (path.startswith("/proc/") and _PROCESS.match(path)):
         raise ToolFailed(f"{quote(shown, 200)} is hidden from agents: it may hold keys or other secrets.")
 
 
 def _is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def _is_like(path: str, folder: str) -> bool:
+    """The same for what is forbidden: also by another spelling that some disk takes for the same name."""
+    return _is_inside(fold_name(path), fold_name(folder))
+
+
+@lru_cache(maxsize=4096)
+def fold_name(path: str) -> str:
+    """One spelling for all that a disk somewhere does not tell apart: case, accents, characters nobody sees, ends."""
+    text = path.casefold()
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+        text = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
+    return _ENDS.sub("", text)
