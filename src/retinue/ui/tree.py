@@ -11,6 +11,10 @@ from retinue.ui.formats import SPINNER, clean_line, color_percent, find_percent
 
 MOST_LINES = 12
 RICH_COLUMNS = 88
+_LEAST_ABOUT = 16
+"""Columns that the words about a run keep on a narrow screen."""
+_LEAST_FIGURES = 8
+"""Columns below which figures would tell nothing."""
 _RANKS = {Status.RUNNING: 0, Status.QUEUED: 1}
 _WRAPPED = (Reason.TURN_LIMIT_WRAPPED, Reason.LENGTH)
 _VERBS = {
@@ -38,6 +42,8 @@ class Outlook:
     """The theme's, by name."""
     mode: str = "auto"
     """`rich`, `compact`, or what fits."""
+    most_lines: int = MOST_LINES
+    """Heading included."""
 
     def color(self, name: str) -> str:
         return self.colors.get(name, "")
@@ -52,19 +58,20 @@ class _Row:
 
 
 def render_tree(runs: Sequence[Run], outlook: Outlook) -> list[Text]:
-    """The heading and the rows, never more than the most lines; none without runs."""
-    if not runs or outlook.width < 6:
+    """The heading and the rows, never more than the most lines; none without runs or without room for one."""
+    most = outlook.most_lines
+    if not runs or outlook.width < 6 or most < 2:
         return []
     rows = _plan(runs)
     is_rich = outlook.mode == "rich" or (outlook.mode == "auto" and outlook.width >= RICH_COLUMNS)
-    if is_rich and outlook.mode == "auto" and _count_lines(rows, is_rich=True) + 1 > MOST_LINES:
+    if is_rich and outlook.mode == "auto" and _count_lines(rows, is_rich=True) + 1 > most:
         is_rich = False
-    hidden = _count_lines(rows, is_rich=is_rich) + 1 - MOST_LINES
+    hidden = _count_lines(rows, is_rich=is_rich) + 1 - most
     # Only what will be seen is drawn: there may be hundreds, twelve times a second.
-    lines = _render_rows(rows[:MOST_LINES], outlook, is_rich=is_rich)
+    lines = _render_rows(rows[:most], outlook, is_rich=is_rich)
     if hidden > 0:
         lines = [
-            *lines[: MOST_LINES - 2],
+            *lines[: most - 2],
             Text(f"└─ +{hidden + 1} more {'lines' if is_rich else 'agents'} hidden", style="dim"),
         ]
     made = [_render_heading(runs, outlook, is_rich=is_rich), *lines]
@@ -139,8 +146,14 @@ def _render_row(row: _Row, outlook: Outlook) -> Text:
     line.append(f"{row.prefix}{'└─' if row.is_last else '├─'} ", style="dim")
     line.append(f"{sign} ", style=outlook.color(color) or color)
     line.append(clean_line(run.agent, 40), style="bold")
-    line.append(f"  {clean_line(run.description, 80)}")
-    line.append_text(render_figures(run, outlook))
+    figures = render_figures(run, outlook)
+    about = Text(f"  {clean_line(run.description, 80)}")
+    room = outlook.width - line.cell_len
+    if room - min(about.cell_len, _LEAST_ABOUT) >= _LEAST_FIGURES:
+        # What it is for gives way to how far it is, down to some words.
+        about.truncate(max(_LEAST_ABOUT, room - figures.cell_len), overflow="ellipsis")
+        about.append_text(figures)
+    line.append_text(about)
     if row.is_orphan:
         line.append(" ⚠ orphan", style=outlook.color("warning"))
     if run.outcome is not None and run.outcome.error and run.status is Status.FAILED:

@@ -55,7 +55,7 @@ async def show_hotkeys(app: "RetinueApp", words: str) -> None:
 
 def _open_table() -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", max_width=20)
+    table.add_column(style="bold", max_width=28)
     table.add_column()
     return table
 

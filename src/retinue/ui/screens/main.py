@@ -13,22 +13,25 @@ from retinue.core.errors import RetinueError
 from retinue.ui.bindings import bind
 from retinue.ui.completer import Completer
 from retinue.ui.external import edit_text
-from retinue.ui.formats import clean_line, find_percent
+from retinue.ui.facts import find_facts, find_remark
+from retinue.ui.formats import FRAME_S, clean_line
+from retinue.ui.muster import Muster
 from retinue.ui.questions import render_asker
 from retinue.ui.reading import Reading, Way
 from retinue.ui.scope import describe_scope
 from retinue.ui.searching import Searching
 from retinue.ui.stopping import Stopping
-from retinue.ui.tree import Lingering, Outlook, choose_runs
+from retinue.ui.unsaid import Unsaid
 from retinue.ui.widgets.agents import AgentTree
 from retinue.ui.widgets.completion import CompletionPopup
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.editor import Editor
 from retinue.ui.widgets.fleet import FleetList
-from retinue.ui.widgets.footer import Facts, StatusFooter
+from retinue.ui.widgets.footer import StatusFooter
 from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox
 from retinue.ui.widgets.queued import QueuedLines
 from retinue.ui.widgets.search import SearchLine
+from retinue.ui.widgets.welcome import Welcome
 from retinue.ui.widgets.working import WorkingLine
 
 if TYPE_CHECKING:
@@ -37,8 +40,8 @@ if TYPE_CHECKING:
 
 NOTICE_S = 2.0
 """How long a word in the footer stays."""
-REFRESH_S = 0.08
-"""How often the screen looks for news: pieces of a reply that come meanwhile are shown together."""
+LOW_ROWS = 35
+"""Below so many rows the editor gets no more than its share."""
 
 
 class MainScreen(Screen[None]):
@@ -46,11 +49,13 @@ class MainScreen(Screen[None]):
 
     DEFAULT_CSS = """
     MainScreen { layout: vertical; overflow: hidden; }
-    MainScreen > #bottom { height: auto; max-height: 60%; }
+    MainScreen > #bottom { height: auto; max-height: 80%; }
+    MainScreen.-low Editor { max-height: 40vh; }
     MainScreen.-asking > #bottom { max-height: 100%; }
     MainScreen.-asking #agents, MainScreen.-asking #fleet, MainScreen.-asking #queued { display: none; }
     MainScreen.-asking Editor { max-height: 5; }
     MainScreen.-asking.-tight Editor { border: none; min-height: 1; max-height: 1; }
+    MainScreen.-tight #welcome, MainScreen.-asking #welcome { display: none; }
     MainScreen.-asking.-tight #working, MainScreen.-asking.-tight #footer { display: none; }
     """
     BINDINGS = [
@@ -97,18 +102,16 @@ class MainScreen(Screen[None]):
         super().__init__()
         self._link = link
         self._seen = -1
-        self._is_moving = False
-        """Whether runs are shown, whose figures change by themselves."""
         self._searching: Searching | None = None
         self._notice = ""
         self._fitted = (0, "")
         self._told: set[str] = set()
         """Questions that were told of while something lay over this screen."""
-        self._lingering = Lingering()
 
     def compose(self) -> ComposeResult:
         """Top to bottom."""
         yield Conversation(self._link.state.talk, id="conversation")
+        yield Welcome(id="welcome")
         with Vertical(id="bottom"):
             yield AgentTree(id="agents")
             yield WorkingLine(id="working")
@@ -124,12 +127,13 @@ class MainScreen(Screen[None]):
         """Begin to look for news."""
         editor = self.query_one(Editor)
         self._completer = Completer(self.app, editor, self.query_one(CompletionPopup))
-        self._stopping = Stopping(self)
+        self._stopping, self._unsaid, self._muster = Stopping(self), Unsaid(self), Muster(self)
         self._reading = Reading(self.query_one("#conversation", Conversation))
         self._searching = Searching(self.query_one(SearchLine), self._reading, editor)
         editor.asks_first = self._take_key
         editor.focus()
-        self.set_interval(REFRESH_S, self.sync)
+        self.set_interval(FRAME_S, self.sync)
+        self.app.theme_changed_signal.subscribe(self, lambda theme: self._recolour())
         self.sync()
 
     def sync(self) -> None:
@@ -138,8 +142,8 @@ class MainScreen(Screen[None]):
         now_ms = self.app.now_ms()
         if state.is_busy:
             self._show_work(now_ms)
-        if self._is_moving or self._seen != self._link.version:
-            self._show_runs(now_ms)
+        if self._muster.is_moving or self._seen != self._link.version:
+            self._muster.show(now_ms)
         if self._seen == self._link.version:
             return
         self._seen = self._link.version
@@ -147,39 +151,34 @@ class MainScreen(Screen[None]):
         if conversation.talk is not state.talk:
             conversation.show(state.talk)
         conversation.sync()
+        self._show_welcome()
         self._show_work(now_ms)
         self.query_one(QueuedLines).show(state.steering, state.follow_up, self.app.keys.show("app.message.dequeue"))
         self._show_questions()
         self._show_facts()
+
+    def _show_welcome(self) -> None:
+        """Something to begin with, while nothing was said."""
+        welcome, state = self.query_one(Welcome), self._link.state
+        if state.talk.blocks or state.is_busy or not self._link.is_open:
+            welcome.hide()
+        else:
+            welcome.show(find_remark(self.app))
+
+    def _recolour(self) -> None:
+        """Draw again what has colours of the theme in its text."""
+        self.query_one(QuestionBox).redraw()
+        self.query_one(FleetList).redraw()
+        self.query_one(Welcome).redraw()
+        self.query_one(CompletionPopup).redraw()
+        self.query_one(StatusFooter).refresh_line()
+        self._seen = -1
 
     def _show_work(self, now_ms: int) -> None:
         """What the agent does, and what a key would stop."""
         scope = describe_scope(self.app.keys.show("app.interrupt"), self._stopping.runs)
         state = self._link.state
         self.query_one(WorkingLine).show(state, now_ms, "waits for your answer" if state.questions else scope)
-
-    def _show_runs(self, now_ms: int) -> None:
-        """The agents, above and below the editor."""
-        lookout = self._link.crew.lookout if self._link.is_open else None
-        runs = lookout.runs if lookout is not None else []
-        frame = int(now_ms / 1000 / REFRESH_S)
-        own = self._link.crew.crew_settings if self._link.is_open else None
-        listed = choose_runs(runs, "background" if own is None else own.widget_mode)
-        shown = self._lingering.choose(listed, self._link.state.rounds, now_ms)
-        find_window = (lambda run_id: 0) if lookout is None else lookout.find_window
-        outlook = Outlook(
-            max(0, self.size.width - 4),
-            now_ms,
-            frame,
-            find_window=find_window,
-            colors=self.app.theme_variables,
-            mode="auto" if own is None else own.widget_display_mode,
-        )
-        self.query_one(AgentTree).show(shown, outlook)
-        has_fleet = own is None or own.fleet_view
-        fleet = self.query_one(FleetList)
-        fleet.show([run for run in runs if run.started_ms and has_fleet], now_ms, frame)
-        self._is_moving = bool(shown) or fleet.has_rows
 
     def _show_questions(self) -> None:
         """The oldest question; where something lies over this screen, a word that there is one."""
@@ -208,6 +207,7 @@ class MainScreen(Screen[None]):
         self._fitted = fitted
         self.set_class(bool(questions), "-asking")
         self.set_class(rows < TIGHT_ROWS, "-tight")
+        self.set_class(rows < LOW_ROWS, "-low")
         self.query_one(QuestionBox).fit(rows)
 
     def on_question_box_answered(self, event: QuestionBox.Answered) -> None:
@@ -235,40 +235,7 @@ class MainScreen(Screen[None]):
         is_completing = box.is_aside and self.query_one(CompletionPopup).is_open
         if not is_completing and box.take_key(event.key, is_printable=event.is_printable):
             return True
-        return self._completer.take_key(event.key) or self._take_fleet_key(event.key)
-
-    def _take_fleet_key(self, key: str) -> bool:
-        """Whether a key is for the fleet below the editor: down or left in an empty editor goes there."""
-        fleet, keys = self.query_one(FleetList), self.app.keys
-        if not fleet.is_active:
-            is_empty = not self.query_one(Editor).text
-            return keys.means(key, "app.fleet.open") and is_empty and fleet.activate()
-        is_up = keys.means(key, "tui.select.up")
-        if is_up or keys.means(key, "tui.select.down"):
-            fleet.move(-1 if is_up else 1)
-            return True
-        chosen = fleet.chosen
-        fleet.leave()
-        if keys.means(key, "tui.select.confirm"):
-            self.app.view_run(chosen)
-            return True
-        return keys.means(key, "tui.select.cancel")
-
-    def _find_facts(self) -> Facts:
-        if not self._link.is_open:
-            return Facts(status="starting")
-        state, crew = self._link.state, self._link.crew
-        model = crew.model
-        return Facts(
-            folder=self.app.folder,
-            model=model.ref,
-            thinking=crew.selection.thinking,
-            input=state.usage.input + state.usage.cache_read + state.usage.cache_write,
-            output=state.usage.output,
-            cost=state.usage.cost.total,
-            percent=find_percent(state.context_tokens, model.context_window),
-            window=model.context_window,
-        )
+        return self._completer.take_key(event.key) or self._muster.take_key(event.key)
 
     def on_editor_submitted(self, event: Editor.Submitted) -> None:
         """Send: a command, words for now, or words for an agent that works."""
@@ -303,7 +270,7 @@ class MainScreen(Screen[None]):
         self._show_facts()
 
     def _show_facts(self) -> None:
-        facts, status = self._find_facts(), self._notice or self._stopping.describe()
+        facts, status = find_facts(self.app), self._notice or self._stopping.describe()
         self.query_one(StatusFooter).show(replace(facts, status=status) if status else facts)
 
     def action_quit_empty(self) -> None:
@@ -357,30 +324,11 @@ class MainScreen(Screen[None]):
 
     def action_take_back(self) -> None:
         """Take what waits to be said back into the editor."""
-        if not self._link.is_open:
-            return
-        steering, follow_up = self._link.crew.take_back()
-        editor = self.query_one(Editor)
-        words = [*steering, *follow_up, editor.words]
-        if steering or follow_up:
-            editor.put("\n\n".join(text for text in words if text.strip()))
+        self._unsaid.take_back()
 
     async def action_resend(self) -> None:
         """Stop the agent and say at once what waits to be said."""
-        if not self._link.is_open or not self._link.state.is_busy:
-            return
-        crew = self._link.crew
-        steering, follow_up = crew.take_back()
-        crew.abort(spares_runs=True)
-        words = "\n\n".join([*steering, *follow_up])
-        if not words.strip():
-            return
-        await crew.rest()
-        try:
-            self.app.speech.say(words)
-        except RetinueError as error:
-            self.query_one(Editor).put(words)
-            self.notify(str(error), severity="error")
+        await self._unsaid.resend()
 
     def action_page(self, step: int) -> None:
         """Scroll by a page: what is asked, the completions, else the conversation."""

@@ -17,7 +17,7 @@ class Panel(ModalScreen[None]):
     Panel { align: center middle; background: $background 50%; }
     Panel > #frame { width: 92%; height: auto; max-height: 90%; border: round $accent; background: $background; }
     Panel #title { height: 1; padding: 0 1; text-style: bold; }
-    Panel #scroll { height: auto; max-height: 100%; padding: 0 1; scrollbar-size-vertical: 1; }
+    Panel #scroll { height: auto; padding: 0 1; scrollbar-size-vertical: 1; }
     Panel #text { height: auto; }
     Panel #foot { height: 1; padding: 0 1; color: $text-muted; }
     """
@@ -49,6 +49,12 @@ class Panel(ModalScreen[None]):
             with VerticalScroll(id="scroll"):
                 yield Static(self._text, id="text", markup=False)
             yield Static("↑↓ scroll · esc closes", id="foot", markup=False)
+
+    def on_resize(self) -> None:
+        """The text scrolls; what tells how stays in sight."""
+        frame = self.query_one("#frame")
+        rest = frame.gutter.height + sum(each.outer_size.height or 1 for each in self.query("#title, #foot"))
+        self.query_one("#scroll").styles.max_height = max(1, self.size.height * 9 // 10 - rest)
 
     def action_close(self) -> None:
         """Back."""

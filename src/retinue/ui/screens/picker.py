@@ -76,8 +76,10 @@ class Picker(ModalScreen[str | None]):
         self._about = about
         self._choices = list(choices)
         self._shown: list[Choice] = []
-        self._hint = hint or "type to search · enter takes · esc leaves"
+        self._hint = hint or "enter takes · esc leaves"
         self._chosen = chosen
+        self._is_ready = False
+        """Whether there are rows yet; keys may come before them."""
 
     @property
     def title_text(self) -> str:
@@ -95,12 +97,13 @@ class Picker(ModalScreen[str | None]):
             yield Static(clean_line(self._title), id="title", markup=False)
             if self._about:
                 yield Static(clean(self._about), id="about", markup=False)
-            yield Input(id="search")
+            yield Input(id="search", placeholder="type to search")
             yield OptionList(id="rows")
             yield Static(self._hint, id="hint", markup=False)
 
     def on_mount(self) -> None:
         """Show all rows, with the present choice lit."""
+        self._is_ready = True
         self._fill("")
         keys = [choice.key for choice in self._shown]
         if self._chosen in keys:
@@ -116,6 +119,8 @@ class Picker(ModalScreen[str | None]):
     def _fit(self) -> None:
         """Give the rows what the rest leaves, so that the lit one is always in sight."""
         rest = sum(each.outer_size.height for each in self.query("#title, #about, #search, #hint") if each.display)
+        if not self._is_ready or not self.is_attached:
+            return  # it was left before this came to be done
         frame = self.query_one("#frame")
         share = 1 if self.has_class("-low") else 0.85
         room = int(self.size.height * share) - frame.gutter.height - frame.styles.margin.height - rest
@@ -135,7 +140,7 @@ class Picker(ModalScreen[str | None]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """In words that are searched for, the key that goes back moves the cursor."""
-        return not self.query_one(Input).value if action == "leave_empty" else True
+        return not (self._is_ready and self.query_one(Input).value) if action == "leave_empty" else True
 
     def action_leave_empty(self) -> None:
         """Back, as in a menu."""
@@ -147,6 +152,9 @@ class Picker(ModalScreen[str | None]):
 
     def action_move(self, step: int) -> None:
         """Light another row."""
+        if not self._is_ready:
+            self.call_later(self.action_move, step)  # somebody is faster than the list
+            return
         rows = self.query_one(OptionList)
         if not self._shown:
             return
@@ -156,6 +164,9 @@ class Picker(ModalScreen[str | None]):
 
     def action_take(self) -> None:
         """Choose the lit row."""
+        if not self._is_ready:
+            self.call_later(self.action_take)
+            return
         place = self.query_one(OptionList).highlighted
         if place is not None and place < len(self._shown):
             self.dismiss(self._shown[place].key)

@@ -34,7 +34,7 @@ class TrustScreen(ModalScreen[tuple[bool, bool] | None]):
         background: $background;
     }
     TrustScreen #about { height: auto; max-height: 100%; }
-    TrustScreen #answers { height: 4; margin: 1 0 0 0; }
+    TrustScreen #answers { height: auto; min-height: 4; margin: 1 0 0 0; }
     TrustScreen #hint { height: 1; color: $text-muted; }
     """
     BINDINGS = [

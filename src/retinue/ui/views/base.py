@@ -1,8 +1,13 @@
 """What all views of blocks have in common: they know their block, redraw when it has changed, and may be folded."""
 
+from typing import TYPE_CHECKING
+
 from textual.widgets import Static
 
 from retinue.ui.blocks import Block
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
 
 
 class BlockView(Static):
@@ -12,6 +17,7 @@ class BlockView(Static):
     BlockView { height: auto; width: 1fr; margin: 0 0 1 0; }
     BlockView.-found { background: $accent 15%; }
     """
+    app: "RetinueApp"
     can_fold = False
     """Whether there is more to see than is shown at first."""
 
@@ -33,6 +39,11 @@ class BlockView(Static):
         self._drawn = state
         self.draw()
         return True
+
+    def redraw(self) -> None:
+        """Draw it again although it has not changed: the colours have."""
+        self._drawn = None
+        self.sync()
 
     def draw(self) -> None:
         """Show the block as it is now."""

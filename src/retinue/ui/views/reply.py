@@ -48,11 +48,11 @@ class ReplyView(BlockView):
     def redraw(self) -> None:
         """Draw all of it again: the colours have changed."""
         self._shown = []
-        self.draw()
+        super().redraw()
 
     def _draw_part(self, kind: str, text: str) -> RenderableType:
         if kind == "words":
-            return render_markdown(text, code_theme="ansi_dark" if self.app.current_theme.dark else "ansi_light")
+            return render_markdown(text, self.app)
         if kind == "error":
             return Text(f"✗ {clean(text)}", style=f"bold {self.app.theme_variables['error']}")
         if kind in ("thinking", "live"):
@@ -66,7 +66,7 @@ class ReplyView(BlockView):
         lines = thinking.split("\n")
         if self.block.is_live and not self.block.text:
             return "live", "\n".join(lines[-6:])
-        return "thought", f"∴ thought for {len(lines)} lines"
+        return "thought", f"∴ thought for {len(lines)} line{'s' if len(lines) > 1 else ''}"
 
     def _find_end(self) -> tuple[str, str]:
         if self.block.error:

@@ -25,5 +25,5 @@ class SummaryView(BlockView):
         else:
             tokens = f" ({format_tokens(block.tokens_before)} tokens)" if block.tokens_before else ""
             head = f"⇊ the conversation before this was summarised{tokens}"
-        words = render_markdown(block.summary) if self.is_open else None
+        words = render_markdown(block.summary, self.app) if self.is_open else None
         self.update(stack(Text(head), words))

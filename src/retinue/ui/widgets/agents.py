@@ -13,7 +13,9 @@ class AgentTree(Static):
     """Shows runs; asks for nothing."""
 
     DEFAULT_CSS = """
-    AgentTree { height: auto; max-height: 12; padding: 0 2; display: none; }
+    AgentTree {
+        height: auto; max-height: 12; padding: 0 2; display: none; text-wrap: nowrap; text-overflow: ellipsis;
+    }
     AgentTree.-some { display: block; }
     """
 

@@ -89,6 +89,10 @@ class CompletionPopup(Static):
         """Fit into the new width."""
         self._draw()
 
+    def redraw(self) -> None:
+        """Draw it again: the colours have changed."""
+        self._draw()
+
     def _draw(self) -> None:
         if not self._rows:
             return

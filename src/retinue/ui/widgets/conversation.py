@@ -53,8 +53,14 @@ class Conversation(VerticalScroll):
 
     def on_mount(self) -> None:
         """Show the end."""
+        self.app.theme_changed_signal.subscribe(self, lambda theme: self.redraw())
         self.sync()
         self.anchor()
+
+    def redraw(self) -> None:
+        """Draw everything again: the colours have changed."""
+        for view in self._views:
+            view.redraw()
 
     def show(self, talk: Talk) -> None:
         """Show another conversation from its end."""

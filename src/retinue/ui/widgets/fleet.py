@@ -11,15 +11,17 @@ from retinue.ui.formats import clean_line
 from retinue.ui.tree import find_sign
 
 ROWS = 5
+LEAST_ROWS = 3
+"""Fewer would hide the chosen one behind what says how many more there are."""
 LINGER_MS = 4000
 MAIN = "main"
 
 
 class FleetList(Static):
-    """`main` and the runs, oldest first; at most five rows, with the chosen one among them."""
+    """`main` and the runs, oldest first; five rows or less, with the chosen one among them."""
 
     DEFAULT_CSS = """
-    FleetList { height: auto; padding: 0 2; display: none; }
+    FleetList { height: auto; padding: 0 2; display: none; text-wrap: nowrap; text-overflow: ellipsis; }
     FleetList.-some { display: block; }
     """
 
@@ -29,6 +31,13 @@ class FleetList(Static):
         self._chosen = MAIN
         self._is_active = False
         self._drawn = ("", 0, False)
+        self._rows = ROWS
+        self._frame = (0, 0)
+
+    @property
+    def row_count(self) -> int:
+        """Rows it takes now."""
+        return min(self._rows, len(self._runs) + 1) if self.has_class("-some") else 0
 
     @property
     def is_active(self) -> bool:
@@ -45,8 +54,9 @@ class FleetList(Static):
         """The id of the chosen run; `main` for the main agent."""
         return self._chosen
 
-    def show(self, runs: Sequence[Run], now_ms: int, frame: int) -> None:
+    def show(self, runs: Sequence[Run], now_ms: int, frame: int, rows: int = ROWS) -> None:
         """Draw the runs as they are now; finished ones go after a moment, the chosen one stays."""
+        self._rows, self._frame = rows, (now_ms, frame)
         self._runs = [
             run
             for run in runs
@@ -54,8 +64,13 @@ class FleetList(Static):
         ]
         if self._chosen not in (MAIN, *(run.id for run in self._runs)):
             self._chosen = MAIN
-        self.set_class(bool(self._runs) or self._is_active, "-some")
+        self.set_class((bool(self._runs) and rows >= LEAST_ROWS) or self._is_active, "-some")
         self._draw(now_ms, frame)
+
+    def redraw(self) -> None:
+        """Draw it again: the colours have changed."""
+        self._drawn = ("", 0, False)
+        self._draw(*self._frame)
 
     def activate(self) -> bool:
         """Take the arrow keys; False when there is nothing to choose."""
@@ -79,16 +94,19 @@ class FleetList(Static):
         return True
 
     def _draw(self, now_ms: int, frame: int) -> None:
+        rows = self._rows
+        if not self.has_class("-some"):
+            return
         ids = [MAIN, *(run.id for run in self._runs)]
         place = ids.index(self._chosen)
-        first = max(0, min(place - ROWS // 2, len(ids) - ROWS))
+        first = max(0, min(place - rows // 2, len(ids) - rows))
         shown = [
             self._render_main() if at == 0 else self._render_run(self._runs[at - 1], now_ms, frame)
-            for at in range(first, min(first + ROWS, len(ids)))
+            for at in range(first, min(first + rows, len(ids)))
         ]
         if first:
             shown[0] = Text(f"  ↑ {first + 1} more", style="dim")
-        rest = len(ids) - first - ROWS
+        rest = len(ids) - first - rows
         if rest > 0:
             shown[-1] = Text(f"  ↓ {rest + 1} more", style="dim")
         drawn = Text("\n").join(shown)

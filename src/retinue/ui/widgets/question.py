@@ -224,6 +224,10 @@ class QuestionBox(Vertical):
             self._answered_s = time.monotonic()
             self.post_message(self.Answered(self._question, answer))
 
+    def redraw(self) -> None:
+        """Draw it again: the colours have changed."""
+        self._draw()
+
     def _draw(self) -> None:
         question = self._question
         if question is None or not self.is_mounted:

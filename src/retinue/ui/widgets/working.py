@@ -20,7 +20,9 @@ class WorkingLine(Static):
     """One line while there is work, none otherwise."""
 
     DEFAULT_CSS = """
-    WorkingLine { height: 1; padding: 0 2; color: $text-muted; display: none; }
+    WorkingLine {
+        height: 1; padding: 0 2; color: $text-muted; display: none; text-wrap: nowrap; text-overflow: ellipsis;
+    }
     WorkingLine.-busy { display: block; }
     """
 

@@ -1,0 +1,80 @@
+"""The agents around the editor: the tree above it, the list below it, and the keys that choose one of them.
+
+Decides how many lines each of the two may have, so that the editor and the footer are always in sight.
+"""
+
+from typing import TYPE_CHECKING
+
+from retinue.ui.formats import FRAME_S
+from retinue.ui.tree import MOST_LINES, Lingering, Outlook, choose_runs
+from retinue.ui.widgets.agents import AgentTree
+from retinue.ui.widgets.editor import Editor
+from retinue.ui.widgets.fleet import LEAST_ROWS, ROWS, FleetList
+
+if TYPE_CHECKING:
+    from retinue.ui.screens.main import MainScreen
+
+
+class Muster:
+    """Who is shown where."""
+
+    def __init__(self, screen: "MainScreen") -> None:
+        self._screen = screen
+        self._link = screen.app.link
+        self._tree = screen.query_one(AgentTree)
+        self._fleet = screen.query_one(FleetList)
+        self._lingering = Lingering()
+        self.is_moving = False
+        """Whether runs are shown, whose figures change by themselves."""
+
+    def show(self, now_ms: int) -> None:
+        """The runs as they are now."""
+        if not self._link.is_open:
+            return
+        lookout, own = self._link.crew.lookout, self._link.crew.crew_settings
+        runs, frame = lookout.runs, int(now_ms / 1000 / FRAME_S)
+        shown = self._lingering.choose(choose_runs(runs, own.widget_mode), self._link.state.rounds, now_ms)
+        listed = [run for run in runs if run.started_ms and own.fleet_view]
+        room = self._find_room() if shown or listed else 0
+        rows = self._share(room, has_tree=bool(shown))
+        self._fleet.show(listed, now_ms, frame, rows)
+        outlook = Outlook(
+            max(0, self._screen.size.width - 4),
+            now_ms,
+            frame,
+            find_window=lookout.find_window,
+            colors=self._screen.app.theme_variables,
+            mode=own.widget_display_mode,
+            most_lines=min(MOST_LINES, room - self._fleet.row_count),
+        )
+        self._tree.show(shown, outlook)
+        self.is_moving = bool(shown) or self._fleet.has_rows
+
+    def take_key(self, key: str) -> bool:
+        """Whether a key is for the list: down or left in an empty editor goes there."""
+        fleet, app = self._fleet, self._screen.app
+        keys = app.keys
+        if not fleet.is_active:
+            is_empty = not self._screen.query_one(Editor).text
+            return keys.means(key, "app.fleet.open") and is_empty and fleet.activate()
+        is_up = keys.means(key, "tui.select.up")
+        if is_up or keys.means(key, "tui.select.down"):
+            fleet.move(-1 if is_up else 1)
+            return True
+        chosen = fleet.chosen
+        fleet.leave()
+        if keys.means(key, "tui.select.confirm"):
+            app.view_run(chosen)
+            return True
+        return keys.means(key, "tui.select.cancel")
+
+    def _find_room(self) -> int:
+        """Lines for agents: two thirds of the screen without what must be there; the rest is the conversation's."""
+        others = self._screen.query("#bottom > *").exclude("#agents").exclude("#fleet")
+        used = sum(each.outer_size.height for each in others if each.display)
+        return max(0, self._screen.size.height * 2 // 3 - used)
+
+    def _share(self, room: int, *, has_tree: bool) -> int:
+        """Rows of the list: half of the room beside a tree, and enough to choose from when somebody does."""
+        rows = min(ROWS, room // 2 if has_tree else room)
+        return max(rows, LEAST_ROWS) if self._fleet.is_active else rows
