@@ -31,3 +31,10 @@ def test_markers_name_known_cases() -> None:
 def test_every_case_has_an_answer() -> None:
     answered = {id for id, item in TABLE.items() if set(item) & {"issue", "settled"}}
     assert sorted(set(TABLE) - find_marked() - answered) == []
+
+
+def test_every_trap_has_tests() -> None:
+    traps = tomllib.loads((TESTS / "data" / "attack" / "traps.toml").read_text(encoding="utf-8"))
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (TESTS / "flows").glob("test_sandbox_*.py"))
+    named = [test for item in traps.values() for test in item["tests"]]
+    assert (list(traps), [test for test in named if f"def {test}(" not in text]) == ([str(n) for n in range(1, 11)], [])

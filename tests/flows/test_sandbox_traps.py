@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -350,3 +351,26 @@ def test_vanished_directory_changes_nothing_above(tmp_path: Path, monkeypatch: p
     private.rmdir()  # as another process does that takes it for a leftover
     boundary.close()
     assert stat.S_IMODE((tmp_path / "tmp").stat().st_mode) == 0o755
+
+
+LOOK = """
+import sys
+sys.path[:0] = sys.argv[1:]
+from retinue.sandbox.probe import Machine
+machine = Machine()
+status = machine.look()
+print(status.backend, status.state)
+machine.close()
+"""
+
+
+@pytest.mark.attack("B18")
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_nested_machine_tells_what_is_left(backend: Backend) -> None:
+    # Who is held by Landlock cannot mount, and who is in a sandbox makes no namespaces: only rules can be added there.
+    with open_box(backend, "root" if os.geteuid() == 0 else "user") as box:
+        (box.world.workspace / "look.py").write_text(LOOK)
+        places = " ".join(path for path in sys.path if path.endswith(("site-packages", "src")))
+        code, text = box.run(f"{sys.executable} look.py {places} && echo x >pwn")
+        assert (code, text.splitlines()[0].split()[0] in ("landlock", "none")) == (1, True), text
+        assert not (box.world.workspace / "pwn").exists()
