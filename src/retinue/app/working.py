@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 from retinue.app.supervising import name_database
-from retinue.settings.paths import find_paths
 
 
 @dataclass(frozen=True)
@@ -29,9 +29,8 @@ async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]
     from retinue.app.hosting import Hosting
     from retinue.durable.worker import Worker
 
-    paths = find_paths(".", os.environ)
     url = name_database(wish.database, os.environ)
-    folder = paths.own_dir / "worker"
+    folder = find_worker_dir(os.environ)
     worker = Worker(
         url,
         Hosting(url, os.environ).open,
@@ -42,3 +41,9 @@ async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]
         say=say,
     )
     await worker.run(stop, drain_s=wish.drain_s)
+
+
+def find_worker_dir(environment: Mapping[str, str]) -> Path:
+    """Where a worker keeps repositories and workspaces: not where the sandbox lets nobody look, such as beside keys."""
+    cache = environment.get("XDG_CACHE_HOME", "")
+    return (Path(cache) if cache else Path.home() / ".cache") / "retinue" / "worker"

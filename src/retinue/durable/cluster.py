@@ -158,7 +158,8 @@ class Cluster:
             outcome,
             run,
         )
-        await self._waiting.cancel(run)
+        if rows:
+            await self._waiting.cancel(run)
         return bool(rows)
 
     async def read_files(self, run_id: str, kind: str) -> list[tuple[str, int, bytes]]:

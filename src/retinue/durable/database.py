@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_CONNECTIONS = 4
 CONNECT_S = 10
 RETRY_S = 0.5
+IDLE_MS = 5_000
 SCHEMES = ("postgresql", "postgres")
 MIGRATION_LOCK = 0x72657469
 """Only one program at a time makes the tables."""
@@ -96,7 +97,12 @@ class Database:
     async def connect(self) -> "Connection":
         """A connection of one's own, for locks and for listening; the caller closes it."""
         connection: Connection = await self._psycopg.AsyncConnection.connect(
-            self.url, autocommit=True, connect_timeout=CONNECT_S, application_name=self._name
+            self.url,
+            autocommit=True,
+            connect_timeout=CONNECT_S,
+            application_name=self._name,
+            # Whoever falls asleep in the middle of something must not keep the others from it.
+            options=f"-c idle_in_transaction_session_timeout={IDLE_MS}",
         )
         return connection
 

@@ -138,6 +138,7 @@ class Taking:
                 "serializer": dbos.DBOSPortableJSONSerializer(),
                 "log_level": "ERROR",
                 "sys_db_pool_size": 5,
+                "sys_db_idle_transaction_timeout_sec": 5.0,
                 "notification_listener_polling_interval_sec": 1.0,
             }
         )

@@ -1,0 +1,121 @@
+"""A project whose agents work on workers: real processes, a real Postgres, a mock model server."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from retinue import Retinue
+from retinue.testing import MockServer, make_repo
+
+LOG = 'echo "$PI_SESSION_ID {turn}" >> {log}'
+"""What a scripted call does: one line for each time it is done, the same one for the same call."""
+
+
+class ClusterWorld:
+    """Where everything is."""
+
+    def __init__(self, database: str, agent_dir: Path, root: Path) -> None:
+        self.database = database
+        self.agent_dir = agent_dir
+        self.project = make_repo(root / "project", {"README.md": "# A project\n"})
+        self.log = root / "effects.log"
+        self.log.touch()
+        self._root = root
+        self._workers: list[subprocess.Popen[str]] = []
+        self._server: Any = None
+        self.settings: dict[str, Any] = {"runner": "cluster", "sandbox": {"mode": "off"}}
+
+    @classmethod
+    @contextmanager
+    def open(cls, database: str, agent_dir: Path, root: Path) -> Iterator["ClusterWorld"]:
+        """A world; its workers end with it."""
+        world = cls(database, agent_dir, root)
+        try:
+            yield world
+        finally:
+            for worker in world._workers:
+                world.kill(worker)
+            if world._server is not None:
+                world._server.__exit__(None, None, None)
+
+    def play(self, *replies: dict[str, Any]) -> MockServer:
+        """Let the model say this in every conversation."""
+        self._server = MockServer.in_thread(list(replies))
+        server: MockServer = self._server.__enter__()
+        self.server = server
+        cost = {"input": 1, "output": 1, "cacheRead": 1, "cacheWrite": 1}
+        (self.agent_dir / "models.json").write_text(json.dumps(server.models_json(cost=cost)))
+        (self.agent_dir / "subagents.json").write_text(json.dumps(self.settings))
+        return server
+
+    def act(self, turn: int, *, after: str = "", **fields: Any) -> dict[str, Any]:
+        """A reply that calls bash, which leaves a line in the log."""
+        command = LOG.format(turn=turn, log=self.log) + (f"; {after}" if after else "")
+        return {"calls": [{"name": "bash", "arguments": {"command": command}}], **fields}
+
+    def start_worker(self, *flags: str) -> subprocess.Popen[str]:
+        """A worker that takes runs."""
+        number = len(self._workers)
+        environment = {**os.environ, "RETINUE_DATABASE": self.database, "XDG_CACHE_HOME": str(self._root / f"w{number}")}
+        with (self._root / f"worker{number}.log").open("w") as log:
+            worker = subprocess.Popen(
+                [sys.executable, "-m", "retinue", "worker", *(() if "--drain" in flags else ("--drain", "0")), *flags],
+                env=environment,
+                cwd=self._root,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                text=True,
+                start_new_session=True,
+            )
+        self._workers.append(worker)
+        self.wait_until(lambda: "takes up to" in self.read_log(number), f"worker {number} is ready")
+        return worker
+
+    def read_log(self, number: int) -> str:
+        """What a worker has said."""
+        return (self._root / f"worker{number}.log").read_text()
+
+    def kill(self, worker: subprocess.Popen[str]) -> None:
+        """End a worker as a power cut would."""
+        if worker.poll() is None:
+            worker.send_signal(signal.SIGKILL)
+            worker.wait(10)
+
+    def open_face(self, **options: Any) -> Retinue:
+        """A main agent whose crew works on the cluster."""
+        environment = {**os.environ, "RETINUE_DATABASE": self.database}
+        return Retinue(self.project, model="mock/mock-1", environment=environment, **options)
+
+    def ask(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Look into the database."""
+        with psycopg.connect(self.database) as connection:
+            return connection.execute(sql, values).fetchall()
+
+    def has_runs(self) -> bool:
+        """Whether a run has come to the cluster."""
+        [(is_made,)] = self.ask("SELECT to_regclass('retinue.runs') IS NOT NULL")
+        return bool(is_made) and bool(self.ask("SELECT 1 FROM retinue.runs"))
+
+    @property
+    def effects(self) -> list[str]:
+        """Every time a scripted call was done."""
+        return self.log.read_text().splitlines()
+
+    def wait_until(self, holds: Any, what: str, limit_s: float = 40.0) -> None:
+        """Wait for something that happens elsewhere."""
+        deadline_s = time.monotonic() + limit_s
+        while not holds():
+            if time.monotonic() > deadline_s:
+                said = [self.read_log(number) for number in range(len(self._workers))]
+                raise AssertionError(f"not within {limit_s:g} s: {what}\n" + "\n".join(said))
+            time.sleep(0.05)
