@@ -27,6 +27,7 @@ MAY_CATCH_ALL = {
     "engine/calls.py",
     "engine/runner.py",
     "engine/bus.py",
+    "engine/enclosure.py",
     "durable/worker.py",
     "features/extensions/foreign.py",
     "features/mcp/session.py",

@@ -7,20 +7,18 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from retinue.core.clock import Clock
-from retinue.core.errors import IsolationFailed, RetinueError, SessionError
+from retinue.core.errors import RetinueError, SessionError
 from retinue.core.events import (
     AttemptEnded,
     AttemptStarted,
     EntryAppended,
     Event,
     MessageFinished,
-    RetryEnded,
-    RetryScheduled,
     RunFinished,
     RunStarted,
     Steered,
@@ -34,31 +32,32 @@ from retinue.core.messages import (
     CustomMessage,
     Message,
     TextContent,
-    ToolCall,
-    Usage,
     UserContent,
     UserMessage,
 )
-from retinue.core.model import Draft, Model, ModelInfo, Reply, Request, ToolSpec
+from retinue.core.model import ToolSpec
 from retinue.core.run import Outcome, Reason, Status
-from retinue.core.tool import Tool, ToolContext, ToolResult
+from retinue.core.tool import Tool, ToolContext
 from retinue.core.transcript import repair_transcript
+from retinue.engine.attempts import Attempts
 from retinue.engine.bus import Bus
-from retinue.engine.calls import CallHook, CallPorts, keep_data, run_calls
+from retinue.engine.calls import CallPorts, keep_data, run_calls
 from retinue.engine.compact import Compactor
 from retinue.engine.current import CurrentModel
+from retinue.engine.enclosure import Enclosure
 from retinue.engine.inbox import Inbox
 from retinue.engine.journal import Journal
+from retinue.engine.judgement import Past, judge_ending
 from retinue.engine.limits import judge_turn
 from retinue.engine.loop import Conversation, Ending, LoopPorts, run_loop
+from retinue.engine.patience import PatientHook, PatientModel
 from retinue.engine.prompt import declare_change, render_prompt
-from retinue.engine.scope import Scope, run_shielded
-from retinue.engine.setup import Feature, RunSetup
+from retinue.engine.scope import Scope
+from retinue.engine.setup import RunSetup
 from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions.log import Session
 
 Stay = Callable[[Outcome], Awaitable[Outcome]]
-_COMPLETED = (Reason.DONE, Reason.LENGTH, Reason.TURN_LIMIT_WRAPPED)
 _FINISHED = (MessageFinished, ToolFinished, TurnFinished)
 
 
@@ -80,14 +79,13 @@ class LiveRun:
         self._scope = Scope()
         self._read_talk: Conversation | None = None
         self._compactor = Compactor(setup, session, self.journal, self._publish, clock)
-        self._retries = 0
-        self._in_attempt = False
+        self._attempts = Attempts(setup.run_id, self._publish)
         self._last_text = ""
         self._is_open = False
         self._outcome = Outcome(Status.FAILED, Reason.CRASH)
-        self._past = _Past()
+        self._past = Past()
         self._base = setup
-        self._entered: list[Feature] = []
+        self._around = Enclosure()
         self._noted: list[BashExecutionMessage] = []
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
@@ -156,7 +154,7 @@ class LiveRun:
     @property
     def is_retrying(self) -> bool:
         """Whether it waits before another attempt."""
-        return self._is_open and self._retries > 0 and not self._in_attempt
+        return self._is_open and self._attempts.is_waiting
 
     def _write_notes(self) -> None:
         noted, self._noted = self._noted, []
@@ -170,7 +168,7 @@ class LiveRun:
         if self._is_open:
             raise RetinueError(f"run {self.setup.run_id!r} is working; steer it or wait for it")
         self._is_open = True
-        self._outcome, self._past = Outcome(Status.FAILED, Reason.CRASH), _Past()
+        self._outcome, self._past = Outcome(Status.FAILED, Reason.CRASH), Past()
         try:
             self._publish(RunStarted(run_id=self.setup.run_id, at_ms=self._clock.now_ms()))
             error = await self._enter()
@@ -184,7 +182,7 @@ class LiveRun:
                 await self._review(stay, began_s)
         finally:
             try:
-                if self._entered:
+                if self._around:
                     await self._leave()
             finally:
                 self._is_open = False
@@ -238,7 +236,7 @@ class LiveRun:
             raise
         finally:
             self._outcome = self._settle(ending)
-            self._past = _Past(self._outcome.usage, self._outcome.turns, self._outcome.tool_calls)
+            self._past = Past(self._outcome.usage, self._outcome.turns, self._outcome.tool_calls)
         return self._outcome
 
     async def _enter(self) -> Ending | None:
@@ -246,46 +244,25 @@ class LiveRun:
         if not self._base.features:
             return None
         self._begin()
-        ended = await self._scope.run(self._enter_all(), wall_s=self._base.limits.wall_s)
-        return Ending(ended) if isinstance(ended, Reason) else ended
-
-    async def _enter_all(self) -> Ending | None:
-        setup = self._base
-        for feature in setup.features:
-            try:
-                setup = await feature.enter(setup)
-            except Exception as error:
-                return Ending(Reason.ERROR, error=_tell_failure(feature, error))
-            self._entered.append(feature)
-        self.setup = setup
-        self._compactor = Compactor(setup, self.session, self.journal, self._publish, self._clock)
+        entered = await self._scope.run(self._around.enter(self._base), wall_s=self._base.limits.wall_s)
+        if isinstance(entered, Reason):
+            return Ending(entered)
+        if isinstance(entered, Ending):
+            return entered
+        self.setup = entered
+        self._compactor = Compactor(entered, self.session, self.journal, self._publish, self._clock)
         return None
 
     async def _leave(self) -> None:
         """Undo the features in reverse, whatever comes in between; what fails is part of the outcome."""
-        outcome, limit_s = self._outcome, self._base.limits.cleanup_s
-        entered, self._entered = self._entered, []
-
-        async def leave_all() -> None:
-            nonlocal outcome
-            while entered:
-                try:
-                    outcome = await entered[-1].leave(outcome)
-                except Exception as error:
-                    outcome = _add_failure(outcome, _tell_failure(entered[-1], error))
-                entered.pop()
-
         try:
-            await run_shielded(leave_all(), limit_s)
+            await self._around.leave(self._outcome, self._base.limits.cleanup_s)
         finally:
-            for feature in reversed(entered):
-                outcome = _add_failure(outcome, f"{feature.name}: not undone within {limit_s:g} s")
-            self.setup = self._base
-            self._outcome = outcome
+            self.setup, self._outcome = self._base, self._around.outcome
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
         """Attempt after attempt until one succeeds or no further one makes sense."""
-        run_id, talk, recovered = self.setup.run_id, self._talk, False
+        attempts, talk, recovered = self._attempts, self._talk, False
         self._begin()
         await self._compactor.check(talk)
         if not blocks and not self.inbox and (answer := self._find_answer()) is not None:
@@ -294,33 +271,32 @@ class LiveRun:
         opening: list[Message] = self._opening(blocks)
         ports = self._ports()
         while True:
-            self._publish(AttemptStarted(run_id=run_id, attempt=self._retries + 1))
+            attempts.begin()
             ending = await run_loop(talk, opening, ports)
             opening = []
             failure = ending.failure
             if failure is None:
-                self._publish(AttemptEnded(run_id=run_id))
+                attempts.end()
                 await self._compactor.check(talk)
                 return ending
             if failure.kind == "overflow" and not recovered:
                 recovered = True
-                self._publish(AttemptEnded(run_id=run_id))
+                attempts.end()
                 self._omit_last()
                 if await self._compactor.run(talk, "overflow", will_retry=True):
                     continue
                 return ending
             if failure.kind == "budget":
-                self._publish(AttemptEnded(run_id=run_id))
+                attempts.end()
                 return replace(ending, reason=Reason.BUDGET)
-            plan = plan_retry(failure, self._retries + 1, self.setup.retry, self.setup.random)
+            plan = plan_retry(failure, attempts.failed + 1, self.setup.retry, self.setup.random)
             if isinstance(plan, GiveUp):
-                self._publish(AttemptEnded(run_id=run_id))
-                if self._retries:
-                    self._publish(
-                        RetryEnded(run_id=run_id, success=False, attempt=self._retries, error=failure.message)
-                    )
+                attempts.end()
+                attempts.give_up(failure.message)
                 return replace(ending, error="; ".join(filter(None, (ending.error, plan.reason))))
-            await self._pause(ending, plan.delay_s)
+            attempts.schedule(plan.delay_s, self.setup.retry.max_retries, ending.error)
+            await self._clock.sleep(plan.delay_s)
+            self._omit_last()
 
     def _find_answer(self) -> AssistantMessage | None:
         """The last word of the conversation, when it is an answer and calls nothing."""
@@ -330,24 +306,7 @@ class LiveRun:
     def _begin(self) -> None:
         """Forget what the last prompt has counted."""
         self._talk.begin()
-        self._last_text, self._retries = "", 0
-
-    async def _pause(self, ending: Ending, delay_s: float) -> None:
-        """Wait before the next attempt, and take the failed one out of the context."""
-        run_id = self.setup.run_id
-        self._retries += 1
-        self._publish(AttemptEnded(run_id=run_id, will_retry=True))
-        self._publish(
-            RetryScheduled(
-                run_id=run_id,
-                attempt=self._retries,
-                max_attempts=self.setup.retry.max_retries,
-                delay_ms=round(delay_s * 1000),
-                error=ending.error,
-            )
-        )
-        await self._clock.sleep(delay_s)
-        self._omit_last()
+        self._last_text, self._attempts.failed = "", 0
 
     def _omit_last(self) -> None:
         """Leave the failed reply out of the context; the session keeps it."""
@@ -391,7 +350,7 @@ class LiveRun:
             ),
             publish=self._publish,
             clock=self._clock,
-            hooks=[_PatientHook(hook, self._scope) for hook in setup.hooks],
+            hooks=[PatientHook(hook, self._scope) for hook in setup.hooks],
             refusals=setup.refusals,
             tool_s=setup.limits.tool_s,
             watched=lambda: self.bus.is_watched,
@@ -401,7 +360,7 @@ class LiveRun:
         is_patient = setup.limits.idle_s is not None and not setup.limits.strict_idle
         return LoopPorts(
             run_id=setup.run_id,
-            model=_PatientModel(current, self._scope) if is_patient else current,
+            model=PatientModel(current, self._scope) if is_patient else current,
             system=render_prompt(setup.sections),
             tool_specs=_Specs(setup.tools),
             thinking=setup.thinking,
@@ -430,31 +389,17 @@ class LiveRun:
 
     def _settle(self, ending: Ending) -> Outcome:
         """Close what is open, and judge."""
-        run_id = self.setup.run_id
         if ending.reply is None:
-            if self._in_attempt:
-                self._publish(AttemptEnded(run_id=run_id))
-            elif self._retries:
-                self._publish(RetryEnded(run_id=run_id, success=False, attempt=self._retries, error="cancelled"))
+            self._attempts.cut_off()
             self._load(self._talk)
         return self._judge(ending)
 
     def _judge(self, ending: Ending) -> Outcome:
         talk = self._talk
-        reason, error = ending.reason, ending.error
-        if reason is Reason.LENGTH and ending.reply is not None and not ending.reply.text.strip():
-            status, error = Status.FAILED, "the model's output limit was reached before it had said anything"
-        elif reason in _COMPLETED:
-            status = Status.COMPLETED
-        elif reason in (Reason.ERROR, Reason.CRASH):
-            status = Status.FAILED
-        elif reason is Reason.PARENT:
-            status = Status.INTERRUPTED
-        else:
-            status = Status.STOPPED
+        status, error = judge_ending(ending)
         return Outcome(
             status=status,
-            reason=reason,
+            reason=ending.reason,
             text=self._last_text,
             error=error,
             usage=self._past.usage + talk.usage,
@@ -485,9 +430,9 @@ class LiveRun:
         if not self.setup.limits.strict_idle or kind in _FINISHED:
             self._scope.touch()
         if kind is AttemptStarted:
-            self._in_attempt = True
+            self._attempts.is_open = True
         elif kind is AttemptEnded:
-            self._in_attempt = False
+            self._attempts.is_open = False
         self.bus.publish(event)
         if kind is MessageFinished and type(event.message) is AssistantMessage:  # type: ignore[union-attr]
             self._note_reply(event.message)  # type: ignore[union-attr]
@@ -496,20 +441,11 @@ class LiveRun:
         text = message.text
         if text.strip():
             self._last_text = text
-        if self._retries and message.stop_reason not in ("error", "aborted"):
-            attempt, self._retries = self._retries, 0
-            self.bus.publish(RetryEnded(run_id=self.setup.run_id, success=True, attempt=attempt))
+        if message.stop_reason not in ("error", "aborted"):
+            self._attempts.succeed()
 
     def _tell_queue(self, steering: list[str], follow_up: list[str]) -> None:
         self.bus.publish(Steered(run_id=self.setup.run_id, steering=steering, follow_up=follow_up))
-
-
-class _Past(NamedTuple):
-    """What a run had used before its present conversation: each counts from zero, the outcome counts them all."""
-
-    usage: Usage = Usage()
-    turns: int = 0
-    tool_calls: int = 0
 
 
 class _Specs:
@@ -525,58 +461,8 @@ class _Specs:
         return self._specs
 
 
-class _PatientHook:
-    """A hook that may wait for a person: that must not look like an idle run."""
-
-    def __init__(self, hook: CallHook, scope: Scope) -> None:
-        self._hook = hook
-        self._scope = scope
-
-    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
-        with self._scope.patience():
-            return await self._hook.before(call, tool)
-
-    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
-        with self._scope.patience():
-            return await self._hook.after(call, tool, result)
-
-
-class _PatientModel:
-    """A model whose whole reply is fetched in silence: that silence must not look like an idle run."""
-
-    def __init__(self, model: Model, scope: Scope) -> None:
-        self._model = model
-        self._scope = scope
-
-    @property
-    def info(self) -> ModelInfo:
-        return self._model.info
-
-    async def reply(self, request: Request, draft: Draft) -> Reply:
-        if draft.watcher is not None:
-            return await self._model.reply(request, draft)
-        with self._scope.patience():
-            return await self._model.reply(request, draft)
-
-
 def _to_blocks(content: str | Sequence[UserContent]) -> list[UserContent]:
     return [TextContent(content)] if isinstance(content, str) else list(content)
-
-
-def _tell_failure(feature: Feature, error: Exception) -> str:
-    if isinstance(error, IsolationFailed):
-        return str(error)  # callers know it by how it begins
-    # A message of ours is whole; any other exception means little without its kind.
-    kind = "" if isinstance(error, RetinueError) else f"{type(error).__name__}: "
-    return f"{feature.name}: {kind}{error}"
-
-
-def _add_failure(outcome: Outcome, error: str) -> Outcome:
-    """The outcome of a run that a feature has spoilt: what was said stays, a success is none any more."""
-    error = "; ".join(filter(None, (outcome.error, error)))
-    if outcome.status is not Status.COMPLETED:
-        return msgspec.structs.replace(outcome, error=error)
-    return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.ERROR, error=error)
 
 
 async def contain(work: Awaitable[Outcome]) -> Outcome:
