@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from retinue.engine.runner import LiveRun
+    from retinue.tools.outbound.trace import Exchange
 
+MAX_TRACE_BYTES = 1_000_000
 RECORD = "web-tools-results"
 """Type of the session's entries with what was found."""
 
@@ -52,12 +54,29 @@ class Outside:
         own, offered = self._settings, list_outside(self._settings)
         tools: dict[str, Tool] = {}
         if "web_search" in offered:
-            ports = WebPorts(environment=self._environment, keep=self._keep, load=self._load)
+            ports = WebPorts(environment=self._environment, trace=self._find_trace(), keep=self._keep, load=self._load)
             tools |= build_web(to_web_options(own.web), ports)
         if "convert_content" in offered:
             options = to_convert_options(own.convert_content, own.web.allowed_hosts)
-            tools |= build_convert(options, ConvertPorts(environment=self._environment, trees=self._trees))
+            convert = ConvertPorts(environment=self._environment, trace=self._find_trace(), trees=self._trees)
+            tools |= build_convert(options, convert)
         return tools
+
+    def _find_trace(self) -> "Callable[[Exchange], None] | None":
+        """Who is told of requests; nobody unless the user wants to look for a mistake."""
+        level = self._settings.web.debug
+        if not level:
+            return None
+        from retinue.core.jsonline import encode_json
+        from retinue.sessions.linelog import LineLog
+        from retinue.settings.outside import find_web_log
+
+        log = LineLog(find_web_log(self._environment))
+
+        def note(exchange: "Exchange") -> None:
+            log.append(encode_json(exchange.to_data(verbose=level == "verbose")), most=MAX_TRACE_BYTES)
+
+        return note
 
     def _keep(self, record: dict[str, Any]) -> None:
         main = self._find_main()

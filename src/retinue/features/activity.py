@@ -5,14 +5,10 @@ convenience: what goes wrong with it stops nobody.
 """
 
 import asyncio
-import fcntl
 import hashlib
 import os
 import re
-import stat
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,7 +18,7 @@ from msgspec import Struct
 from retinue.core.clock import Clock
 from retinue.core.events import Event, ToolFinished, ToolStarted
 from retinue.core.jsonline import encode_json
-from retinue.sessions.files import make_private
+from retinue.sessions.linelog import LineLog
 
 if TYPE_CHECKING:  # most who look at a log start no run
     from retinue.core.run import Outcome, Run
@@ -34,8 +30,6 @@ MAX_BYTES = 1_000_000
 """Beyond this the older half is dropped."""
 FLUSH_S = 0.5
 MAX_WAITING = 500
-_TRIES, _PAUSE_S = 40, 0.005
-_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0)
 _LATEST_MS = 4_000_000_000_000
 """The year 2096; later times are nonsense that no clock can show."""
 _CODE = re.compile(r"[A-Z][A-Z0-9_]{2,59}")
@@ -80,34 +74,16 @@ class ActivityLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._is_broken = False
+        self._lines = LineLog(path)
 
     def append(self, *entries: Activity) -> None:
         """Keep some more; a disk that does not want them is left in peace. MUST NOT raise."""
-        if self._is_broken:
-            return
-        try:
-            with self._hold() as descriptor:
-                size = os.fstat(descriptor).st_size
-                # Behind a line that was torn a new one begins.
-                is_torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-                data = b"".join(encode_json(entry) + b"\n" for entry in entries)
-                os.write(descriptor, b"\n" + data if is_torn else data)
-                if size + len(data) > MAX_BYTES:
-                    self._shrink(descriptor)
-        except BlockingIOError:
-            return  # somebody holds it for very long; the next ones may have more luck
-        except OSError:
-            self._is_broken = True
+        self._lines.append(*map(encode_json, entries), most=MAX_BYTES)
 
     def read(self) -> list[Activity]:
         """All that is kept, oldest first; lines that are torn or make no sense are left out."""
-        try:
-            data = self._read_end(2 * MAX_BYTES)
-        except OSError:
-            return []
         found = []
-        for line in data.splitlines():
+        for line in self._lines.read(2 * MAX_BYTES):
             try:
                 entry = _decoder.decode(line)
             except msgspec.MsgspecError:
@@ -119,63 +95,6 @@ class ActivityLog:
     def clear(self) -> None:
         """Forget all. Raises OSError."""
         self.path.unlink(missing_ok=True)
-
-    def _read_end(self, most: int) -> bytes:
-        descriptor = os.open(self.path, os.O_RDONLY | _FLAGS)
-        with open(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                return b""
-            file.seek(max(0, status.st_size - most))
-            return file.read(most)
-
-    @contextmanager
-    def _hold(self) -> Iterator[int]:
-        """The file, and nobody else's while we have it; raises OSError where it cannot be had soon."""
-        for _ in range(_TRIES):
-            descriptor = self._open()
-            try:
-                if self._is_ours(descriptor):
-                    yield descriptor
-                    return
-            finally:
-                os.close(descriptor)
-            time.sleep(_PAUSE_S)
-        raise BlockingIOError("the log is held by somebody else")
-
-    def _is_ours(self, descriptor: int) -> bool:
-        """Whether the lock is had, and the file is still the one of this name: others may have made it anew."""
-        own = os.fstat(descriptor)
-        if not stat.S_ISREG(own.st_mode):
-            raise OSError("the log is no file")
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True  # a file system without locks: what gets lost there is lost
-        try:
-            named = os.stat(self.path, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        return (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)
-
-    def _open(self) -> int:
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | _FLAGS
-        try:
-            return os.open(self.path, flags, 0o600)
-        except FileNotFoundError:
-            make_private(self.path.parent)
-            return os.open(self.path, flags, 0o600)
-
-    def _shrink(self, descriptor: int) -> None:
-        """Drop the older half; whoever waits for the old file opens the new one."""
-        size = os.fstat(descriptor).st_size
-        kept = os.pread(descriptor, MAX_BYTES // 2, max(0, size - MAX_BYTES // 2)).partition(b"\n")[2]
-        fresh = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
-        fresh.write_bytes(kept)
-        fresh.chmod(0o600)
-        fresh.replace(self.path)
 
 
 _decoder = msgspec.json.Decoder(Activity)

@@ -132,7 +132,8 @@ class Web(Struct, frozen=True):
     allowed_hosts: tuple[str, ...] = ()
     """The only hosts that pages and documents are loaded from, with all below them; an empty list is all hosts."""
     debug: Debug = False
-    """How much the web tools say about their work; true is `minimal`."""
+    """Note each request of the web tools in `retinue/web.log` of the agent directory: host, end, size and time;
+    `verbose` adds path and type, never a question or an answer. true is `minimal`."""
     cache: WebCache = WebCache()
     concurrency: WebConcurrency = WebConcurrency()
     openserp: KeyedProvider = KeyedProvider("https://api.openserp.com/search", "OPENSERP_API_KEY")

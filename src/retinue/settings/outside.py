@@ -1,10 +1,12 @@
 """From the user's settings to what the web and convert tools are told."""
 
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Literal, TypeAlias
 
 from retinue.core.errors import quote
 from retinue.settings.devkit import ConvertContent, Web
+from retinue.settings.paths import find_paths
 from retinue.settings.subagents import CrewSettings
 from retinue.tools.convert.options import ConvertOptions
 from retinue.tools.outbound.limits import Reach
@@ -75,6 +77,11 @@ def to_convert_options(convert: ConvertContent, hosts: tuple[str, ...] = ()) -> 
     )
 
 
+def find_web_log(environment: Mapping[str, str]) -> Path:
+    """Where requests are noted when `web.debug` is on."""
+    return find_paths(".", environment).own_dir / "web.log"
+
+
 def describe_outside(settings: CrewSettings, environment: Mapping[str, str], project: str) -> Iterator[Row]:
     """What can be searched, fetched and converted here, by what is configured and nothing else."""
     web = settings.web
@@ -84,6 +91,8 @@ def describe_outside(settings: CrewSettings, environment: Mapping[str, str], pro
     else:
         yield from _describe_providers(web, environment)
         yield "pass", "web-tools", "Web tools enabled", f"Provider: {web.provider}, Debug: {str(web.debug).lower()}"
+        if web.debug:
+            yield "info", "web-tools", "Requests of the web tools are noted", str(find_web_log(environment))
         if any(environment.get(name) or environment.get(name.upper()) for name in _PROXIES):
             text = "names are looked up and addresses checked here, so requests go out directly"
             yield "info", "web-tools", "Proxies of the environment are not used by the web tools", text

@@ -92,7 +92,12 @@ class ConvertContentTool:
         if path:
             return await load_file(path, context.cwd, context.territory, own.max_bytes)
         client = Client(
-            own.reach, agent=AGENT, environment=ports.environment, resolve=ports.resolve, locate=ports.locate
+            own.reach,
+            agent=AGENT,
+            environment=ports.environment,
+            resolve=ports.resolve,
+            locate=ports.locate,
+            trace=ports.trace,
         )
         return await download(url, client, Bounds(timeout_s, own.max_bytes, is_strict=True))
 

@@ -1,11 +1,15 @@
 """What the convert tool is told by its owner: plain values. Must not know where they come from."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
 from retinue.tools.outbound.limits import Bounds, Reach
 from retinue.tools.trees import TreeProbe
+
+if TYPE_CHECKING:
+    from retinue.tools.outbound.trace import Exchange
 
 AGENT = "devkit-pi-convert/1.0"
 COMMAND = "markitdown"
@@ -37,4 +41,6 @@ class ConvertPorts(Struct, frozen=True, kw_only=True):
     """Instead of the system's name servers."""
     locate: Callable[[str, int], tuple[str, int]] | None = None
     """Where an address really is, for tests."""
+    trace: "Callable[[Exchange], None] | None" = None
+    """Hears of each request."""
     trees: TreeProbe = field(default_factory=TreeProbe)

@@ -5,8 +5,8 @@ elsewhere. Must not know what an answer is for.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import Struct
@@ -18,6 +18,7 @@ from retinue.tools.outbound.inflate import ACCEPTED, Inflater
 from retinue.tools.outbound.limits import Bounds, Reach
 from retinue.tools.outbound.secrets import check_secrets
 from retinue.tools.outbound.target import Target, join_target, parse_target
+from retinue.tools.outbound.trace import Trace, Watch
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
@@ -68,24 +69,31 @@ class Client:
         environment: Mapping[str, str] | None = None,
         resolve: Resolve | None = None,
         locate: Locate | None = None,
+        trace: Trace | None = None,
     ) -> None:
-        """`environment` holds the keys that must not leave."""
+        """`environment` holds the keys that must not leave; `trace` hears of each request."""
         self._guard = Guard(reach, resolve or resolve_name)
         self._agent = agent
         self._environment = environment or {}
         self._locate = locate or _locate_itself
+        self._trace = trace
 
     async def fetch(self, url: str, bounds: Bounds, *, accept: str = "*/*") -> Page:
         """What is at an address that anybody may have written. Raises RequestFailed."""
         target = parse_target(url)
         check_secrets(url, self._environment)
-        try:
-            async with asyncio.timeout(bounds.total_s):
-                return await self._follow(target, bounds, accept)
-        except TimeoutError:
-            raise RequestFailed(
-                "timeout", f"{quote(url, 200)} timed out after {bounds.total_s * 1000:.0f} ms"
-            ) from None
+        watch = Watch(self._trace, "GET", f"{target.host}:{target.port}")
+        watch.path = target.path.partition("?")[0]
+        with _watching(watch):
+            try:
+                async with asyncio.timeout(bounds.total_s):
+                    page = await self._follow(target, bounds, accept, watch)
+            except TimeoutError:
+                raise RequestFailed(
+                    "timeout", f"{quote(url, 200)} timed out after {bounds.total_s * 1000:.0f} ms"
+                ) from None
+        watch.tell(status=page.status, size=len(page.body), kind=page.content_type)
+        return page
 
     async def ask(self, question: Question, bounds: Bounds) -> Page:
         """The answer of a host that the user has named: it may be anywhere, but it leads nowhere else."""
@@ -99,13 +107,19 @@ class Client:
             reason = str(error).rpartition(": ")[2]
             raise RequestFailed(error.kind, f"its address cannot be asked: {reason}") from None
         headers = {**self._build_headers("application/json, text/html;q=0.5"), **question.headers}
-        try:
-            async with asyncio.timeout(bounds.total_s), self._open(target, None, headers, question.body) as response:
-                return await _read_page(target, response, bounds, target.host)
-        except TimeoutError:
-            raise RequestFailed("timeout", f"{target.host} timed out after {bounds.total_s * 1000:.0f} ms") from None
+        # Its path may hold a key, so it is no part of what is noted.
+        watch = Watch(self._trace, "GET" if question.body is None else "POST", f"{target.host}:{target.port}")
+        total_s = bounds.total_s
+        with _watching(watch):
+            try:
+                async with asyncio.timeout(total_s), self._open(target, None, headers, question.body) as response:
+                    page = await _read_page(target, response, bounds, target.host)
+            except TimeoutError:
+                raise RequestFailed("timeout", f"{target.host} timed out after {total_s * 1000:.0f} ms") from None
+        watch.tell(status=page.status, size=len(page.body), kind=page.content_type)
+        return page
 
-    async def _follow(self, target: Target, bounds: Bounds, accept: str) -> Page:
+    async def _follow(self, target: Target, bounds: Bounds, accept: str, watch: Watch) -> Page:
         headers = self._build_headers(accept)
         for _ in range(MAX_REDIRECTS + 1):
             addresses = await self._guard.admit(target)
@@ -116,6 +130,7 @@ class Client:
             if not location.strip():
                 raise RequestFailed("network", f"{quote(target.url, 200)} redirects without saying where")
             target = _redirect(target, location)
+            watch.redirects, watch.path = watch.redirects + 1, target.path.partition("?")[0]
             check_secrets(target.url, self._environment, is_given=True)
         raise RequestFailed("network", f"more than {MAX_REDIRECTS} redirects, the last to {quote(target.url, 200)}")
 
@@ -155,6 +170,16 @@ class Client:
                 yield response
             finally:
                 response.close()
+
+
+@contextmanager
+def _watching(watch: Watch) -> Iterator[None]:
+    """Have it told when a request fails."""
+    try:
+        yield
+    except RequestFailed as error:
+        watch.tell(failure=error.kind)
+        raise
 
 
 def _redirect(target: Target, location: str) -> Target:

@@ -27,7 +27,14 @@ class Web:
 
         own = self._ports
         reach = self.options.reach
-        return Client(reach, agent=AGENT, environment=own.environment, resolve=own.resolve, locate=own.locate)
+        return Client(
+            reach,
+            agent=AGENT,
+            environment=own.environment,
+            resolve=own.resolve,
+            locate=own.locate,
+            trace=own.trace,
+        )
 
     @cached_property
     def _throttle(self) -> "Throttle":

@@ -1,11 +1,14 @@
 """What the web tools are told by their owner: plain values. Must not know where they come from."""
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from retinue.tools.outbound.limits import Bounds, Reach
+
+if TYPE_CHECKING:
+    from retinue.tools.outbound.trace import Exchange
 
 AGENT = "devkit-pi-web-tools/0.1"
 KEYLESS = "https://lite.duckduckgo.com/lite/"
@@ -69,6 +72,8 @@ class WebPorts(Struct, frozen=True, kw_only=True):
     """Instead of the system's name servers."""
     locate: Callable[[str, int], tuple[str, int]] | None = None
     """Where an address really is, for tests."""
+    trace: "Callable[[Exchange], None] | None" = None
+    """Hears of each request."""
     keep: Callable[[dict[str, Any]], None] = _keep_nothing
     """Puts a stored result on record."""
     load: Callable[[], Iterable[Any]] = tuple
