@@ -318,7 +318,9 @@ class Crew:
             self._main.bus.publish(Warned(run_id=self._main.setup.run_id, text=text))
 
     def _render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
-        ports = self.open_fleet(self.manager.root.setup.run_id)
+        # Of all the settings only this one matters here, and reports may come by the thousand.
+        settings = FleetSettings(rollup_usage=self.world.crew.settings.rollup_child_usage)
+        ports = FleetPorts(self.open_seat(self.manager.root.setup.run_id), settings)
         now_ms = self._clock.now_ms()
         return render_notification(runs, ports.measure, now_ms=now_ms, is_group=is_group, is_partial=is_partial)
 

@@ -6,7 +6,7 @@ Knows nothing of what events mean. Listeners are called at once and must not blo
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from retinue.core.events import Event, MessageDelta, MessageStarted, ToolProgress
 
@@ -19,8 +19,14 @@ _LIVE = (MessageDelta, MessageStarted, ToolProgress)
 class Bus:
     """Publishes events to whoever listens, after they are on record."""
 
-    def __init__(self, record: Callable[[Event], None] | None = None) -> None:
+    def __init__(
+        self,
+        record: Callable[[Event], None] | None = None,
+        record_all: Callable[[Sequence[Event]], None] | None = None,
+    ) -> None:
+        """`record_all` does what `record` does, for many events at once."""
         self._record = record
+        self._record_all = record_all
         self._listeners: tuple[Listener, ...] = ()
         # Replaced, never changed: whoever stops listening because of an event must not hide it from the next one.
         self._streaming = 0
@@ -29,6 +35,16 @@ class Bus:
         """Record and show. MUST NOT raise: recording reports its own failures, a broken listener is logged."""
         if self._record is not None:
             self._record(event)
+        self._show(event)
+
+    def publish_all(self, events: Sequence[Event]) -> None:
+        """The same for facts that come together: all are on record before the first is shown."""
+        if self._record_all is not None:
+            self._record_all(events)
+        for event in events:
+            self._show(event)
+
+    def _show(self, event: Event) -> None:
         for listener in self._listeners:
             try:
                 listener(event)

@@ -5,7 +5,7 @@ event tries again to write all that is missing. Knows events and sessions, not w
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -41,6 +41,8 @@ QUESTION = "retinue.question"
 """Custom entry of a main session: what was asked and how it was answered, for whoever looks back."""
 
 _MOST_BYTES = 1 << 20
+_MOST_EVENTS = 1000
+"""In one write."""
 _CREW_EVENTS = (RunQueued, RunStarted, RunFinished, RunRead, RunForgotten, RunSteered)
 
 
@@ -50,6 +52,8 @@ class Record(Protocol):
     def append_message(self, message: Message, *, sync: bool = False) -> str: ...
 
     def append_custom(self, custom_type: str, data: Any, *, sync: bool = False) -> str: ...
+
+    def append_customs(self, facts: Iterable[tuple[str, Any]]) -> str: ...
 
     def append_custom_message(
         self,
@@ -86,12 +90,19 @@ class Journal:
             self.write(lambda: self._record.append_custom(QUESTION, msgspec.to_builtins(event)))
         elif event.run_id != self._run_id:
             if isinstance(event, _CREW_EVENTS):
-                self._crew(event)
+                self._write_facts(self._list_facts(event))
         elif kind is RunFinished:
             outcome = event.outcome  # type: ignore[union-attr]
             data = {"status": outcome.status, "reason": outcome.reason, "error": outcome.error, "turns": outcome.turns}
             data |= {"sandbox": outcome.sandbox} if outcome.sandbox else {}
             self.write(lambda: self._record.append_custom(RUN_FINISHED, data, sync=True))
+
+    def record_all(self, events: Sequence[Event]) -> None:
+        """The same for events of the crew that come together, in few writes. Does not raise."""
+        for at in range(0, len(events), _MOST_EVENTS):
+            part = events[at : at + _MOST_EVENTS]
+            theirs = [event for event in part if event.run_id != self._run_id and isinstance(event, _CREW_EVENTS)]
+            self._write_facts([fact for event in theirs for fact in self._list_facts(event)])
 
     def take_over(self, runs: Iterable[Run], ends: Mapping[str, int], records: Iterable[Any]) -> None:
         """Know the runs of an earlier process, and write the record of an end that it had no time for."""
@@ -99,7 +110,7 @@ class Journal:
         for run in runs:
             self._names[run.id] = (run.agent, run.description)
             if run.status.is_final and run.outcome is not None and ends.get(run.id, 0) > written[run.id]:
-                self._tell_end(run.id, run.outcome, run.finished_ms)
+                self._write_facts([self._tell_end(run.id, run.outcome, run.finished_ms)])
 
     def write(self, append: Callable[[], str]) -> str:
         """Append something, after all that is still missing; returns the entry id, empty when it is not written yet."""
@@ -153,17 +164,21 @@ class Journal:
             data = {"toolCallId": result.tool_call_id, "message": msgspec.to_builtins(result)}
             self.write(lambda: self._record.append_custom(TOOL_RESULT, data))
 
-    def _crew(self, event: Event) -> None:
+    def _write_facts(self, facts: list[tuple[str, Any]]) -> None:
+        self.write(lambda: self._record.append_customs(facts))
+
+    def _list_facts(self, event: Event) -> list[tuple[str, Any]]:
+        """What is noted of an event in the life of a run."""
         # Encoded now, since the run in it changes; what is too long for a line is cut by whoever knows its parts.
         line = encode_json(event)
         data = msgspec.Raw(line) if len(line) <= _MOST_BYTES else msgspec.to_builtins(event)
-        self.write(lambda: self._record.append_custom(CREW, data))
         if isinstance(event, RunQueued):
             self._names[event.run_id] = (event.run.agent, event.run.description)
         elif isinstance(event, RunFinished):
-            self._tell_end(event.run_id, event.outcome, event.at_ms)
+            return [(CREW, data), self._tell_end(event.run_id, event.outcome, event.at_ms)]
+        return [(CREW, data)]
 
-    def _tell_end(self, run_id: str, outcome: Outcome, at_ms: int) -> None:
+    def _tell_end(self, run_id: str, outcome: Outcome, at_ms: int) -> tuple[str, Any]:
         agent, description = self._names.pop(run_id, ("", ""))
         record = {
             "id": run_id,
@@ -174,4 +189,4 @@ class Journal:
             "error": outcome.error or None,
             "completedAt": at_ms,
         }
-        self.write(lambda: self._record.append_custom(RECORD, record))
+        return RECORD, record

@@ -6,7 +6,7 @@ state is published, and so written, before anyone can see it.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -239,7 +239,10 @@ class Manager:
     def stop_all(self, reason: Reason = Reason.USER) -> int:
         """Stop everything; returns how many runs that were."""
         active = [run for run in self._runs.values() if not run.status.is_final]
-        return sum(self.stop(run.id, reason) for run in reversed(active))
+        # Those that only wait are many at times, and have nothing below them: one record for all of them.
+        waiting = [run for run in active if run.status is Status.QUEUED and self._queue.remove(run.parent_id, run.id)]
+        self._finish_all([(run, Outcome(Status.STOPPED, reason)) for run in waiting])
+        return len(waiting) + sum(self.stop(run.id, reason) for run in reversed(active))
 
     async def wait(self, run_id: str, timeout_s: float | None = None) -> bool:
         """Return True when the run is finished, False when the time is over or there is no such run."""
@@ -423,13 +426,22 @@ class Manager:
             self.root.bus.publish(event)
 
     def _finish(self, run: Run, outcome: Outcome) -> None:
-        self._stopping.pop(run.id, None)
-        self._tell(RunFinished(run_id=run.id, outcome=outcome, at_ms=self._clock.now_ms()))
-        for future in self._waiters.pop(run.id, ()):
-            if not future.done():
-                future.set_result(None)
-        self.on_finish(run)
-        self._wake(run.parent_id)
+        self._finish_all([(run, outcome)])
+
+    def _finish_all(self, ends: Sequence[tuple[Run, Outcome]]) -> None:
+        """Record the ends of runs, and tell whoever waits for them."""
+        now_ms = self._clock.now_ms()
+        events = [RunFinished(run_id=run.id, outcome=outcome, at_ms=now_ms) for run, outcome in ends]
+        for (run, _), event in zip(ends, events, strict=True):
+            self._stopping.pop(run.id, None)
+            fold(self._runs[run.id], event)
+        self.root.bus.publish_all(events)
+        for run, _ in ends:
+            for future in self._waiters.pop(run.id, ()):
+                if not future.done():
+                    future.set_result(None)
+            self.on_finish(run)
+            self._wake(run.parent_id)
 
     def _tell(self, event: RunQueued | RunStarted | RunFinished | RunRead | RunForgotten | RunSteered) -> None:
         fold(self._runs[event.run_id], event)

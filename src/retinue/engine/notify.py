@@ -4,9 +4,10 @@ An outbox with timers through the clock. It knows runs and join modes; the words
 parent's. The message that delivers a report is its acknowledgement; a result that was read needs none.
 """
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from retinue.core.clock import Clock
 from retinue.core.messages import CustomMessage
@@ -74,6 +75,14 @@ class _Group:
     """Counts what happened: an older timer means nothing."""
 
 
+class _Report(NamedTuple):
+    """What is to be said about runs that have ended."""
+
+    runs: list[Run]
+    is_group: bool
+    is_partial: bool
+
+
 class Notifier:
     """The outbox of one main agent's crew."""
 
@@ -89,6 +98,8 @@ class Notifier:
         self._groups: dict[str, _Group] = {}
         """By unfinished run."""
         self._owed: dict[tuple[str, int], Run] = {}
+        self._held: deque[tuple[float, _Report]] = deque()
+        """Reports and when they are sent, which is in the order they came."""
         self._is_closed = False
 
     def queued(self, run: Run) -> None:
@@ -188,13 +199,24 @@ class Notifier:
         self._hold(runs, is_group=True, is_partial=is_partial)
 
     def _hold(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> None:
-        self._post.start(self._send(runs, is_group=is_group, is_partial=is_partial))
+        self._held.append((self._clock.steady_s() + HOLD_S, _Report(runs, is_group, is_partial)))
+        if len(self._held) == 1:
+            self._post.start(self._send_held())
 
-    async def _send(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> None:
-        await self._clock.sleep(HOLD_S)
-        owed = [run for run in runs if self._owed.pop((run.id, run.attempt), None) is not None]
+    async def _send_held(self) -> None:
+        """Send each report when its time has come: one timer, however many there are."""
+        while self._held:
+            if (rest_s := self._held[0][0] - self._clock.steady_s()) > 0:
+                await self._clock.sleep(rest_s)
+            self._send(self._held[0][1])
+            self._held.popleft()
+
+    def _send(self, report: _Report) -> None:
+        owed = [run for run in report.runs if self._owed.pop((run.id, run.attempt), None) is not None]
         if self._is_closed or not owed:
             return
         unread = [run for run in owed if not run.is_read]
-        message = self._post.render(unread, is_group=is_group, is_partial=is_partial) if unread else None
+        message = None
+        if unread:
+            message = self._post.render(unread, is_group=report.is_group, is_partial=report.is_partial)
         self._post.deliver(owed[0].parent_id, message)

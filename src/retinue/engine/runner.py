@@ -71,7 +71,7 @@ class LiveRun:
         self.journal = Journal(
             setup.run_id, session, lambda text: self.bus.publish(Warned(run_id=setup.run_id, text=text))
         )
-        self.bus = Bus(self.journal)
+        self.bus = Bus(self.journal, self.journal.record_all)
         self.inbox = Inbox(
             steering_mode=setup.steering_mode, follow_up_mode=setup.follow_up_mode, on_change=self._tell_queue
         )

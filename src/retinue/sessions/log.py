@@ -278,6 +278,11 @@ class Session:
         """Note a fact that the model does not see."""
         return self._append("custom", {"customType": custom_type, "data": data}, sync=sync)
 
+    def append_customs(self, facts: Iterable[tuple[str, Any]]) -> str:
+        """Note several such facts, each a type and its data, all of them or none."""
+        entries = [("custom", {"customType": custom_type, "data": data}) for custom_type, data in facts]
+        return self._append_all(entries, waits=False)
+
     def append_custom_message(
         self,
         custom_type: str,

@@ -1,4 +1,4 @@
-from retinue.core.events import Warned
+from retinue.core.events import RunStarted, Warned
 from retinue.engine.bus import Bus
 
 NEWS = Warned(run_id="r", text="news")
@@ -29,3 +29,11 @@ def test_failing_listener_holds_up_nobody(caplog):
     bus.listen(heard.append)
     bus.publish(NEWS)
     assert (heard, caplog.messages) == ([NEWS], ["a listener failed on Warned"])
+
+
+def test_facts_are_recorded_before_the_first_is_shown() -> None:
+    happened: list[str] = []
+    bus = Bus(record_all=lambda events: happened.extend(f"wrote {event.run_id}" for event in events))
+    bus.listen(lambda event: happened.append(f"showed {event.run_id}"))
+    bus.publish_all([RunStarted(run_id=name, at_ms=1) for name in "ab"])
+    assert happened == ["wrote a", "wrote b", "showed a", "showed b"]

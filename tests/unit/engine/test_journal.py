@@ -2,12 +2,22 @@ from pathlib import Path
 
 import pytest
 
-from retinue.core.events import RunQueued
-from retinue.core.run import Run
-from retinue.engine.journal import CREW, Journal
+from retinue.core.events import RunFinished, RunQueued, RunStarted
+from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.engine.journal import CREW, RECORD, Journal
 from retinue.engine.recovery import read_remains
+from retinue.sessions.files import Files
 from retinue.sessions.log import Session
+from retinue.sessions.tree import SessionTree
 from retinue.testing.clock import FakeClock
+
+
+class Counting(Files):
+    writes = 0
+
+    def write(self, fd: int, data: bytes) -> int:
+        self.writes += 1
+        return super().write(fd, data)
 
 
 @pytest.mark.parametrize("task", ["look", "sieh nach: \u2028 ü", "x" * 2_000_000])
@@ -30,4 +40,18 @@ def test_run_is_recorded_as_it_was(tmp_path: Path) -> None:
     run.description, session.read_only = "after", ""
     journal.flush()
     assert read_remains(session.customs(CREW)).runs["r"].description == "before"
+    session.close()
+
+
+def test_ends_that_come_together_are_one_write(tmp_path: Path) -> None:
+    files = Counting()
+    session = Session.create(
+        cwd="/", directory=tmp_path, clock=FakeClock(), new_id=lambda: "m", tree=SessionTree(files)
+    )
+    session.append_custom("any", None)
+    outcome, before = Outcome(Status.STOPPED, Reason.USER), files.writes
+    ends = [RunFinished(run_id=f"r{number}", outcome=outcome, at_ms=1) for number in range(500)]
+    Journal("m", session, lambda text: None).record_all([*ends, RunStarted(run_id="m", at_ms=1)])
+    told = [record["id"] for record in session.customs(RECORD)]
+    assert (files.writes - before, told, len(session)) == (1, [end.run_id for end in ends], 1001)
     session.close()
