@@ -29,6 +29,7 @@ BENCHES = {
     "web": ("bench.web", "measure"),
     "lsp": ("bench.lsp", "measure"),
     "ui": ("bench.ui", "measure"),
+    "cluster": ("bench.cluster", "measure"),
 }
 
 

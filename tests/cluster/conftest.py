@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cluster_world import ClusterWorld
-from postgres import Postgres, find_postgres, open_postgres
+
+from bench.cluster_world import ClusterWorld
+from retinue.testing.postgres import Postgres, find_postgres, open_postgres
 
 
 @pytest.fixture(scope="session")

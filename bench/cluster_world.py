@@ -57,6 +57,11 @@ class ClusterWorld:
         (self.agent_dir / "subagents.json").write_text(json.dumps(self.settings))
         return server
 
+    def change(self, settings: dict[str, Any]) -> None:
+        """Let the user's settings be others from now on."""
+        self.settings |= settings
+        (self.agent_dir / "subagents.json").write_text(json.dumps(self.settings))
+
     def act(self, turn: int, *, after: str = "", **fields: Any) -> dict[str, Any]:
         """A reply that calls bash, which leaves a line in the log."""
         command = LOG.format(turn=turn, log=self.log) + (f"; {after}" if after else "")
@@ -65,7 +70,11 @@ class ClusterWorld:
     def start_worker(self, *flags: str) -> subprocess.Popen[str]:
         """A worker that takes runs."""
         number = len(self._workers)
-        environment = {**os.environ, "RETINUE_DATABASE": self.database, "XDG_CACHE_HOME": str(self._root / f"w{number}")}
+        environment = {
+            **os.environ,
+            "RETINUE_DATABASE": self.database,
+            "XDG_CACHE_HOME": str(self._root / f"w{number}"),
+        }
         with (self._root / f"worker{number}.log").open("w") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "retinue", "worker", *(() if "--drain" in flags else ("--drain", "0")), *flags],

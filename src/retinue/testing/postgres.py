@@ -41,7 +41,14 @@ class Postgres:
 
     def start(self) -> None:
         """Start, and return when it takes connections."""
-        options = ["-c", f"port={self.port}", "-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={self._root}"]
+        options = [
+            "-c",
+            f"port={self.port}",
+            "-c",
+            "listen_addresses=127.0.0.1",
+            "-c",
+            f"unix_socket_directories={self._root}",
+        ]
         options += ["-c", "fsync=off", "-c", "max_connections=300", "-c", "shared_buffers=32MB"]
         with (self._root / "log").open("ab") as log:
             self._process = subprocess.Popen(
