@@ -6,6 +6,7 @@ Sessions only ever grow at their end, so that a piece is a place and the bytes f
 from collections.abc import Iterable
 from pathlib import Path
 
+from retinue.core.errors import RetinueError, quote
 from retinue.durable.record import Piece
 
 SESSION = "session"
@@ -23,7 +24,11 @@ class Mirror:
         for piece in pieces:
             if piece.kind != SESSION:
                 continue
-            path = self._folder / piece.path
+            # Whoever else writes into the database decides nothing about the files of this machine.
+            if not piece.path or not (path := self._folder / piece.path).resolve().is_relative_to(
+                self._folder.resolve()
+            ):
+                raise RetinueError(f"the record of the run names a file outside of its session: {quote(piece.path)}")
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with path.open("r+b" if path.exists() else "w+b") as file:
                 file.seek(piece.place)

@@ -1,0 +1,57 @@
+from typing import Any
+
+import msgspec
+
+from retinue.core.events import Event, MessageDelta, RunFinished, RunStarted, ToolProgress, TurnStarted
+from retinue.core.messages import Usage
+from retinue.core.model import Delta
+from retinue.core.run import Outcome, Reason, Status
+from retinue.durable.teller import Teller
+
+
+class FakeClaim:
+    def __init__(self) -> None:
+        self.told: list[tuple[list[Event], Outcome | None]] = []
+
+    async def tell(self, lines: Any, outcome: Outcome | None) -> None:
+        self.told.append(([msgspec.json.decode(line, type=Event) for line in lines], outcome))
+
+
+def say(text: str, index: int = 0) -> MessageDelta:
+    return MessageDelta(run_id="r", delta=Delta("text_delta", index, delta=text), usage=Usage())
+
+
+async def test_pieces_of_text_are_one():
+    claim = FakeClaim()
+    teller = Teller(claim)
+    for event in (say("a"), say("b"), say("c", 1), TurnStarted(run_id="r", turn=2), say("d", 1)):
+        teller.hear(event)
+    await teller.flush()
+    assert claim.told == [([say("ab"), say("c", 1), TurnStarted(run_id="r", turn=2), say("d", 1)], None)]
+
+
+async def test_last_progress_is_enough():
+    claim = FakeClaim()
+    teller = Teller(claim)
+    steps = [ToolProgress(run_id="r", call_id="c", name="bash", arguments={}, content=[text]) for text in "ab"]
+    for step in steps:
+        teller.hear(step)
+    await teller.flush()
+    assert claim.told == [([steps[-1]], None)]
+
+
+async def test_nothing_new_is_not_told():
+    claim = FakeClaim()
+    teller = Teller(claim)
+    teller.hear(RunStarted(run_id="r"))
+    teller.hear(RunFinished(run_id="r", outcome=Outcome(Status.FAILED, Reason.CRASH)))
+    await teller.flush()
+    assert claim.told == []
+
+
+async def test_end_is_told_with_rest():
+    claim, end = FakeClaim(), Outcome(Status.COMPLETED, Reason.DONE, text="x")
+    teller = Teller(claim)
+    teller.hear(say("a"))
+    await teller.flush(end)
+    assert claim.told == [([say("a")], end)]
