@@ -41,7 +41,7 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.transcript import Transcribing
 from retinue.features.worktree.workshop import Tidying, Workshop
-from retinue.settings.kit import build_kit, find_depth_left
+from retinue.settings.kit import build_kit, find_depth_left, find_features
 from retinue.settings.paths import find_session_dir
 from retinue.surfaces.base import Seat
 from retinue.surfaces.fleet.notification import render_notification
@@ -186,6 +186,7 @@ class Crew:
         self._workshop.close()
 
     def _build_kit(self) -> Kit:
+        asked = find_features(self.world.roster, self._workshop)
         kit = build_kit(
             self.world.roster,
             self.world.loaded.settings,
@@ -194,12 +195,7 @@ class Crew:
             # Whoever was dispatched never dispatches.
             tools={**self._own_tools, **{name: tool for name, tool in self.main_tools.items() if name != DISPATCH}},
             files=self.world.files,
-            retry=to_retry(self.world.loaded.settings),
-            keeps_orphans=self.world.keeps_children,
-            surround=self._surround,
-            lease=self._lease,
-            workshop=self._workshop,
-            extend=self._extending.load_child,
+            list_features=lambda fitting: [*asked(fitting), *self._surround(fitting)],
         )
         rules = self.world.guarding.rules
         # What was sent to another machine sends on from there.
@@ -207,6 +203,10 @@ class Crew:
         asks = self.world.guarding.may_ask
         return replace(
             kit,
+            retry=to_retry(self.world.loaded.settings),
+            orphan_dir=kit.orphan_dir if self.world.keeps_children else None,
+            lease=self._lease,
+            extend=self._extending.load_child,
             rules=rules,
             runner=runner,
             asks=asks,

@@ -1,7 +1,8 @@
 """From the user's files to what runs are made of: the Kit of one main agent's crew, and its role."""
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -10,10 +11,9 @@ from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.tool import Tool
-from retinue.engine.budget import Lease
 from retinue.engine.childprompt import Place
 from retinue.engine.childprompt import choose_role as choose_text
-from retinue.engine.extras import Extras, add_nothing
+from retinue.engine.extras import Extras
 from retinue.engine.limits import Limits
 from retinue.engine.outfit import Fitting, Kit, Models, Policy, choose_limits
 from retinue.engine.request import RunRequest
@@ -23,7 +23,6 @@ from retinue.features.registry import Grounds, build_features
 from retinue.features.worktree.workshop import Workshop
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
-from retinue.models.retry import RetryPolicy
 from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.context import PromptFiles
 from retinue.settings.paths import find_session_dir
@@ -39,7 +38,7 @@ FLEET_DEPTH = 4
 _DEEPEST = 1_000_000
 
 
-def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, each by its name
+def build_kit(
     roster: Roster,
     settings: Settings,
     environment: Mapping[str, str],
@@ -47,23 +46,13 @@ def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, ea
     models: Models,
     tools: Mapping[str, Tool],
     files: PromptFiles,
-    retry: RetryPolicy,
-    keeps_orphans: bool = True,
-    surround: Callable[[Fitting], Sequence[Feature]] = lambda fitting: (),
-    lease: Lease | None = None,
-    workshop: Workshop | None = None,
-    extend: Callable[[Definition, RunRequest], Awaitable[Extras]] = add_nothing,
+    list_features: Callable[[Fitting], Sequence[Feature]],
 ) -> Kit:
-    """All that runs of one main agent are made from; one that keeps no session may still keep those of its runs."""
+    """What the user's files say about the runs of one main agent; the rest is put in by whoever has it."""
     paths, crew = roster.paths, roster.crew
-    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted, workshop, roster.boundaries)
-    sessions = find_session_dir(paths, environment, setting=settings.session_dir)
 
     async def survey(cwd: Path) -> Place:
         return await survey_place(cwd, environment)
-
-    def list_features(fitting: Fitting) -> list[Feature]:
-        return [*build_features(fitting, grounds), *surround(fitting)]
 
     def find_compaction(ref: str) -> CompactionConfig:
         return CompactionConfig(settings.compaction.enabled, *settings.compaction.for_model(ref))
@@ -75,13 +64,17 @@ def build_kit(  # noqa: PLR0913 - one list of everything a crew is made from, ea
         survey=survey,
         list_features=list_features,
         compaction=find_compaction,
-        retry=retry,
         policy=replace(build_policy(crew, environment), judge=roster.boundaries.judge),
         context_files=[(file.path, file.text) for file in files.context],
-        orphan_dir=sessions / "runs" if keeps_orphans else None,
-        lease=lease or Lease(),
-        extend=extend,
+        orphan_dir=find_session_dir(paths, environment, setting=settings.session_dir) / "runs",
     )
+
+
+def find_features(roster: Roster, workshop: Workshop | None = None) -> Callable[[Fitting], list[Feature]]:
+    """What knows the features that definitions ask for; without a workshop nobody works in a copy."""
+    paths = roster.paths
+    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted, workshop, roster.boundaries)
+    return partial(build_features, grounds=grounds)
 
 
 def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
@@ -187,10 +180,9 @@ def build_role(roster: Roster, name: str, tools: Mapping[str, Tool], extras: Ext
         user_denied=crew.deny_tools,
     )
     rights = decide_tools(definition, terms)
-    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted, boundaries=roster.boundaries)
     fitting = Fitting(definition, _describe_main(definition), rights, terms, paths.cwd, tools)
     given = rename_tools(tools, {name: rights.targets.get(name, name) for name in rights.allowed})
-    return Role(definition, rights, given, tuple(build_features(fitting, grounds)))
+    return Role(definition, rights, given, tuple(find_features(roster)(fitting)))
 
 
 def _describe_main(definition: Definition) -> RunRequest:
