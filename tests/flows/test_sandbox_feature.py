@@ -1,3 +1,4 @@
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -116,3 +117,15 @@ async def test_named_part_of_protected_is_writable(home: Path, tmp_path: Path) -
     machine.close()
     assert sorted(path.name for path in (tmp_path / ".pi").rglob("*")) == ["a", "notes"]
     assert (territory.granted, str(tmp_path / ".pi") in territory.protected) == ((str(tmp_path / ".pi/notes"),), True)
+
+
+@pytest.mark.attack("A5")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_foreign_checkout_above_is_no_workspace(home: Path, tmp_path: Path) -> None:
+    work = tmp_path / "shared" / "mine"
+    work.mkdir(parents=True)
+    (tmp_path / "shared" / ".git").mkdir()
+    assert find_workspace(work, home) == tmp_path.resolve() / "shared"
+    os.chown(tmp_path / "shared" / ".git", 61201, 61201)
+    assert find_workspace(work, home) == work.resolve()
+    assert find_workspace(tmp_path / "shared", home) == tmp_path.resolve() / "shared"

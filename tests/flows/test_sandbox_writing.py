@@ -124,3 +124,56 @@ def test_link_in_place_is_told(tmp_path: Path) -> None:
     with open_box("bwrap", list_users()[0], writing=True) as box:
         (box.world.workspace / ".pi").symlink_to(tmp_path)
         assert [note for note in box.confinement.notes if ".pi" in note and "is a link" in note]
+
+
+STEERED = {
+    "core.hooksPath .githooks": "mkdir -p .githooks; echo x >.githooks/pre-commit",
+    "core.hooksPath .husky/_": "mkdir -p .husky; echo x >.husky/pre-commit",
+    "include.path ../.more": "echo x >.more",
+    "includeIf.gitdir:/.path ../.more": "mv .more .old; echo x >.more",
+}
+
+
+def read_steering(work: Path) -> dict[Path, bytes]:
+    found = [path for name in (".githooks", ".husky", ".more") for path in (work / name, *(work / name).rglob("*"))]
+    return {path: path.read_bytes() for path in found if path.is_file()}
+
+
+@pytest.mark.attack("C8", "B12")
+@pytest.mark.parametrize("exists", [True, False])
+@pytest.mark.parametrize("setting", STEERED)
+def test_hooks_put_elsewhere_are_protected(setting: str, exists: bool) -> None:
+    key, value = setting.split()
+    with open_box("bwrap", list_users()[0]) as plain:
+        work = plain.world.workspace
+        subprocess.run(["git", "config", "--file", ".git/config", key, value], cwd=work, check=True)
+        for name in (".githooks", ".husky/_") if exists else ():
+            (work / name).mkdir(parents=True)
+        if exists:
+            (work / ".more").write_text("[core]\n")
+        box = Box(plain.world, plain.status, writing=True)
+        before = {
+            path: path.read_bytes() for path in work.glob(".*/**/*") if path.is_file() and path.parts[-2] != ".git"
+        }
+        more = (work / ".more").read_bytes() if exists else None
+        box.run(STEERED[setting])
+        box.close()
+        after = {
+            path: path.read_bytes() for path in work.glob(".*/**/*") if path.is_file() and path.parts[-2] != ".git"
+        }
+        found = (work / ".more").read_bytes() if (work / ".more").exists() else None
+        is_steered = key.startswith("include")
+        assert (after == before, found == more if is_steered else True) == (True, True)
+        assert box.run("git status --short && echo y >new")[0] == 0
+
+
+@pytest.mark.attack("C8", "C3")
+def test_link_above_is_not_followed() -> None:
+    with open_box("bwrap", list_users()[0], writing=True) as box:
+        work, home = box.world.workspace, box.world.home
+        (work / ".git" / "modules").mkdir()
+        (work / ".git" / "modules" / "x").symlink_to(home / ".ssh")
+        again = Box(box.world, box.status, writing=True)
+        assert again.run("true")[0] == 0
+        assert sorted(path.name for path in (home / ".ssh").iterdir()) == ["id"]
+        again.close()

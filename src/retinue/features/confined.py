@@ -213,6 +213,11 @@ class Confined:
         return self._reading
 
 
+def _is_ours(here: Path, folder: Path) -> bool:
+    """Whether a checkout above a directory is by its owner: anybody can make one in a folder that all may write."""
+    return folder == here or os.lstat(folder / ".git").st_uid in (os.geteuid(), os.lstat(here).st_uid)
+
+
 def find_workspace(cwd: Path, home: Path | None) -> Path:
     """The checkout that a directory is in, or itself: git must be able to write its own directory.
 
@@ -224,6 +229,6 @@ def find_workspace(cwd: Path, home: Path | None) -> Path:
     for folder in (here, *here.parents):
         if folder != here and (folder.parent == folder or (top is not None and top.is_relative_to(folder))):
             break
-        if os.path.lexists(folder / ".git") and not is_stub(str(folder / ".git")):
+        if os.path.lexists(folder / ".git") and not is_stub(str(folder / ".git")) and _is_ours(here, folder):
             return folder
     return here

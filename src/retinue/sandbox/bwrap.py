@@ -85,7 +85,12 @@ def sort_protected(profile: Profile) -> Covers:
     files: list[str] = []
     folders: list[str] = []
     links: list[str] = []
+    roots = (profile.workspace, *profile.writable)
     for path in () if profile.is_readonly else profile.protected:
+        if any(os.path.islink(folder) for folder in _list_between(path, roots)):
+            # What is made or mounted there would be where the link leads.
+            links.append(path)
+            continue
         try:
             # A neighbour's stand-in goes away with the neighbour's command: this one needs its own share in it.
             mode = 0 if is_stub(path) else os.lstat(path).st_mode

@@ -4,12 +4,18 @@ A pointer is written by whoever made the repository: it says what must be protec
 """
 
 import os
+import re
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
 from retinue.sandbox.stubs import is_stub
 
 _MOST_BYTES = 4096
+_MOST_CONFIG = 256 * 1024
+_DEEPEST = 5
+_SECTION = re.compile(r'\s*\[\s*([^\]"\s]+)[^\]]*\]\s*(.*)')
+_SETTING = re.compile(r"\s*([A-Za-z][A-Za-z0-9-]*)\s*=\s*(.*)")
 
 
 class GitDirs(Struct, frozen=True):
@@ -47,6 +53,42 @@ def read_git_dirs(workspace: str) -> GitDirs:
     return GitDirs(own, common)
 
 
+def list_steering(configs: Iterable[str], workspace: str, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Where configuration says that hooks are, and more configuration: whoever writes there decides what git runs.
+
+    Made for real files, not for every spelling git takes: what is not understood is not followed.
+    """
+    hooks: list[str] = []
+    files: list[str] = []
+    waiting = [(path, 0) for path in configs]
+    for path, depth in waiting:
+        for key, value in _read_settings(path):
+            if key == "core.hookspath":
+                place = os.path.join(workspace, _expand(value, home))
+                # What lies beside such a folder is what its scripts run.
+                hooks += [os.path.dirname(place), place] if os.path.basename(place) == "_" else [place]
+            elif key == "include.path" or (key.startswith("includeif") and key.endswith(".path")):
+                more = os.path.join(os.path.dirname(path), _expand(value, home))
+                files.append(more)
+                if depth < _DEEPEST and len(waiting) < 50:
+                    waiting.append((more, depth + 1))
+    return tuple(map(os.path.realpath, hooks)), tuple(map(os.path.realpath, files))
+
+
+def _read_settings(path: str) -> Iterator[tuple[str, str]]:
+    section = ""
+    for line in _read(path, _MOST_CONFIG).splitlines():
+        if (begun := _SECTION.match(line)) is not None:
+            section, line = begun[1].lower(), begun[2]
+        if (setting := _SETTING.match(line)) is not None:
+            value = re.split(r"\s+[;#]", setting[2])[0].strip()
+            yield f"{section}.{setting[1].lower()}", value.replace('"', "")
+
+
+def _expand(path: str, home: str) -> str:
+    return os.path.join(home, path[2:]) if path.startswith("~/") and home else path
+
+
 def _follow(base: str, pointer: str) -> str:
     if not pointer or "\0" in pointer:
         return ""
@@ -55,15 +97,19 @@ def _follow(base: str, pointer: str) -> str:
 
 
 def _read_line(path: str) -> str:
+    return _read(path, _MOST_BYTES).partition("\n")[0].strip()
+
+
+def _read(path: str, most: int) -> str:
     try:
         # Not every entry of that name is a file: a pipe would wait for ever.
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return ""
     try:
-        data = os.read(handle, _MOST_BYTES)
+        data = os.read(handle, most)
     except OSError:
         return ""
     finally:
         os.close(handle)
-    return data.decode("utf-8", "surrogateescape").partition("\n")[0].strip()
+    return data.decode("utf-8", "surrogateescape")

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from retinue.core.environment import OWN, READING, SHELL, WRITING, select
-from retinue.sandbox.gitdirs import GitDirs, read_git_dirs
+from retinue.sandbox.gitdirs import GitDirs, list_steering, read_git_dirs
 
 Mode: TypeAlias = Literal["read_only", "workspace_write", "off"]
 
@@ -35,6 +35,16 @@ SECRETS = (
     ),
     *(".password-store", ".local/share/keyrings", ".vault-token", ".terraform.d/credentials.tfrc.json", ".pgpass"),
     *(".mozilla", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge"),
+    *(
+        ".Xauthority",
+        ".ICEauthority",
+        ".config/pulse/cookie",
+        ".local/share/kwalletd",
+        ".config/1Password",
+        ".1password",
+    ),
+    *(".colima", ".lima", ".rd", ".orbstack", ".minikube", ".config/containers", ".config/rclone", ".config/sops"),
+    *(".config/age", ".s3cfg", ".boto", ".oci", ".config/doctl", ".fly", ".kaggle", ".cache/huggingface/token"),
     *(".thunderbird", "Library/Keychains", "Library/Application Support/Google/Chrome", "Library/Cookies"),
     *(*(f".pi/agent/{name}" for name in _OWN_SECRETS), ".pi/subagent-sessions"),
     *(".claude/.credentials.json", ".claude.json", ".codex/auth.json", ".gemini/oauth_creds.json"),
@@ -122,7 +132,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         secrets=list_secrets(wishes),
         # Who names a protected place itself means it; who names all that is around it does not.
         protected=tuple(path for path in protected if path not in extra),
-        forbidden=list_forbidden(git),
+        forbidden=tuple(path for path in list_forbidden(real, git, wishes) if is_below(path, roots)),
         environment=(*WRITING, *OWN, *SHELL, *wishes.environment),
         visible=(*_list_pointed(git), *list_own()),
     )
@@ -164,6 +174,8 @@ def list_protected(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
         found.append(os.path.join(git.own, "config.worktree"))
         found += [os.path.join(git.own, name) for name in ("commondir", "gitdir")] if git.is_linked else []
         found += _list_modules(git.common)
+        hooks, files = _list_steering(workspace, git, wishes.home)
+        found += [*hooks, *filter(os.path.lexists, files)]
     if not git.is_plain:
         # A pointer that leads elsewhere, or a repository that somebody else would believe in.
         found.append(os.path.join(workspace, ".git"))
@@ -174,10 +186,21 @@ def list_protected(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
     return tuple(dict.fromkeys(found))
 
 
-def list_forbidden(git: GitDirs) -> tuple[str, ...]:
-    """A pointer to another repository's configuration; git refuses to work where it is empty, so nothing covers it."""
-    pointer = os.path.join(git.own, "commondir")
-    return (pointer,) if git.is_plain and not os.path.lexists(pointer) else ()
+def _list_steering(workspace: str, git: GitDirs, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Folders of hooks and files of configuration that the repository, or the user, has put elsewhere."""
+    own = [os.path.join(folder, name) for folder in (git.common, git.own) for name in ("config", "config.worktree")]
+    users = [os.path.join(home, name) for name in (".gitconfig", ".config/git/config")] if home else []
+    return list_steering(dict.fromkeys((*own, *users)), workspace, home)
+
+
+def list_forbidden(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, ...]:
+    """Files that git reads and may not find: pointers to another repository, and configuration that is included.
+
+    It refuses to work where one of them is empty, so nothing covers them.
+    """
+    pointer = [os.path.join(git.own, "commondir")] if git.is_plain else []
+    included = _list_steering(workspace, git, wishes.home)[1] if git.own else ()
+    return tuple(path for path in (*pointer, *included) if not os.path.lexists(path))
 
 
 def _list_modules(common: str) -> list[str]:
@@ -186,7 +209,9 @@ def _list_modules(common: str) -> list[str]:
         names = sorted(os.listdir(modules))
     except OSError:
         return []
-    return [os.path.join(modules, name, each) for name in names for each in ("hooks", "config")]
+    # A link would have us make something where it leads.
+    kept = [name for name in names if not os.path.islink(os.path.join(modules, name))]
+    return [os.path.join(modules, name, each) for name in kept for each in ("hooks", "config")]
 
 
 def build_environment(profile: Profile, inherited: Mapping[str, str], tmp: str = "/tmp") -> dict[str, str]:
