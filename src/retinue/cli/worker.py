@@ -7,6 +7,8 @@ back. The second one ends it at once; the other workers notice that.
 import asyncio
 import os
 import signal
+import sys
+from typing import NoReturn
 
 from retinue.app.working import WorkerWish, work
 from retinue.cli.options import Options
@@ -20,14 +22,14 @@ _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 
 
 def run_worker(options: Options) -> int:
-    """Work until a signal; returns its exit status."""
+    """Work until a signal, whose exit status it is; returns only by an error."""
     wish = WorkerWish(
         database=options.database,
         slots=read_number("--slots", options.slots or str(WorkerWish.slots), 1, MOST_SLOTS),
         total=read_number("--total", options.total, 0, MOST_TOTAL) if options.total else None,
         drain_s=read_number("--drain", options.drain or f"{WorkerWish.drain_s:g}", 0, MOST_DRAIN_S),
     )
-    return asyncio.run(_Shift(wish).run())
+    asyncio.run(_Shift(wish).run())
 
 
 def read_number(flag: str, text: str, least: int, most: int) -> int:
@@ -45,12 +47,15 @@ class _Shift:
         self._stop = asyncio.Event()
         self._ended_by = 0
 
-    async def run(self) -> int:
+    async def run(self) -> NoReturn:
+        """Work, and end the process."""
         loop = asyncio.get_running_loop()
         for number, status in _SIGNALS.items():
             loop.add_signal_handler(number, self._end, status)
         await work(self._wish, self._stop, say)
-        return self._ended_by
+        # All is given back. What the engine still holds on to, threads among it, need not be taken apart.
+        sys.stderr.flush()
+        os._exit(self._ended_by)
 
     def _end(self, status: int) -> None:
         if self._ended_by:

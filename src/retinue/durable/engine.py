@@ -177,6 +177,8 @@ class Taking:
     async def close(self) -> None:
         """Take nothing more, and forget what is still running here."""
         dbos = import_engine()
+        # What it took in this very moment cannot begin any more; that is given back and nobody's fault.
+        logging.getLogger("dbos").setLevel(logging.CRITICAL)
         await asyncio.to_thread(lambda: dbos.DBOS.destroy(destroy_registry=True))
         # It had put its own threads into the loop, and has ended them.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())

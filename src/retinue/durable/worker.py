@@ -124,7 +124,8 @@ class Worker:
             self._is_leaving = True
             taking.pause()
             if stop.is_set() and drain_s > 0 and self._tasks:
-                self._say(f"waiting up to {drain_s:g} s for {len(self._tasks)} runs")
+                count = len(self._tasks)
+                self._say(f"waiting up to {drain_s:g} s for {count} run{'' if count == 1 else 's'}")
                 await self._drain(drain_s)
             for task in (life, words, ended):
                 task.cancel()
@@ -152,7 +153,10 @@ class Worker:
         """One workflow: a run from its claim to its outcome."""
         if not self._is_leaving:
             claim = await Claim.take(database, run, self.name)
-            if claim is None or await self._attend(database, claim):
+            if claim is None:
+                return
+            # Told to stop while it was being claimed: nobody waits for it here any more.
+            if not self._is_leaving and await self._attend(database, claim):
                 return
         # Whoever returns has done the work, as far as the queues know: a run that goes on elsewhere never returns here.
         await asyncio.Event().wait()
