@@ -67,7 +67,7 @@ async def test_second_signal_ends_at_once(world):
     worker = world.start_worker("--drain", "60")
     async with world.open_face() as face:
         await spawn(world, face)
-        await wait_for_working(world, 1)
+        await asyncio.to_thread(world.wait_until, lambda: world.server.requests, "it works")
         worker.send_signal(signal.SIGTERM)
         await asyncio.to_thread(world.wait_until, lambda: "waiting up to 60 s" in world.read_log(0), "it drains")
         begin_s = time.monotonic()
@@ -81,7 +81,7 @@ async def test_leaving_worker_finishes_first(world):
     leaving = world.start_worker("--drain", "60", "--slots", "1")
     async with world.open_face() as face:
         first, second = await spawn(world, face, 2)
-        await wait_for_working(world, 1)
+        await asyncio.to_thread(world.wait_until, lambda: world.server.requests, "it works")
         leaving.send_signal(signal.SIGTERM)
         status = await asyncio.to_thread(leaving.wait, 40)
         owners = world.ask("SELECT owner <> '', finished IS NOT NULL FROM retinue.runs ORDER BY created")
