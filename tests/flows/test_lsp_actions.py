@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from lsp_world import World
 
@@ -202,3 +204,24 @@ async def test_missing_server_says_how_to_get_it(tmp_path):
         False,
         "Unsupported: the kotlin language server is not installed: install kotlin-lsp",
     )
+
+
+@pytest.mark.parametrize(("line", "column"), [(4, 1), (99999, 99999), (10**400, 10**400), (3, 2**40)])
+async def test_places_beyond_the_file_are_its_end(tmp_path, line, column):
+    echo = """
+    def ask(message):
+        note(json.dumps(message["params"]["position"]))
+        answer(message, [])
+    """
+    async with World(tmp_path, echo).open() as world:
+        await world.define(line=line, column=column)
+        wanted = {"line": 2, "character": 15} if line == 3 else {"line": 3, "character": 0}
+        assert json.loads(world.notes[-1]) == wanted
+
+
+@pytest.mark.parametrize("action", ["", "nope", "__init__", "definition.x"])
+async def test_unknown_actions_are_told(tmp_path, action):
+    async with World(tmp_path).open() as world:
+        is_error, text, details = await world.ask(action, file="a.go")
+        assert (is_error, details["error"]["code"]) == (True, "INVALID_INPUT")
+        assert text.startswith(f"No action '{action}'; there are definition, references,")

@@ -8,6 +8,9 @@ import pytest
 
 from retinue.core.tool import ToolContext
 from retinue.tools.convert.readers.plain import read_rows
+from retinue.tools.outbound.client import Client
+from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.limits import Bounds, Reach
 from retinue.tools.web.options import ProviderOptions, WebOptions
 from tests.flows.document_world import DOCX, make_docx
 from tests.flows.test_web_search import as_json, choose
@@ -217,3 +220,24 @@ async def test_converter_names_its_own_switch(tmp_path):
 async def test_foreign_errors_are_one_line(tmp_path):
     async with open_world(tmp_path, page=b"<p>no HTTP</p>") as world:
         assert "\n" not in (await world.fetch(world.url("/page")))["message"]
+
+
+@pytest.mark.attack("D7")
+async def test_stalled_body_ends_early(tmp_path):
+    async def stall(asked, writer):
+        writer.write(b"HTTP/1.1 200 x\r\nContent-Type: text/plain\r\nContent-Length: 50\r\n\r\nbegun")
+        await writer.drain()
+        await asyncio.sleep(3)
+
+    async with open_world(tmp_path, stall=stall) as world:
+        client = Client(Reach(), agent="test", resolve=world.resolve, locate=world.locate)
+        with pytest.raises(RequestFailed, match="timed out: 5 bytes came, then nothing") as caught:
+            await client.fetch(world.url("/stall"), Bounds(total_s=60, idle_s=0.1))
+        assert caught.value.kind == "timeout"
+
+
+@pytest.mark.attack("D8")
+async def test_body_of_many_parts_is_refused(tmp_path):
+    parts = gzip.compress(b"") * 5000
+    async with open_world(tmp_path, page=reply(parts, "text/plain", Content_Encoding="gzip")) as world:
+        assert "packed in more than 1000 parts" in (await world.fetch(world.url("/page")))["message"]

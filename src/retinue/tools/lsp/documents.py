@@ -26,6 +26,10 @@ class Document:
     version: int = 1
     used_s: float = 0.0
 
+    def count_lines(self) -> int:
+        """How many lines it has; one that is empty has one."""
+        return self.text.count("\n") + 1
+
     def get_line(self, number: int) -> str:
         """A line by its number from 0; nothing beyond the end."""
         lines = self.text.split("\n")

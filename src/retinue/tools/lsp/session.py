@@ -174,9 +174,10 @@ class Session:
 
     def to_position(self, document: Document, line: int, column: int) -> dict[str, int]:
         """A place counted from 1 in characters, as the server counts."""
+        # Beyond the end of a line is its end, and beyond the last line is that one: servers die of numbers too large.
+        line = min(line, document.count_lines())
         text = document.get_line(line - 1)[: column - 1]
-        width = len(text) if self._encoding == "utf-32" else len(text.encode("utf-16-le")) // 2
-        # Beyond the end of a line is its end.
+        width = len(text) if self._encoding == "utf-32" else len(text.encode("utf-16-le", "replace")) // 2
         return {"line": line - 1, "character": width}
 
     def _write(self, data: bytes) -> None:

@@ -4,6 +4,7 @@ import os
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.descriptions import load_description
@@ -69,6 +70,9 @@ class LspTool:
 
         from retinue.tools.lsp.call import Call
 
+        if action not in ACTIONS:
+            known = ", ".join(ACTIONS)
+            raise LspFailed(f"No action {quote(action)}; there are {known}.", "INVALID_INPUT")
         confinement = None if context.confinement is None else await context.confinement.open()
         readonly = confinement is not None and confinement.is_readonly
         if readonly and action in PRIVILEGED:
