@@ -112,6 +112,13 @@ def test_doctor_keeps_quiet_without_database(place):
     assert of_cluster(place.run("doctor", "--json")) == []
 
 
+def test_runner_without_database_is_told(place):
+    (place.agent_dir / "subagents.json").write_text('{"runner": "cluster"}')
+    [(status, message, details)] = of_cluster(place.run("doctor", "--json"))
+    assert (status, message) == ("warn", "No database for runs on other machines")
+    assert details.startswith(f"{place.agent_dir}/subagents.json: runner is cluster: set cluster.database there")
+
+
 @pytest.mark.parametrize("missing", ["psycopg", "dbos"])
 def test_missing_extra_has_remedy(place, refused, missing):
     broken = place.root / "broken"

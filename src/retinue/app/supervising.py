@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.core.errors import RetinueError, UsageError
 from retinue.settings.paths import find_paths
-from retinue.settings.subagents import find_user_file, load_crew
+from retinue.settings.subagents import CrewSettings, find_user_file, load_crew
 
 if TYPE_CHECKING:
     from retinue.durable.status import ClusterState
@@ -63,12 +63,23 @@ def prune_cluster(flag: str, days: int) -> dict[str, int]:
 
 
 def check_cluster(environment: Mapping[str, str]) -> "list[Item]":
-    """What `retinue doctor` says of the cluster; nothing where no database is named. Asks, and changes nothing."""
+    """What `retinue doctor` says of the cluster; nothing where nobody wants one. Asks, and changes nothing."""
     try:
+        settings = _load_own(environment)
         url = _look_up(environment)
     except RetinueError:
         return []  # told by others
-    return _examine(url) if url else []
+    if url:
+        return _examine(url)
+    if settings.runner == "cluster":
+        from retinue.settings.checkup import Item
+
+        where = find_user_file(find_paths(".", environment))
+        detail = (
+            f"{where}: runner is cluster: set cluster.database there, or RETINUE_DATABASE; until then runs work here"
+        )
+        return [Item("warn", "cluster", "No database for runs on other machines", detail)]
+    return []
 
 
 def _examine(url: str) -> "list[Item]":
@@ -111,8 +122,12 @@ def _examine(url: str) -> "list[Item]":
 def _look_up(environment: Mapping[str, str]) -> str:
     from retinue.app.clustering import find_database
 
+    return find_database(_load_own(environment), environment)
+
+
+def _load_own(environment: Mapping[str, str]) -> CrewSettings:
     # A project's file has no say in this.
-    return find_database(load_crew(find_paths(".", environment), environment, trusted=False).settings, environment)
+    return load_crew(find_paths(".", environment), environment, trusted=False).settings
 
 
 async def _hurry(look: "Callable[[], Coroutine[Any, Any, Value]]", place: str) -> Value:
