@@ -78,7 +78,7 @@ def check_cluster(environment: Mapping[str, str]) -> "list[Item]":
         detail = (
             f"{where}: runner is cluster: set cluster.database there, or RETINUE_DATABASE; until then runs work here"
         )
-        return [Item("warn", "cluster", "No database for runs on other machines", f"{where}: runner is cluster: {how}")]
+        return [Item("warn", "cluster", "No database for runs on other machines", detail)]
     return []
 
 
