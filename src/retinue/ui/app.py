@@ -92,8 +92,12 @@ class RetinueApp(App[int], inherit_bindings=False):
     @property
     def folder(self) -> str:
         """The working directory, short."""
-        home, cwd = os.path.expanduser("~"), str(Path.cwd())
-        return f"~{cwd[len(home) :]}" if cwd == home or cwd.startswith(f"{home}/") else cwd
+        return self.shorten(Path.cwd())
+
+    def shorten(self, path: str | Path) -> str:
+        """A path as people say it: below the home directory with a tilde."""
+        home, text = os.path.expanduser("~"), str(path)
+        return f"~{text[len(home) :]}" if text == home or text.startswith(f"{home}/") else text
 
     def on_mount(self) -> None:
         """Open the crew as soon as there is something to see."""

@@ -12,7 +12,7 @@ from retinue.ui.screens.prompt import Asking
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
-HINT = "→ enter · ← back · type to search"
+HINT = "→ enter · ← back"
 Made = TypeVar("Made")
 
 

@@ -76,7 +76,7 @@ class CreationMenu(Menu):
             lambda: self.roster.create(answers["name"], fields, answers["prompt"], in_project=self._in_project)
         )
         if path is not None:
-            self.tell(f"made {path}")
+            self.tell(f"made {self.app.shorten(path)}")
         return path is not None
 
     async def _ask_name(self, before: str) -> str | None:
@@ -144,7 +144,7 @@ class CreationMenu(Menu):
                 return False
             path = await self._adopt(name, text)
             if path is not None:
-                self.tell(f"made {path}")
+                self.tell(f"made {self.app.shorten(path)}")
                 return True
         return False
 

@@ -47,7 +47,7 @@ class EntriesMenu(Menu):
 
     async def _offer(self, entry: Entry) -> None:
         rows = [Choice("back", "Back")]
-        about = f"{entry.about}\n{entry.path}"
+        about = f"{entry.about}\n{self.app.shorten(entry.path)}"
         if entry.is_projects:
             approval = await self.attempt(lambda: open_approval(entry.name, self.app.request, kind=self._kind))
             if approval is None:

@@ -109,7 +109,7 @@ class KindsMenu(Menu):
             return await self.edit(roster, name, path)
         if deed in ("reset", "delete"):
             question = f"{'Reset' if deed == 'reset' else 'Delete'} {name}?"
-            if not await self.confirm(question, f"Yes, delete {path}"):
+            if not await self.confirm(question, f"Yes, delete {self.app.shorten(path)}"):
                 return False
         in_project = False
         if deed == "eject" or (deed == "disable" and about["source"] == "builtin"):
@@ -156,15 +156,16 @@ class KindsMenu(Menu):
             text = await self.app.ask(TextPage(path, text))
             remarks = None if text is None else await self.attempt(partial(roster.rewrite, name, text))
             if remarks is not None:
-                self.tell(remarks[0] if remarks else f"saved {path}")
+                self.tell(remarks[0] if remarks else f"saved {self.app.shorten(path)}")
                 return True
         return False
 
 
 async def choose_place(menu: Menu, roster: "Roster") -> str | None:
     """`project` or `user`; None to go back."""
+    shorten = menu.app.shorten
     rows = [
-        Choice("project", "This project", str(roster.paths.project / ".pi" / "agents")),
-        Choice("user", "For all projects", str(roster.paths.agent_dir / "agents")),
+        Choice("project", "This project", shorten(roster.paths.project / ".pi" / "agents")),
+        Choice("user", "For all projects", shorten(roster.paths.agent_dir / "agents")),
     ]
     return await menu.choose("Where?", rows if roster.trust.trusted else rows[::-1])

@@ -28,7 +28,7 @@ class PreferencesMenu(Menu):
         chosen: str | None = ""
         while chosen is not None:
             items = await self.attempt(own.list) or []
-            about = f"Changes go to {own.path}. ● is set, by you, this project or the environment."
+            about = f"Changes go to {self.app.shorten(own.path)}. ● is set, by you, this project or the environment."
             chosen = await self.choose(
                 "Settings", [draw_preference(each) for each in items], chosen=chosen, about=about
             )

@@ -160,7 +160,7 @@ class MainScreen(Screen[None]):
     def _show_welcome(self) -> None:
         """Something to begin with, while nothing was said."""
         welcome, state = self.query_one(Welcome), self._link.state
-        if state.talk.blocks or state.is_busy or not self._link.is_open:
+        if state.talk.blocks or state.is_busy or self._muster.is_moving or not self._link.is_open:
             welcome.hide()
         else:
             welcome.show(find_remark(self.app))
