@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.events import Compacted
+from retinue.core.events import Compacted, RunPlaced, RunStarted
 from retinue.core.run import Status
 from retinue.engine.request import RunRequest
 from retinue.features.transcript import HOLD_S, read_messages
 from retinue.surfaces.fleet.ports import FleetSettings
+from retinue.surfaces.fleet.records import LifeRecords
 from retinue.surfaces.fleet.surface import map_fleet_tools
 from retinue.surfaces.seating import Seating
 from tests.surfaces.fleet_world import EXPLORE, GENERAL, Fleet
@@ -318,3 +319,14 @@ async def test_details_name_the_worker(tmp_path):
         got = await fleet.result("get_subagent_result", agent_id=run.id)
         assert (listed.details["workers"], got.details["worker"]) == ({run.id: "box-1"}, "box-1")
         assert "box-1" not in listed.content[0].text + got.content[0].text
+
+
+async def test_life_tells_the_worker(tmp_path):
+    async with make_fleet(tmp_path) as fleet:
+        run = await fleet.start("Explore")
+        run.worker = "box-1"
+        tell = LifeRecords(lambda run_id: run)
+        placed, started = tell(RunPlaced(run_id=run.id, worker="box-1")), tell(RunStarted(run_id=run.id))
+    who = {"id": run.id, "agentType": "Explore", "description": "some work", "depth": 1}
+    assert placed == {"type": "subagents:placed", **who, "worker": "box-1"}
+    assert started["worker"] == "box-1"
