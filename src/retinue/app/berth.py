@@ -262,7 +262,7 @@ async def open_berth(stock: Stock, session: Session, paths: Paths, loaded: Loade
             paths = find_folder(session, stock.environment)
             # What was approved is the folder this began in, not whichever a later session leads to.
             approve = stock.request.approve if is_first else None
-            loaded = load_settings(paths, stock.environment, approve=approve)
+            loaded = load_settings(paths, stock.environment, flags=stock.settings.main, approve=approve)
         stock.tell(loaded.diagnostics, loaded.trust.notice)
         berth = Berth(stock, session, read_world(stock, paths, loaded))
         await berth.open()

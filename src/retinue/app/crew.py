@@ -200,7 +200,7 @@ class Crew:
         rules = self.world.guarding.rules
         # What was sent to another machine sends on from there.
         runner = self.world.crew.settings.runner if self.cluster is None else "cluster"
-        asks = self.world.guarding.may_ask
+        guarding, is_narrowed = self.world.guarding, self.world.is_narrowed
         return replace(
             kit,
             retry=to_retry(self.world.loaded.settings),
@@ -209,8 +209,8 @@ class Crew:
             extend=self._extending.load_child,
             rules=rules,
             runner=runner,
-            asks=asks,
-            has_cluster=self._has_cluster,
+            asks=lambda: is_narrowed or guarding.may_ask(),
+            has_cluster=self._has_cluster and not is_narrowed,
             send_out=self._send_out,
             restraint=self.restraint,
         )

@@ -28,6 +28,7 @@ from retinue.engine.questions import Desk
 from retinue.engine.runner import LiveRun
 from retinue.sessions.log import Session
 from retinue.settings.layers import load_settings
+from retinue.settings.overrides import read_overrides
 from retinue.settings.paths import find_paths, find_session_dir
 from retinue.settings.subagents import load_crew
 
@@ -64,11 +65,13 @@ class Retinue:
         environment: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         say: Callable[[str], None] = ignore_message,
+        **settings: Any,
     ) -> None:
         """`model` is a name or your own; `models` are known by name beside those of the user's providers, `tools`
         are added to the built-in ones, `extensions` to those found.
 
-        `say` gets one-line notes.
+        `say` gets one-line notes. `settings` win over all files, such as `max_concurrent=8`, `limits={"wall_seconds":
+        60}`; raises UsageError for one that is unknown or has a bad value.
         """
         where = os.environ if environment is None else environment
         asked = inherit(request or Request(), where)
@@ -82,6 +85,7 @@ class Retinue:
             Desk(lambda event: self._here.main.bus.publish(event)),
             Own(own, models, {tool.spec.name: tool for tool in tools}, extensions),
         )
+        self._stock.settings = read_overrides(settings)
         self._berth: Berth | None = None
         self._audience = Audience()
         self._shell: Shell | None = None
@@ -89,7 +93,7 @@ class Retinue:
     async def __aenter__(self) -> Self:
         stock, wish = self._stock, self._stock.request.session
         paths = find_paths(self._cwd, stock.environment)
-        loaded = load_settings(paths, stock.environment, approve=stock.request.approve)
+        loaded = load_settings(paths, stock.environment, flags=stock.settings.main, approve=stock.request.approve)
         session = open_session(wish, paths, loaded.settings, stock.environment, stock.clock, stock.say)
         self._berth = await open_berth(stock, session, paths, loaded, is_first=True)
         if wish.name:
@@ -200,7 +204,8 @@ class Retinue:
     def retune(self) -> None:
         """Read subagents.json again; what can change while a session goes on does, the rest with the next one."""
         world = self._here.world
-        world.crew = load_crew(world.paths, self._stock.environment, trusted=world.is_trusted)
+        stock = self._stock
+        world.crew = load_crew(world.paths, stock.environment, trusted=world.is_trusted, flags=stock.settings.crew)
         if self._here.crew is not None:
             self._here.crew.manager.resize(world.crew.settings.max_concurrent)
 

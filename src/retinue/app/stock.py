@@ -22,6 +22,7 @@ from retinue.core.tool import Tool
 from retinue.engine.questions import Desk
 from retinue.engine.restraint import Restraint
 from retinue.engine.setup import Feature
+from retinue.settings.overrides import Overrides
 from retinue.settings.providers import load_registry
 from retinue.tools.registry import ToolOptions
 
@@ -62,6 +63,8 @@ class Stock:
     desk: Desk
     """Where its runs ask a person."""
     own: Own = field(default_factory=Own)
+    settings: Overrides = field(default_factory=Overrides)
+    """Those that win over all files."""
     tool_options: ToolOptions = field(default_factory=ToolOptions)
     restraint: Restraint = field(default_factory=Restraint)
     """What was taken from runs, the main agent's among them."""

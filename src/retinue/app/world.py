@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from retinue.settings.roster import Roster
 
 
+_GUARDS = ("sandbox.", "denyTools", "redactSecrets", "web.", "convertContent.", "lsp.")
+
+
 @dataclass(slots=True)
 class World:
     """Everything the user has configured that matters here."""
@@ -48,6 +51,12 @@ class World:
     def is_trusted(self) -> bool:
         """Whether the project's own configuration counts."""
         return self.loaded.trust.trusted
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether the program has set what guards its runs: a process of their own would know the files alone."""
+        given = (layer.values for layer in self.crew.layers if layer.scope == "flag")
+        return any(key.startswith(_GUARDS) for values in given for key in values)
 
     @property
     def guarding(self) -> "Guarding":
@@ -106,7 +115,7 @@ class World:
 def read_world(stock: "Stock", paths: Paths, loaded: Loaded) -> World:
     """Read what else is configured for a session in a folder whose settings are known."""
     request, environment, clock = stock.request, stock.environment, stock.clock
-    crew = load_crew(paths, environment, trusted=loaded.trust.trusted)
+    crew = load_crew(paths, environment, trusted=loaded.trust.trusted, flags=stock.settings.crew)
     files = load_prompt_files(
         paths,
         trusted=loaded.trust.trusted,

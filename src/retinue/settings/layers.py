@@ -52,9 +52,10 @@ def load_settings(
     flags: Mapping[str, Any] | None = None,
     approve: bool | None = None,
 ) -> Loaded:
-    """Read all layers. Nothing of the project is read before it is trusted."""
+    """Read all layers; `flags` win over them. Nothing of the project is read before it is trusted."""
     diagnostics = check_switches(environment)
     layers: list[Layer] = []
+    last = [Layer("flag", {key: value for key, value in flags.items() if value is not None})] if flags else []
 
     def add_file(path: Any, scope: Scope) -> None:
         raw, problems = load_json(path)
@@ -65,15 +66,14 @@ def load_settings(
             diagnostics.extend(problems)
 
     add_file(paths.user_settings, "user")
-    user = merge_layers(Settings(), SETTINGS, layers)
+    user = merge_layers(Settings(), SETTINGS, [*layers, *last])
     trust = decide_trust(paths, approve=approve, default=user.default_project_trust)
     diagnostics.extend(trust.diagnostics)
     if trust.trusted and paths.project_settings != paths.user_settings:
         add_file(paths.project_settings, "project")
     if session_dir := environment.get("PI_CODING_AGENT_SESSION_DIR"):
         layers.append(Layer("environment", {"sessionDir": session_dir}))
-    if flags:
-        layers.append(Layer("flag", {key: value for key, value in flags.items() if value is not None}))
+    layers += last
     settings = merge_layers(Settings(), SETTINGS, layers)
     return Loaded(settings, trust, tuple(diagnostics), tuple(layers))
 

@@ -284,8 +284,10 @@ IGNORED = DEVKIT_IGNORED | {
 _DEVKIT_TABLE = tuple(item for item in CREW_SETTINGS if item.key == "enabled" or item in DEVKIT_SETTINGS)
 
 
-def load_crew(paths: Paths, environment: Mapping[str, str], *, trusted: bool) -> LoadedCrew:
-    """Read all layers: devkit-pi's own file, the user's, the trusted project's, the environment."""
+def load_crew(
+    paths: Paths, environment: Mapping[str, str], *, trusted: bool, flags: Mapping[str, Any] | None = None
+) -> LoadedCrew:
+    """Read all layers: devkit-pi's own file, the user's, the trusted project's, the environment; `flags` win."""
     layers: list[Layer] = []
     diagnostics: list[Diagnostic] = []
 
@@ -302,6 +304,7 @@ def load_crew(paths: Paths, environment: Mapping[str, str], *, trusted: bool) ->
     if trusted and find_project_file(paths) != find_user_file(paths):
         add_file(find_project_file(paths), "project")
     layers.append(Layer("environment", _read_environment(environment)))
+    layers += [Layer("flag", flags)] if flags else []
     settings = merge_layers(CrewSettings(), CREW_SETTINGS, layers)
     settings = structs.replace(settings, lsp=resolve_hook(settings.lsp))
     return LoadedCrew(settings, tuple(diagnostics), tuple(layers))

@@ -1,0 +1,85 @@
+"""Settings that a program gives in Python, over those of all files: read like a file's, but a mistake is an error.
+
+Must not know who asks, nor what a setting does.
+"""
+
+from collections.abc import Iterable, Mapping
+from os import fspath
+from pathlib import PurePath
+from typing import Any
+
+from msgspec import Struct
+
+from retinue.core.diagnostics import suggest
+from retinue.core.errors import UsageError, quote
+from retinue.settings.checks import Setting
+from retinue.settings.layers import read_layer
+from retinue.settings.schema import SETTINGS
+from retinue.settings.subagents import CREW_SETTINGS
+
+WHERE = "Retinue"
+
+
+class Overrides(Struct, frozen=True):
+    """What is given, by the keys of the two files, every value checked."""
+
+    main: Mapping[str, Any] = {}
+    """Of settings.json."""
+    crew: Mapping[str, Any] = {}
+    """Of subagents.json."""
+
+
+def read_overrides(given: Mapping[str, Any]) -> Overrides:
+    """Settings by their names in Python or in the files, sections as mappings. Raises UsageError, which names all that
+    is wrong with them."""
+    ours, theirs = _list_keys(SETTINGS), _list_keys(CREW_SETTINGS)
+    main: dict[str, Any] = {}
+    crew: dict[str, Any] = {}
+    problems: list[str] = []
+    for name, value in given.items():
+        key = _to_key(name)
+        if key in ours:
+            main[key] = _to_plain(value, key, ours)
+        elif key in theirs:
+            crew[key] = _to_plain(value, key, theirs)
+        else:
+            near = suggest(name, sorted(_to_name(known) for known in ours | theirs if "." not in known))
+            problems.append(f"{WHERE}: unknown setting {quote(name)}{near}")
+    layers = []
+    for table, values in ((SETTINGS, main), (CREW_SETTINGS, crew)):
+        layer, found = read_layer(table, values, "flag", WHERE)
+        problems += [item.message for item in found]
+        layers.append(layer.values)
+    if problems:
+        raise UsageError("\n".join(problems))
+    return Overrides(*layers)
+
+
+def _list_keys(table: Iterable[Setting]) -> frozenset[str]:
+    """The keys of settings, and of the sections they are in."""
+    return frozenset(
+        item.key[:end]
+        for item in table
+        for end in (*(at for at, char in enumerate(item.key) if char == "."), len(item.key))
+    )
+
+
+def _to_plain(value: Any, key: str, known: frozenset[str]) -> Any:
+    """The value as a file would have it; names are translated where they are names of settings."""
+    if isinstance(value, Mapping):
+        is_section = any(other.startswith(f"{key}.") for other in known)
+        names = {name: _to_key(name) if is_section and isinstance(name, str) else name for name in value}
+        return {names[name]: _to_plain(item, f"{key}.{names[name]}", known) for name, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_to_plain(item, key, known) for item in value]
+    return fspath(value) if isinstance(value, PurePath) else value
+
+
+def _to_key(name: str) -> str:
+    """`max_concurrent` as files spell it; what is spelt so already stays."""
+    first, *rest = name.split("_")
+    return first + "".join(word[:1].upper() + word[1:] for word in rest)
+
+
+def _to_name(key: str) -> str:
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in key)
