@@ -60,6 +60,26 @@ def make_xlsx() -> bytes:
     )
 
 
+def make_dates() -> bytes:
+    """A workbook with days, times, numbers that look like them, and a sheet that nobody sees."""
+    cells = [("1", "45413"), ("2", "45413.5"), ("3", "0.25"), ("0", "45413"), ("4", "45413"), ("1", "1e300")]
+    row = "".join(f'<c s="{style}"><v>{value}</v></c>' for style, value in cells)
+    formats = '<numFmts><numFmt numFmtId="164" formatCode="yyyy\\-mm\\-dd h:mm"/>'
+    formats += '<numFmt numFmtId="165" formatCode="0.00 &quot;days&quot;"/></numFmts>'
+    styles = "".join(f'<xf numFmtId="{number}"/>' for number in (0, 14, 164, 20, 165))
+    sheets = '<sheet name="Days" r:id="r1"/><sheet name="Off" state="hidden" r:id="r1"/>'
+    return pack(
+        {
+            "xl/workbook.xml": f'<workbook xmlns="{S}" xmlns:r="{R}"><sheets>{sheets}</sheets></workbook>',
+            "xl/_rels/workbook.xml.rels": relate(r1="worksheets/sheet1.xml"),
+            "xl/styles.xml": f'<styleSheet xmlns="{S}">{formats}<cellXfs>{styles}</cellXfs></styleSheet>',
+            "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{S}"><sheetData><row>{row}</row></sheetData></worksheet>',
+        }
+    )
+
+
+_DAYS = "| 2024-05-01 | 2024-05-01 12:00:00 | 06:00:00 | 45413 | 45413 | 1e300 |\n|" + " --- |" * 6
+DATES = f"## Days\n\n{_DAYS}\n\n## Off (hidden)\n\n{_DAYS}"
 XLSX = "## Data\n\n| Name |  | x\\|y |\n| --- | --- | --- |\n| 1.5 | TRUE |  |"
 
 
@@ -97,6 +117,28 @@ def make_odt() -> bytes:
     whole = f"<office:body><office:text>{body}</office:text></office:body>"
     text = f"<office:document-content {names}>{whole}</office:document-content>"
     return pack({"mimetype": "application/vnd.oasis.opendocument.text", "content.xml": text})
+
+
+def _make_open(body: str) -> bytes:
+    names = ("office", "text", "table", "drawing")
+    spaces = " ".join(f'xmlns:{key[:5]}="urn:oasis:names:tc:opendocument:xmlns:{key}:1.0"' for key in names)
+    return pack(
+        {"content.xml": f"<offic:document-content {spaces}><offic:body>{body}</offic:body></offic:document-content>"}
+    )
+
+
+def make_ods() -> bytes:
+    cell = "<table:table-cell><text:p>{}</text:p></table:table-cell>"
+    rows = [cell.format("a") + cell.format("b"), cell.format("1") + "<table:table-cell/>" * 3]
+    table = "".join(f"<table:table-row>{row}</table:table-row>" for row in rows)
+    return _make_open(f'<offic:spreadsheet><table:table table:name="T">{table}</table:table></offic:spreadsheet>')
+
+
+def make_odp() -> bytes:
+    pages = "".join(
+        f"<drawi:page><drawi:frame><text:p>{text}</text:p></drawi:frame></drawi:page>" for text in ("First", "Second")
+    )
+    return _make_open(f"<offic:presentation>{pages}</offic:presentation>")
 
 
 ODT = "## Head\n\nText\n\n## T\n\n| a | b | b |\n| --- | --- | --- |"

@@ -8,13 +8,17 @@ import tempfile
 import pytest
 
 from tests.flows.document_world import (
+    DATES,
     DOCX,
     ODT,
     PAGE,
     PPTX,
     XLSX,
+    make_dates,
     make_docx,
     make_epub,
+    make_odp,
+    make_ods,
     make_odt,
     make_pdf,
     make_pptx,
@@ -24,6 +28,12 @@ from tests.flows.web_world import open_canaries, open_world, redirect, reply
 
 UNICODE = b"begincodespacerange <0000> <ffff> endcodespacerange 1 beginbfrange <0001> <0003> <0061> endbfrange"
 WIDE = b"<< /Length %d >>\nstream\n%s\nendstream" % (len(UNICODE), UNICODE)
+NOTEBOOK = json.dumps(
+    {
+        "nbformat": 4,
+        "cells": [{"cell_type": "markdown", "source": ["# Title"]}, {"cell_type": "code", "source": "1 + 1"}],
+    }
+).encode()
 DOCUMENTS = {
     "a.docx": (make_docx(), DOCX),
     "a.xlsx": (make_xlsx(), XLSX),
@@ -41,6 +51,13 @@ DOCUMENTS = {
     "a.html": (b"<title>T</title><p>Text</p>", "# T\n\nText"),
     "a.csv": (b"a,b\n1,2\n", "| a | b |\n| --- | --- |\n| 1 | 2 |"),
     "a.json": (b'{"a":1}', '```json\n{\n  "a": 1\n}\n```'),
+    "a.ods": (make_ods(), "## T\n\n| a | b |\n| --- | --- |\n| 1 |  |"),
+    "a.odp": (make_odp(), "First\n\nSecond"),
+    "a.tsv": (b'a\tb\n"1\n2"\t3\n', "| a | b |\n| --- | --- |\n| 1 2 | 3 |"),
+    "a.xml": (b"<a>x</a>", "<a>x</a>"),
+    "a.md": (b"# x\n\ny", "# x\n\ny"),
+    "a.ipynb": (NOTEBOOK, "# Title\n\n```\n1 + 1\n```"),
+    "dates.xlsx": (make_dates(), DATES),
     "a.txt": ("ä".encode("cp1252"), "ä"),
     "wrong-name.txt": (make_docx(), DOCX),
 }

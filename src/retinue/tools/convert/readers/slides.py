@@ -17,8 +17,10 @@ def read_slides(package: Package) -> str:
     """The text of each slide in order, with its notes."""
     blocks: list[str] = []
     for number, part in enumerate(_list_slides(package)[:MAX_SLIDES], 1):
-        title, rest = _read_slide(package.read_xml(part))
-        blocks.append(f"## Slide {number}{': ' + title if title else ''}")
+        root = package.read_xml(part)
+        title, rest = _read_slide(root)
+        hidden = " (hidden)" if root.get("show", "1") in ("0", "false") else ""
+        blocks.append(f"## Slide {number}{': ' + title if title else ''}{hidden}")
         blocks += rest
         for note in package.read_links(part).values():
             if "/notesSlides/" in note and note in package:
