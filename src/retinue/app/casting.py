@@ -25,7 +25,7 @@ from retinue.surfaces.names import DISPATCH
 from retinue.tools.registry import build_extra_tools, build_tools
 
 if TYPE_CHECKING:
-    from retinue.settings.kit import Role
+    from retinue.settings.role import Role
 
 
 class Casting:
@@ -100,7 +100,7 @@ class Casting:
         stock, world = self._stock, self._world
         if stock.request.agent is None:
             return None
-        from retinue.settings.kit import build_role
+        from retinue.settings.role import build_role
 
         own = {**build_tools(stock.tool_options), **build_extra_tools(), **world.outside.build()}
         own |= {**world.languages.build_main(), **stock.own.tools}

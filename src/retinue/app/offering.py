@@ -1,6 +1,6 @@
 """Which tools there are for the main agent of one session, and which of them it gets.
 
-Makes them, and starts nothing; an agent that runs as a definition has its own list, which `settings.kit` decides.
+Makes them, and starts nothing; an agent that runs as a definition has its own list, which `settings.role` decides.
 """
 
 from collections.abc import Mapping
