@@ -13,6 +13,7 @@ from retinue.core.figures import format_duration
 from retinue.core.terminal import escape_line
 
 SHOWN_RUNS = 30
+SHOWN_GONE = 3
 MOST_DAYS = 36_500
 SILENT_MS = 3000
 """A worker that gives signs of life gives them more often."""
@@ -57,13 +58,20 @@ def render_state(state: dict[str, Any]) -> list[str]:
         f"{_clean(state['database'], 80)}: {_count(len(there), 'worker')}, {working} of "
         f"{sum(worker['slots'] for worker in there)} places taken, {waiting} waiting"
     ]
-    lines += ["", "workers", *map(_render_worker, state["workers"])] if state["workers"] else []
+    lines += ["", "workers", *_render_workers(state["workers"])] if state["workers"] else []
     lines += ["", *_render_queues(state)]
     if state["runs"]:
         lines += ["", "runs", *map(_render_run, state["runs"][:SHOWN_RUNS])]
     if state["runsTotal"] > SHOWN_RUNS:
         lines.append(f"  … {state['runsTotal'] - SHOWN_RUNS} more; --json shows up to 1000")
     return [*lines, *_render_remarks(there, waiting)]
+
+
+def _render_workers(workers: list[dict[str, Any]]) -> list[str]:
+    gone = [worker for worker in workers if worker["gone"]]
+    rows = [_render_worker(worker) for worker in (*(each for each in workers if not each["gone"]), *gone[:SHOWN_GONE])]
+    more = len(gone) - SHOWN_GONE
+    return [*rows, f"  … {more} more gone within the hour"] if more > 0 else rows
 
 
 def _render_worker(worker: dict[str, Any]) -> str:

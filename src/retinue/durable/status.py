@@ -118,7 +118,8 @@ async def _read_workers(database: Database) -> list[WorkerState]:
         " CASE WHEN w.gone IS NULL THEN"
         "  (SELECT count(*) FROM retinue.runs r WHERE r.owner = w.id AND r.finished IS NULL) ELSE 0 END,"
         f" {_ms('w.started')}, {_ms('w.seen')}, w.gone IS NOT NULL FROM retinue.workers w"
-        " WHERE w.gone IS NULL OR w.gone > now() - %s::interval ORDER BY w.gone IS NOT NULL, w.host, w.started, w.id",
+        " WHERE w.gone IS NULL OR w.gone > now() - %s::interval"
+        " ORDER BY w.gone DESC NULLS FIRST, w.host, w.started, w.id",
         SHOWN_GONE,
     )
     return [WorkerState(*row) for row in rows]
