@@ -6,6 +6,8 @@ from menu_world import answer, enter, fill_page, open_menu, read_rows, read_titl
 from pilot_world import open_stage
 from textual.widgets import OptionList
 
+from retinue.ui.screens.picker import Choice, Picker
+
 open_here = partial(open_stage, approve=True)
 AGENT = "---\nname: smith\ndescription: Makes things\ntools: read\n---\n\nMake it well.\n"
 
@@ -222,3 +224,25 @@ async def test_lit_row_stays_in_sight(place, tmp_path, size):
         label = screen.shown[rows.highlighted].label[:12]
         assert (rows.highlighted, rows.region.bottom <= screen.size.height) == (25, True)
         assert label in stage.app.export_screenshot().replace("&#160;", " ")
+
+
+async def test_keys_faster_than_a_list_count(tmp_path, place):
+    async with open_here(tmp_path) as stage:
+        chosen = []
+        picker = Picker("Which", [Choice(name, name) for name in "abc"])
+        stage.app.push_screen(picker, chosen.append)
+        picker.action_move(1)
+        picker.action_take()
+        await stage.wait(lambda: chosen)
+        assert chosen == ["b"]
+
+
+async def test_list_left_at_once_is_gone(tmp_path, place):
+    async with open_here(tmp_path) as stage:
+        for _ in range(5):
+            chosen = []
+            stage.app.push_screen(Picker("Which", [Choice("a", "a")]), chosen.append)
+            await stage.press("escape")
+            await stage.wait(lambda chosen=chosen: chosen == [None])
+        await stage.pilot.resize_terminal(40, 10)
+        assert len(stage.app.screen_stack) == 1

@@ -2,6 +2,7 @@ import json
 
 import pytest
 from pilot_world import open_stage
+from textual.events import Key
 
 from retinue.ui.screens.panel import Panel
 from retinue.ui.widgets.conversation import Conversation
@@ -152,4 +153,15 @@ async def test_panels_close(tmp_path, work, key):
         stage.app.speech.take("/session")
         await stage.wait(lambda: isinstance(stage.app.screen, Panel))
         await stage.press(key)
+        assert (len(stage.app.screen_stack), stage.app.is_running) == (1, True)
+
+
+async def test_keys_faster_than_a_panel_are_harmless(tmp_path, work):
+    async with open_stage(tmp_path) as stage:
+        for key in ("down", "end", "pagedown", "escape"):
+            panel = Panel("Report", "words")
+            stage.app.push_screen(panel)
+            stage.app.post_message(Key(key, None))
+            await stage.wait(lambda panel=panel: panel.is_mounted)
+            await stage.press("escape")
         assert (len(stage.app.screen_stack), stage.app.is_running) == (1, True)

@@ -3,14 +3,14 @@
 from rich.console import RenderableType
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from retinue.ui.bindings import bind
 from retinue.ui.formats import clean_line
+from retinue.ui.screens.overlay import Overlay
 
 
-class Panel(ModalScreen[None]):
+class Panel(Overlay[None]):
     """Shows something until it is closed."""
 
     DEFAULT_CSS = """
@@ -52,6 +52,8 @@ class Panel(ModalScreen[None]):
 
     def on_resize(self) -> None:
         """The text scrolls; what tells how stays in sight."""
+        if not self.query("#scroll"):
+            return  # it was left before this came to be done
         frame = self.query_one("#frame")
         rest = frame.gutter.height + sum(each.outer_size.height or 1 for each in self.query("#title, #foot"))
         self.query_one("#scroll").styles.max_height = max(1, self.size.height * 9 // 10 - rest)

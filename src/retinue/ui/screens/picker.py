@@ -119,7 +119,7 @@ class Picker(ModalScreen[str | None]):
     def _fit(self) -> None:
         """Give the rows what the rest leaves, so that the lit one is always in sight."""
         rest = sum(each.outer_size.height for each in self.query("#title, #about, #search, #hint") if each.display)
-        if not self._is_ready or not self.is_attached:
+        if not self.query("#rows"):
             return  # it was left before this came to be done
         frame = self.query_one("#frame")
         share = 1 if self.has_class("-low") else 0.85

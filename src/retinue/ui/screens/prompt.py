@@ -2,14 +2,14 @@
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input, Static, TextArea
 
 from retinue.ui.bindings import bind
 from retinue.ui.formats import clean_line
+from retinue.ui.screens.overlay import Overlay
 
 
-class Asking(ModalScreen[str | None]):
+class Asking(Overlay[str | None]):
     """Gives back what was written, or None."""
 
     DEFAULT_CSS = """

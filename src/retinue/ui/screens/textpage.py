@@ -2,16 +2,16 @@
 
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static, TextArea
 
 from retinue.ui.bindings import bind
 from retinue.ui.formats import clean_line
+from retinue.ui.screens.overlay import Overlay
 
 _HINT = "ctrl+s done · esc back"
 
 
-class TextPage(ModalScreen[str | None]):
+class TextPage(Overlay[str | None]):
     """Gives back the text, or None."""
 
     DEFAULT_CSS = """

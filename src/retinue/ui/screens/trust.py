@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from retinue.ui.bindings import bind
 from retinue.ui.formats import clean_line
+from retinue.ui.screens.overlay import Overlay
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -24,7 +24,7 @@ _ANSWERS = (
 _NO = 2
 
 
-class TrustScreen(ModalScreen[tuple[bool, bool] | None]):
+class TrustScreen(Overlay[tuple[bool, bool] | None]):
     """Gives back the decision, and whether it is remembered. Escape is a no, and so is None."""
 
     DEFAULT_CSS = """

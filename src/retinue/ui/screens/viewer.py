@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from retinue.core.run import Run
 from retinue.ui.bindings import bind
 from retinue.ui.formats import FRAME_S, clean_line
 from retinue.ui.reading import Reading, Way
+from retinue.ui.screens.overlay import Overlay
 from retinue.ui.talk import Talk
 from retinue.ui.tree import Outlook, describe_activity, find_sign, render_figures
 from retinue.ui.widgets.conversation import Conversation
@@ -25,7 +25,7 @@ ARMED_S = 3.0
 """How long the first `x` counts."""
 
 
-class RunViewer(ModalScreen[None]):
+class RunViewer(Overlay[None]):
     """Follows one run from its first message."""
 
     DEFAULT_CSS = """

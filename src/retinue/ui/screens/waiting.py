@@ -5,18 +5,18 @@ from collections.abc import Awaitable
 from typing import Generic, TypeVar
 
 from textual.app import ComposeResult
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from retinue.core.errors import RetinueError
 from retinue.core.figures import format_duration
 from retinue.ui.bindings import bind
 from retinue.ui.formats import FRAME_S, SPINNER, clean, clean_line
+from retinue.ui.screens.overlay import Overlay
 
 Made = TypeVar("Made")
 
 
-class Waiting(ModalScreen[Made | None], Generic[Made]):
+class Waiting(Overlay[Made | None], Generic[Made]):
     """Gives back what was waited for, or None."""
 
     DEFAULT_CSS = """
