@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from retinue.core.errors import ConfigError
 from retinue.durable.assignment import MAX_QUEUES, Assignment
+from retinue.durable.database import describe_address, first_line
 from retinue.durable.schema import VERSION
 
 if TYPE_CHECKING:
@@ -190,4 +191,11 @@ def _find_pause_s(queue: str) -> float:
 
 async def prepare_engine(url: str) -> None:
     """Make DBOS's own tables, for a face that comes before the first worker."""
-    await asyncio.to_thread(lambda: import_engine().DBOS.migrate(system_database_url=url))
+    dbos = await asyncio.to_thread(import_engine)  # half a second the first time, and not the loop's
+    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+
+    try:
+        await asyncio.to_thread(lambda: dbos.DBOS.migrate(system_database_url=url))
+    except SQLAlchemyError as error:
+        told = first_line(error.orig if isinstance(error, DBAPIError) and error.orig else error)
+        raise ConfigError(f"the database {describe_address(url)} cannot keep the queues: {told}") from error
