@@ -18,8 +18,7 @@ if TYPE_CHECKING:  # only the commands that have to do with these pay for them
     from retinue.sessions.log import Session
     from retinue.settings.checkup import Report
     from retinue.settings.decisions import Folder
-    from retinue.settings.hook_approval import HookApproval
-    from retinue.settings.mcp_approval import Approval
+    from retinue.settings.entry_approval import EntryApproval
     from retinue.settings.preferences import Preference as Preference
     from retinue.settings.preferences import Preferences as Preferences
     from retinue.settings.roster import Portrait as Portrait
@@ -55,15 +54,15 @@ def open_folder(name: str | None) -> "Folder":
     return Folder(name, os.environ)
 
 
-def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "Approval | HookApproval":
+def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryApproval":
     """A server or a hook of this project that the user decides about. Raises UsageError."""
     if kind == "hook":
         from retinue.settings.hook_approval import HookApproval
 
         return HookApproval(name, os.environ, approve=request.approve)
-    from retinue.settings.mcp_approval import Approval
+    from retinue.settings.mcp_approval import ServerApproval
 
-    return Approval(name, os.environ, approve=request.approve)
+    return ServerApproval(name, os.environ, approve=request.approve)
 
 
 def run_checkup(request: Request) -> "Report":

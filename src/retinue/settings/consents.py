@@ -22,6 +22,8 @@ from retinue.settings.paths import Paths
 from retinue.settings.trust import find_bindings_file, find_exposure
 
 Kind: TypeAlias = Literal["mcp", "hooks"]
+State: TypeAlias = Literal["ready", "disabled", "unapproved", "changed"]
+"""Of an entry: what is neither ready nor disabled waits for the user."""
 
 
 class Consent(Struct, frozen=True):
@@ -30,6 +32,31 @@ class Consent(Struct, frozen=True):
     digest: str
     entry: Any = None
     """As it was then, to show what has changed."""
+
+
+class Consents:
+    """What was agreed to in one project, read when something of it asks."""
+
+    def __init__(self, paths: Paths, kind: Kind, problems: list[Diagnostic]) -> None:
+        self._paths = paths
+        self._kind = kind
+        self._problems = problems
+        self._given: dict[str, Consent] | None = None
+
+    def judge(self, name: str, entry: Any) -> State:
+        """Whether an entry may be started as it is now."""
+        if self._given is None:
+            self._given, problems = load_consents(self._paths, self._kind)
+            self._problems += problems
+        consent = self._given.get(name)
+        if consent is None:
+            return "unapproved"
+        return "ready" if consent.digest == digest_entry(name, entry) else "changed"
+
+
+def tell_waiting(state: State) -> str:
+    """What is wrong with an entry that waits for the user, in a few words; else nothing."""
+    return {"unapproved": "is not approved", "changed": "has changed since it was approved"}.get(state, "")
 
 
 def digest_entry(name: str, entry: Any) -> str:

@@ -4,28 +4,25 @@ Starts nothing. What one entry means is in `features.hooks.spec`; a project can 
 the user away.
 """
 
-import hashlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import ConfigError, quote
+from retinue.features.approved import digest_files
 from retinue.features.hooks.points import GUARDS
 from retinue.features.hooks.spec import HookSpec, Scope, parse_hook
-from retinue.settings.consents import Consent, digest_entry, load_consents
+from retinue.settings.consents import Consents, State, tell_waiting
 from retinue.settings.files import read_bounded
 from retinue.settings.paths import Paths
 
-State: TypeAlias = Literal["ready", "disabled", "unapproved", "changed"]
 MAX_HOOKS = 200
 MAX_BYTES = 500_000
-MAX_FILE_BYTES = 5_000_000
-"""Of a program of the project whose content an approval is bound to; a longer one cannot be approved."""
 
 
 class FoundHook(Struct, frozen=True):
@@ -39,9 +36,8 @@ class FoundHook(Struct, frozen=True):
     @property
     def notice(self) -> str:
         """One line about a hook that waits for the user; else empty."""
-        if self.state not in ("unapproved", "changed"):
+        if not (what := tell_waiting(self.state)):
             return ""
-        what = "is not approved" if self.state == "unapproved" else "has changed since it was approved"
         name = self.spec.name
         shown = name if name.isidentifier() else quote(name)
         return (
@@ -162,27 +158,17 @@ def _switch(
 
 
 class _Approvals:
-    """What was agreed to, read when a project asks for something."""
+    """Says of each hook whether it is run."""
 
     def __init__(self, paths: Paths, problems: list[Diagnostic]) -> None:
-        self._paths = paths
-        self._problems = problems
-        self._given: dict[str, Consent] | None = None
+        self._project = paths.project
+        self._consents = Consents(paths, "hooks", problems)
 
     def judge(self, spec: HookSpec) -> FoundHook:
-        entry = describe_entry(spec, self._paths.project)
+        entry = describe_entry(spec, self._project)
         if not spec.enabled:
             return FoundHook(spec, "disabled", entry)
-        if spec.is_own:
-            return FoundHook(spec, "ready", entry)
-        if self._given is None:
-            self._given, problems = load_consents(self._paths, "hooks")
-            self._problems += problems
-        consent = self._given.get(spec.name)
-        if consent is None:
-            return FoundHook(spec, "unapproved", entry)
-        is_same = consent.digest == digest_entry(spec.name, entry)
-        return FoundHook(spec, "ready" if is_same else "changed", entry)
+        return FoundHook(spec, "ready" if spec.is_own else self._consents.judge(spec.name, entry), entry)
 
 
 def describe_entry(spec: HookSpec, project: Path) -> dict[str, Any]:
@@ -195,20 +181,8 @@ def describe_entry(spec: HookSpec, project: Path) -> dict[str, Any]:
         "env": dict(sorted(spec.env.items())),
         "priority": spec.priority,
     }
-    files = {}
-    for word in (spec.command, *spec.args):
-        path = Path(os.path.realpath(project / word)) if word and len(word) < 1024 else None
-        if path is not None and path.is_relative_to(project) and path.is_file():
-            files[word] = _digest_file(path)
+    files = digest_files((spec.command, *spec.args), project, project)
     return {**entry, "files": files} if files else entry
-
-
-def _digest_file(path: Path) -> str:
-    try:
-        data = read_bounded(path, MAX_FILE_BYTES) or b""
-    except ConfigError as error:
-        return f"unreadable: {error}"
-    return hashlib.sha256(data).hexdigest() if len(data) <= MAX_FILE_BYTES else f"larger than {MAX_FILE_BYTES} bytes"
 
 
 def _load_file(path: Path, scope: Scope, problems: list[Diagnostic]) -> Iterator[HookSpec]:

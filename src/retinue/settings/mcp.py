@@ -7,21 +7,21 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import ConfigError, quote
+from retinue.features.approved import digest_files, find_file
 from retinue.features.mcp.names import fold_name
 from retinue.features.mcp.server import Level, McpServer
-from retinue.settings.consents import Consent, load_consents
+from retinue.settings.consents import Consents, State, tell_waiting
 from retinue.settings.files import load_json, read_bounded
 from retinue.settings.mcp_entry import OVERRIDES, SELF_APPROVAL, Written, read_server
 from retinue.settings.mcp_files import list_files
 from retinue.settings.paths import Paths
 
-State: TypeAlias = Literal["ready", "disabled", "unapproved", "changed"]
 MAX_SERVERS = 200
 MAX_BYTES = 500_000
 _TOP = ("mcpServers", "autoEnableCodemode", "$schema")
@@ -32,14 +32,14 @@ class Found(Struct, frozen=True):
 
     server: McpServer
     state: State
-    written: Written
+    entry: Any
+    """What an approval is bound to: what is written, and the project's own files it names."""
 
     @property
     def notice(self) -> str:
         """One line about a server that waits for the user; else empty."""
-        if self.state not in ("unapproved", "changed"):
+        if not (what := tell_waiting(self.state)):
             return ""
-        what = "is not approved" if self.state == "unapproved" else "has changed since it was approved"
         name = self.server.name
         return (
             f"MCP server {name!r} of this project {what}: skipped (to see and approve it: retinue trust --mcp {name})"
@@ -77,35 +77,18 @@ def load_servers(paths: Paths, environment: Mapping[str, str], *, trusted: bool)
             else:
                 same.append(written)
     found: list[Found] = []
-    consents = _Consents(paths, problems)
+    consents = Consents(paths, "mcp", problems)
     for same in list(chosen.values())[:MAX_SERVERS]:
-        found += _judge(same, environment, consents, problems)
+        found += _judge(same, environment, consents, problems, paths)
     return Servers(tuple(_narrow(found, changes, problems)), tuple(problems))
 
 
-class _Consents:
-    """What was agreed to, read when a project asks for something."""
-
-    def __init__(self, paths: Paths, problems: list[Diagnostic]) -> None:
-        self._paths = paths
-        self._problems = problems
-        self._given: dict[str, Consent] | None = None
-
-    def judge(self, server: McpServer) -> State:
-        """Whether an enabled server may be started."""
-        if server.level == "user":
-            return "ready"
-        if self._given is None:
-            self._given, problems = load_consents(self._paths, "mcp")
-            self._problems += problems
-        consent = self._given.get(server.name)
-        if consent is None:
-            return "unapproved"
-        return "ready" if consent.digest == server.digest else "changed"
-
-
 def _judge(
-    entries: Iterable[Written], environment: Mapping[str, str], consents: _Consents, problems: list[Diagnostic]
+    entries: Iterable[Written],
+    environment: Mapping[str, str],
+    consents: Consents,
+    problems: list[Diagnostic],
+    paths: Paths,
 ) -> Iterator[Found]:
     """The first of some entries of one name, and the next while it cannot be started: the user's own stays usable."""
     for written in entries:
@@ -113,10 +96,24 @@ def _judge(
         problems += more
         if server is None:
             continue
-        state: State = consents.judge(server) if server.enabled else "disabled"
-        yield Found(server, state, written)
+        state: State = "ready" if server.enabled else "disabled"
+        entry = written.entry
+        if server.level == "project":
+            server, entry = _bind(server, written, paths)
+            state = consents.judge(server.name, entry) if server.enabled else state
+        yield Found(server, state, entry)
         if state not in ("unapproved", "changed"):
             return
+
+
+def _bind(server: McpServer, written: Written, paths: Paths) -> tuple[McpServer, Any]:
+    """A project's server and its entry, both with what the project's own files hold that it names."""
+    folder = paths.cwd / server.cwd
+    files = digest_files((server.command, *server.args), folder, paths.project) if server.command else {}
+    if not files:
+        return server, written.entry
+    held = {str(find_file(word, folder, paths.project)): digest for word, digest in files.items()}
+    return replace(server, files=held), {**written.entry, "files": files}
 
 
 def _narrow(found: list[Found], changes: Iterable[Written], problems: list[Diagnostic]) -> list[Found]:
@@ -144,7 +141,7 @@ def _narrow(found: list[Found], changes: Iterable[Written], problems: list[Diagn
             hidden_tools=(*item.server.hidden_tools, *sorted(hidden)),
             shown_tools=tuple(name for name in item.server.shown_tools if name not in hidden),
         )
-        found[places[0]] = Found(server, "disabled" if is_off else item.state, item.written)
+        found[places[0]] = Found(server, "disabled" if is_off else item.state, item.entry)
     return found
 
 

@@ -14,7 +14,6 @@ from msgspec import Struct
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import quote
 from retinue.features.mcp.server import CALL_S, CONCURRENCY, Level, McpServer
-from retinue.settings.consents import digest_entry
 
 MAX_CONCURRENCY = 64
 MAX_TIMEOUT_S = 3_600
@@ -47,10 +46,6 @@ class Written(Struct, frozen=True):
     path: str
     level: Level
     line: int | None = None
-
-    @property
-    def digest(self) -> str:
-        return digest_entry(self.name, self.entry)
 
     @property
     def is_override(self) -> bool:
@@ -111,7 +106,6 @@ class _Reader:
             direct_tools=direct,
             level=written.level,
             path=written.path,
-            digest=written.digest,
         )
 
     def _check_keys(self, entry: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from retinue.features.mcp.server import McpServer
-from retinue.settings.consents import digest_entry, load_consents, save_consent
+from retinue.settings.consents import load_consents, save_consent
 from retinue.settings.mcp import load_servers
 from retinue.settings.mcp_files import has_files
 from retinue.settings.paths import Paths
@@ -54,7 +54,6 @@ def test_entry_of_the_user_is_whole(paths):
             timeout_s=5,
             read_only_tools=("get_*",),
             path=str(paths.agent_dir / "mcp.json"),
-            digest=digest_entry("files", entry),
         ),
     )
 

@@ -9,8 +9,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.core.errors import ConfigError
+from retinue.core.errors import ConfigError, quote
 from retinue.core.launch import Confining
+from retinue.features.approved import digest_file
 from retinue.features.mcp.program import Program, choose_environment, find_command
 from retinue.features.mcp.server import McpServer
 from retinue.features.mcp.trouble import McpFailed, Trouble
@@ -80,6 +81,7 @@ class Opener:
         cwd = around.cwd / _expand(server.cwd, home) if server.cwd else around.cwd
         if not cwd.is_dir():
             raise McpFailed(f"its folder {str(cwd)!r} does not exist")
+        _check_files(server)
         env = {**choose_environment(around.environment, await self._resolve(server, server.env)), **around.marks}
         program = find_command(server, _expand(server.command, home), around.cwd, env.get("PATH", os.defpath))
         argv = [program, *(_expand(text, home) for text in server.args)]
@@ -107,6 +109,19 @@ class Opener:
         if method != "ping" and (server.name, method) not in self._asked and len(self._asked) < 100:
             self._asked.add((server.name, method))
             self._around.tell(f"MCP server {server.name!r} asked for {method[:60]!r}, which is refused")
+
+
+def _check_files(server: McpServer) -> None:
+    """Refuse what somebody has changed since: an agent that may write in the project could, and this runs outside.
+
+    Raises McpFailed.
+    """
+    for path, digest in server.files.items():
+        if digest_file(Path(path)) != digest:
+            raise McpFailed(
+                f"its file {quote(path, 200)} has changed since it was approved (to approve it again: "
+                f"retinue trust --mcp {server.name})"
+            )
 
 
 def _expand(text: str, home: str) -> str:

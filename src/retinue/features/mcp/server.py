@@ -46,8 +46,8 @@ class McpServer:
     level: Level = "user"
     path: str = ""
     """The file that says all this."""
-    digest: str = ""
-    """Of the entry as written: what an approval is bound to."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files of the project that it runs, with what they held when the user agreed to it."""
 
     @property
     def secrets(self) -> list[str]:
