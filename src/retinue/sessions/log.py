@@ -5,8 +5,7 @@ What an append returns is on disk (or the append raised and nothing changed). Mu
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-from zlib import crc32
+from typing import Any
 
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError, SessionUnsaved, quote
@@ -27,10 +26,10 @@ from retinue.sessions.entry import (
     Stamp,
     check_session_id,
     decode_object,
-    encode_fields,
     make_header,
 )
 from retinue.sessions.history import History
+from retinue.sessions.note import EntryIds, Line, Note, render_notes
 from retinue.sessions.opening import mend_tail, open_descriptor, scan_session
 from retinue.sessions.scan import Damage, Scan
 from retinue.sessions.store import FileStore, MemoryStore, Store
@@ -38,8 +37,6 @@ from retinue.sessions.tree import SessionTree, find_main
 from retinue.sessions.view import Context, replay_system, to_messages
 
 NewId = Callable[[], str]
-_ID_STRIDE: Final = 0x9E3779B1
-"""Odd, so that adding it again and again passes every 32-bit number."""
 _WORDS = (SystemMessage, UserMessage)
 """What a run is told, by whoever started it."""
 _stamp = Stamp()
@@ -57,10 +54,10 @@ class Session:
         self.tree: SessionTree | None = None
         self._owns_tree = False
         self._record = History(store)
-        self._waiting: list[_Note] = []
+        self._waiting: list[Note] = []
         """What nobody has looked at since it was said, of a child that has not replied."""
         self._clock = clock
-        self._id_walk = crc32(new_id().encode())
+        self._ids = EntryIds(new_id())
         self._leaf = -1
         self._is_header_saved = False
         self._may_wait = False
@@ -404,7 +401,7 @@ class Session:
             if kind == "compaction" and other._history.version < 2:
                 stored["firstKeptEntryId"] = other._history.load_one(place).first_kept_entry_id
             head = {"type": kind, "id": index.ids[place], "parentId": self.leaf_id}
-            self._write(((index.ids[place], kind, encode_json({**head, **stored, **head}) + b"\n"),))
+            self._write([Line(index.ids[place], kind, encode_json({**head, **stored, **head}) + b"\n")])
         self._settled, self._context = len(self), None
 
     def customs(self, custom_type: str) -> Iterator[Any]:
@@ -444,22 +441,22 @@ class Session:
     def _append(
         self, kind: str, fields: dict[str, Any], *, sync: bool = False, waits: bool = False, entry_id: str | None = None
     ) -> str:
-        note = _Note(entry_id or self._make_entry_id(), kind, fields, self._clock.now_ms())
+        note = Note(entry_id or self._make_entry_id(), kind, fields, self._clock.now_ms())
         return self._add([note], sync=sync, waits=waits)
 
     def _append_all(self, entries: Iterable[tuple[str, dict[str, Any]]], *, waits: bool) -> str:
         """Add entries that hang on each other, all of them or none; returns the last one's id."""
         now_ms = self._clock.now_ms()
-        return self._add([_Note(self._make_entry_id(), kind, fields, now_ms) for kind, fields in entries], waits=waits)
+        return self._add([Note(self._make_entry_id(), kind, fields, now_ms) for kind, fields in entries], waits=waits)
 
-    def _add(self, notes: list["_Note"], *, sync: bool = False, waits: bool) -> str:
+    def _add(self, notes: list[Note], *, sync: bool = False, waits: bool) -> str:
         if waits and self._may_wait and not self.read_only:
             # To render it takes longer than to keep it, and a hundred runs that begin together have no time for it now.
             self._waiting += notes
             return notes[-1].entry_id
         history = self._history
         leaf_id = None if self._leaf < 0 else history.index.ids[self._leaf]
-        entry_id = self._write(_render_all(notes, leaf_id), sync=sync)
+        entry_id = self._write(render_notes(notes, leaf_id), sync=sync)
         self._may_wait = False
         return entry_id
 
@@ -468,10 +465,10 @@ class Session:
         """All entries, those included that have waited until now; they wait for their file still."""
         if self._waiting:
             notes, self._waiting = self._waiting, []
-            self._write(_render_all(notes, self.leaf_id), waits=True)
+            self._write(render_notes(notes, self.leaf_id), waits=True)
         return self._record
 
-    def _write(self, lines: Sequence[tuple[str, str, bytes]], *, sync: bool = False, waits: bool = False) -> str:
+    def _write(self, lines: Sequence[Line], *, sync: bool = False, waits: bool = False) -> str:
         """Write lines, given with their ids and kinds; returns the last one's id. `waits`: with what follows."""
         if self.read_only:
             raise SessionUnsaved(f"cannot write session {self.path or self.id}: {self.read_only}")
@@ -490,43 +487,11 @@ class Session:
         return self._owns_tree or self.tree is None or self.tree.main == self.path
 
     def _make_entry_id(self) -> str:
-        # Ids need to be unique in one file only: a walk that visits every 32-bit number once, from a random start.
-        while True:
-            self._id_walk = (self._id_walk + _ID_STRIDE) & 0xFFFFFFFF
-            entry_id = f"{self._id_walk:08x}"
-            if entry_id not in self._record.index.by_id:
-                return entry_id
+        return self._ids.make(self._record.index.by_id)
 
     def _written_results(self) -> set[str]:
         messages = [m for entry in self._history.load_branch(self._leaf) for m in to_messages(entry)]
         return {message.tool_call_id for message in messages if isinstance(message, ToolResultMessage)}
-
-
-class _Note(NamedTuple):
-    """An entry before it is a line."""
-
-    entry_id: str
-    kind: str
-    fields: dict[str, Any]
-    at_ms: int
-
-
-def _render_all(notes: Iterable[_Note], leaf_id: str | None) -> list[tuple[str, str, bytes]]:
-    """Entries that hang on each other as lines, with their ids and kinds; the first one hangs on a leaf."""
-    lines = []
-    for entry_id, kind, fields, at_ms in notes:
-        stamp = _stamp.render(at_ms)
-        head = f'{{"type":"{kind}","id":"{entry_id}","parentId":{_quote_id(leaf_id)},"timestamp":"{stamp}",'
-        lines.append((entry_id, kind, b"".join((head.encode(), encode_fields(fields), b"}\n"))))
-        leaf_id = entry_id
-    return lines
-
-
-def _quote_id(entry_id: str | None) -> str:
-    # Ids of our own are plain; one that was found in a file may be anything.
-    if entry_id is not None and entry_id.isascii() and entry_id.isalnum():
-        return f'"{entry_id}"'
-    return encode_json(entry_id).decode()
 
 
 def _drop_none(fields: dict[str, Any]) -> dict[str, Any]:
