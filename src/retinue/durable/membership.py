@@ -74,6 +74,7 @@ class Membership:
                 self._say(f"the database is away: {first_line(error)}; waiting for it")
                 if not await self._rejoin():
                     return
+                self._say("the database is back")
             await asyncio.sleep(BEAT_S)
 
     async def leave(self) -> None:
