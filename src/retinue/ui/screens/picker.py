@@ -47,6 +47,7 @@ class Picker(ModalScreen[str | None]):
     Picker #title { height: auto; text-style: bold; }
     Picker #about { height: auto; max-height: 30vh; color: $text-muted; }
     Picker Input, Picker Input:focus { border: none; height: 1; padding: 0; background: $boost; }
+    Picker Input > .input--placeholder { color: $text-muted; }
     Picker OptionList {
         height: auto; max-height: 20; border: none; background: transparent; padding: 0;
         text-wrap: nowrap; text-overflow: ellipsis; scrollbar-size-vertical: 1;

@@ -69,6 +69,7 @@ class TrustScreen(Overlay[tuple[bool, bool] | None]):
 
     def on_mount(self) -> None:
         """Nothing is agreed to by accident: no is lit."""
+        self.app.theme_changed_signal.subscribe(self, lambda theme: self._draw())
         self._draw()
 
     def action_move(self, step: int) -> None:

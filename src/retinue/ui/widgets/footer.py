@@ -83,7 +83,8 @@ class StatusFooter(Static):
             parts.append(Text(f"⇊{facts.compactions} "))
         if facts.percent is not None:
             color = color_percent(facts.percent)
-            style = "dim" if color == "dim" else self.app.theme_variables.get(color, "")
+            # The line is quiet already.
+            style = "" if color == "dim" else self.app.theme_variables.get(color, "")
             parts.append(Text(f"{facts.percent}%/{format_tokens(facts.window)} ", style=style))
         model = Text(clean_line(facts.model, 60), style="bold")
         if facts.thinking != "off":

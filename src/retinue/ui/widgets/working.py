@@ -21,7 +21,7 @@ class WorkingLine(Static):
 
     DEFAULT_CSS = """
     WorkingLine {
-        height: 1; padding: 0 2; color: $text-muted; display: none; text-wrap: nowrap; text-overflow: ellipsis;
+        height: 1; padding: 0 2; display: none; text-wrap: nowrap; text-overflow: ellipsis;
     }
     WorkingLine.-busy { display: block; }
     """
