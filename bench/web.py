@@ -18,8 +18,11 @@ MEGABYTE = 1 << 20
 FETCHES, AT_ONCE = 20, 3
 ANSWER_S = 0.02
 _SECTION = """
-<section class="entry" id="entry-{n}"><h2><span class="headline">Entry {n}</span></h2>
-<p class="lead">The <a href="/wiki/Entry_{n}" title="Entry {n}">entry</a> is a <b>word</b> for something found in
+<section class="entry" id="entry-{n}"><h2><span class="headline">Entry {n}</span>
+<span class="edit" aria-hidden="true">[<a href="/edit/{n}">edit</a>]</span></h2>
+<div class="tip" style="display:none; margin: 0"><p>What nobody sees until it is wanted</p></div>
+<p class="lead" style="margin: 0 0 1em 0">
+The <a href="/wiki/Entry_{n}" title="Entry {n}">entry</a> is a <b>word</b> for something found in
 many places, as <a href="/wiki/Other" class="redirect" title="Other">others</a> have shown at length, and as the reader
 of such pages knows better than who writes about them.<sup class="reference"><a href="#note-{n}">[{n}]</a></sup> It was
 described in 1921 &amp; named two years later, when nobody thought any more of what it had once been good for.</p>
@@ -32,8 +35,9 @@ window.entries.push({{"id": {n}, "kind": "entry", "seen": false}});</script>
 
 
 def make_page(size: int = MEGABYTE) -> str:
-    """A page as encyclopedias have them: text, links, notes, lists, tables, scripts."""
-    parts = ["<!doctype html><html><head><title>Entries</title><style>p { margin: 0 }</style></head><body>"]
+    """A page as encyclopedias have them: text, links, notes, lists, tables, scripts, and what is hidden."""
+    css = "p { margin: 0 } .tip { color: red } .off { display: none }"
+    parts = [f"<!doctype html><html><head><title>Entries</title><style>{css}</style></head><body>"]
     length = 0
     while length < size:
         parts.append(_SECTION.format(n=len(parts)))
@@ -44,14 +48,19 @@ def make_page(size: int = MEGABYTE) -> str:
 def measure() -> Iterator[Figure]:
     """Both."""
     page = make_page()
-    times = []
+    times, computing = [], []
     for _ in range(9):
-        begun_s = time.perf_counter()
+        # Nothing is waited for: what other processes take from us is not its time.
+        begun_s, used_s = time.perf_counter(), time.process_time()
         found = to_markdown(page, "https://example.org/")
         times.append((time.perf_counter() - begun_s) * 1000)
+        computing.append((time.process_time() - used_s) * 1000)
     assert found.title == "Entries" and len(found.markdown) > MEGABYTE // 4
-    note = f"{page.count('<')} tags; median of {len(times)}: {statistics.median(times):.0f} ms"
-    yield Figure("HTML of 1 MB to markdown, best", min(times), "ms", 150, note)
+    note = (
+        f"{page.count('<')} tags, {page.count('display:none') * 2} elements hidden; computing, best of {len(times)}; "
+    )
+    note += f"median by the clock {statistics.median(times):.0f} ms"
+    yield Figure("HTML of 1 MB to markdown", min(computing), "ms", 150, note)
     with tempfile.TemporaryDirectory(prefix="retinue-bench-") as folder:
         most, took_s = asyncio.run(fetch_all(Path(folder)))
     note = f"web.concurrency.maxConcurrent is {AT_ONCE}; each answer takes {ANSWER_S * 1000:.0f} ms"

@@ -25,6 +25,7 @@ _CLEAR = re.compile(
     r"transparent|(?:rgb|hsl)a?\((?:(?:[^,)]*,){3}|[^)/]*/)\s*0*\.?0*%?\s*\)|#[0-9a-f]{3}0|#[0-9a-f]{6}00"
 )
 _CLIPPED = re.compile(r"rect\((?:[01](?:px)?[\s,]*){4}\)|inset\((?:[5-9]\d|100)%.*|circle\(0.*")
+_FEW = 8
 _ALL = frozenset(("html", "body"))
 """What scripts hide until a page is ready, and show then."""
 
@@ -35,7 +36,7 @@ class Hidden:
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
         """Classes (`.x`) and ids (`#x`) that its style sheets hide."""
-        self._classes: frozenset[str] = frozenset()
+        self._words: frozenset[str] = frozenset()
         self._has_ids = False
         self._off: set[str] = set()
         self._on: set[str] = set()
@@ -54,15 +55,15 @@ class Hidden:
                 # Under some condition it is shown: that counts for always.
                 self._on.update(_NAMES.findall(selectors))
         self.names = frozenset(self._off - self._on)
-        self._classes = frozenset(name[1:] for name in self.names if name[0] == ".")
-        self._has_ids = len(self._classes) < len(self.names)
+        self._words = frozenset(name[1:] for name in self.names)
+        self._has_ids = any(name[0] == "#" for name in self.names)
 
     def covers(self, inside: str) -> bool:
         """Whether a tag begins something that nobody sees."""
         lower = inside.lower()
         # A style may be written with signs for its letters.
         is_coded = "style" in lower and ("&" in inside or "\\" in inside)
-        if not (is_coded or _TELLING.search(lower) or (self.names and self._is_named(inside))):
+        if not (is_coded or _TELLING.search(lower) or self.may_name(inside)):
             return False
         if find_name(inside) in _ALL:
             return False
@@ -74,12 +75,15 @@ class Hidden:
         own = {f".{name}" for name in found.get("class", "").split()} | {f"#{found.get('id')}"}
         return not self.names.isdisjoint(own)
 
-    def _is_named(self, inside: str) -> bool:
-        """Whether a rule may be about a tag."""
-        if self._has_ids:
-            return True
+    def may_name(self, inside: str) -> bool:
+        """Whether a rule may be about a tag: quick, and not sure."""
+        if not self.names:
+            return False
+        if len(self._words) <= _FEW:
+            return any(word in inside for word in self._words)
         found = _CLASS.search(inside)
-        return found is not None and not self._classes.isdisjoint((found[1] or found[2] or found[3]).split())
+        own = (found[1] or found[2] or found[3] or "").split() if found is not None else []
+        return not self._words.isdisjoint(own) or (self._has_ids and "id" in inside.lower())
 
 
 def hides(style: str) -> bool:

@@ -123,7 +123,8 @@ class _Reader:
         pieces, actions, inline, dropped = self._pieces, self._actions, self._inline, self._dropped
         if pieces[0]:
             self._add(pieces[0])
-        unknown, is_mixed = _Special.UNKNOWN, self._is_mixed
+        unknown, other, raw, left_out = _Special.UNKNOWN, _Special.OTHER, _Special.RAW, _Special.LEFT_OUT
+        is_mixed = self._is_mixed
         self._at = 1
         while self._at < len(pieces):
             piece = pieces[self._at]
@@ -132,24 +133,24 @@ class _Reader:
             action = actions.get(word, unknown)
             if action is unknown:
                 action = self._learn(word, piece)
-            if action is _Special.OTHER:
+            if action is other:
                 self._add(self._pass_other(piece))
                 continue
             self._at += 1
             if ('"' in inside or "'" in inside) and not is_plain(inside):
                 inside, after = self._read_long(piece)
-            if action is _Special.RAW:
+            if action is raw:
                 self._add(self._pass_raw(find_name(word), after))
                 continue
             if ("=" in inside or is_mixed or "hidden" in inside) and self._is_hidden(inside):
                 self._skip_hidden(find_name(word), after)
                 continue
-            if action is _Special.LEFT_OUT:
+            if action is left_out:
                 if find_name(word) in dropped and not (inside.endswith("/") and word[:3].lower() in ("svg", "mat")):
                     self._skip_element(find_name(word), after)
                     continue
-            elif action is not None and not isinstance(action, _Special):
-                action(word, inside)
+            elif action is not None:
+                action(word, inside)  # type: ignore[operator]
             if after:
                 inline.append(unescape(after) if "&" in after else after)
         self._flush()
@@ -158,7 +159,7 @@ class _Reader:
     def _is_hidden(self, inside: str) -> bool:
         """Whether a tag begins something that nobody sees."""
         told = inside.lower() if self._is_mixed else inside
-        if "hidden" not in told and "style" not in told and not (self._hidden.names and "=" in told):
+        if "hidden" not in told and "style" not in told and not self._hidden.may_name(inside):
             return False
         return told[:1] != "/" and self._hidden.covers(inside)
 
@@ -244,7 +245,9 @@ class _Reader:
                 return True
             else:
                 self._at += 1
-                inside, rest = self._read_long(piece)
+                inside, bracket, rest = piece.partition(">")
+                if not bracket or (('"' in inside or "'" in inside) and not is_plain(inside)):
+                    inside, rest = self._read_long(piece)
                 if tag in _RAW:
                     self._pass_raw(tag, rest)
                 elif level.take(tag, is_closed=inside.endswith("/")):
