@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from retinue.core.errors import ConfigError
 from retinue.durable.assignment import MAX_QUEUES, Assignment
-from retinue.durable.database import describe_address, first_line
+from retinue.durable.database import RETRY_S, describe_address, first_line
 from retinue.durable.schema import VERSION
 
 if TYPE_CHECKING:
@@ -93,18 +93,30 @@ class Waiting:
 
     async def _open(self) -> "DBOSClient":
         async with self._opening:
-            if self._client is None:
+            while self._client is None:
                 self._client = await asyncio.to_thread(self._connect)
+                if self._client is None:
+                    await asyncio.sleep(RETRY_S)
             return self._client
 
-    def _connect(self) -> "DBOSClient":
+    def _connect(self) -> "DBOSClient | None":
+        """None while the database is away: once it is connected it waits by itself, but not before."""
         dbos = import_engine()  # half a second the first time, and not the loop's
-        client: DBOSClient = dbos.DBOSClient(
-            system_database_url=self._url,
-            serializer=dbos.DBOSPortableJSONSerializer(),
-            application_name=NAME,
-            system_database_pool_size=2,
-        )
+        from sqlalchemy.exc import OperationalError
+
+        logger = logging.getLogger("dbos")
+        logger.setLevel(logging.CRITICAL)  # others tell that the database is away, in one line
+        try:
+            client: DBOSClient = dbos.DBOSClient(
+                system_database_url=self._url,
+                serializer=dbos.DBOSPortableJSONSerializer(),
+                application_name=NAME,
+                system_database_pool_size=2,
+            )
+        except OperationalError:
+            return None
+        finally:
+            logger.setLevel(logging.ERROR)
         return client
 
 

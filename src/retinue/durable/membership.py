@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 BEAT_S = 0.5
 LEASE_S = 10.0
 """Without a sign for so long a worker counts as hanging."""
+LEAVE_S = 5.0
+"""A worker that cannot say goodbye goes without."""
 CALM_S = 3.0
 """After the database was away nobody is judged for so long: everyone has to find back first."""
 
@@ -79,8 +81,12 @@ class Membership:
 
     async def leave(self) -> None:
         """Go in good order: what is not finished is for the others."""
-        await self._waiting.give_back(self.worker)
-        await self._database.fetch("UPDATE retinue.workers SET gone = now() WHERE id = %s", self.worker)
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._waiting.give_back(self.worker)
+                await self._database.fetch("UPDATE retinue.workers SET gone = now() WHERE id = %s", self.worker)
+        except TimeoutError:
+            self._say("the database is away: the other workers will find what was not finished here")
         if self._connection is not None:
             await self._connection.close()
 
