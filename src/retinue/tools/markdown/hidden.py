@@ -38,6 +38,7 @@ class Hidden:
         """Classes (`.x`) and ids (`#x`) that its style sheets hide."""
         self._words: frozenset[str] = frozenset()
         self._has_ids = False
+        self._few: re.Pattern[str] | None = None
         self._off: set[str] = set()
         self._on: set[str] = set()
         self._left = MAX_CSS_CHARS
@@ -57,6 +58,8 @@ class Hidden:
         self.names = frozenset(self._off - self._on)
         self._words = frozenset(name[1:] for name in self.names)
         self._has_ids = any(name[0] == "#" for name in self.names)
+        is_few = 0 < len(self._words) <= _FEW
+        self._few = re.compile("|".join(map(re.escape, self._words))) if is_few else None
 
     def covers(self, inside: str) -> bool:
         """Whether a tag begins something that nobody sees."""
@@ -79,8 +82,8 @@ class Hidden:
         """Whether a rule may be about a tag: quick, and not sure."""
         if not self.names:
             return False
-        if len(self._words) <= _FEW:
-            return any(word in inside for word in self._words)
+        if self._few is not None:
+            return self._few.search(inside) is not None
         found = _CLASS.search(inside)
         own = (found[1] or found[2] or found[3] or "").split() if found is not None else []
         return not self._words.isdisjoint(own) or (self._has_ids and "id" in inside.lower())

@@ -314,14 +314,17 @@ class _Reader:
             self._marks.append(_Mark(name, _MARKS[name], len(self._inline)))
 
     def _begin_link(self, name: str, inside: str) -> None:
-        if self._is_pre or len(self._marks) >= MAX_DEPTH or any(mark.name == "a" for mark in self._marks):
+        marks = self._marks
+        if self._is_pre or (marks and (len(marks) >= MAX_DEPTH or any(mark.name == "a" for mark in marks))):
             return
         self._marks.append(_Mark("a", self._find_url(_HREF, inside), len(self._inline)))
 
     def _end_mark(self, name: str, inside: str) -> None:
         marks = self._marks
+        if self._is_pre or not marks:
+            return
         name = find_name(name).lstrip("/")
-        if self._is_pre or not marks or (marks[-1].name != name and all(mark.name != name for mark in marks)):
+        if marks[-1].name != name and all(mark.name != name for mark in marks):
             return
         while True:
             mark = marks.pop()

@@ -9,6 +9,9 @@ VOID = frozenset(
 """Elements that have nothing inside and no end."""
 is_plain = re.compile(r"""[^"']*(?:="[^"]*"[^"']*)*""").fullmatch
 """Whether all quotes in a piece are around values, so that its first `>` is the end of the tag."""
+_COMMON = frozenset(
+    f"/{name}" for name in ("a", "b", "i", "p", "em", "div", "span", "strong", "code", "li", "td", "tr")
+)
 _NAME = re.compile(r"/?[a-zA-Z][^\s/>]*")
 _STOP = re.compile(r"[=>]")
 _BARE = re.compile(r"[^\s>]*")
@@ -19,6 +22,8 @@ _ATTRIBUTE = re.compile(r"""([^\s"'>/=]+)(?:\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>
 def find_name(word: str) -> str:
     """The name of a tag, with the sign of its end; empty for what is no tag."""
     if word.isalpha() and word.islower():
+        return word
+    if word in _COMMON:
         return word
     found = _NAME.match(word)
     return found[0].lower() if found else ""
