@@ -54,7 +54,6 @@ class Clustering:
             premises=premises,
             cluster=self.cluster,
             attempt=errand.attempt,
-            depth=errand.depth,
             ask=ask if desk.has_face else None,
         )
         return RemoteRun(setup, journey, clock=self._clock)

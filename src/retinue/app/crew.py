@@ -210,7 +210,7 @@ class Crew:
             rules=rules,
             runner=runner,
             asks=lambda: is_narrowed or guarding.may_ask(),
-            has_cluster=self._has_cluster and not is_narrowed,
+            has_cluster=self._has_cluster and not is_narrowed and not self.world.guarding.is_set,
             send_out=self._send_out,
             restraint=self.restraint,
         )

@@ -120,10 +120,15 @@ class Guarding:
         """Whether somebody is there who may be asked about calls: only runs of this process can reach them."""
         return self._asks and self._desk.has_face
 
+    @property
+    def is_set(self) -> bool:
+        """Whether calls are asked about, ruled or hooked here at all: another machine knows nothing of that."""
+        return self._asks or self._has_files
+
     def _check_runner(self, definition: Definition) -> None:
         """A run elsewhere must be guarded there: another retinue reads the same files, but no hooks of its agent."""
         runner = definition.runner or self._world.crew.settings.runner
-        if runner == "pi" or (runner == "process" and definition.hooks):
+        if runner == "pi" or (runner in ("process", "cluster") and definition.hooks):
             why = "approvals, approvalRules or hooks are set" if runner == "pi" else "its file has hooks"
             raise RetinueError(
                 f"agent {quote(definition.name)} cannot run with runner {runner}: nobody could be asked there about "

@@ -43,6 +43,7 @@ class HostedRun:
             request=to_request(job.assignment, str(job.sessions / SESSION_NAME)),
             environment={**environment, **job.assignment.marks},
             say=lambda text: None,
+            output_transcript=False,  # they would lie in the workspace, and travel as its changes
         )
         self._retinue.bring(features=[job.recorded], cluster=self._cluster)
         self._early: list[Word] = []

@@ -45,7 +45,6 @@ class Journey:
     premises: Premises
     cluster: Cluster
     attempt: int
-    depth: int
     ask: Ask | None = None
     """Puts a question to a person; None where nobody is there."""
 
@@ -101,7 +100,8 @@ class RemoteRun(LiveRun):
             attempt=journey.attempt,
             agent=journey.post.errand.definition.name,
             description=request.description,
-            depth=journey.depth,
+            # Counted from the first face, through all workers: else a run could wait for a place that it holds.
+            depth=int(setup.environment.get("PI_SUBAGENT_DEPTH", 1)),
             task=journey.post.render_task(task),
             system_prompt=render_prompt(setup.sections),
             tools=tuple(tools),

@@ -123,7 +123,6 @@ class Errand:
     """Where its session is kept; empty for nowhere."""
     lease: Lease
     attempt: int = 1
-    depth: int = 1
     branch: str = ""
     """Where an earlier attempt has left its changes."""
 
@@ -156,7 +155,7 @@ class Kit:
     """Whether a person may be asked about calls; a question does not get out of another process."""
     """Where runs work whose definition does not say."""
     has_cluster: bool = False
-    """Whether there are other machines to work on."""
+    """Whether there are other machines to work on, and nothing has to be asked or ruled here."""
     send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
     """Makes a run that works in a process of its own; None where all work here."""
 
@@ -260,7 +259,6 @@ class Outfitter:
             str(path or ""),
             self._leases[run.id],
             run.attempt,
-            run.depth,
             run.branch,
         )
         return kit.send_out(setup, errand)

@@ -1,0 +1,82 @@
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from retinue.core.run import Status
+
+pytestmark = pytest.mark.timeout(120)
+
+
+def to(words, **reply):
+    return {"match": {"last_user": words}, **reply}
+
+
+LEAD = "---\nname: lead\ndescription: Leads others.\ntools: read, bash, Agent, get_subagent_result\n---\n\nLead.\n"
+
+
+def spawn(task, agent="general-purpose"):
+    arguments = {"prompt": task, "description": "dig", "subagent_type": agent}
+    return [{"name": "Agent", "arguments": arguments}]
+
+
+def start_face(world, *words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "retinue", "-p", "--model", "mock/mock-1", *words],
+        env={**os.environ, "RETINUE_DATABASE": world.database},
+        cwd=world.project,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_run_outlives_its_face(world):
+    slow = to("Dig", **world.act(1, after="sleep 6"))
+    told = to("task-notification", text="I was told.")
+    started = [to("^Start", calls=spawn("Dig.")), to("^Start", text="Waiting.")]
+    world.play(*started, slow, to("Dig", text="Found it."), told, to("^Again", text="Still waiting."))
+    world.start_worker()
+    first = start_face(world, "Start.")
+    world.wait_until(lambda: world.effects, "the run acts")
+    first.send_signal(signal.SIGKILL)
+    first.communicate(timeout=20)
+    second = start_face(world, "--continue", "Again.")
+    said, errors = second.communicate(timeout=60)
+    runs = world.ask("SELECT epoch, finished IS NOT NULL FROM retinue.runs")
+    assert (second.returncode, runs, len(world.effects)) == (0, [(1, True)], 1), errors
+    assert said.strip().endswith("I was told."), (said, errors)
+
+
+def test_run_starts_runs_elsewhere(world):
+    world.play(
+        to("^Start", calls=spawn("Lead.", "lead")),
+        to("^Start", text="Waiting."),
+        to("^Lead", calls=spawn("Dig.")),
+        to("^Lead", text="Leading."),
+        to("^Dig", **world.act(1)),
+        to("^Dig", text="Found it."),
+        to("task-notification", text="I was told."),
+    )
+    agents = world.agent_dir / "agents"
+    agents.mkdir()
+    (agents / "lead.md").write_text(LEAD)
+    world.start_worker("--slots", "1")
+    face = start_face(world, "Start.")
+    said, errors = face.communicate(timeout=90)
+    queues = world.ask("SELECT queue, finished IS NOT NULL FROM retinue.runs ORDER BY queue")
+    assert (face.returncode, queues) == (0, [("retinue-1", True), ("retinue-2", True)]), errors
+    assert said.strip().endswith("I was told."), (said, errors)
+
+
+async def test_guarded_runs_stay_here(world):
+    world.settings["approvals"] = "ask"
+    world.play(world.act(1), {"text": "All done."})
+    async with world.open_face() as face:
+        handle = await face.spawn("general-purpose", "Work.")
+        outcome = await asyncio.wait_for(handle.wait(), 30)
+    assert (outcome.status, handle.run.worker) == (Status.COMPLETED, "")
