@@ -56,9 +56,9 @@ def _check_flags(options: Options, action: str) -> None:
 def _change(roster: "Roster", action: str, name: str, options: Options) -> str:
     changes: dict[str, Callable[[], str]] = {
         "new": lambda: _create(roster, name, options),
-        "eject": lambda: roster.eject(name, in_project=options.project),
-        "enable": lambda: roster.enable(name),
-        "disable": lambda: roster.disable(name, in_project=options.project),
+        "eject": lambda: roster.files.eject(name, in_project=options.project),
+        "enable": lambda: roster.files.enable(name),
+        "disable": lambda: roster.files.disable(name, in_project=options.project),
         "delete": lambda: _delete(roster, name, is_sure=options.yes),
     }
     return changes[action]()
@@ -67,14 +67,14 @@ def _change(roster: "Roster", action: str, name: str, options: Options) -> str:
 def _delete(roster: "Roster", name: str, *, is_sure: bool) -> str:
     definition = roster.find(name)
     if definition.source == "builtin":
-        return str(roster.delete(name))  # which says why not
+        return str(roster.files.delete(name))  # which says why not
     if not is_sure:
         if not sys.stdin.isatty():
             raise UsageError(f"this deletes {definition.path}; say --yes")
         if _ask(f"delete {definition.path}? [y/N] ").lower() not in ("y", "yes"):
             say("nothing was deleted")
             return ""
-    return str(roster.delete(name))
+    return str(roster.files.delete(name))
 
 
 def _create(roster: "Roster", name: str, options: Options) -> str:
@@ -94,7 +94,7 @@ def _create(roster: "Roster", name: str, options: Options) -> str:
         "model": options.model or None,
         "thinking": options.thinking or None,
     }
-    return str(roster.create(name, fields, prompt, in_project=options.project))
+    return str(roster.files.create(name, fields, prompt, in_project=options.project))
 
 
 def _interview(options: Options) -> None:

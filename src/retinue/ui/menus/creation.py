@@ -73,7 +73,7 @@ class CreationMenu(Menu):
     async def _create(self, answers: dict[str, str]) -> bool:
         fields = {key: answers[key] or None for key in ("name", "description", "tools", "model", "thinking")}
         path = await self.attempt(
-            lambda: self.roster.create(answers["name"], fields, answers["prompt"], in_project=self._in_project)
+            lambda: self.roster.files.create(answers["name"], fields, answers["prompt"], in_project=self._in_project)
         )
         if path is not None:
             self.tell(f"made {self.app.shorten(path)}")
@@ -88,7 +88,7 @@ class CreationMenu(Menu):
         return None
 
     def _is_free(self, name: str) -> bool:
-        self.roster.check_new(name, in_project=self._in_project)
+        self.roster.files.check_new(name, in_project=self._in_project)
         return True
 
     async def _ask_description(self, before: str) -> str | None:
@@ -150,7 +150,7 @@ class CreationMenu(Menu):
 
     async def _adopt(self, name: str, text: str) -> str | None:
         try:
-            return self.roster.adopt(name, text, in_project=self._in_project)
+            return self.roster.files.adopt(name, text, in_project=self._in_project)
         except RetinueError as error:
             self.tell(str(error), is_bad=True)
             return None

@@ -118,11 +118,11 @@ class KindsMenu(Menu):
                 return False
             in_project = place == "project"
         deeds = {
-            "eject": lambda: roster.eject(name, in_project=in_project),
-            "enable": lambda: roster.enable(name),
-            "disable": lambda: roster.disable(name, in_project=in_project),
-            "reset": lambda: roster.delete(name),
-            "delete": lambda: roster.delete(name),
+            "eject": lambda: roster.files.eject(name, in_project=in_project),
+            "enable": lambda: roster.files.enable(name),
+            "disable": lambda: roster.files.disable(name, in_project=in_project),
+            "reset": lambda: roster.files.delete(name),
+            "delete": lambda: roster.files.delete(name),
         }
         changed = await self.attempt(deeds[deed])
         if changed is None:
@@ -151,10 +151,10 @@ class KindsMenu(Menu):
         return True
 
     async def _rewrite(self, roster: "Roster", name: str, path: str) -> bool:
-        text = await self.attempt(lambda: roster.read_text(name))
+        text = await self.attempt(lambda: roster.files.read_text(name))
         while text is not None:
             text = await self.app.ask(TextPage(path, text))
-            remarks = None if text is None else await self.attempt(partial(roster.rewrite, name, text))
+            remarks = None if text is None else await self.attempt(partial(roster.files.rewrite, name, text))
             if remarks is not None:
                 self.tell(remarks[0] if remarks else f"saved {self.app.shorten(path)}")
                 return True

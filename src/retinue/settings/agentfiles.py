@@ -1,0 +1,158 @@
+"""Changing agents' files: making, copying, rewriting, switching and deleting them, as a person asks for it.
+
+Which agents there are, and what they may use, is the roster's.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from retinue.core.definition import Definition, Dialect
+from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.definitions.edit import (
+    FieldValue,
+    check_name,
+    delete_definition,
+    render_definition,
+    set_enabled,
+    write_definition,
+)
+from retinue.settings.manuscript import check_manuscript, read_manuscript, write_manuscript
+from retinue.settings.roster import Roster
+from retinue.settings.switches import load_switches
+
+_STUB = "Switched off. `retinue agents enable {name}` removes this file."
+
+
+class AgentFiles:
+    """The files of the agents of one folder."""
+
+    def __init__(self, roster: Roster) -> None:
+        self._roster = roster
+        self._paths = roster.paths
+        self._trust = roster.trust
+
+    def read_text(self, name: str) -> str:
+        """The text of an agent's file. Raises RetinueError."""
+        return read_manuscript(self._roster.find(name).path)
+
+    def rewrite(self, name: str, text: str) -> list[str]:
+        """Replace the text of an agent's file by another that is one; what is odd about it. Raises RetinueError."""
+        definition = self._find_changeable(name)
+        if definition.source == "builtin":
+            raise UsageError(f"{quote(definition.name)} is packaged with retinue; eject it first to change it")
+        remarks = check_manuscript(text, definition.path, definition.dialect)
+        write_manuscript(definition.path, text)
+        return remarks
+
+    def check_new(self, name: str, *, in_project: bool) -> None:
+        """Raise UsageError when no agent of this name can be made there."""
+        check_name(name)
+        folder = self._find_folder(in_project=in_project)
+        if (folder / f"{name}.md").exists():
+            raise UsageError(f"{folder / name}.md exists already; edit or delete it")
+
+    def adopt(self, name: str, text: str, *, in_project: bool) -> str:
+        """Write a new agent file with this text, as it is; its path. Raises RetinueError when it is no agent."""
+        check_name(name)
+        folder = self._find_folder(in_project=in_project)
+        check_manuscript(text, str(folder / f"{name}.md"), "pi")
+        return write_definition(str(folder), name, text)
+
+    def create(self, name: str, fields: Mapping[str, FieldValue | None], prompt: str, *, in_project: bool) -> str:
+        """Write a new agent file; its path."""
+        check_name(name)
+        if not prompt.strip():
+            raise UsageError("an agent needs instructions; give them with --prompt, or --prompt - for standard input")
+        return write_definition(str(self._find_folder(in_project=in_project)), name, render_definition(fields, prompt))
+
+    def eject(self, name: str, *, in_project: bool) -> str:
+        """Copy a packaged agent into a folder where it can be changed; its path."""
+        definition = self._roster.find(name)
+        if definition.source != "builtin":
+            raise UsageError(f"{quote(definition.name)} is in a file already: {definition.path}")
+        folder = self._find_home(definition.dialect, in_project=in_project)
+        return write_definition(str(folder), definition.name, Path(definition.path).read_text(encoding="utf-8"))
+
+    def enable(self, name: str) -> str:
+        """Switch an agent on; the file that was changed or removed."""
+        definition = self._find_changeable(name)
+        if definition.enabled:
+            raise UsageError(f"{quote(definition.name)} is enabled already")
+        if load_switches(self._paths, trusted=self._trust.trusted)[0].is_agent_off(definition.name):
+            raise UsageError(f"{quote(definition.name)} is switched off in .codingcode/config.yaml (disabledAgents)")
+        if _is_stub(definition):
+            delete_definition(definition)
+        else:
+            set_enabled(definition, enabled=True)
+        if not self._roster.find(name).enabled:
+            raise ConfigError(f"{definition.path}: {quote(name)} is still disabled; see retinue agents show {name}")
+        return definition.path
+
+    def disable(self, name: str, *, in_project: bool) -> str:
+        """Switch an agent off: in its file, or for a packaged one in a file that stands for it; that file."""
+        definition = self._find_changeable(name)
+        if not definition.enabled:
+            raise UsageError(f"{quote(definition.name)} is disabled already")
+        if definition.source != "builtin":
+            set_enabled(definition, enabled=False)
+            return definition.path
+        if definition.dialect == "codingcode":
+            raise UsageError(f"{quote(definition.name)} is switched off in .codingcode/config.yaml (disabledAgents)")
+        own: dict[str, FieldValue | None] = {
+            "name": definition.name,
+            "description": definition.description,
+            "enabled": False,
+        }
+        text = render_definition(own, _STUB.format(name=definition.name))
+        return write_definition(str(self._find_folder(in_project=in_project)), definition.name, text)
+
+    def delete(self, name: str) -> str:
+        """Remove an agent's file; its path."""
+        definition = self._find_changeable(name)
+        delete_definition(definition)
+        return definition.path
+
+    def _find_changeable(self, name: str) -> Definition:
+        definition = self._roster.find(name)
+        if definition.source == "project":
+            self._check_trust()
+        return definition
+
+    def _find_folder(self, *, in_project: bool) -> Path:
+        if not in_project:
+            return self._paths.agent_dir / "agents"
+        self._check_trust()
+        # Where files of this project are looked for already, else where pi keeps them.
+        folders = (self._paths.project / ".pi" / "agents", self._paths.project / ".agents")
+        return next((folder for folder in folders if folder.is_dir()), folders[0])
+
+    def _check_trust(self) -> None:
+        if not self._trust.trusted:
+            folder = quote(str(self._paths.project), 200)
+            raise UsageError(f"{folder} is not trusted, so its agents are not changed; see retinue trust --help")
+
+    def _find_home(self, dialect: Dialect, *, in_project: bool) -> Path:
+        """Where files of a dialect lie: it is the place that decides how a file is read."""
+        if dialect == "pi":
+            return self._find_folder(in_project=in_project)
+        if dialect == "sticky":
+            if in_project:
+                raise UsageError("a sticky agent has no place in a project; use --user")
+            return self._paths.agent_dir / "subagents"
+        if in_project:
+            self._check_trust()
+        base = self._paths.project if in_project else self._paths.home
+        if base is None:
+            raise UsageError("there is no home directory; set HOME, or use --project")
+        return base / ".codingcode" / "agents"
+
+
+def _is_stub(definition: Definition) -> bool:
+    """Whether a file only stands for a packaged agent that is off: ours, or one of pi's extension."""
+    try:
+        text = Path(definition.path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
+        return False
+    body = text.rpartition("\n---")[2].strip()
+    is_ours = body == _STUB.format(name=definition.name)
+    return set(definition.lines) <= {"name", "description", "enabled"} and (is_ours or not body)
