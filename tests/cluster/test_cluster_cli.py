@@ -106,6 +106,21 @@ async def test_leaving_worker_gives_back(world):
     assert (run["status"], run["worker"], outcome.status) == ("waiting", "", Status.COMPLETED)
 
 
+def test_worker_leaves_without_database(world, postgres):
+    world.play(DONE)
+    worker = world.start_worker()
+    postgres.stop()
+    try:
+        world.wait_until(lambda: "the database is away" in world.read_log(0), "it notices")
+        worker.send_signal(signal.SIGTERM)
+        status = worker.wait(30)
+    finally:
+        postgres.start()
+    said = world.read_log(0).splitlines()
+    assert (status, len(said)) == (143, 3)
+    assert said[-1] == "retinue: the database is away: the other workers will find what was not finished here"
+
+
 async def test_status_shows_everything(world):
     world.play(SLOW)
     world.start_worker("--slots", "2")
