@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from retinue.sandbox.profile import PRIVATE_DIRS, Profile, is_below
+from retinue.sandbox.profile import PRIVATE_DIRS, Profile, is_below, list_visible
 from retinue.sandbox.stubs import is_stub
 
 HARD_FEATURES = ("seccomp",)
@@ -60,9 +60,11 @@ def build_arguments(
     outer = [path for path in profile.secrets if is_below(profile.workspace, [path])]
     arguments += _hide(outer, hidden, sized=sized)
     arguments += ["--ro-bind" if profile.is_readonly else "--bind", profile.workspace, profile.workspace]
-    visible = (*profile.visible, *visible)
-    for path in _list_visible(profile, visible, hidden):
-        arguments += ["--ro-bind", path, path]
+    visible = list_visible(profile, (*profile.visible, *visible))
+    for path in visible:
+        # Elsewhere it is seen anyway.
+        if is_below(path, hidden) and os.path.exists(path):
+            arguments += ["--ro-bind", path, path]
     for path in profile.writable if not profile.is_readonly else ():
         if os.path.exists(path) and not is_below(path, [profile.workspace]):
             # A branch of another copy may be gone by the time it is mounted.
@@ -149,13 +151,6 @@ def _list_between(path: str, roots: Sequence[str]) -> Iterator[str]:
     while is_below(folder, roots) and folder not in roots:
         yield folder
         folder = os.path.dirname(folder)
-
-
-def _list_visible(profile: Profile, visible: Sequence[str], hidden: Sequence[str]) -> Iterator[str]:
-    """What would vanish behind a private directory."""
-    for path in dict.fromkeys(os.path.realpath(each) for each in visible):
-        if is_below(path, hidden) and not is_below(path, [profile.workspace]) and os.path.exists(path):
-            yield path
 
 
 def _hide(paths: Sequence[str], hidden: Sequence[str], *, sized: bool, exposed: Sequence[str] = ()) -> Arguments:

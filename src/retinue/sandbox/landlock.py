@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from retinue.sandbox.profile import Profile, is_below
+from retinue.sandbox.profile import Profile, is_below, list_visible
 
 LEAST_ABI = 3
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
@@ -56,7 +56,7 @@ def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] =
     secrets = (*(path for path in profile.secrets if os.path.exists(path)), "/dev")
     rules = [("/", READ_DIR), *((path, READ) for path in list_beside(secrets))]
     rules += [(path, device) for path in DEVICES]
-    rules += [(path, READ) for path in visible]
+    rules += [(path, READ) for path in list_visible(profile, visible)]
     written = (tmp,) if profile.is_readonly else (tmp, profile.workspace, *profile.writable)
     rules += [(path, handled & ~IOCTL_DEV) for path in written]
     return Plan(handled, _SCOPE_ALL if abi >= 6 else 0, tuple(rules))

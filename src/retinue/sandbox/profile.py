@@ -138,6 +138,17 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
     )
 
 
+def list_visible(profile: Profile, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The real paths of what is to be read although a private directory would hide it.
+
+    Nothing of where commands write: it is there anyway, and one could turn it into a link to elsewhere just now.
+    """
+    roots = (profile.workspace, *profile.writable)
+    outside = [path for path in wanted if not is_below(os.path.normpath(path), roots)]
+    real = dict.fromkeys(map(os.path.realpath, outside))
+    return tuple(path for path in real if not is_below(path, (*roots, *profile.secrets)))
+
+
 def list_own() -> tuple[str, ...]:
     """Where our own interpreter and its libraries are, if that is somewhere private: what we start needs them."""
     places = dict.fromkeys(os.path.realpath(place) for place in (sys.prefix, sys.base_prefix))

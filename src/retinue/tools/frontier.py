@@ -7,6 +7,8 @@ import errno
 import os
 import re
 import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 
 from retinue.core.errors import ToolFailed, quote
@@ -33,12 +35,26 @@ def open_reading(path: str, shown: str, territory: Territory) -> int:
     return handle
 
 
+@contextmanager
+def open_folder(path: str, shown: str, territory: Territory) -> Iterator[int]:
+    """A directory to list. Raises OSError, or ToolFailed for what is hidden."""
+    handle = os.open(path, _READING | os.O_DIRECTORY)
+    try:
+        _check_hidden(find_real_path(handle, path), shown, territory)
+        yield handle
+    finally:
+        os.close(handle)
+
+
 def find_ground(path: str, shown: str, territory: Territory) -> tuple[str, list[str]]:
     """The real path of what is searched, and what below it is not to be looked into, relative to it.
 
     Raises ToolFailed when it is hidden itself.
     """
-    real = os.path.realpath(path)
+    try:
+        real = os.path.realpath(path)
+    except OSError as error:  # a link that was there a moment ago
+        raise ToolFailed(f"{quote(shown, 200)} cannot be followed: {error.strerror}.") from None
     for each in (os.path.normpath(path), real):
         _check_hidden(each, shown, territory)
     inside = real.rstrip("/") + "/"

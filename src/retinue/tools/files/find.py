@@ -13,7 +13,7 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path, take_text
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.names import show_name
-from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search
+from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search, open_boundary
 from retinue.tools.frontier import find_ground
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
@@ -56,7 +56,8 @@ class FindTool:
         _check_folder(path, resolved)
         listing = _Listing(glob, resolved, limit)
         options = ["--files", "--null", *ignore_arguments(resolved), *exclude_paths(hidden)]
-        search = await self._ripgrep.run(options, resolved, b"\0", context.cwd, listing.take)
+        boundary = await open_boundary(context)
+        search = await self._ripgrep.run(options, resolved, b"\0", context.cwd, listing.take, boundary)
         if search.error:
             raise ToolRetry(f"find failed: {search.error}")
         return _render(listing, search, self._ripgrep.timeout_s, limit)

@@ -14,7 +14,7 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_flag, take_path, take_text
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.names import show_raw_name
-from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search
+from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search, open_boundary
 from retinue.tools.frontier import find_ground
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import MAX_BYTES, MAX_LINE_CHARS, cut_line, render_size, truncate_head
@@ -64,7 +64,8 @@ class GrepTool:
         folder, target = _split_target(path, resolved)
         matches = _Matches(limit, MAX_BYTES)
         options += [*ignore_arguments(folder), *exclude_paths(hidden), "--", target]
-        search = await self._ripgrep.run(options, folder, b"\n", context.cwd, matches.take)
+        boundary = await open_boundary(context)
+        search = await self._ripgrep.run(options, folder, b"\n", context.cwd, matches.take, boundary)
         if search.error:
             raise ToolRetry(f"grep failed: {search.error}")
         return _render(matches, search, self._ripgrep.timeout_s)

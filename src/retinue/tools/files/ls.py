@@ -13,7 +13,7 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.names import show_name
-from retinue.tools.frontier import find_ground
+from retinue.tools.frontier import find_ground, open_folder
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 
@@ -49,7 +49,7 @@ class LsTool:
         names: list[tuple[str, str]] = []
         resolved, _ = find_ground(resolved, path, context.territory)
         try:
-            with os.scandir(resolved) as entries:
+            with open_folder(resolved, path, context.territory) as folder, os.scandir(folder) as entries:
                 if _scan(entries, names, _INLINE_ENTRIES):
                     await asyncio.to_thread(_scan, entries, names, _MAX_SCANNED)
         except NotADirectoryError:

@@ -4,13 +4,22 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
 from retinue.core.environment import SEARCH, select
 from retinue.core.errors import ToolFailed
+from retinue.core.launch import Confinement
+from retinue.core.tool import ToolContext
 from retinue.tools.trees import SYSTEM_DIRS, TreeProbe, find_program
+
+if TYPE_CHECKING:  # what only a call needs is imported by the first one
+    from retinue.tools.process import Command
+    from retinue.tools.trees import Tree
 
 # Every record is looked at in Python: a small piece at a time, so that the loop can do other things in between.
 _READ_SIZE = 16 * 1024
@@ -48,12 +57,17 @@ class Ripgrep:
         ending: bytes,
         workspace: Path,
         on_record: Callable[[bytes], bool | None],
+        boundary: Confinement | None = None,
     ) -> Search:
-        """Run in a folder, handing over each record; a record is what comes before an `ending`. True ends the run."""
+        """Run in a folder, handing over each record; a record is what comes before an `ending`. True ends the run.
+
+        It walks by names, and a name may lead elsewhere a moment later: what it must not read is out of its reach only
+        inside a boundary.
+        """
         program = find_ripgrep(workspace) if self._program is None else self._program
         if not program:
             raise ToolFailed(_MISSING)
-        from retinue.tools.process import Command, run_process
+        from retinue.tools.process import run_process
 
         records = _Records(ending, on_record)
         errors = bytearray()
@@ -61,22 +75,43 @@ class Ripgrep:
         def keep_error(data: bytes) -> None:
             errors.extend(data[: _MAX_STDERR - len(errors)])
 
+        argv = [program, "--no-config", "--color=never", *arguments]
         try:
-            ended = await run_process(
-                Command([program, "--no-config", "--color=never", *arguments], folder, select(os.environ, SEARCH)),
-                on_output=records.take,
-                on_error=keep_error,
-                timeout_s=self._timeout_s,
-                grace_s=0,
-                tree=self._trees.find_single(),
-                read_size=_READ_SIZE,
-            )
+            with ExitStack() as held:
+                command, tree = self._prepare(held, argv, folder, boundary)
+                ended = await run_process(
+                    command,
+                    on_output=records.take,
+                    on_error=keep_error,
+                    timeout_s=self._timeout_s,
+                    grace_s=0,
+                    tree=tree,
+                    read_size=_READ_SIZE,
+                )
         except OSError as error:
             raise ToolFailed(f"ripgrep could not be started: {error.strerror or error}. {_MISSING}") from error
         unreadable, other = _sort_errors(errors.decode("utf-8", "replace"))
         failed = not ended.stopped and not ended.timed_out and ended.code not in (0, 1)
         reason = other or ("" if unreadable else f"ripgrep ended with status {ended.code}")
         return Search(ended.timed_out, unreadable, reason if failed else "")
+
+    def _prepare(
+        self, held: ExitStack, argv: list[str], folder: str, boundary: Confinement | None
+    ) -> "tuple[Command, Tree]":
+        from retinue.tools.process import Command, to_command
+
+        env = select(os.environ, SEARCH)
+        if boundary is None:
+            return Command(argv, folder, env), self._trees.find_single()
+        launch = held.enter_context(boundary.wrap(argv, env, folder, visible=(folder, os.path.dirname(argv[0]))))
+        return to_command(replace(launch, env={**env, **launch.env}))
+
+
+async def open_boundary(context: ToolContext) -> Confinement | None:
+    """Where a search runs: where it can change nothing and what is hidden is not there; None where nothing is."""
+    if context.confinement is None or not context.territory.hidden:
+        return None
+    return await context.confinement.open_readonly()
 
 
 class _Records:
