@@ -41,6 +41,8 @@ def test_agents_are_not_in_the_log(place):
     place.run("-p", "look", replies=[{"calls": [call, *child["calls"]]}, {"text": "done"}])
     tools = list_tools(place.run("-p", "/toolkit logs").stdout)
     assert "ls" in tools and "subagent" not in tools
+    assert {"ls", "subagent"} <= set(list_tools(place.run("logs").stdout))
+    assert {"ls", "subagent"} <= set(json.loads(place.run("activity", "--json").stdout)["tools"])
 
 
 @pytest.mark.spec("devkit:65")

@@ -186,3 +186,12 @@ async def test_process_is_bounded(tmp_path):
     async with open_world(tmp_path) as world:
         found = await world.convert(options={"command": str(tmp_path / "show")}, path="a.txt")
         assert found["content"].split() == [str(1 << 20), "20", "0"]
+
+
+@pytest.mark.attack("D9")
+async def test_large_parts_are_refused(tmp_path):
+    # Far below the ratio of a bomb, and still more than any text.
+    block = os.urandom(600) + bytes(40_000)
+    data = pack({"word/document.xml": block * 1300})
+    assert len(data) < 1 << 20
+    assert "'word/document.xml' in the document is larger than" in await convert(tmp_path, data)

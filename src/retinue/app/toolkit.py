@@ -79,6 +79,11 @@ class Toolkit:
         paths = find_paths(".", os.environ)
         return find_log(paths.own_dir, paths.project)
 
+    def read_log(self) -> list[Activity]:
+        """What `/toolkit` shows of it: as devkit-pi has it, no runs; `retinue logs` leaves nothing out."""
+        own = list_tools(SURFACE_TOOLS)
+        return [entry for entry in self.open_log().read() if entry.tool not in own]
+
     def clear_log(self) -> None:
         """Forget what tools did. Raises ConfigError."""
         log = self.open_log()
@@ -97,12 +102,10 @@ class Toolkit:
         return Answer("Toolkit Doctor", render_checkup(report, counts), f"Doctor: {counts}")
 
     def _list_logs(self, words: list[str]) -> Answer:
-        # Here as devkit-pi has it: runs are told elsewhere; `retinue logs` leaves nothing out.
-        own = list_tools(SURFACE_TOOLS)
-        return Answer("Toolkit Logs", render_logs([e for e in self.open_log().read() if e.tool not in own], words))
+        return Answer("Toolkit Logs", render_logs(self.read_log(), words))
 
     def _count(self, words: list[str]) -> Answer:
-        return Answer("Toolkit Activity", render_counts(self.open_log().read()))
+        return Answer("Toolkit Activity", render_counts(self.read_log()))
 
     def _list_modules(self, words: list[str]) -> Answer:
         return Answer("Toolkit Modules", render_modules(self._load()))

@@ -37,7 +37,7 @@ class ActivityPanel(Panel):
 
     async def action_refresh_log(self) -> None:
         """Read the log again."""
-        entries = await asyncio.to_thread(lambda: self._toolkit.open_log().read())
+        entries = await asyncio.to_thread(self._toolkit.read_log)
         counted = [entry for entry in entries if entry.at_ms >= self._since_ms]
         text = f"{render_counts(counted)}\n\n{render_logs(entries, ('--limit', _MOST))}"
         self.query_one("#text", Static).update(Text(clean(text)))
