@@ -1,3 +1,4 @@
+import json
 import signal
 import time
 
@@ -58,6 +59,45 @@ def test_background_agents_are_seen_and_viewed(mocked):
         tmux.keys("C-d")
         assert tmux.end() == (0, True, "0 1 0")
     assert world.wait_until_alone() == []
+
+
+def test_alt_enter_waits_for_the_end(mocked):
+    with mocked(SLOW, {"text": "said at last"}) as world, world.tmux() as tmux:
+        tmux.say("go")
+        tmux.see("slow words")
+        tmux.keys("a", "b", "C-a")
+        tmux.keys("l", "a", "t", "e", "r", "Space")
+        tmux.see("later ab")
+        tmux.keys("M-Enter")
+        tmux.see("then: later ab")
+        tmux.keys("M-Up")
+        tmux.miss("then: later ab")
+        tmux.keys("M-C-]", "t", "X")
+        tmux.see("laXter ab")
+        tmux.keys("C-c", "C-c")
+        tmux.see("stopped")
+        tmux.keys("C-d")
+        assert tmux.end() == (0, True, "0 1 0")
+
+
+def test_own_editor_writes_the_prompt(mocked):
+    with mocked({"text": "heard you"}) as world:
+        script = world.home / "editor.sh"
+        script.write_text('printf "EDITOR HAS IT"; read answer; printf "%s by hand" "$answer" > "$1"\n')
+        world.environment["EDITOR"] = "no-such-editor"
+        (world.agent_dir / "settings.json").write_text(json.dumps({"externalEditor": f"sh {script}"}))
+        with world.tmux() as tmux:
+            tmux.see("mock-1")
+            tmux.keys("C-g")
+            tmux.see("EDITOR HAS IT")
+            assert tmux.state.startswith("0 1")
+            tmux.say("written")
+            tmux.see("written by hand")
+            tmux.see("mock-1")
+            tmux.keys("Enter")
+            tmux.see("heard you")
+            tmux.keys("C-d")
+            assert tmux.end() == (0, True, "0 1 0")
 
 
 def test_storm_of_sizes_while_streaming(mocked):

@@ -4,7 +4,7 @@ import stat
 
 import pytest
 from pilot_world import open_stage
-from textual.events import Paste
+from textual.events import Key, Paste
 
 from retinue.ui.screens.picker import Picker
 from retinue.ui.screens.prompt import Asking
@@ -207,3 +207,11 @@ async def test_no_hidden_key_leaves(tmp_path, work):
     async with open_stage(tmp_path) as stage:
         await stage.press("ctrl+q")
         assert stage.app.return_value is None and stage.app.is_running
+
+
+async def test_keys_count_in_their_order(tmp_path, work):
+    async with open_stage(tmp_path, {"text": "one"}, {"text": "two"}) as stage:
+        for key in ("a", "b", "home", "c", "enter", "d", "left", "e"):
+            stage.app.post_message(Key(key, key if len(key) == 1 else None))
+        await stage.wait(lambda: stage.prompts == ["cab"] and stage.editor.text == "ed")
+        await stage.rest()

@@ -29,6 +29,7 @@ from retinue.ui.safety import SafeText
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.viewer import RunViewer
+from retinue.ui.sequences import teach_keys
 from retinue.ui.speech import Speech
 from retinue.ui.themes import DEFAULT, THEMES
 from retinue.ui.widgets.editor import Editor
@@ -234,6 +235,7 @@ class RetinueApp(App[int], inherit_bindings=False):
 
     def get_driver_class(self) -> type[Driver]:
         """textual's for this platform; ours where it is a terminal."""
+        teach_keys()
         if sys.platform == "win32" or os.environ.get("TEXTUAL_DRIVER"):
             return super().get_driver_class()
         from retinue.ui.driver import TerminalDriver

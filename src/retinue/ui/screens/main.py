@@ -74,7 +74,6 @@ class MainScreen(Screen[None]):
                 "app.model.cycleBackward": "turn_model(-1)",
                 "app.message.copy": "call('/copy')",
                 "app.message.dequeue": "take_back",
-                "app.message.followUp": "follow_up",
                 "app.session.new": "call('/new')",
                 "app.session.tree": "call('/tree')",
                 "app.session.fork": "call('/tree')",
@@ -238,17 +237,9 @@ class MainScreen(Screen[None]):
         return self._completer.take_key(event.key) or self._muster.take_key(event.key)
 
     def on_editor_submitted(self, event: Editor.Submitted) -> None:
-        """Send: a command, words for now, or words for an agent that works."""
+        """Send: a command, words for now, or words for an agent that works, before its next reply or at its end."""
         event.stop()
-        self.app.speech.take(event.text)
-
-    def action_follow_up(self) -> None:
-        """Send for later: said when the agent would stop."""
-        editor = self.query_one(Editor)
-        if text := editor.words.strip():
-            editor.remember(text)
-            editor.clear_all()
-            self.app.speech.take(text, is_follow_up=True)
+        self.app.speech.take(event.text, is_follow_up=event.is_later)
 
     def action_stop(self) -> None:
         """Give the default answer to what is asked, else stop what works; what waits goes back into the editor."""

@@ -6,9 +6,11 @@ Knows nothing of what is done with the words; whoever completes or asks is given
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from textual import events
+from textual.binding import Binding
 from textual.message import Message
 from textual.widgets import TextArea
 from textual.widgets.text_area import Location
@@ -19,6 +21,9 @@ from retinue.ui.bindings import bind
 from retinue.ui.history import History
 from retinue.ui.pastes import Pastes
 
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
 MOST_DELETED = 20
 MOST_PATHS = 4000
 """Characters of pasted text that may be paths of dropped files."""
@@ -27,6 +32,7 @@ MOST_PATHS = 4000
 class Editor(TextArea, inherit_bindings=False):
     """Where the user writes."""
 
+    app: "RetinueApp"
     DEFAULT_CSS = """
     Editor {
         height: auto; min-height: 3; max-height: 14; width: 1fr;
@@ -37,6 +43,7 @@ class Editor(TextArea, inherit_bindings=False):
     """
     BINDINGS = [
         bind("tui.input.submit", "submit"),
+        bind("app.message.followUp", "submit_later"),
         bind("tui.input.newLine", "newline"),
         bind("tui.editor.cursorUp", "older"),
         bind("tui.editor.cursorDown", "newer"),
@@ -78,6 +85,8 @@ class Editor(TextArea, inherit_bindings=False):
         """The user has sent this."""
 
         text: str
+        is_later: bool = False
+        """It is to be said when the agent would stop."""
 
     @dataclass
     class Edited(Message):
@@ -140,12 +149,18 @@ class Editor(TextArea, inherit_bindings=False):
         if self.before_cursor.endswith("\\"):
             self.replace_before(1, "\n")
             return
+        self._send(is_later=False)
+
+    def action_submit_later(self) -> None:
+        """Send what is there for later."""
+        self._send(is_later=True)
+
+    def _send(self, *, is_later: bool) -> None:
         text = self.words
-        if not text.strip():
-            return
-        self.remember(text)
-        self.clear_all()
-        self.post_message(self.Submitted(text))
+        if text.strip():
+            self.remember(text)
+            self.clear_all()
+            self.post_message(self.Submitted(text, is_later))
 
     def action_newline(self) -> None:
         """Begin another line."""
@@ -243,12 +258,23 @@ class Editor(TextArea, inherit_bindings=False):
             event.stop()
             event.prevent_default()
             return
+        if (action := self._find_action(event.key)) is not None:
+            # Done here and now: what the screen does for a binding comes after the keys that were typed meanwhile.
+            event.stop()
+            event.prevent_default()
+            await self.app.run_action(action, self)
+            return
         if event.key in ("enter", "tab"):
-            event.prevent_default()  # what these do is said by the bindings
+            event.prevent_default()  # what these do is said by the keys' table alone
             return
         if event.is_printable:
             self._yanked = None
         await super()._on_key(event)
+
+    def _find_action(self, key: str) -> str | None:
+        keys = self.app.keys
+        bindings = (each for each in self.BINDINGS if isinstance(each, Binding))
+        return next((each.action for each in bindings if keys.means(key, each.id or "")), None)
 
     async def _on_paste(self, event: events.Paste) -> None:
         event.stop()
