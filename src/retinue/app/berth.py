@@ -6,6 +6,7 @@ Which session it is, and when another one takes its place, is the Retinue's busi
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from retinue.app.casting import Casting
@@ -132,17 +133,21 @@ class Berth:
             await self.crew.close()
         await self.extending.close()
 
-    async def prompt(self, content: str | Sequence[UserContent], *, settle: bool) -> Outcome:
-        """Say something to the main agent and wait until it is done; with `settle` also for what it started."""
+    async def prompt(self, content: str | Sequence[UserContent] | None, *, settle: bool) -> Outcome:
+        """Say something to the main agent and wait until it is done; with `settle` also for what it started.
+
+        None lets it go on from where its session ends.
+        """
         main, crew = self.main, self.crew
+        stay = None
         if crew is None:
             self.lease.renew()
-            return await main.prompt(content)
-        await crew.reactions.open()
-        self.renew()
-        if not settle:
-            return await main.prompt(content)
-        return await main.prompt(content, stay=lambda outcome: crew.manager.stay(self.run_id, main, outcome))
+        else:
+            await crew.reactions.open()
+            self.renew()
+            if settle:
+                stay = partial(crew.manager.stay, self.run_id, main)
+        return await (main.go_on(stay=stay) if content is None else main.prompt(content, stay=stay))
 
     def renew(self) -> None:
         """Begin to count anew what one prompt may cost and start."""
@@ -181,7 +186,9 @@ class Berth:
         return casting.set_up(self.run_id, self._charge(model), thinking, tools)
 
     def _charge(self, model: Model) -> Model:
-        return BudgetedModel(model, self.lease) if self.lease.is_limited else model
+        if not self.lease.is_limited:
+            return model
+        return BudgetedModel(model if self.crew is None else self.crew.share(model), self.lease)
 
     def _make_crew(self) -> "Crew":
         from retinue.app.crew import Crew
@@ -204,6 +211,7 @@ class Berth:
             extending=self.extending,
         )
         crew.restraint = stock.restraint
+        crew.cluster, crew.desk = stock.own.cluster, stock.desk
         return crew
 
     async def _open_crew(self, crew: "Crew", main: LiveRun) -> None:

@@ -54,7 +54,9 @@ from retinue.tools.policy import Rights
 
 if TYPE_CHECKING:  # most crews work on one machine
     from retinue.app.clustering import Clustering
+    from retinue.core.model import Model
     from retinue.durable.cluster import Cluster
+    from retinue.durable.purse import Purse
     from retinue.engine.questions import Desk
 
 
@@ -236,6 +238,19 @@ class Crew:
             return choose_runner(kit.find(run.agent, request.surface), request, kit) == "cluster"
         except RetinueError:
             return False
+
+    def share(self, model: "Model") -> "Model":
+        """The main agent's model: once runs on other machines draw on the same budget, it asks there, too."""
+        if not self._has_cluster:
+            return model
+        from retinue.durable.purse import SharedBudgetModel
+
+        def find_purse() -> "Purse | None":
+            if self._clustering is None or self._main is None:
+                return None
+            return self._clustering.cluster.find_purse(self._lease, self._main.setup.run_id)
+
+        return SharedBudgetModel(model, find_purse)
 
     def _need_clustering(self) -> "Clustering":
         if self._clustering is None:

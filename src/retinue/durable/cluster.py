@@ -18,7 +18,7 @@ from retinue.durable.assignment import Assignment, WordKind
 from retinue.durable.database import Database, pack_json
 from retinue.durable.engine import Waiting, prepare_engine
 from retinue.durable.parcel import Parcel, pack
-from retinue.durable.purse import open_leases
+from retinue.durable.purse import Purse, open_leases
 from retinue.durable.record import submit
 from retinue.durable.recorded import SNAPSHOT
 from retinue.durable.worker import CHANNEL
@@ -60,6 +60,7 @@ class Cluster:
         self._is_open = False
         self._opening = asyncio.Lock()
         self._news: dict[str, asyncio.Event] = {}
+        self._leased: set[str] = set()
         self._packed: dict[Path, tuple[float, Parcel, bytes]] = {}
 
     async def listen(self) -> None:
@@ -104,7 +105,9 @@ class Cluster:
                 await self._database.fetch(
                     "INSERT INTO retinue.parcels (digest, data) VALUES (%s, %s) ON CONFLICT DO NOTHING", digest, bundle
                 )
-            leases = (*await open_leases(self._database, lease), *self._above)
+            own = await open_leases(self._database, lease)
+            self._leased.update(own)
+            leases = (*own, *self._above)
             assignment = msgspec.structs.replace(
                 assignment, parcel=msgspec.to_builtins(parcel), digest=digest, leases=leases, face=self.face
             )
@@ -112,6 +115,10 @@ class Cluster:
         await submit(self._database, msgspec.structs.replace(assignment, face=self.face))
         await self._waiting.add(assignment)
         return assignment
+
+    def find_purse(self, lease: Lease, run_id: str) -> Purse | None:
+        """What the main agent shares with runs that were sent; None while there are none that draw on its lease."""
+        return Purse(self._database, run_id, (lease.key,)) if lease.key in self._leased else None
 
     async def follow(self, run: str, seq: int) -> News:
         """Wait for news of a run after `seq`."""

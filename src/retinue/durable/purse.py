@@ -4,7 +4,7 @@ The same rule as in one process (`engine.budget`), with rows instead of objects.
 spent all that was set aside for it: the provider may have counted it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -26,14 +26,15 @@ async def open_leases(database: Database, lease: Lease) -> tuple[str, ...]:
             chain.append(above)
         above = above.parent
     for one in chain:
+        held_tokens, held_usd = one.held  # what is under way counts as spent: nobody will settle it there
         await database.fetch(
             "INSERT INTO retinue.leases (id, tokens, usd, spent_tokens, spent_usd) VALUES (%s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
             one.key,
             one.tokens,
             one.cost_usd,
-            one.spent.total_tokens,
-            one.spent.cost.total,
+            one.spent.total_tokens + held_tokens,
+            one.spent.cost.total + held_usd,
         )
     return tuple(one.key for one in chain)
 
@@ -110,9 +111,10 @@ class Purse:
 class SharedBudgetModel:
     """A model that is only asked when the leases in the database cover the answer."""
 
-    def __init__(self, model: Model, purse: Purse) -> None:
+    def __init__(self, model: Model, find_purse: Callable[[], Purse | None]) -> None:
+        """Without a purse the model is asked as it is: nobody else draws on the same leases."""
         self._model = model
-        self._purse = purse
+        self._find_purse = find_purse
 
     @property
     def info(self) -> ModelInfo:
@@ -121,12 +123,14 @@ class SharedBudgetModel:
 
     def rewrap(self, model: Model) -> Model:
         """The same around another model."""
-        return SharedBudgetModel(model, self._purse)
+        return SharedBudgetModel(model, self._find_purse)
 
     async def reply(self, request: Request, draft: Draft) -> Reply:
         """Set aside, shorten the reply to what is left, ask, settle."""
-        info = self._model.info
-        hold, output = await self._purse.hold(info, bound_input(request), request.max_tokens or info.max_tokens)
+        info, purse = self._model.info, self._find_purse()
+        if purse is None:
+            return await self._model.reply(request, draft)
+        hold, output = await purse.hold(info, bound_input(request), request.max_tokens or info.max_tokens)
         if not output:
             failure = Failure("budget", "the budget is spent")
             return Reply(draft.finish("error", error=failure.message), failure)
@@ -136,7 +140,7 @@ class SharedBudgetModel:
             is_unknown = reply.failure is not None and draft.has_content and not reply.message.usage.total_tokens
             used = None if is_unknown else reply.message.usage
         finally:
-            await self._purse.settle(hold, used)
+            await purse.settle(hold, used)
         return reply
 
 

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from retinue.core.errors import RetinueError
 from retinue.core.model import Draft, Model, ModelInfo, Reply, Request, ToolSpec
 from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Refusing, Tool, ToolContext, ToolResult
@@ -17,8 +18,8 @@ from retinue.engine.setup import RunSetup
 
 SNAPSHOT = "snapshot"
 _CHANGING = (Effect.WRITE, Effect.EXECUTE)
-Snapshot = Callable[[], Awaitable[bytes | None]]
-"""The state of the workspace as bytes, None when it has not changed since the last time."""
+Snapshot = Callable[[], Awaitable[tuple[bytes | None, tuple[str, ...]]]]
+"""The state of the workspace, None when it has not changed since the last time; and what cannot be carried."""
 
 
 class Keeper:
@@ -32,6 +33,8 @@ class Keeper:
         self._taken = taken
         self._states: list[Piece] = []
         self._turn = asyncio.Lock()
+        self.notes: dict[str, None] = {}
+        """What could not be carried, for whoever reads the outcome."""
 
     async def keep(self) -> None:
         """Write what is new; raises Fenced when the run is another worker's."""
@@ -45,7 +48,12 @@ class Keeper:
     async def look(self) -> None:
         """Take the state of the workspace after a call that may have changed it."""
         async with self._turn:
-            data = await self._snapshot()
+            try:
+                data, notes = await self._snapshot()
+            except RetinueError as error:
+                # The run goes on; the next state, if it can be taken, holds this one's changes, too.
+                data, notes = None, (f"the workspace could not be put on record: {error}",)
+            self.notes.update(dict.fromkeys(notes))
             if data is not None:
                 self._states.append(Piece(SNAPSHOT, str(self._claim.assignment.attempt), self._taken, data))
                 self._taken += 1

@@ -17,7 +17,7 @@ from retinue.durable.assignment import Assignment, WordKind
 from retinue.durable.cluster import Cluster
 from retinue.durable.landing import land
 from retinue.durable.mirror import SESSION
-from retinue.durable.parcel import Parcel
+from retinue.durable.parcel import Parcel, release
 from retinue.engine.external.post import Post
 from retinue.engine.external.premises import Premises
 from retinue.engine.ids import make_uuid
@@ -73,9 +73,9 @@ class RemoteRun(LiveRun):
         self._begin()
         self._ended, self._text, self._worker = None, "", ""
         cluster, errand = self._journey.cluster, self._journey.post.errand
-        assignment = self._assign(_join(blocks))
+        sent = self._assign(_join(blocks))
         try:
-            sent = await cluster.send(assignment, errand.lease, self.setup.cwd, errand.branch)
+            sent = await cluster.send(sent, errand.lease, self.setup.cwd, errand.branch)
             self._publish(RunPlaced(run_id=self.setup.run_id))
             self._ended = await self._accompany(sent.id)
             await self._bring_home(sent)
@@ -84,7 +84,7 @@ class RemoteRun(LiveRun):
         except asyncio.CancelledError:
             # Only a stop is meant for the run; whoever merely goes away leaves it to those who come back.
             if self._scope.reason is not None:
-                await run_shielded(self._stop(assignment.id), GOODBYE_S)
+                await run_shielded(self._stop(sent), GOODBYE_S)
             raise
         return Ending(self._ended.reason, error=self._ended.error)
 
@@ -162,15 +162,17 @@ class RemoteRun(LiveRun):
         answer = question.default if ask is None else await ask(mine)
         self._words.put_nowait(("answer", {"question": question.id, "answer": answer}))
 
-    async def _stop(self, run: str) -> None:
-        """Stop it, and hear how far it came."""
+    async def _stop(self, sent: Assignment) -> None:
+        """Stop it, hear how far it came, and bring home what it has."""
         cluster = self._journey.cluster
         try:
-            if await cluster.withdraw(run):
+            if await cluster.withdraw(sent.id):
+                await release(self.setup.cwd, msgspec.convert(sent.parcel, type=Parcel))
                 return
-            await cluster.say(run, "stop", {"reason": str(self._scope.reason or Reason.USER)})
+            await cluster.say(sent.id, "stop", {"reason": str(self._scope.reason or Reason.USER)})
             while self._ended is None:
-                self._ended = (await cluster.follow(run, 1 << 62)).outcome
+                self._ended = (await cluster.follow(sent.id, 1 << 62)).outcome
+            await self._bring_home(sent)
         except RetinueError:
             return
 

@@ -21,6 +21,7 @@ from retinue.core.events import Event
 from retinue.core.model import Model
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.assignment import Assignment, Word
+from retinue.durable.cache import prune_cache
 from retinue.durable.checkout import Checkout
 from retinue.durable.database import Database
 from retinue.durable.engine import Taking, Waiting, prepare_engine
@@ -29,11 +30,13 @@ from retinue.durable.mirror import SESSION, Mirror
 from retinue.durable.parcel import Parcel
 from retinue.durable.purse import Purse, SharedBudgetModel
 from retinue.durable.record import Claim, Fenced, Piece
-from retinue.durable.recorded import SNAPSHOT, Keeper, Recorded
+from retinue.durable.recorded import SNAPSHOT, Keeper, Recorded, Snapshot
 from retinue.durable.teller import Teller
 
 CHANNEL = "retinue_words"
 DROP_S = 10.0
+CACHE_BYTES = 20 << 30
+"""Repositories that were fetched, and are kept for the next run."""
 WORD_S = 1.0
 """How long a word may take when its notice got lost."""
 
@@ -104,6 +107,7 @@ class Worker:
         async with Database(self._url, name="retinue worker") as database, Waiting(self._url) as waiting:
             # What takes long comes before anybody waits for a sign of life.
             await prepare_engine(self._url)
+            await prune_cache(self._folder / "workspaces", CACHE_BYTES)
             while not stop.is_set():
                 await self._serve(database, waiting, stop, drain_s)
 
@@ -234,21 +238,22 @@ class Worker:
                 self._heard.pop(assignment.id, None)
             await keeper.look()
             await keeper.keep()
-        return outcome
+        notes = dict.fromkeys((outcome.notes, *keeper.notes))
+        return msgspec.structs.replace(outcome, notes="\n".join(filter(None, notes)))
 
     @asynccontextmanager
     async def _open_workspace(
         self, database: Database, assignment: Assignment, states: list[Piece]
-    ) -> "AsyncIterator[tuple[Path, Callable[[], Awaitable[bytes | None]]]]":
+    ) -> "AsyncIterator[tuple[Path, Snapshot]]":
         """The run's own copy of its repository, in the state its last worker has left on record."""
         parcel = msgspec.convert(assignment.parcel, type=Parcel)
         rows = await database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", assignment.digest)
         bundle = bytes(rows[0][0]) if rows else None
         checkout = await Checkout.restore(parcel, bundle, [piece.data for piece in states], self._folder / "workspaces")
 
-        async def snapshot() -> bytes | None:
+        async def snapshot() -> tuple[bytes | None, tuple[str, ...]]:
             state = await checkout.snapshot()
-            return None if state is None else state.bundle
+            return (None, ()) if state is None else (state.bundle, state.notes)
 
         try:
             yield checkout.path, snapshot
@@ -288,7 +293,7 @@ class Worker:
 def _find_budget(purse: Purse, assignment: Assignment) -> Callable[[Model], Model]:
     if not assignment.leases:
         return lambda model: model
-    return lambda model: SharedBudgetModel(model, purse)
+    return lambda model: SharedBudgetModel(model, lambda: purse)
 
 
 def _driver_errors() -> tuple[Any, ...]:

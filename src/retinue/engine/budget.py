@@ -41,6 +41,11 @@ class Lease:
         return min(tokens, above_tokens), min(usd, above_usd)
 
     @property
+    def held(self) -> tuple[int, float]:
+        """Tokens and dollars set aside for calls under way."""
+        return self._held_tokens, self._held_usd
+
+    @property
     def has_limit(self) -> bool:
         """Whether it has a limit of its own."""
         return self.tokens is not None or self.cost_usd is not None
