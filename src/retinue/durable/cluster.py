@@ -103,7 +103,10 @@ class Cluster:
             digest = parcel.digest
             if digest:
                 await self._database.fetch(
-                    "INSERT INTO retinue.parcels (digest, data) VALUES (%s, %s) ON CONFLICT DO NOTHING", digest, bundle
+                    "INSERT INTO retinue.parcels (digest, data) VALUES (%s, %s)"
+                    " ON CONFLICT (digest) DO UPDATE SET created = now()",  # used again: not to be pruned now
+                    digest,
+                    bundle,
                 )
             own = await open_leases(self._database, lease)
             self._leased.update(own)

@@ -68,6 +68,8 @@ class Purse:
                 (self._leases,),
             )
             rows = await cursor.fetchall()
+            if len(rows) < len(self._leases):
+                return 0  # a lease that nobody knows any more covers nothing
             output = fit_output(info, size, wanted, [row[0] for row in rows], [row[1] for row in rows])
             if output < MIN_OUTPUT:
                 return 0
