@@ -1,9 +1,10 @@
 import json
+import os
 import signal
 import time
 
 import pytest
-from terminal_world import PROMPT, call
+from terminal_world import PROMPT, call, read
 
 from retinue.testing import run_cli
 
@@ -76,6 +77,24 @@ def test_alt_enter_waits_for_the_end(mocked):
         tmux.see("laXter ab")
         tmux.keys("C-c", "C-c")
         tmux.see("stopped")
+        tmux.keys("C-d")
+        assert tmux.end() == (0, True, "0 1 0")
+
+
+def test_suspended_program_comes_back(mocked):
+    with mocked({"text": "heard you"}) as world, world.tmux() as tmux:
+        tmux.see("mock-1")
+        tmux.keys("C-z")
+        deadline = time.monotonic() + 8
+        while tmux.state != "0 1 0" and time.monotonic() < deadline:
+            time.sleep(0.03)
+        stopped = [pid for pid in world.find_left_behind() if b"State:\tT" in read(f"/proc/{pid}/status")]
+        assert (tmux.state, len(stopped) >= 1) == ("0 1 0", True)
+        for pid in stopped:
+            os.kill(int(pid), signal.SIGCONT)
+        tmux.see("mock-1")
+        tmux.say("go")
+        tmux.see("heard you")
         tmux.keys("C-d")
         assert tmux.end() == (0, True, "0 1 0")
 

@@ -215,3 +215,104 @@ async def test_keys_count_in_their_order(tmp_path, work):
             stage.app.post_message(Key(key, key if len(key) == 1 else None))
         await stage.wait(lambda: stage.prompts == ["cab"] and stage.editor.text == "ed")
         await stage.rest()
+
+
+WRITTEN = "one two\nthree four"
+
+
+@pytest.mark.parametrize(
+    ("keys", "text", "place"),
+    [
+        ("alt+right", WRITTEN, (0, 7)),
+        ("ctrl+right", WRITTEN, (0, 7)),
+        ("alt+f", WRITTEN, (0, 7)),
+        ("alt+left", WRITTEN, (0, 0)),
+        ("alt+b", WRITTEN, (0, 0)),
+        ("ctrl+b", WRITTEN, (0, 3)),
+        ("ctrl+f", WRITTEN, (0, 5)),
+        ("ctrl+a", WRITTEN, (0, 0)),
+        ("ctrl+e", WRITTEN, (0, 7)),
+        ("ctrl+pagedown", WRITTEN, (1, 4)),
+        ("delete", "one wo\nthree four", (0, 4)),
+        ("backspace", "onetwo\nthree four", (0, 3)),
+        ("alt+d", "one \nthree four", (0, 4)),
+        ("alt+delete", "one \nthree four", (0, 4)),
+        ("ctrl+w", "two\nthree four", (0, 0)),
+        ("alt+backspace", "two\nthree four", (0, 0)),
+        ("ctrl+k", "one \nthree four", (0, 4)),
+        ("ctrl+u", "two\nthree four", (0, 0)),
+        ("ctrl+k ctrl+y", WRITTEN, (0, 7)),
+        ("ctrl+k ctrl+u ctrl+y alt+y", "two\nthree four", (0, 3)),
+        ("ctrl+k ctrl+minus", WRITTEN, (0, 4)),
+        ("ctrl+k ctrl+underscore ctrl+shift+z", "one \nthree four", (0, 4)),
+        ("ctrl+j", "one \ntwo\nthree four", (1, 0)),
+        ("shift+enter", "one \ntwo\nthree four", (1, 0)),
+    ],
+)
+async def test_editor_keys(tmp_path, work, keys, text, place):
+    async with open_stage(tmp_path) as stage:
+        stage.editor.put(WRITTEN)
+        stage.editor.move_cursor((0, 4))
+        await stage.press(*keys.split())
+        assert (stage.editor.text, stage.editor.cursor_location) == (text, place)
+
+
+@pytest.mark.parametrize(
+    ("key", "selected"),
+    [
+        ("shift+right", "t"),
+        ("ctrl+shift+right", "two"),
+        ("shift+end", "two"),
+        ("shift+down", "two\nthre"),
+    ],
+)
+async def test_keys_select_forward(tmp_path, work, key, selected):
+    async with open_stage(tmp_path) as stage:
+        stage.editor.put(WRITTEN)
+        stage.editor.move_cursor((0, 4))
+        await stage.press(key)
+        assert stage.editor.selected_text == selected
+
+
+async def test_unbound_actions_can_have_keys(tmp_path, work, agent_dir):
+    names = {"new": "f5", "tree": "f6", "fork": "f7", "resume": "f8"}
+    history = {"tui.editor.historyPrevious": "f10", "tui.editor.historyNext": "f11"}
+    bind(agent_dir, **{f"app.session.{name}": key for name, key in names.items()}, **history)
+    async with open_stage(tmp_path, {"text": "ok"}) as stage:
+        await stage.write("hello")
+        await stage.press("enter")
+        await stage.wait(lambda: stage.prompts)
+        await stage.rest()
+        for key, title in (("f6", "Go back to"), ("f7", "Go back to"), ("f8", "Resume a session")):
+            await stage.press(key)
+            await stage.wait(lambda title=title: getattr(stage.app.screen, "title_text", "") == title)
+            await stage.press("escape")
+        await stage.write("ab")
+        await stage.press("left", "f10")
+        assert stage.editor.text == "hello"
+        await stage.press("f11")
+        assert stage.editor.text == "ab"
+        before = stage.app.link.crew.chronicle.file
+        await stage.press("f5")
+        await stage.wait(lambda: stage.app.link.crew.chronicle.file != before)
+
+
+async def test_models_are_turned_and_replies_copied(tmp_path, work):
+    async with open_stage(tmp_path, {"thinking": "hm hm", "text": "the reply"}) as stage:
+        await stage.write("hello")
+        await stage.press("enter")
+        await stage.wait(lambda: stage.prompts)
+        await stage.rest()
+        await stage.press("ctrl+x")
+        await stage.wait(lambda: stage.app.clipboard == "the reply")
+        view = next(
+            each for each in stage.app.screen.query_one("#conversation").views if each.block.text == "the reply"
+        )
+        await stage.press("ctrl+t")
+        assert view.is_open
+        await stage.press("ctrl+t")
+        assert not view.is_open
+        for key in ("ctrl+p", "ctrl+shift+p"):
+            count = len(stage.notes)
+            await stage.press(key)
+            assert stage.notes[count:] and stage.notes[-1].startswith(("model: ", "there is only one model"))
