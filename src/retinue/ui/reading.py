@@ -51,7 +51,7 @@ class Reading:
     def go_edge(self, step: int) -> None:
         """To the beginning, or to the end, which is followed again."""
         if step < 0:
-            self._conversation.scroll_home(animate=False)
+            self._conversation.show_beginning()
         else:
             self._conversation.anchor()
 

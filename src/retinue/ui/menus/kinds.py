@@ -53,7 +53,7 @@ def describe_kind(about: dict[str, Any]) -> str:
     rights = "read-only" if about["readonly"] else "read/write"
     lines = [
         clean_line(about["description"] or "(no description)", 300),
-        f"{about['source']} · {about['dialect']} · {about['path']}",
+        " · ".join([about["source"], about["dialect"], *([about["path"]] if about["source"] != "builtin" else [])]),
         f"{rights} · model {about['model'] or 'of the caller'} · thinking {about['thinking'] or 'of the caller'}",
         f"tools: {', '.join(about['tools']) or 'none'}",
     ]

@@ -1,6 +1,7 @@
-"""The conversation: the views of its last blocks, following the end until somebody scrolls away.
+"""The conversation: a window of views on its blocks, following the end until somebody scrolls away.
 
-Older blocks get a view when somebody scrolls up to them: a session of many thousand lines opens as fast as a short one.
+Blocks get a view when somebody scrolls near them and lose it far from there: a session of many thousand lines opens as
+fast as a short one, and its beginning is as near as its end.
 """
 
 from collections.abc import Sequence
@@ -20,7 +21,7 @@ SPARE = 6
 SEARCHED = 20
 """Pages that a search goes back at a time."""
 MOST = 240
-"""Views there are at most while the end is followed."""
+"""Views there are at most, unless somebody searches."""
 
 
 class Conversation(VerticalScroll):
@@ -28,16 +29,19 @@ class Conversation(VerticalScroll):
 
     DEFAULT_CSS = """
     Conversation { height: 1fr; width: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
-    Conversation > #earlier { color: $text-muted; text-style: italic; height: 1; display: none; }
-    Conversation.-has-earlier > #earlier { display: block; }
+    Conversation > .more { color: $text-muted; text-style: italic; height: 1; display: none; }
+    Conversation.-has-earlier > #earlier, Conversation.-has-later > #later { display: block; }
     """
 
     def __init__(self, talk: Talk, *, id: str | None = None) -> None:
-        super().__init__(Static("", id="earlier", markup=False), id=id)
+        edges = [Static("", id=name, classes="more", markup=False) for name in ("earlier", "later")]
+        super().__init__(*edges, id=id)
         self._talk = talk
         self._views: list[BlockView] = []
         self._first = self._find_first(talk)
         self._synced = -1
+        self._is_away = False
+        """Whether there are blocks after the last view, which get none until somebody comes near."""
         self._all_open = False
         self._thinking_open = False
 
@@ -64,26 +68,42 @@ class Conversation(VerticalScroll):
 
     def show(self, talk: Talk) -> None:
         """Show another conversation from its end."""
+        self._talk = talk
+        self._open_window(self._find_first(talk), len(talk.blocks))
+        self.anchor()
+
+    def show_beginning(self) -> None:
+        """Go to the first block of all."""
+        if self._has_earlier:
+            self._talk.recall(len(self._talk.unread))
+            self._open_window(0, PAGE)
+        self.release_anchor()
+        self.call_after_refresh(self.scroll_home, animate=False)
+
+    def anchor(self, anchor: bool = True) -> None:
+        """Go to the end and follow it."""
+        if anchor and self._is_away:
+            self._open_window(self._find_first(self._talk), len(self._talk.blocks))
+        super().anchor(anchor)
+
+    def _open_window(self, first: int, end: int) -> None:
+        """Other views instead of the present ones."""
         for view in self._views:
             view.remove()
-        self._talk, self._views, self._synced = talk, [], -1
-        self._first = self._find_first(talk)
+        self._views, self._first, self._synced = [], first, -1
+        self._is_away = False
+        self._add_later(end)
         self.sync()
-        self.anchor()
 
     def sync(self) -> None:
         """Bring the screen up to date with the talk."""
         if self._synced == self._talk.version or not self.is_mounted:
             return
         self._synced = self._talk.version
-        known = self._first + len(self._views)
         # What is complete does not change any more, but a batch of calls may finish in any order.
         for view in self._views[-PAGE:]:
             view.sync()
-        fresh = [self._open_view(block) for block in self._talk.blocks[known:]]
-        if fresh:
-            self._views += fresh
-            self.mount(*fresh)
+        if not self._is_away and self._add_later(len(self._talk.blocks)):
             self._trim()
         self._tell_earlier()
 
@@ -106,15 +126,18 @@ class Conversation(VerticalScroll):
         """The views in whose blocks some words are, whatever their case; earlier blocks get a view for it."""
         if not needle.strip():
             return []
+        if self._is_away:
+            self.anchor()
         self._first += self._talk.recall(len(self._talk.unread)) if self._talk.unread else 0
         for _ in range(SEARCHED):
             if not any(_has(block, needle) for block in self._talk.blocks[: self._first]):
                 break
-            self.load_earlier()
+            self.load_earlier(most=len(self._talk.blocks))
         return [view for view in self._views if _has(view.block, needle)]
 
-    def load_earlier(self) -> bool:
+    def load_earlier(self, most: int | None = None) -> bool:
         """Give the blocks before the first one that is shown a view; whether there were any."""
+        most = MOST if most is None else most
         if self._first == 0 and self._talk.unread:
             self._first = self._talk.recall()
         first = max(0, self._first - PAGE)
@@ -126,16 +149,45 @@ class Conversation(VerticalScroll):
         self._first = first
         self.release_anchor()
         self.mount(*fresh, after=0)
+        for view in self._views[most:]:
+            view.remove()
+        self._is_away = self._is_away or len(self._views) > most
+        del self._views[most:]
         self._tell_earlier()
         if anchor is not None:
             self.call_after_refresh(self.scroll_to_widget, anchor, animate=False, top=True)
         return True
+
+    def load_later(self) -> None:
+        """Give the blocks after the last one that is shown a view."""
+        last = self._views[-1] if self._views else None
+        self._add_later(self._first + len(self._views) + PAGE)
+        surplus = max(0, len(self._views) - MOST)
+        for view in self._views[:surplus]:
+            view.remove()
+        del self._views[:surplus]
+        self._first += surplus
+        self._tell_earlier()
+        if last is not None:
+            self.call_after_refresh(self.scroll_to_widget, last, animate=False)
+
+    def _add_later(self, end: int) -> bool:
+        """Views up to a block, below those there are; whether there were any to add."""
+        known, blocks = self._first + len(self._views), self._talk.blocks
+        fresh = [self._open_view(block) for block in blocks[known:end]] if self.is_mounted else []
+        if fresh:
+            self._views += fresh
+            self.mount(*fresh, before="#later")
+        self._is_away = self._first + len(self._views) < len(blocks) and self.is_mounted
+        return bool(fresh)
 
     def watch_scroll_y(self, old: float, new: float) -> None:
         """Reaching the top asks for more."""
         super().watch_scroll_y(old, new)
         if new <= 0 < old and self._has_earlier:
             self.call_later(self.load_earlier)
+        elif old < new >= self.max_scroll_y and self._is_away:
+            self.call_later(self.load_later)
 
     def on_resize(self) -> None:
         """A higher screen has room for more."""
@@ -153,7 +205,7 @@ class Conversation(VerticalScroll):
     def _trim(self) -> None:
         """While the end is followed, forget views that are far above."""
         surplus = len(self._views) - MOST
-        if surplus > PAGE and self.is_vertical_scroll_end:
+        if surplus > PAGE and self.is_vertical_scroll_end and not self._is_away:
             for view in self._views[:surplus]:
                 view.remove()
             del self._views[:surplus]
@@ -164,6 +216,9 @@ class Conversation(VerticalScroll):
         return self._first > 0 or bool(self._talk.unread) or not self._talk.is_whole
 
     def _tell_earlier(self) -> None:
+        later = len(self._talk.blocks) - self._first - len(self._views)
+        self.set_class(self._is_away, "-has-later")
+        self.query_one("#later", Static).update(f"↓ {later} later")
         self.set_class(self._has_earlier, "-has-earlier")
         if not self._has_earlier:
             return
