@@ -123,7 +123,10 @@ def _make_open(body: str) -> bytes:
     names = ("office", "text", "table", "drawing")
     spaces = " ".join(f'xmlns:{key[:5]}="urn:oasis:names:tc:opendocument:xmlns:{key}:1.0"' for key in names)
     return pack(
-        {"content.xml": f"<offic:document-content {spaces}><offic:body>{body}</offic:body></offic:document-content>"}
+        {
+            "mimetype": "application/vnd.oasis",
+            "content.xml": f"<offic:document-content {spaces}><offic:body>{body}</offic:body></offic:document-content>",
+        }
     )
 
 

@@ -198,3 +198,28 @@ async def test_failing_converters_are_told(tmp_path, program, code, part):
         found = await world.convert(options={"command": command}, path="a.docx", **timeout)
         assert (found["code"], part in found["message"], len(found["message"]) < 1200) == (code, True, True), found
         assert "\x1b" not in json.dumps(found, ensure_ascii=False)
+
+
+async def test_traces_are_cut_to_their_reason(tmp_path):
+    (tmp_path / "a.docx").write_bytes(make_docx())
+    command = write_program(tmp_path, "def convert():\n    raise ValueError('no such format')\nconvert()")
+    async with open_world(tmp_path) as world:
+        found = await world.convert(options={"command": command}, path="a.docx")
+        message = "the converter ended with exit code 1: ValueError: no such format"
+        assert found == {"code": "CONVERT_FAILED", "message": message}
+
+
+@pytest.mark.parametrize(("name", "provider"), [("a.odt", "builtin"), ("a.ods", "builtin"), ("a.docx", "markitdown")])
+async def test_converter_is_spared_what_it_cannot_read(tmp_path, name, provider):
+    (tmp_path / name).write_bytes(DOCUMENTS[name][0])
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    os.rename(write_program(folder, "print('converted')"), folder / "markitdown")
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / name).rename(work / name)
+    async with open_world(work) as world:
+        world.environment["PATH"] = f"{folder}:{os.environ['PATH']}"
+        found = await world.convert(path=name)
+        wanted = DOCUMENTS[name][1] if provider == "builtin" else "converted\n"
+        assert (found["provider"], found["content"]) == (provider, wanted)

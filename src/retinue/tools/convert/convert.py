@@ -51,6 +51,7 @@ class ConvertContentTool:
         """Get it and convert it."""
         import time
 
+        from retinue.tools.convert.readers.registry import is_open_document
         from retinue.tools.convert.run import Converter
         from retinue.tools.convert.source import ConvertFailed
         from retinue.tools.markdown.unseen import drop_unseen
@@ -64,6 +65,8 @@ class ConvertContentTool:
         try:
             command = await converter.choose(self._find_command(str(context.cwd)), context)
             document = await self._load(path, url, timeout_s, context)
+            if os.path.basename(command) == COMMAND and is_open_document(document.data):
+                command = ""  # it does not know these, and we do
             spent_s = time.monotonic() - begun_s
             text = drop_unseen(
                 await converter.convert(document, command, context, timeout_s=timeout_s, spent_s=spent_s)

@@ -31,6 +31,7 @@ MAX_SUMMARY = 1000
 INSTALL = "pip install 'retinue[convert]' adds the converter markitdown"
 _CHILD = Path(child.__file__)
 _ROOT = _CHILD.parents[3]
+_TRACE = "Traceback (most recent call last):"
 _CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 
 
@@ -156,4 +157,6 @@ def summarise(errors: bytes, path: Path, environment: Mapping[str, str]) -> str:
     text = _CONTROL.sub("", errors.decode("utf-8", "replace")).replace(str(path.parent) + "/", "")
     home = environment.get("HOME", "")
     text = text.replace(home, "~") if len(home) > 1 else text
-    return text.strip()[-MAX_SUMMARY:]
+    text = text.strip()
+    # Of a trace only the end is a reason; the rest is about the program.
+    return (text.rpartition("\n")[2] if _TRACE in text else text)[-MAX_SUMMARY:]
