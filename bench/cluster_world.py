@@ -67,11 +67,12 @@ class ClusterWorld:
         command = LOG.format(turn=turn, log=self.log) + (f"; {after}" if after else "")
         return {"calls": [{"name": "bash", "arguments": {"command": command}}], **fields}
 
-    def start_worker(self, *flags: str) -> subprocess.Popen[str]:
-        """A worker that takes runs."""
+    def start_worker(self, *flags: str, **variables: str) -> subprocess.Popen[str]:
+        """A worker that takes runs; `variables` of its environment that are not ours."""
         number = len(self._workers)
         environment = {
             **os.environ,
+            **variables,
             "RETINUE_DATABASE": self.database,
             "XDG_CACHE_HOME": str(self._root / f"w{number}"),
         }

@@ -1,5 +1,7 @@
 import asyncio
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -80,3 +82,21 @@ async def test_guarded_runs_stay_here(world):
         handle = await face.spawn("general-purpose", "Work.")
         outcome = await asyncio.wait_for(handle.wait(), 30)
     assert (outcome.status, handle.run.worker) == (Status.COMPLETED, "")
+
+
+async def test_questions_reach_the_face(world, tmp_path):
+    world.play(world.act(1), {"text": "All done."})
+    theirs = tmp_path / "theirs"
+    shutil.copytree(world.agent_dir, theirs)
+    (theirs / "subagents.json").write_text(json.dumps({"approvals": "ask", "sandbox": {"mode": "off"}}))
+    world.start_worker(PI_CODING_AGENT_DIR=str(theirs))
+    async with world.open_face() as face:
+        with face.questions.attend():
+            handle = await face.spawn("general-purpose", "Work.")
+            await asyncio.to_thread(world.wait_until, lambda: face.questions.waiting, "it asks")
+            [question] = face.questions.waiting
+            effects = list(world.effects)
+            face.questions.answer(question.id, "allow")
+            outcome = await handle.wait()
+    assert (question.run_id, question.agent, question.tool) == (handle.id, "general-purpose", "bash")
+    assert (effects, len(world.effects), outcome.status) == ([], 1, Status.COMPLETED)
