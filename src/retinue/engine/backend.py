@@ -1,8 +1,10 @@
 """Where runs execute. The local backend: tasks of this process, in one group that ends with it."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, Self
+
+from retinue.core.collector import calm_collector
 
 
 class Backend(Protocol):
@@ -27,15 +29,20 @@ class LocalBackend:
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._excite: Callable[[], None] = lambda: None
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
+        self._excite = calm_collector()
         return self
 
     async def __aexit__(self, *error: Any) -> None:
         for task in list(self._tasks.values()):
             task.cancel()
-        await self._group.__aexit__(*error)
+        try:
+            await self._group.__aexit__(*error)
+        finally:
+            self._excite()
 
     def start(self, run_id: str, work: Coroutine[Any, Any, None]) -> None:
         """Begin; returns at once."""

@@ -66,7 +66,8 @@ class Transcript:
         self._clock = clock
         self._warn = warn
         self._opening: str | None = None
-        self._held = b""
+        self._asked: tuple[str, int] | None = None
+        """What the run was asked, and when, until it is written."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_ready = False
         self._is_broken = False
@@ -74,7 +75,7 @@ class Transcript:
     def begin(self, task: str, preface: str = "") -> None:
         """Note what the run was asked, without what was put before it; it is written with what follows, or soon."""
         self._opening = f"{preface}{task}"
-        self._held = self._render("user", {"role": "user", "content": task})
+        self._asked = task, self._clock.now_ms()
         self._timer = asyncio.get_running_loop().call_later(HOLD_S, self._write, b"")
 
     def close(self) -> None:
@@ -92,21 +93,24 @@ class Transcript:
             self._opening = None
             return
         if (kind := _TYPES.get(type(message))) is not None:
-            self._write(self._render(kind, message))
+            self._write(self._render(kind, message, self._clock.now_ms()))
 
-    def _render(self, kind: str, message: object) -> bytes:
+    def _render(self, kind: str, message: object, at_ms: int) -> bytes:
         record = {
             "isSidechain": True,
             "agentId": self._run_id,
             "type": kind,
             "message": message,
-            "timestamp": _stamp.render(self._clock.now_ms()),
+            "timestamp": _stamp.render(at_ms),
             "cwd": self._cwd,
         }
         return encode_json(record) + b"\n"
 
     def _write(self, line: bytes) -> None:
-        data, self._held = self._held + line, b""
+        data = line
+        if self._asked is not None:
+            (task, at_ms), self._asked = self._asked, None
+            data = self._render("user", {"role": "user", "content": task}, at_ms) + line
         if self._is_broken or not data:
             return
         try:
