@@ -9,6 +9,7 @@ from textual.app import App
 
 from retinue.core.question import Question
 from retinue.ui import blocks
+from retinue.ui.keys import KeyTable
 from retinue.ui.safety import SafeText
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import Choice, Picker
@@ -141,6 +142,8 @@ async def test_menus_and_notices_let_nothing_through():
 
 async def test_question_lets_nothing_through():
     class Asked(Shown):
+        keys = KeyTable()
+
         def compose(self):
             yield QuestionBox()
 
