@@ -75,7 +75,7 @@ async def test_searches_find_nothing_hidden(tmp_path, backend, path, seconds, me
                     continue
                 leaks += SECRET in result.content[0].text
     measure("SEC-11", f"searches, {backend}, {path}, {seconds}", escapes=leaks, searches=tried)
-    assert (leaks, tried > 5) == (0, True)
+    assert (leaks, tried >= 3) == (0, True)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
