@@ -42,6 +42,8 @@ if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.app.selecting import Selection
     from retinue.app.shell import Shell
     from retinue.app.tuning import Tuning
+    from retinue.durable.cluster import Cluster
+    from retinue.engine.setup import Feature
     from retinue.features.extensions.contained import Renderer
     from retinue.settings.subagents import CrewSettings
 
@@ -90,6 +92,10 @@ class Retinue:
         self._audience = Audience()
         self._shell: Shell | None = None
 
+    def bring(self, *, features: "Sequence[Feature]" = (), cluster: "Cluster | None" = None) -> None:
+        """Before it is opened: what a worker puts around the main agent it works on, and its way to the others."""
+        self._stock.own = replace(self._stock.own, features=features, cluster=cluster)
+
     async def __aenter__(self) -> Self:
         stock, wish = self._stock, self._stock.request.session
         paths = find_paths(self._cwd, stock.environment)
@@ -115,6 +121,10 @@ class Retinue:
         With `settle` it also waits for the runs it started and lets the agent react to their reports.
         """
         return await self._here.prompt(content, settle=settle)
+
+    async def go_on(self) -> Outcome:
+        """Let the main agent go on from where its session ends, with nothing new to say, and wait for all it starts."""
+        return await self._here.prompt(None, settle=True)
 
     async def spawn(
         self, agent: str, task: str, *, description: str = "", model: str | None = None, **options: Any
