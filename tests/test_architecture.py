@@ -4,6 +4,7 @@ import ast
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
@@ -174,3 +175,8 @@ def test_every_event_has_sample() -> None:
 def test_public_names_are_pinned() -> None:
     names = ["Limits", "Outcome", "Reason", "Request", "Retinue", "SessionWish", "Status"]
     assert (retinue.__all__, [getattr(retinue, name).__name__ for name in names]) == (names, names)
+
+
+def test_test_files_have_own_names() -> None:
+    names = Counter(path.name for path in Path(__file__).parent.rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
