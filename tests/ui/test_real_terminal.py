@@ -176,7 +176,7 @@ def test_signal_at_the_trust_question_ends_it(world):
     (world.work / ".pi" / "agents" / "spy.md").write_text("---\ndescription: looks\n---\nLook.")
     with world.open() as terminal:
         before = terminal.attributes
-        terminal.wait_for("brings its own")
+        terminal.wait_for("yes, this time")
         terminal.signal(signal.SIGINT)
         assert terminal.wait() == 130
         assert terminal.attributes == before and {mode: terminal.modes[mode] for mode in RESTORED} == RESTORED

@@ -108,14 +108,15 @@ async def serve_browser(command: Sequence[str], port: int, tell: Callable[[str],
         await runner.setup()
         try:
             await web.SockSite(runner, listening).start()
+            ended = _catch_signals()
             tell(server.address)
-            return await _wait_for_signal()
+            return await ended
         finally:
             await runner.cleanup()
 
 
-async def _wait_for_signal() -> int:
-    """The exit status of the signal that came."""
+def _catch_signals() -> "asyncio.Future[int]":
+    """The exit status of the signal that comes."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int] = loop.create_future()
 
@@ -125,4 +126,4 @@ async def _wait_for_signal() -> int:
 
     for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
         loop.add_signal_handler(number, end, status)
-    return await ended
+    return ended

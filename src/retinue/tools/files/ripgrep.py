@@ -155,7 +155,10 @@ def _is_within(path: str, folder: str) -> bool:
 def ignore_arguments(folder: str) -> list[str]:
     """What is searched: hidden files too, but neither .git nor what .gitignore names, also outside of a repository."""
     arguments = ["--hidden", "--sort=path", "--glob=!.git"]
-    current = os.path.realpath(folder)
+    try:
+        current = os.path.realpath(folder)
+    except OSError:  # moved away in this very moment; the search itself says what it finds
+        current = os.path.abspath(folder)
     while not os.path.lexists(os.path.join(current, ".git")):
         parent = os.path.dirname(current)
         if parent == current:
