@@ -95,7 +95,7 @@ def upper(names: set[str]) -> set[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real programs and timers on a busy machine: such a test is tried once more, and the summary counts it."""
+    """Real programs and timers on a busy machine: such a test is tried twice more, and the summary counts it."""
     for item in items:
         if "/tests/unit/" not in item.path.as_posix() and os.environ.get("RERUNS") != "0":
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=2))

@@ -28,7 +28,8 @@ def wish(tmp_path, monkeypatch):
 async def test_long_session_scrolls_to_top(tmp_path, wish):
     async with open_stage(tmp_path, session=wish) as stage:
         talk, conversation = stage.app.link.state.talk, stage.app.screen.query_one("#conversation", Conversation)
-        assert talk.blocks[-1].text.startswith(f"Message {LINES - 1}.") and conversation.has_class("-has-earlier")
+        await stage.wait(lambda: conversation.has_class("-has-earlier"))
+        assert talk.blocks[-1].text.startswith(f"Message {LINES - 1}.")
         await stage.wait(lambda: talk.is_whole)
         while conversation.has_class("-has-earlier"):
             conversation.scroll_home(animate=False)

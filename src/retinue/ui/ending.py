@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from retinue.ui.driver import is_gone
-from retinue.ui.handback import give_back, read_attributes
+from retinue.ui.handback import give_back, recall_attributes
 
 STATUSES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 PATIENCE_S = 5.0
@@ -27,7 +27,7 @@ class Ending:
 
     def watch(self) -> None:
         """Begin; must be called in the main thread, with its loop running."""
-        self._before = read_attributes()
+        self._before = recall_attributes()
         loop = asyncio.get_running_loop()
         for number, status in STATUSES.items():
             loop.add_signal_handler(number, self.end, status)

@@ -10,6 +10,15 @@ from typing import Any
 _RESTORE = "\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h\x1b[?1004l"
 
 
+_found: list[Any] | None = None
+"""How the program found the terminal; a screen may have changed it before anybody else comes to look."""
+
+
+def recall_attributes() -> list[Any] | None:
+    """How the terminal was set up when the program began, or is now where nobody has looked before."""
+    return read_attributes() if _found is None else _found
+
+
 def read_attributes() -> list[Any] | None:
     """How the terminal is set up now; None where there is none."""
     if sys.platform == "win32":
@@ -38,9 +47,10 @@ def end_at_once() -> None:
 
     As an exception it could come up anywhere while modules are loaded, and be swallowed there.
     """
+    global _found  # there is one terminal, and one moment in which it is as it was
+    before = _found = read_attributes()
     if sys.platform == "win32" or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         return
-    before = read_attributes()
 
     def end(number: int, frame: object) -> None:
         if read_attributes() != before:  # the screen has begun
