@@ -11,7 +11,7 @@ from typing import Any
 from retinue.core.errors import RetinueError
 from retinue.core.model import Draft, Model, ModelInfo, Reply, Request, ToolSpec
 from retinue.core.run import Outcome
-from retinue.core.tool import Effect, Refusing, Tool, ToolContext, ToolResult
+from retinue.core.tool import Effect, Tool, ToolContext, ToolResult
 from retinue.durable.mirror import Mirror
 from retinue.durable.record import Claim, Piece
 from retinue.engine.setup import RunSetup
@@ -125,11 +125,9 @@ class _RecordedTool:
     def guidelines(self) -> tuple[str, ...]:
         return self._tool.guidelines
 
-    def refuse(self, arguments: dict[str, Any], problem: str) -> ToolResult:
-        """The tool's own words, where it has some."""
-        if isinstance(self._tool, Refusing):
-            return self._tool.refuse(arguments, problem)
-        return ToolResult.of(problem, is_error=True)
+    def __getattr__(self, name: str) -> Any:
+        # What else a tool may be asked for, such as the name that rules know it by, is the tool's own.
+        return getattr(self._tool, name)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         await self._keeper.keep()

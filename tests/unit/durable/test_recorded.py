@@ -1,0 +1,48 @@
+import pytest
+
+from retinue.core.tool import Refusing, ToolContext
+from retinue.durable.recorded import Recorded
+from retinue.engine.setup import RunSetup
+from retinue.models.script_file import parse_script
+from retinue.models.scripted import ScriptedModel
+from retinue.tools.registry import ToolOptions, build_tools
+from retinue.tools.renamed import rename_tools
+
+
+class FakeKeeper:
+    def __init__(self) -> None:
+        self.done: list[str] = []
+
+    async def keep(self) -> None:
+        self.done.append("keep")
+
+    async def look(self) -> None:
+        self.done.append("look")
+
+
+async def enter(tools, keeper, tmp_path):
+    setup = RunSetup(run_id="r", cwd=tmp_path, model=ScriptedModel(parse_script([{"text": "x"}])), tools=tools)
+    return await Recorded(keeper, lambda model: model).enter(setup)
+
+
+async def test_renamed_tool_keeps_its_name(tmp_path):
+    tools = rename_tools(build_tools(ToolOptions()), {"shell": "bash", "look": "read"})
+    setup = await enter(tools, FakeKeeper(), tmp_path)
+    assert {name: tool.target for name, tool in setup.tools.items()} == {"shell": "bash", "look": "read"}
+
+
+async def test_wrapper_adds_no_abilities(tmp_path):
+    tools = build_tools(ToolOptions())
+    setup = await enter(tools, FakeKeeper(), tmp_path)
+    assert [isinstance(tool, Refusing) for tool in setup.tools.values()] == [
+        isinstance(tool, Refusing) for tool in tools.values()
+    ]
+
+
+@pytest.mark.parametrize(("name", "expected"), [("write", ["keep", "look"]), ("ls", [])])
+async def test_record_stands_around_acts(tmp_path, name, expected):
+    keeper = FakeKeeper()
+    setup = await enter(build_tools(ToolOptions()), keeper, tmp_path)
+    arguments = {"path": "a.txt", "content": "x"} if name == "write" else {}
+    await setup.tools[name].call(arguments, ToolContext(cwd=tmp_path))
+    assert keeper.done == expected
