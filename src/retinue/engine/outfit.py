@@ -151,9 +151,9 @@ class Kit:
     restraint: Restraint = field(default_factory=Restraint)
     """What has been taken from runs since they began."""
     runner: Runner = "inprocess"
+    """Where runs work whose definition does not say."""
     asks: Callable[[], bool] = lambda: False
     """Whether a person may be asked about calls; a question does not get out of another process."""
-    """Where runs work whose definition does not say."""
     has_cluster: bool = False
     """Whether there are other machines to work on, and nothing has to be asked or ruled here."""
     send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
