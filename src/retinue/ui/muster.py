@@ -43,6 +43,7 @@ class Muster:
             now_ms,
             frame,
             find_window=lookout.find_window,
+            glimpse=self._link.overheard.glimpse,
             colors=self._screen.app.theme_variables,
             mode=own.widget_display_mode,
             most_lines=min(MOST_LINES, room - self._fleet.row_count),

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 
 from retinue.app.lookout import Lookout
 from retinue.core import events as ev
+from retinue.ui.activity import NOTHING, OPENING_CHARS, Glimpse
+
+_ENOUGH = 4 * OPENING_CHARS
+"""Characters from which on an answer's beginning is known; blanks come before some."""
 
 
 @dataclass(slots=True)
@@ -15,6 +19,7 @@ class Partial:
 
     words: list[str] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
+    opening: str = ""
 
 
 class Overheard:
@@ -22,6 +27,8 @@ class Overheard:
 
     def __init__(self) -> None:
         self._partials: dict[str, Partial] = {}
+        self._tools: dict[str, dict[str, str]] = {}
+        """Names of the tools that work, by run and call."""
 
     def hear(self, event: ev.Event, lookout: Lookout) -> None:
         """Follow the life of runs: begin to listen to one that begins."""
@@ -29,6 +36,14 @@ class Overheard:
             lookout.overhear(event.run_id, self._take)
         elif isinstance(event, ev.RunFinished):
             self._partials.pop(event.run_id, None)
+            self._tools.pop(event.run_id, None)
+
+    def glimpse(self, run_id: str) -> Glimpse:
+        """What a run does in this moment; cheap, for it is asked many times a second."""
+        partial, tools = self._partials.get(run_id), self._tools.get(run_id)
+        if partial is None and not tools:
+            return NOTHING
+        return Glimpse(tuple((tools or {}).values()), "" if partial is None else partial.opening)
 
     def find(self, run_id: str) -> tuple[str, str]:
         """The words and the thoughts of the reply that a run is in the middle of; empty between replies."""
@@ -40,7 +55,13 @@ class Overheard:
             partial, piece = self._partials.setdefault(event.run_id, Partial()), event.delta.delta
             if isinstance(piece, str) and event.delta.type == "text_delta":
                 partial.words.append(piece)
+                if len(partial.opening) < _ENOUGH:
+                    partial.opening = (partial.opening + piece).lstrip()[:_ENOUGH]
             elif isinstance(piece, str) and event.delta.type == "thinking_delta":
                 partial.thoughts.append(piece)
+        elif isinstance(event, ev.ToolStarted):
+            self._tools.setdefault(event.run_id, {})[event.call_id] = event.name
+        elif isinstance(event, ev.ToolFinished):
+            self._tools.get(event.run_id, {}).pop(event.result.tool_call_id, None)
         elif isinstance(event, ev.MessageFinished | ev.MessageStarted):
             self._partials.pop(event.run_id, None)

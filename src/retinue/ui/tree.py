@@ -7,6 +7,7 @@ from rich.text import Text
 
 from retinue.core.figures import format_duration, format_tokens
 from retinue.core.run import Reason, Run, Status
+from retinue.ui.activity import NOTHING, Glimpse, describe_activity
 from retinue.ui.formats import SPINNER, clean_line, color_percent, find_percent
 
 MOST_LINES = 12
@@ -17,16 +18,6 @@ _LEAST_FIGURES = 8
 """Columns below which figures would tell nothing."""
 _RANKS = {Status.RUNNING: 0, Status.QUEUED: 1}
 _WRAPPED = (Reason.TURN_LIMIT_WRAPPED, Reason.LENGTH)
-_VERBS = {
-    "read": "reading",
-    "bash": "running a command",
-    "edit": "editing",
-    "write": "writing",
-    "grep": "searching",
-    "find": "finding files",
-    "ls": "listing",
-    "thinking": "thinking…",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +29,7 @@ class Outlook:
     frame: int = 0
     max_depth: int = 4
     find_window: Callable[[str], int] = lambda run_id: 0
+    glimpse: Callable[[str], Glimpse] = lambda run_id: NOTHING
     colors: dict[str, str] = field(default_factory=dict)
     """The theme's, by name."""
     mode: str = "auto"
@@ -131,7 +123,8 @@ def _render_rows(rows: Sequence[_Row], outlook: Outlook, *, is_rich: bool) -> li
         lines.append(_render_row(row, outlook))
         if is_rich and row.run.status is Status.RUNNING:
             bar = "   " if row.is_last else "│  "
-            lines.append(Text(f"{row.prefix}{bar}⎿ {describe_activity(row.run)}", style="dim"))
+            doing = describe_activity(row.run, outlook.glimpse(row.run.id))
+            lines.append(Text(f"{row.prefix}{bar}⎿ {doing}", style="dim"))
     return lines
 
 
@@ -195,12 +188,6 @@ def find_sign(run: Run, frame: int) -> tuple[str, str]:
         is_wrapped = run.outcome is not None and run.outcome.reason in _WRAPPED
         return "✓", "warning" if is_wrapped else "success"
     return ("■", "dim") if run.status is Status.STOPPED else ("✗", "error")
-
-
-def describe_activity(run: Run) -> str:
-    """What a run is doing, as a person would say it."""
-    word = run.activity or "thinking"
-    return _VERBS.get(word, clean_line(word, 60))
 
 
 class Lingering:

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 
 from retinue.core.run import Run, Status
+from retinue.ui.activity import NOTHING, Glimpse, describe_activity
 from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.picker import Choice
 from retinue.ui.screens.viewer import RunViewer
-from retinue.ui.tree import Outlook, describe_activity, find_sign, render_figures
+from retinue.ui.tree import Outlook, find_sign, render_figures
 
 _RANKS = {Status.RUNNING: 0, Status.QUEUED: 1}
 
@@ -19,12 +20,12 @@ def title_runs(runs: Sequence[Run]) -> str:
     return f"Running agents ({len(runs)}) — {running} running, {done} done"
 
 
-def draw_run(run: Run, now_ms: int) -> Choice:
+def draw_run(run: Run, now_ms: int, glimpse: Glimpse = NOTHING) -> Choice:
     """One row: who, what for, how far."""
     sign, _ = find_sign(run, 0)
     figures = render_figures(run, Outlook(200, now_ms)).plain.removeprefix(" · ")
     error = run.outcome.error if run.outcome is not None else ""
-    now = describe_activity(run) if run.status is Status.RUNNING else clean_line(error, 120) if error else ""
+    now = describe_activity(run, glimpse) if run.status is Status.RUNNING else clean_line(error, 120) if error else ""
     facts = [run.description, figures, "queued" if run.status is Status.QUEUED else now]
     return Choice(run.id, run.agent, " · ".join(fact for fact in facts if fact), sign)
 
@@ -38,7 +39,9 @@ class RunsMenu(Menu):
         while chosen is not None:
             now_ms = self.app.now_ms()
             runs = sorted(self.app.link.crew.lookout.runs, key=lambda run: _RANKS.get(run.status, 2))
-            chosen = await self.choose(title_runs(runs), [draw_run(run, now_ms) for run in runs], chosen=chosen)
+            glimpse = self.app.link.overheard.glimpse
+            rows = [draw_run(run, now_ms, glimpse(run.id)) for run in runs]
+            chosen = await self.choose(title_runs(runs), rows, chosen=chosen)
             found = self.app.link.crew.lookout.find(chosen) if chosen else None
             if found is not None:
                 await self.app.ask(RunViewer(found))

@@ -8,13 +8,14 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 from textual.widgets import Static
 
-from retinue.core.run import Run
+from retinue.core.run import Run, Status
+from retinue.ui.activity import describe_activity
 from retinue.ui.bindings import bind
 from retinue.ui.formats import FRAME_S, clean_line
 from retinue.ui.reading import Reading, Way
 from retinue.ui.screens.overlay import Overlay
 from retinue.ui.talk import Talk
-from retinue.ui.tree import Outlook, describe_activity, find_sign, render_figures
+from retinue.ui.tree import Outlook, find_sign, render_figures
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.line import PurposeLine
 
@@ -131,7 +132,8 @@ class RunViewer(Overlay[None]):
         outlook = Outlook(120, now_ms, frame, find_window=self.app.link.crew.lookout.find_window, colors=colors)
         head.append_text(render_figures(run, outlook))
         tags = [run.id, str(run.status)]
-        tags += [describe_activity(run)] if not run.status.is_final else []
+        if run.status is Status.RUNNING:
+            tags.append(describe_activity(run, self.app.link.overheard.glimpse(run.id)))
         tags += [f"branch {clean_line(run.branch, 60)}"] if run.branch else []
         if run.outcome is not None and run.outcome.error:
             tags.append(clean_line(run.outcome.error, 200))

@@ -1,0 +1,81 @@
+import pytest
+
+from retinue.core import events as ev
+from retinue.core.messages import TextContent, ToolResultMessage, Usage
+from retinue.core.model import Delta
+from retinue.core.run import Run, Status
+from retinue.ui.activity import NOTHING, Glimpse, describe_activity
+from retinue.ui.overheard import Overheard
+from retinue.ui.tree import Outlook, render_tree
+
+
+def run(activity="thinking"):
+    return Run(
+        id="r1", parent_id="", depth=1, agent="Explore", description="look", status=Status.RUNNING, activity=activity
+    )
+
+
+@pytest.mark.parametrize(
+    ("tools", "words"),
+    [
+        (["read"], "reading"),
+        (["bash"], "running command"),
+        (["edit"], "editing"),
+        (["write"], "writing"),
+        (["grep"], "searching"),
+        (["find"], "finding files"),
+        (["ls"], "listing"),
+        (["read", "read", "grep", "grep", "grep"], "reading 2 files, searching 3 patterns"),
+        (["bash", "ls", "bash"], "running 2 commands, listing"),
+        (["mcp{0}", "mcp{0}"], "mcp{0} × 2"),
+        (["\x1b[31mx"], "\\x1b[31mx"),
+    ],
+)
+def test_tools_are_told_as_verbs(tools, words):
+    assert describe_activity(run("read"), Glimpse(tuple(tools), "I look.")) == words
+
+
+@pytest.mark.parametrize(
+    ("activity", "opening", "words"),
+    [
+        ("thinking", "", "thinking…"),
+        ("", "", "thinking…"),
+        ("thinking", " \n\n I found it.\nHere is more.", "I found it."),
+        ("thinking", "x" * 61, "x" * 59 + "…"),
+        ("thinking", "x" * 60, "x" * 60),
+        ("grep", "I search.", "searching"),
+        ("waiting for a worker", "", "waiting for a worker"),
+    ],
+)
+def test_answer_is_told_before_thinking(activity, opening, words):
+    assert describe_activity(run(activity), Glimpse((), opening)) == words
+
+
+def test_activity_stands_under_its_row():
+    lines = render_tree([run()], Outlook(100, 5001, glimpse=lambda run_id: Glimpse((), f"answer of {run_id}")))
+    assert [line.plain for line in lines[1:]] == ["└─ ⠋ Explore  look", "   ⎿ answer of r1"]
+
+
+class Crew:
+    """Whoever listens hears what is played."""
+
+    def overhear(self, run_id, listener):
+        self.play = listener
+
+
+def test_glimpse_follows_a_reply_and_its_tools():
+    overheard, crew = Overheard(), Crew()
+    overheard.hear(ev.RunStarted(run_id="r1", at_ms=1), crew)
+    result = ToolResultMessage("c1", "read", [TextContent("x")], False, 1)
+    seen = []
+    for event in [
+        ev.MessageDelta(run_id="r1", delta=Delta("thinking_delta", 0, "hm"), usage=Usage()),
+        ev.MessageDelta(run_id="r1", delta=Delta("text_delta", 0, "\nI "), usage=Usage()),
+        ev.MessageDelta(run_id="r1", delta=Delta("text_delta", 0, "read."), usage=Usage()),
+        ev.ToolStarted(run_id="r1", call_id="c1", name="read", arguments={}),
+        ev.ToolFinished(run_id="r1", result=result),
+    ]:
+        crew.play(event)
+        seen.append(overheard.glimpse("r1"))
+    words = "I read."
+    assert seen == [NOTHING, Glimpse((), "I "), Glimpse((), words), Glimpse(("read",), words), Glimpse((), words)]
