@@ -21,7 +21,9 @@ class Entry(NamedTuple):
     path: str
     """The file that names it."""
     is_projects: bool
-    """The project's, so that the user decides about it."""
+    """The project's, not the user's own."""
+    needs_consent: bool
+    """The user decides about it: the project's, or one that runs files of the project."""
 
 
 def list_entries(request: Request, kind: Kind) -> tuple[list[Entry], list[str]]:
@@ -33,8 +35,9 @@ def list_entries(request: Request, kind: Kind) -> tuple[list[Entry], list[str]]:
 
         servers = load_servers(paths, os.environ, trusted=trusted)
         rows = [
-            Entry(item.server.name, item.state, item.server.place, str(item.server.path), item.server.level != "user")
+            Entry(each.name, item.state, each.place, str(each.path), each.level != "user", item.is_bound)
             for item in servers.found
+            for each in (item.server,)
         ]
         return rows, [problem.message for problem in servers.diagnostics]
     from retinue.settings.hooks import load_hooks
@@ -43,7 +46,8 @@ def list_entries(request: Request, kind: Kind) -> tuple[list[Entry], list[str]]:
     own, project = load_switches(paths, trusted=trusted)[0].disabled_hooks
     hooks = load_hooks(paths, trusted=trusted, disabled=own, muted=project)
     found = [
-        Entry(item.spec.name, item.state, item.spec.describe(), str(item.spec.path), item.spec.scope == "project")
+        Entry(each.name, item.state, each.describe(), str(each.path), each.scope == "project", item.is_bound)
         for item in hooks.found
+        for each in (item.spec,)
     ]
     return found, [problem.message for problem in hooks.diagnostics]

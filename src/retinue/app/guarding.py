@@ -209,7 +209,7 @@ class Guarding:
             return ()
         from retinue.settings.hooks import load_profile
 
-        loaded = load_profile(self._world.paths, definition)
+        loaded = load_profile(self._world.paths, definition, trusted=self._world.is_trusted)
         texts = [text for text in loaded.notices if text not in self._told]
         problems = [item for item in loaded.diagnostics if item.message not in self._told]
         self._told.update(texts, (item.message for item in problems))

@@ -5,35 +5,70 @@ Words alone would not do: whoever may write in the project decides what the prog
 
 import hashlib
 import os
+import re
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from msgspec import Struct
+
 MAX_BYTES = 5_000_000
-"""Of one file; a longer one counts by its size and time."""
+"""Of one file; a longer one counts by its place, its size, and when it was changed, which no program can set."""
 _LONGEST = 1024
+_LONGEST_LINE = 64 * 1024
+_SHELL = re.compile(r"[\s;&|()<>{}`'\"$]+")
+"""What stands between the words of a line for a shell."""
 
 
-def digest_files(words: Iterable[str], folder: Path, project: Path) -> dict[str, str]:
-    """The files below a project that words of a command line name, seen from a folder, each with what it holds."""
-    found = {}
-    for word in words:
-        path = find_file(word, folder, project)
-        if path is not None:
-            found[word] = digest_file(path)
-    return found
+class Ground(Struct, frozen=True):
+    """Where a project is, and who opened it."""
+
+    project: Path
+    cwd: Path
+    """Where programs are started."""
+    home: Path | None = None
+    spared: tuple[Path, ...] = ()
+    """Folders in it that no agent can write, should the project be the home directory."""
+
+    def find_files(self, command: str, args: Iterable[str], folder: Path) -> dict[str, Path]:
+        """The files of the project that a command line names, by its words; `folder` is where the command is sought."""
+        found = {}
+        # A bare name is looked for on the PATH, and never in the project.
+        wanted = [(command, folder)] if os.sep in command else []
+        for word in args:
+            # A word may be a whole line for a shell, as in `sh -c`.
+            pieces = _SHELL.split(word[:_LONGEST_LINE]) if " " in word else ()
+            wanted += [(text, self.cwd) for text in (word, *pieces)]
+        for text, start in wanted:
+            path = self._find_file(text, start)
+            if path is not None:
+                found[text] = path
+        return found
+
+    def _find_file(self, word: str, start: Path) -> Path | None:
+        # `--config=x` names a file too.
+        for text in (word, word.partition("=")[2]):
+            if not text or len(text) >= _LONGEST or "\0" in text:
+                continue
+            name = text[2:] if self.home is not None and text.startswith("~/") else text
+            path = Path(os.path.realpath((start if name is text or self.home is None else self.home) / name))
+            if self._has(path) and path.is_file():
+                return path
+        return None
+
+    def _has(self, path: Path) -> bool:
+        inside = path.is_relative_to(os.path.realpath(self.project))
+        return inside and not any(path.is_relative_to(os.path.realpath(each)) for each in self.spared)
 
 
-def find_file(word: str, folder: Path, project: Path) -> Path | None:
-    """The file of a project that a word means; None when it means none."""
-    # `--config=x` names a file too.
-    for text in (word, word.partition("=")[2]):
-        if not text or len(text) >= _LONGEST or "\0" in text:
-            continue
-        path = Path(os.path.realpath(folder / text))
-        if path.is_relative_to(os.path.realpath(project)) and path.is_file():
-            return path
-    return None
+def digest_files(files: Mapping[str, Path]) -> dict[str, str]:
+    """What each of some files holds."""
+    return {word: digest_file(path) for word, path in files.items()}
+
+
+def find_change(files: Mapping[str, str]) -> str:
+    """The first of some files, by their paths, that does not hold any longer what was agreed to; empty when all do."""
+    return next((path for path, digest in files.items() if digest_file(Path(path)) != digest), "")
 
 
 def digest_file(path: Path) -> str:
@@ -47,5 +82,5 @@ def digest_file(path: Path) -> str:
         if not stat.S_ISREG(found.st_mode):
             return "no file"
         if found.st_size > MAX_BYTES:
-            return f"{found.st_size} bytes of {found.st_mtime_ns}"
+            return f"{found.st_size} bytes at {found.st_dev}:{found.st_ino} of {found.st_ctime_ns}"
         return hashlib.sha256(file.read()).hexdigest()

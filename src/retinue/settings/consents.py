@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
+from retinue.features.approved import Ground
 from retinue.sessions.files import make_private
 from retinue.settings.decisions import hold_lock, replace_own
 from retinue.settings.files import load_json
@@ -37,11 +38,12 @@ class Consent(Struct, frozen=True):
 class Consents:
     """What was agreed to in one project, read when something of it asks."""
 
-    def __init__(self, paths: Paths, kind: Kind, problems: list[Diagnostic]) -> None:
+    def __init__(self, paths: Paths, kind: Kind, problems: list[Diagnostic], *, trusted: bool = True) -> None:
+        """In a folder that is not trusted nothing counts as agreed to."""
         self._paths = paths
         self._kind = kind
         self._problems = problems
-        self._given: dict[str, Consent] | None = None
+        self._given: dict[str, Consent] | None = None if trusted else {}
 
     def judge(self, name: str, entry: Any) -> State:
         """Whether an entry may be started as it is now."""
@@ -52,6 +54,14 @@ class Consents:
         if consent is None:
             return "unapproved"
         return "ready" if consent.digest == digest_entry(name, entry) else "changed"
+
+
+def find_ground(paths: Paths, folder: str = "") -> Ground:
+    """Where the files are that count as the project's; `folder` is where an entry wants its program to run."""
+    home = paths.home
+    place = home / folder[2:] if home is not None and folder.startswith("~/") else paths.cwd / folder
+    own = (paths.agent_dir,) if home is None else (paths.agent_dir, home / ".codingcode")
+    return Ground(paths.project, place, home, own)
 
 
 def tell_waiting(state: State) -> str:

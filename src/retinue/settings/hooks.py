@@ -14,10 +14,10 @@ from msgspec import Struct, structs
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import ConfigError, quote
-from retinue.features.approved import digest_files
+from retinue.features.approved import digest_file, digest_files
 from retinue.features.hooks.points import GUARDS
 from retinue.features.hooks.spec import HookSpec, Scope, parse_hook
-from retinue.settings.consents import Consents, State, tell_waiting
+from retinue.settings.consents import Consents, State, find_ground, tell_waiting
 from retinue.settings.files import read_bounded
 from retinue.settings.paths import Paths
 
@@ -34,15 +34,25 @@ class FoundHook(Struct, frozen=True):
     """What an approval is bound to: what is written, and the project's own files it names."""
 
     @property
+    def is_bound(self) -> bool:
+        """Whether it runs only when the user agreed to it: a project's, or one that runs files of the project."""
+        return not self.spec.is_own or "files" in self.entry
+
+    @property
+    def is_guarding(self) -> bool:
+        """Whether it waits, but stands guard for the user: it is not run, and lets nothing pass."""
+        return self.spec.is_own and self.spec.is_guard and self.state in ("unapproved", "changed")
+
+    @property
     def notice(self) -> str:
         """One line about a hook that waits for the user; else empty."""
         if not (what := tell_waiting(self.state)):
             return ""
         name = self.spec.name
         shown = name if name.isidentifier() else quote(name)
-        return (
-            f"hook {quote(name)} of this project {what}: skipped (to see and approve it: retinue trust --hook {shown})"
-        )
+        whose = "of yours runs a file of this project and" if self.spec.is_own else "of this project"
+        then = "it is not run and refuses all it guards" if self.is_guarding else "skipped"
+        return f"hook {quote(name)} {whose} {what}: {then} (to see and approve it: retinue trust --hook {shown})"
 
 
 class LoadedHooks(Struct, frozen=True):
@@ -53,8 +63,8 @@ class LoadedHooks(Struct, frozen=True):
 
     @property
     def ready(self) -> tuple[HookSpec, ...]:
-        """Those that are run."""
-        return tuple(item.spec for item in self.found if item.state == "ready")
+        """Those that are run, and the user's guards that refuse until they are agreed to."""
+        return tuple(item.spec for item in self.found if item.state == "ready" or item.is_guarding)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -98,7 +108,7 @@ def load_hooks(
                 problems.append(_tell(spec, f"is hidden by the one in {known[spec.name].path}", "warning"))
             elif len(known) < MAX_HOOKS:
                 known[spec.name] = spec
-    approvals = _Approvals(paths, problems)
+    approvals = _Approvals(paths, problems, trusted=trusted)
 
     def judge(spec: HookSpec) -> FoundHook:
         return approvals.judge(_switch(spec, disabled or {}, muted or {}, problems))
@@ -116,10 +126,10 @@ def load_hooks(
     return LoadedHooks((*kept, *found), tuple(problems))
 
 
-def load_profile(paths: Paths, definition: Definition) -> LoadedHooks:
+def load_profile(paths: Paths, definition: Definition, *, trusted: bool) -> LoadedHooks:
     """The hooks of an agent file; those of a project's are approved one by one, as `agent/hook`."""
     problems: list[Diagnostic] = []
-    approvals = _Approvals(paths, problems)
+    approvals = _Approvals(paths, problems, trusted=trusted)
     is_own = definition.source != "project"
     found = []
     for index, raw in enumerate(definition.hooks):
@@ -160,20 +170,28 @@ def _switch(
 class _Approvals:
     """Says of each hook whether it is run."""
 
-    def __init__(self, paths: Paths, problems: list[Diagnostic]) -> None:
-        self._project = paths.project
-        self._consents = Consents(paths, "hooks", problems)
+    def __init__(self, paths: Paths, problems: list[Diagnostic], *, trusted: bool) -> None:
+        self._paths = paths
+        self._consents = Consents(paths, "hooks", problems, trusted=trusted)
 
     def judge(self, spec: HookSpec) -> FoundHook:
-        entry = describe_entry(spec, self._project)
+        files = find_ground(self._paths).find_files(spec.command, spec.args, Path(spec.folder or self._paths.project))
+        entry = {**describe_entry(spec), **({"files": digest_files(files)} if files else {})}
         if not spec.enabled:
             return FoundHook(spec, "disabled", entry)
-        return FoundHook(spec, "ready" if spec.is_own else self._consents.judge(spec.name, entry), entry)
+        if spec.is_own and not files:
+            return FoundHook(spec, "ready", entry)
+        found = FoundHook(spec, self._consents.judge(spec.name, entry), entry)
+        if found.is_guarding:
+            return FoundHook(structs.replace(spec, fault=found.notice), found.state, entry)
+        # A project's runs inside the boundary of its run, the user's own does not: what it runs is looked at each time.
+        held = {str(path): digest_file(path) for path in files.values()} if spec.is_own else {}
+        return FoundHook(structs.replace(spec, files=held), found.state, entry)
 
 
-def describe_entry(spec: HookSpec, project: Path) -> dict[str, Any]:
-    """What an approval is bound to: all that decides what is run and when, the project's own scripts included."""
-    entry: dict[str, Any] = {
+def describe_entry(spec: HookSpec) -> dict[str, Any]:
+    """All that decides what is run and when, as it is written."""
+    return {
         "point": spec.point,
         "type": spec.kind,
         "command": spec.command,
@@ -181,8 +199,6 @@ def describe_entry(spec: HookSpec, project: Path) -> dict[str, Any]:
         "env": dict(sorted(spec.env.items())),
         "priority": spec.priority,
     }
-    files = digest_files((spec.command, *spec.args), project, project)
-    return {**entry, "files": files} if files else entry
 
 
 def _load_file(path: Path, scope: Scope, problems: list[Diagnostic]) -> Iterator[HookSpec]:

@@ -13,10 +13,10 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import ConfigError, quote
-from retinue.features.approved import digest_files, find_file
+from retinue.features.approved import digest_file, digest_files
 from retinue.features.mcp.names import fold_name
 from retinue.features.mcp.server import Level, McpServer
-from retinue.settings.consents import Consents, State, tell_waiting
+from retinue.settings.consents import Consents, State, find_ground, tell_waiting
 from retinue.settings.files import load_json, read_bounded
 from retinue.settings.mcp_entry import OVERRIDES, SELF_APPROVAL, Written, read_server
 from retinue.settings.mcp_files import list_files
@@ -36,14 +36,18 @@ class Found(Struct, frozen=True):
     """What an approval is bound to: what is written, and the project's own files it names."""
 
     @property
+    def is_bound(self) -> bool:
+        """Whether it starts only when the user agreed to it: a project's, or one that runs files of the project."""
+        return self.server.level == "project" or bool(self.server.files)
+
+    @property
     def notice(self) -> str:
         """One line about a server that waits for the user; else empty."""
         if not (what := tell_waiting(self.state)):
             return ""
         name = self.server.name
-        return (
-            f"MCP server {name!r} of this project {what}: skipped (to see and approve it: retinue trust --mcp {name})"
-        )
+        whose = "of this project" if self.server.level == "project" else "of yours runs a file of this project and"
+        return f"MCP server {name!r} {whose} {what}: skipped (to see and approve it: retinue trust --mcp {name})"
 
 
 class Servers(Struct, frozen=True):
@@ -77,7 +81,7 @@ def load_servers(paths: Paths, environment: Mapping[str, str], *, trusted: bool)
             else:
                 same.append(written)
     found: list[Found] = []
-    consents = Consents(paths, "mcp", problems)
+    consents = Consents(paths, "mcp", problems, trusted=trusted)
     for same in list(chosen.values())[:MAX_SERVERS]:
         found += _judge(same, environment, consents, problems, paths)
     return Servers(tuple(_narrow(found, changes, problems)), tuple(problems))
@@ -96,24 +100,23 @@ def _judge(
         problems += more
         if server is None:
             continue
+        server, entry = _bind(server, written, paths)
         state: State = "ready" if server.enabled else "disabled"
-        entry = written.entry
-        if server.level == "project":
-            server, entry = _bind(server, written, paths)
-            state = consents.judge(server.name, entry) if server.enabled else state
+        if server.enabled and (server.level == "project" or server.files):
+            state = consents.judge(server.name, entry)
         yield Found(server, state, entry)
         if state not in ("unapproved", "changed"):
             return
 
 
 def _bind(server: McpServer, written: Written, paths: Paths) -> tuple[McpServer, Any]:
-    """A project's server and its entry, both with what the project's own files hold that it names."""
-    folder = paths.cwd / server.cwd
-    files = digest_files((server.command, *server.args), folder, paths.project) if server.command else {}
+    """A server and its entry, both with what the project's own files hold that it names, whoever wrote the entry."""
+    ground = find_ground(paths, server.cwd)
+    files = ground.find_files(server.command, server.args, paths.cwd) if server.command else {}
     if not files:
         return server, written.entry
-    held = {str(find_file(word, folder, paths.project)): digest for word, digest in files.items()}
-    return replace(server, files=held), {**written.entry, "files": files}
+    held = {str(path): digest_file(path) for path in files.values()}
+    return replace(server, files=held), {**written.entry, "files": digest_files(files)}
 
 
 def _narrow(found: list[Found], changes: Iterable[Written], problems: list[Diagnostic]) -> list[Found]:

@@ -18,6 +18,7 @@ from retinue.core.environment import HOOK, select
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.jsonline import encode_json
 from retinue.core.launch import Confining
+from retinue.features.approved import find_change
 from retinue.features.hooks.points import LIMIT_S, HookFailed, HookLate
 from retinue.features.hooks.spec import HookSpec
 from retinue.tools.process import Command, run_process, to_command
@@ -45,6 +46,9 @@ async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: Workpla
     """What the hook answered, read as JSON; None when it said nothing. Raises HookFailed."""
     if spec.fault:
         raise HookFailed(f"cannot be run: {spec.fault}")
+    # It runs outside of the sandbox, and an agent inside may have written the file since.
+    if path := find_change(spec.files):
+        raise HookFailed(f"cannot be run: its file {quote(path, 200)} has changed since it was approved")
     program = find_command(spec, place)
     output, errors = bytearray(), bytearray()
 

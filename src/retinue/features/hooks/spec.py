@@ -37,6 +37,8 @@ class HookSpec(Struct, frozen=True, kw_only=True):
     path: str = ""
     folder: str = ""
     """What a relative command is relative to."""
+    files: dict[str, str] = {}
+    """Files of the project that a hook of the user's runs, with what they held when the user agreed to it."""
     fault: str = ""
     """Why it cannot be run as it is written. At a point where it would stand guard, it then lets nothing through."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from retinue.core.errors import ConfigError, quote
 from retinue.core.launch import Confining
-from retinue.features.approved import digest_file
+from retinue.features.approved import find_change
 from retinue.features.mcp.program import Program, choose_environment, find_command
 from retinue.features.mcp.server import McpServer
 from retinue.features.mcp.trouble import McpFailed, Trouble
@@ -116,12 +116,11 @@ def _check_files(server: McpServer) -> None:
 
     Raises McpFailed.
     """
-    for path, digest in server.files.items():
-        if digest_file(Path(path)) != digest:
-            raise McpFailed(
-                f"its file {quote(path, 200)} has changed since it was approved (to approve it again: "
-                f"retinue trust --mcp {server.name})"
-            )
+    if path := find_change(server.files):
+        raise McpFailed(
+            f"its file {quote(path, 200)} has changed since it was approved (to approve it again: "
+            f"retinue trust --mcp {server.name})"
+        )
 
 
 def _expand(text: str, home: str) -> str:

@@ -48,7 +48,7 @@ class EntriesMenu(Menu):
     async def _offer(self, entry: Entry) -> None:
         rows = [Choice("back", "Back")]
         about = f"{entry.about}\n{self.app.shorten(entry.path)}"
-        if entry.is_projects:
+        if entry.needs_consent:
             approval = await self.attempt(lambda: open_approval(entry.name, self.app.request, kind=self._kind))
             if approval is None:
                 return
@@ -59,7 +59,7 @@ class EntriesMenu(Menu):
             else:
                 rows.append(Choice("no", "Take the approval back", "from the next start on"))
         chosen = await self.choose(entry.name, rows, about=about)
-        if chosen in ("yes", "no") and entry.is_projects:
+        if chosen in ("yes", "no") and entry.needs_consent:
             await self._decide(entry, consent=chosen == "yes")
 
     async def _decide(self, entry: Entry, *, consent: bool) -> None:
