@@ -205,7 +205,7 @@ def counts(*keys: str) -> Check:
         found = {}
         for key, number in value.items():
             if key not in keys:
-                report(f".{key}", number, "only " + ", ".join(keys))
+                report(f"[{quote(key)}]", number, "only " + ", ".join(keys))
                 continue
             try:
                 found[key] = _to_count(number, _LARGEST)
