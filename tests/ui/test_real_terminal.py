@@ -157,24 +157,37 @@ def test_key_while_starting_ends_it(world):
     assert world.wait_until_alone() == []
 
 
-def test_ctrl_c_at_the_trust_question_is_a_no(world):
+def bring_agent(world):
     (world.work / ".pi" / "agents").mkdir(parents=True)
     (world.work / ".pi" / "agents" / "spy.md").write_text("---\ndescription: looks\n---\nLook.")
+
+
+@pytest.mark.parametrize(("key", "status"), [("C-c", 130), ("C-d", 0)])
+def test_trust_question_can_be_left(world, key, status):
+    bring_agent(world)
+    before = sorted(path for path in world.home.rglob("*") if path.is_file())
     with world.tmux() as tmux:
         tmux.see("Use it only if you trust")
-        tmux.keys("C-c")
+        tmux.keys(key)
+        assert tmux.end() == (status, True, "0 1 0")
+    assert sorted(path for path in world.home.rglob("*") if path.is_file()) == before
+    assert world.wait_until_alone() == []
+
+
+def test_escape_at_the_trust_question_is_a_no(world):
+    bring_agent(world)
+    with world.tmux() as tmux:
+        tmux.see("Use it only if you trust")
+        tmux.keys("Escape")
         tmux.miss("Use it only if you trust")
         tmux.see("offline/rules")
-        tmux.keys("C-c")
-        tmux.see("ctrl+c again leaves")
-        tmux.keys("C-c")
+        tmux.keys("C-d")
         assert tmux.end() == (0, True, "0 1 0")
     assert not (world.agent_dir / "trust.json").exists() and world.wait_until_alone() == []
 
 
 def test_signal_at_the_trust_question_ends_it(world):
-    (world.work / ".pi" / "agents").mkdir(parents=True)
-    (world.work / ".pi" / "agents" / "spy.md").write_text("---\ndescription: looks\n---\nLook.")
+    bring_agent(world)
     with world.open() as terminal:
         before = terminal.attributes
         terminal.wait_for("yes, this time")

@@ -25,7 +25,7 @@ _NO = 2
 
 
 class TrustScreen(Overlay[tuple[bool, bool] | None]):
-    """Gives back the decision, and whether it is remembered. Escape is a no, and so is None."""
+    """Gives back the decision, and whether it is remembered. Escape is a no; who leaves has decided nothing."""
 
     DEFAULT_CSS = """
     TrustScreen { align: center middle; background: $background 60%; }
@@ -38,8 +38,10 @@ class TrustScreen(Overlay[tuple[bool, bool] | None]):
     TrustScreen #hint { height: 1; color: $text-muted; }
     """
     BINDINGS = [
-        bind("tui.select.cancel", "choose(2)", is_first=True),
-        bind("app.exit", "choose(2)", is_first=True),
+        # Ctrl+C is a key of both: at a question before everything else it means that one does not want to begin.
+        bind("app.clear", "leave(130)", is_first=True),
+        bind("app.exit", "leave(0)", is_first=True),
+        bind("tui.select.cancel", "choose(2)"),
         bind("tui.select.up", "move(-1)"),
         bind("tui.select.down", "move(1)"),
         bind("tui.select.confirm", "take"),
@@ -65,7 +67,9 @@ class TrustScreen(Overlay[tuple[bool, bool] | None]):
             with VerticalScroll(id="about", can_focus=False):
                 yield Static(about, markup=False)
             yield Static("", id="answers", markup=False)
-            yield Static("↑↓ enter · esc no", id="hint", markup=False)
+            keys = self.app.keys
+            hint = f"↑↓ enter · {keys.show('tui.select.cancel')} no · {keys.show('app.clear')} leaves"
+            yield Static(hint, id="hint", markup=False)
 
     def on_mount(self) -> None:
         """Nothing is agreed to by accident: no is lit."""
@@ -84,6 +88,10 @@ class TrustScreen(Overlay[tuple[bool, bool] | None]):
     def action_choose(self, place: int) -> None:
         """Take one by its letter."""
         self.dismiss(_ANSWERS[place][2])
+
+    def action_leave(self, status: int) -> None:
+        """Out of the program; nothing is decided, nothing is kept."""
+        self.app.exit(status)
 
     def _draw(self) -> None:
         accent = self.app.theme_variables.get("accent", "")
