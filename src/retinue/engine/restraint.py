@@ -3,8 +3,8 @@
 Only ever takes more. Whoever is below a run loses what the run loses, at its next call. Knows no surface and no file.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct, structs
 
@@ -78,6 +78,9 @@ class Restraint:
 
 class Restrained:
     """Asks before each call of one run."""
+
+    wants: ClassVar[Mapping[str, bool]] = {}
+    """Calls that are made elsewhere need not be known here for its sake alone."""
 
     def __init__(self, restraint: Restraint, run_id: str, find_tool: Callable[[str], str] = str) -> None:
         """`find_tool` says which tool is behind the name that the model used."""

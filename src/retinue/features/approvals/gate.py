@@ -5,9 +5,10 @@ nobody can be asked about is refused at once.
 """
 
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from retinue.core.jsonline import to_plain
 from retinue.core.messages import ToolCall
@@ -19,7 +20,7 @@ from retinue.engine.ids import make_run_id
 from retinue.engine.questions import Desk
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.book import Book, Finding, Subject
-from retinue.features.approvals.rules import Action, describe_call
+from retinue.features.approvals.rules import Action, describe_call, replace_texts
 
 NO_FACE = "Approval required but no UI available"
 ALLOW, ALLOW_AGAIN, DENY = "allow", "allow this call from now on", "deny"
@@ -79,17 +80,33 @@ class Approving:
 class Gate:
     """Decides about the calls of one run."""
 
+    wants: ClassVar[Mapping[str, bool]] = {"call": True}
+    """What of a call made elsewhere must be known here, and that it waits for the answer."""
+
     def __init__(self, book: Book, ports: GatePorts, setup: RunSetup) -> None:
         self._book = book
         self._ports = ports
         self._run_id = setup.run_id
         self._cwd = str(setup.cwd)
+        self._forms: dict[str, tuple[str, ...]] = {}
+        self._spared: Counter[tuple[str, str]] = Counter()
+
+    def know(self, call_id: str, forms: tuple[str, ...]) -> None:
+        """What a call says where it is to be made: links and folders there are not those here."""
+        self._forms[call_id] = forms
+
+    def spare(self, tool: str, text: str) -> None:
+        """A person has just allowed a call that says this: the same question is not put to them again."""
+        self._spared[tool, text] += 1
 
     async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
         """None lets the call pass; a refusal is its result."""
         names = (call.name, tool.spec.name, getattr(tool, "target", ""))
+        described = describe_call(filter(None, names), call.arguments, self._cwd)
+        if forms := self._forms.pop(call.id, ()):
+            described = replace_texts(described, forms)
         subject = Subject(
-            describe_call(filter(None, names), call.arguments, self._cwd),
+            described,
             tool.effect,
             self._ports.is_confined and tool.effect is Effect.EXECUTE,
         )
@@ -130,13 +147,17 @@ class Gate:
         desk = self._ports.desk
         if not desk.has_face:
             return Finding("deny", "confirmation", NO_FACE)
+        text = render_arguments(call.arguments)
+        if self._spared[call.name, text] > 0:
+            self._spared[call.name, text] -= 1
+            return Finding("allow", "confirmation")
         question = Question(
             id=make_run_id(),
             run_id=self._run_id,
             agent=self._ports.agent,
             # One line, whatever a hook gave as its reason: the title must not look like the call.
             title=f"Allow {call.name}?" + (f" ({escape_line(why.reason, 300)})" if why.reason else ""),
-            text=render_arguments(call.arguments),
+            text=text,
             options=(ALLOW, ALLOW_AGAIN, DENY),
             default=DENY,
             tool=call.name,

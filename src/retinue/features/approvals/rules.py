@@ -95,6 +95,11 @@ def describe_call(names: Iterable[str], arguments: Mapping[str, Any], cwd: str) 
     return Call(tuple(dict.fromkeys(names)), tuple(texts), tuple(dict.fromkeys(real)))
 
 
+def replace_texts(call: Call, forms: Sequence[str]) -> Call:
+    """The same call, made where paths really lead elsewhere: what forbids or asks sees both, what allows only those."""
+    return Call(call.names, tuple(dict.fromkeys((*call.texts, *forms))), tuple(forms))
+
+
 def find_rule(rules: Iterable[Rule], call: Call) -> Rule | None:
     """The rule that counts: the one of the highest priority; of equals the strictest."""
     found = [rule for rule in rules if is_about(rule, call)]

@@ -90,6 +90,12 @@ class ExtensionHook(Struct, frozen=True):
     path: str
     inner: Any
 
+    @property
+    def wants(self) -> dict[str, bool]:
+        """What of a call made elsewhere must be known here: either answer counts."""
+        names = {"call": "before", "result": "after"}
+        return {kind: True for kind, name in names.items() if getattr(self.inner, name, None) is not None}
+
     async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
         """Ask it; a guard that fails denies the call."""
         if getattr(self.inner, "before", None) is None:

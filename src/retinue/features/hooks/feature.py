@@ -119,26 +119,42 @@ class HookedModel:
         other._steps = self._steps
         return other
 
-    async def reply(self, request: Request, draft: Draft) -> Reply:
-        """Ask the hooks, then the model."""
-        board, ref = self._board, self.inner_model.info.ref
+    @property
+    def wants(self) -> dict[str, bool]:
+        """Which parts of a request made elsewhere must be known here, and whether it waits for an answer."""
+        has = self._board.has
+        told = {"reply": False} if has("llm.response.after", "llm.response.error") else {}
+        return {"step": has(STEP), **told}
+
+    async def begin(self, facts: Mapping[str, Any]) -> str:
+        """Why the model must not be asked; empty when it may be. `facts` are of the request."""
+        board = self._board
         self._steps += 1
         decision = await board.decide(STEP, {"step": self._steps})
         if decision is not None and decision.word == "deny":
-            text = f"[TOOL_NOT_ALLOWED] Step {self._steps} denied: {decision.reason or 'no reason provided'}"
-            return Reply(draft.finish("error", error=text), Failure("refused", text))
-        facts = {"model": ref, "step": self._steps}
+            return f"[TOOL_NOT_ALLOWED] Step {self._steps} denied: {decision.reason or 'no reason provided'}"
+        await board.tell("llm.request.before", {"step": self._steps, **facts})
+        return ""
+
+    async def finish(self, facts: Mapping[str, Any]) -> None:
+        """Tell of a reply, or of its failure."""
+        point = "llm.response.error" if "error" in facts else "llm.response.after"
+        await self._board.tell(point, {"step": self._steps, **facts})
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Ask the hooks, then the model."""
+        ref = self.inner_model.info.ref
         sent = {"messages": len(request.messages), "tools": [tool.name for tool in request.tools]}
-        await board.tell("llm.request.before", {**facts, **sent})
+        if text := await self.begin({"model": ref, **sent}):
+            return Reply(draft.finish("error", error=text), Failure("refused", text))
         reply = await self.inner_model.reply(request, draft)
         if reply.failure is not None:
-            failed = {"error": reply.failure.message, "kind": reply.failure.kind}
-            await board.tell("llm.response.error", {**facts, **failed})
+            await self.finish({"model": ref, "error": reply.failure.message, "kind": reply.failure.kind})
         else:
             message = reply.message
             calls = [{"name": call.name, "arguments": call.arguments} for call in message.calls]
             said = {"content": message.text, "toolCalls": calls, "stopReason": message.stop_reason}
-            await board.tell("llm.response.after", {**facts, **said, "usage": message.usage})
+            await self.finish({"model": ref, **said, "usage": message.usage})
         return reply
 
 
@@ -150,6 +166,13 @@ class CallWatch:
         self._clock = clock
         self._begun_s: dict[str, float] = {}
 
+    @property
+    def wants(self) -> dict[str, bool]:
+        """Which parts of a call made elsewhere must be known here; nobody waits for those who only watch."""
+        has = self._board.has
+        begun = {"call": False} if has("tool.execute.before") else {}
+        return begun | ({"result": False} if has("tool.execute.after", "tool.execute.error") else {})
+
     async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
         """Tell that a call begins."""
         await self._board.tell("tool.execute.before", describe_call(call))
@@ -159,13 +182,18 @@ class CallWatch:
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
         """Tell how it ended."""
         begun_s = self._begun_s.pop(call.id, self._clock.steady_s())
+        await self.tell_end(call, result, round((self._clock.steady_s() - begun_s) * 1000))
+        return result
+
+    async def tell_end(self, call: ToolCall, result: ToolResult, duration_ms: int) -> None:
+        """Tell how a call ended that took so long, wherever it was made."""
+        self._begun_s.pop(call.id, None)
         text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
-        facts = {**describe_call(call), "durationMs": round((self._clock.steady_s() - begun_s) * 1000)}
+        facts = {**describe_call(call), "durationMs": duration_ms}
         if result.is_error:
             await self._board.tell("tool.execute.error", {**facts, "error": text})
         else:
             await self._board.tell("tool.execute.after", {**facts, "result": text})
-        return result
 
 
 def describe_call(call: ToolCall) -> Mapping[str, Any]:
