@@ -14,6 +14,7 @@ from retinue.engine.ids import make_uuid
 from retinue.engine.inbox import to_text
 from retinue.engine.manager import interrupt
 from retinue.engine.recovery import Remains
+from retinue.engine.request import RunRequest
 from retinue.sessions.log import Session
 
 if TYPE_CHECKING:
@@ -24,6 +25,15 @@ def has_left_copies(remains: Remains) -> bool:
     """Whether a run that works in a copy was cut off."""
     cut_off = (run.id for run in remains.runs.values() if run.status is Status.RUNNING)
     return any(remains.requests[run_id].isolation is not None for run_id in cut_off)
+
+
+def find_file(main: Session, run: Run, request: RunRequest) -> Path | None:
+    """Where a run of a main session keeps its own; None for one that keeps none."""
+    if not request.keeps_session:
+        return None
+    if request.session_file:
+        return Path(request.session_file)
+    return main.tree.child_path(run.id) if main.tree else None
 
 
 class Aftermath:
@@ -71,10 +81,7 @@ class Aftermath:
 
     def _find_file(self, run: Run) -> Path | None:
         """Where a run keeps its session; None for one that keeps none."""
-        tree, request = self._main.tree, self._requests[run.id]
-        if not request.keeps_session:
-            return None
-        return Path(request.session_file) if request.session_file else tree.child_path(run.id) if tree else None
+        return find_file(self._main, run, self._requests[run.id])
 
     def _open(self, run: Run) -> Session | None:
         path, kept = self._find_file(run), self._requests[run.id].session_file

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.app.aftermath import Aftermath, has_left_copies
 from retinue.app.delegating import make_tools
+from retinue.app.enduring import FILE, Enduring
 from retinue.app.extending import Extending
 from retinue.app.modelling import Models, to_retry
 from retinue.app.reactions import Reactions
@@ -33,7 +34,7 @@ from retinue.engine.keeping import find_session_dir as find_keeping_dir
 from retinue.engine.manager import Bounds, Manager
 from retinue.engine.notify import Notifier
 from retinue.engine.outfit import Errand, Fitting, Kit, Outfitter, choose_runner
-from retinue.engine.recovery import read_remains
+from retinue.engine.recovery import Remains, read_remains
 from retinue.engine.request import RunRequest
 from retinue.engine.restraint import Restraint
 from retinue.engine.retention import Retention
@@ -93,6 +94,7 @@ class Crew:
         self._notifier: Notifier | None = None
         self._reactions: Reactions | None = None
         self._scheduling: Scheduling | None = None
+        self._enduring: Enduring | None = None
         self._clustering: Clustering | None = None
         self.cluster: Cluster | None = None
         """The other machines, when somebody has opened them already."""
@@ -137,16 +139,17 @@ class Crew:
         settings = self.world.crew.settings
         self._main = main
         remains = read_remains(main.session.customs(CREW))
-        copies = await self._workshop.tidy() if has_left_copies(remains) else {}
-        aftermath = Aftermath(main.session, self._clock, remains, copies)
-        remains.drop_used(aftermath.read_words)
         kit = self._build_kit()
         outfitter = Outfitter(kit, root=rights, clock=self._clock)
+        enduring = await self._open_record(kit, outfitter, main, remains)
+        copies = await self._workshop.tidy(enduring.returning) if has_left_copies(remains) else {}
+        aftermath = Aftermath(main.session, self._clock, remains, copies)
+        remains.drop_used(aftermath.read_words)
         main.bus.listen(outfitter.hear, pieces=False)
         if self._extending.servers is not None:
             self._extending.servers.join(outfitter.admit)
         await self._backend.__aenter__()
-        recorder, tidying = self.world.recorder, Tidying(outfitter, self._workshop)
+        recorder, tidying = self.world.recorder, Tidying(enduring, self._workshop)
         self._manager = Manager(
             main,
             Transcribing(tidying if recorder is None else recorder.wrap(tidying), clock=self._clock, warn=self._warn),
@@ -176,6 +179,8 @@ class Crew:
     async def close(self) -> None:
         """Stop everything; what has not finished can be resumed."""
         if self._manager is None:
+            if self._enduring is not None:
+                await self._enduring.close()
             return
         self.reactions.close()
         self._manager.stop_all()
@@ -183,9 +188,23 @@ class Crew:
             self._notifier.close()
         await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
         await self._backend.__aexit__(None, None, None)
+        if self._enduring is not None:
+            await self._enduring.close()
         if self._clustering is not None:
             await self._clustering.cluster.close()
         self._workshop.close()
+
+    async def _open_record(self, kit: Kit, outfitter: Outfitter, main: LiveRun, remains: Remains) -> Enduring:
+        """The outfitter of durable runs, which knows those of an earlier process that go on."""
+
+        def choose(run: Run, request: RunRequest) -> str:
+            return choose_runner(kit.find(run.agent, request.surface), request, kit)
+
+        ledger = self.world.paths.own_dir / FILE
+        self._enduring = enduring = Enduring(ledger, main.session, outfitter, choose, self._warn)
+        main.bus.listen(enduring.hear, pieces=False)
+        await enduring.take_over(remains)
+        return enduring
 
     def _build_kit(self) -> Kit:
         asked = find_features(self.world.roster, self._workshop)
@@ -231,7 +250,9 @@ class Crew:
         )
 
     def _goes_on(self, kit: Kit, run: Run, request: RunRequest) -> bool:
-        """Whether a run of an earlier process works on another machine, and has not noticed that anybody was gone."""
+        """Whether a run of an earlier process is durable, or works elsewhere and has not noticed that one was gone."""
+        if self._enduring is not None and run.id in self._enduring.returning:
+            return True
         if not kit.has_cluster:
             return False
         try:

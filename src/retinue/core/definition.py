@@ -71,7 +71,7 @@ class Definition(Struct, frozen=True, kw_only=True):
     persist_session: bool | None = None
     session_dir: str | None = None
     output_transcript: bool | None = None
-    runner: Literal["inprocess", "process", "pi", "cluster"] | None = None
+    runner: Literal["inprocess", "durable", "process", "pi", "cluster"] | None = None
     completion: Literal["text", "finalize"] = "text"
     """What ends a run well: its last text, or a call of `subagent_finalize`."""
     color: str | None = None

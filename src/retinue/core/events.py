@@ -31,6 +31,8 @@ class RunStarted(_Fact, frozen=True, tag=True):
     at_ms: int = 0
     grant: Grant | None = None
     """What it may use."""
+    is_detached: bool = False
+    """Whoever waited for it does not any more: its end is told like that of a run in the background."""
 
 
 class RunPlaced(_Fact, frozen=True, tag=True):

@@ -13,6 +13,7 @@ def fold(run: Run, event: ev.Event) -> None:
             run.started_ms = event.at_ms
             run.outcome = None
             run.grant = event.grant or run.grant
+            run.is_background = run.is_background or event.is_detached
         case ev.RunFinished():
             run.status = event.outcome.status
             run.outcome = event.outcome

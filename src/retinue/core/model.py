@@ -34,6 +34,7 @@ FailureKind: TypeAlias = Literal[
     "refused",  # content filter or refusal
     "protocol",  # an answer nobody can read
     "budget",  # not asked: the lease does not cover the answer
+    "record",  # not asked: the run is durable, and cannot be put on record
 ]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from retinue.core.errors import RetinueError, quote
-from retinue.durable.record import Piece
+from retinue.durable.piece import Piece
 
 SESSION = "session"
 
@@ -15,9 +15,11 @@ SESSION = "session"
 class Mirror:
     """One folder of session files."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, only: str = "", kept: int = 0) -> None:
+        """`only` is the one file that counts, of which so much is kept already; without it all below the folder do."""
         self._folder = folder
-        self._sizes: dict[str, int] = {}
+        self._only = only
+        self._sizes: dict[str, int] = {only: kept}
 
     def restore(self, pieces: Iterable[Piece]) -> None:
         """Write the files as they were. Pieces come in the order they were taken."""
@@ -39,7 +41,7 @@ class Mirror:
     def collect(self) -> list[Piece]:
         """What has been added since the last look: whole lines only."""
         pieces = []
-        for path in sorted(self._folder.rglob("*.jsonl")):
+        for path in self._list():
             name = path.relative_to(self._folder).as_posix()
             known = self._sizes.get(name, 0)
             if path.stat().st_size <= known:
@@ -51,6 +53,13 @@ class Mirror:
             if data:
                 pieces.append(Piece(SESSION, name, known, data))
         return pieces
+
+    def _list(self) -> list[Path]:
+        if not self._only:
+            return sorted(self._folder.rglob("*.jsonl"))
+        # It comes into being with the first reply.
+        path = self._folder / self._only
+        return [path] if path.exists() else []
 
     def settle(self, pieces: Iterable[Piece]) -> None:
         """Note what has been kept."""

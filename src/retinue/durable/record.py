@@ -5,7 +5,6 @@ models or tools.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -14,20 +13,11 @@ from retinue.core.errors import RetinueError
 from retinue.core.run import Outcome
 from retinue.durable.assignment import Assignment
 from retinue.durable.database import Database, pack_json
+from retinue.durable.piece import Piece
 
 
 class Fenced(RetinueError):
     """Raised when another worker has the run now: nothing was written, and nothing may be done any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A part of what is kept of a run: bytes of a file of its session, or a state of its workspace."""
-
-    kind: str
-    path: str
-    place: int
-    data: bytes
 
 
 class Claim:

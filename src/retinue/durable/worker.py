@@ -28,9 +28,10 @@ from retinue.durable.engine import Taking, Waiting, prepare_engine
 from retinue.durable.membership import Membership
 from retinue.durable.mirror import SESSION, Mirror
 from retinue.durable.parcel import Parcel
+from retinue.durable.piece import Piece
 from retinue.durable.purse import Purse, SharedBudgetModel
-from retinue.durable.record import Claim, Fenced, Piece
-from retinue.durable.recorded import SNAPSHOT, Keeper, Recorded, Snapshot
+from retinue.durable.record import Claim, Fenced
+from retinue.durable.recorded import SNAPSHOT, Keeper, Recorded, Snapshot, States
 from retinue.durable.teller import Teller
 
 CHANNEL = "retinue_words"
@@ -225,7 +226,7 @@ class Worker:
         # What an earlier attempt has changed is in the branch that this one was sent with.
         states = [piece for piece, attempt in kept if piece.kind == SNAPSHOT and attempt == assignment.attempt]
         async with self._open_workspace(database, assignment, states) as (workspace, snapshot):
-            keeper = Keeper(claim, mirror, snapshot, len(states))
+            keeper = Keeper(claim, mirror, States(snapshot, str(assignment.attempt), len(states)))
             budget = _find_budget(purse, assignment)
             job = Job(assignment, sessions, workspace, Recorded(keeper, budget), keeper.keep, goes_on, teller.hear)
             hosted = self._host(job)

@@ -24,12 +24,14 @@ from retinue.core.events import (
     RunStarted,
     RunSteered,
     ToolFinished,
+    TurnStarted,
     Warned,
 )
 from retinue.core.fold import fold
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.backend import Backend
 from retinue.engine.journal import RECORD
+from retinue.engine.pace import Pace
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains
 from retinue.engine.request import RunRequest
@@ -82,7 +84,7 @@ class Manager:
         judge_dead: Callable[[Run], Outcome] = interrupt,
         goes_on: Callable[[Run, RunRequest], bool] = lambda run, request: False,
     ) -> None:
-        """`judge_dead` finds what is left of a run whose process died; one that `goes_on` elsewhere did not."""
+        """`judge_dead` finds what is left of a run whose process died, unless it `goes_on`, here or elsewhere."""
         self.root = root
         self.bounds = bounds or Bounds()
         self._outfitter = outfitter
@@ -90,6 +92,7 @@ class Manager:
         self._clock = clock
         self._new_id = new_id
         self._queue = Queue(self.bounds.max_concurrent)
+        self._pace = Pace()
         self._runs: dict[str, Run] = {}
         self._requests: dict[str, RunRequest] = {}
         self._children: dict[str, dict[str, None]] = {}
@@ -97,6 +100,8 @@ class Manager:
         self._said: dict[str, list[str]] = {}
         """What was said to runs before they started."""
         self._begun: set[str] = set()
+        self._returning: dict[str, list[Run]] = {}
+        """Runs of an earlier process that are not at work again yet; what they had started waits for them."""
         self._stopping: dict[str, Reason] = {}
         self._waiters: dict[str, list[asyncio.Future[None]]] = {}
         self._spawned = 0
@@ -185,9 +190,9 @@ class Manager:
         self.root.journal.take_over(remains.runs.values(), remains.ends, self.root.session.customs(RECORD))
         self._said.update({run_id: said for run_id, said in remains.said.items() if said})
         for run in list(remains.runs.values()):
-            if run.status is Status.RUNNING and self._goes_on(run, self._requests[run.id]):
+            if run.status is Status.RUNNING and self._has_parent(run) and self._goes_on(run, self._requests[run.id]):
                 self._queue.occupy(run.parent_id, run.id)
-                self._start(run)
+                self._bring_back(run)
             elif run.status is Status.RUNNING:
                 self._tell(RunFinished(run_id=run.id, outcome=self._judge_dead(run), at_ms=self._clock.now_ms()))
             elif run.status is Status.QUEUED:
@@ -344,6 +349,7 @@ class Manager:
 
     async def stay(self, run_id: str, live: LiveRun, outcome: Outcome) -> Outcome:
         """Keep a run that has come to its end until all it started has settled, letting it react to their reports."""
+        self._welcome(run_id)
         while outcome.status is Status.COMPLETED and (
             live.inbox or self.has_active_below(run_id) or self.expects_news(run_id)
         ):
@@ -375,7 +381,33 @@ class Manager:
             self._queue.add(run.parent_id, run.id)
             self._drain(run.parent_id)
 
+    def _bring_back(self, run: Run) -> None:
+        """Let a run go on, after the one that started it: its directory and its model may be that one's."""
+        self._returning[run.id] = []
+        if run.parent_id in self._returning:
+            self._returning[run.parent_id].append(run)
+        else:
+            self._start(run)
+
+    def _welcome(self, run_id: str) -> None:
+        """A run is at work again: so may be what it had started."""
+        if (waiting := self._returning.pop(run_id, None)) is not None:
+            for run in waiting:
+                self._start(run)
+            self._drain(run_id)
+
+    def _give_up(self, run_id: str) -> None:
+        """A run did not come back, and so nothing below it does."""
+        for run in self._returning.pop(run_id, ()):
+            self._give_up(run.id)
+            self._queue.release(run_id, run.id)
+            self._finish(run, Outcome(Status.INTERRUPTED, Reason.PARENT, error="the run that started it ended"))
+        for run in self.children(run_id):
+            self.stop(run.id, Reason.PARENT)
+
     def _drain(self, parent_id: str) -> None:
+        if parent_id in self._returning:
+            return
         while (run_id := self._queue.take(parent_id)) is not None:
             self._start(self._runs[run_id])
 
@@ -388,6 +420,7 @@ class Manager:
         parent = self.live(run.parent_id) or self.root
         self._begun.add(run.id)
         try:
+            await self._pace.wait()
             if run.id in self._stopping:
                 raise asyncio.CancelledError
             work = self._outfitter.outfit(run, request, parent, lambda live: self._converse(run, live))
@@ -401,6 +434,8 @@ class Manager:
         finally:
             self._begun.discard(run.id)
             self._live.pop(run.id, None)
+            if run.id in self._returning:
+                self._give_up(run.id)
             self._queue.release(run.parent_id, run.id)
             self._finish(run, outcome)
             self._drain(run.parent_id)
@@ -410,7 +445,10 @@ class Manager:
         request = self._requests[run.id]
         stop_listening = live.bus.listen(lambda event: self._follow(run, event), pieces=False)
         try:
-            self._tell(RunStarted(run_id=run.id, at_ms=self._clock.now_ms(), grant=self.find_grant(run.id)))
+            # Nobody waits any more for a run that has come back: the call that did was cut off.
+            is_detached = run.id in self._returning and not run.is_background
+            now_ms, grant = self._clock.now_ms(), self.find_grant(run.id)
+            self._tell(RunStarted(run_id=run.id, at_ms=now_ms, grant=grant, is_detached=is_detached))
             for text in self._said.pop(run.id, ()):
                 live.steer(text)
             task = f"{request.preface}{request.task}"
@@ -422,6 +460,8 @@ class Manager:
         # Its start and end are told by the Manager, with its own times; the rest is what the run itself says.
         if not isinstance(event, RunStarted | RunFinished):
             fold(run, event)
+        if isinstance(event, TurnStarted):
+            self._welcome(run.id)
         if isinstance(event, Compacted | Warned):
             self.root.bus.publish(event)
 

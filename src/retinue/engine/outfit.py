@@ -15,7 +15,7 @@ from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, RetinueError, quote
 from retinue.core.events import Event, RunForgotten, RunQueued, Warned
-from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
+from retinue.core.messages import THINKING_LEVELS, ThinkingLevel, Usage
 from retinue.core.model import Model, ModelInfo
 from retinue.core.run import Grant, Outcome, Run
 from retinue.core.tool import Tool
@@ -50,7 +50,9 @@ from retinue.tools.renamed import rename_tools
 from retinue.tools.selectors import Offer
 
 Number = TypeVar("Number", int, float)
-Runner: TypeAlias = Literal["inprocess", "process", "pi", "cluster"]
+Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
+HERE = ("inprocess", "durable")
+"""Runners that work in this process."""
 ISOLATED_CLEANUP_S = 120.0
 """Saving the work of a whole repository takes longer than closing a file."""
 
@@ -246,7 +248,7 @@ class Outfitter:
         if runner != (wanted := definition.runner or kit.runner) and request.surface != "dispatch":
             text = f"agent {quote(run.agent)}: runner {wanted} is not open to it; it runs as {runner}"
             parent.bus.publish(Warned(run_id=run.id, text=text))
-        if runner == "inprocess" or kit.send_out is None:
+        if runner in HERE or kit.send_out is None:
             return LiveRun(setup, self._open_session(run, request, parent, fitting.cwd), clock=self._clock)
         path, _ = self._find_place(run, request, parent)
         if path is None and run.attempt > 1 and runner != "cluster":
@@ -302,6 +304,10 @@ class Outfitter:
             self._kit.restraint.forget(event.run_id)
             for store in (self._rights, self._leases, self._unsaved):
                 store.pop(event.run_id, None)
+
+    def charge(self, run_id: str, usage: Usage) -> None:
+        """What an earlier process has spent on a run that goes on counts, here and above."""
+        self._leases[run_id].settle(0, 0.0, usage)
 
     def find_grant(self, run_id: str) -> Grant:
         """What a run may use now; for any other id what the main agent may."""
@@ -423,9 +429,9 @@ class Outfitter:
 
 def choose_runner(definition: Definition, request: RunRequest, kit: Kit) -> Runner:
     """Where a run works: where its file says, else where the settings say."""
-    if request.surface == "dispatch":
-        return "inprocess"  # what its runs may do is asked here, call by call
     wanted = definition.runner or kit.runner
+    if request.surface == "dispatch":
+        return "durable" if wanted == "durable" else "inprocess"  # what its runs may do is asked here, call by call
     if wanted == "pi" and definition.source == "project" and kit.runner != "pi":
         wanted = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
     if wanted == "cluster" and not kit.has_cluster:

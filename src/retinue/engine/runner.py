@@ -87,13 +87,18 @@ class LiveRun:
         self._base = setup
         self._around = Enclosure()
         self._noted: list[BashExecutionMessage] = []
+        self._taken_up: Past | None = None
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
         """Say something and work until it is done. One prompt at a time; while busy, use `steer`.
 
         `stay` keeps the run open after its answer, with everything around it, and has the last word on the outcome.
         """
-        return await self._open(_to_blocks(content), stay)
+        return await self._open(_to_blocks(content) if self._taken_up is None else [], stay)
+
+    def take_up(self, past: Past) -> None:
+        """The next prompt is one that another process had begun: it is not said again, and what it used counts."""
+        self._taken_up = past
 
     async def go_on(self, *, stay: Stay | None = None) -> Outcome:
         """Go on from what the session holds, with nothing new to say: another process had begun to work on it."""
@@ -264,6 +269,8 @@ class LiveRun:
         """Attempt after attempt until one succeeds or no further one makes sense."""
         attempts, talk, recovered = self._attempts, self._talk, False
         self._begin()
+        if self._taken_up is not None:
+            (talk.usage, talk.turns, talk.tool_calls), self._taken_up = self._taken_up, None
         await self._compactor.check(talk)
         if not blocks and not self.inbox and (answer := self._find_answer()) is not None:
             self._last_text = answer.text

@@ -39,7 +39,7 @@ from retinue.settings.layers import Layer, Scope, merge_layers, read_layer
 from retinue.settings.paths import Paths
 
 Surface: TypeAlias = Literal["fleet", "subagent", "dispatch"]
-Runner: TypeAlias = Literal["inprocess", "process", "pi", "cluster"]
+Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
 Approvals: TypeAlias = Literal["never", "ask", "acceptEdits", "plan", "bypass"]
 
 
@@ -101,8 +101,9 @@ class CrewSettings(Struct, frozen=True):
     limits: RunLimits = RunLimits()
     budget: Budget = Budget()
     runner: Runner = "inprocess"
-    """Where children run: in this process, each in its own, as a real pi, or on the workers of a cluster; the last two
-    only the user may choose. A definition's `runner` wins."""
+    """Where children run: in this process, there with a record from which they go on after a crash, each in a process
+    of its own, as a real pi, or on the workers of a cluster; the last two only the user may choose. A definition's
+    `runner` wins."""
     pi_command: str = "pi"
     """The program behind the runner `pi`: a name on `PATH`, or an absolute path."""
     cluster: ClusterSettings = ClusterSettings()
@@ -236,7 +237,7 @@ CREW_SETTINGS = (
     Setting("budget.tokens", "budget.tokens", optional(between(1))),
     Setting("budget.costUsd", "budget.cost_usd", amount()),
     # A pi starts its commands itself, outside of our sandbox.
-    Setting("runner", "runner", choice("inprocess", "process", "pi", "cluster"), user_values=("pi", "cluster")),
+    Setting("runner", "runner", choice(*get_args(Runner)), user_values=("pi", "cluster")),
     Setting("piCommand", "pi_command", trimmed(), user_only=True),
     Setting("cluster.database", "cluster.database", trimmed(), user_only=True),
     Setting("cluster.maxConcurrent", "cluster.max_concurrent", between(1, 10_000), user_only=True),

@@ -2,7 +2,7 @@ import pytest
 
 from retinue.core.errors import RetinueError
 from retinue.durable.mirror import SESSION, Mirror
-from retinue.durable.record import Piece
+from retinue.durable.piece import Piece
 
 
 def test_collects_whole_new_lines(tmp_path):

@@ -144,7 +144,7 @@ def _read_running(fields: Fields) -> dict[str, Any]:
     """Where and how it runs; a switch that cannot be read takes the value that gives less."""
     told = len(fields.problems)
     # What is no runner names another program: to run it as one of ours would give it what it never asked for.
-    runner = fields.read_choice("runner", ("inprocess", "process", "pi", "cluster"), "the agent is disabled")
+    runner = fields.read_choice("runner", ("inprocess", "durable", "process", "pi", "cluster"), "the agent is disabled")
     can_run = len(fields.problems) == told
     return {
         "isolated": fields.read_switch("isolated", doubt=True),

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,10 +25,13 @@ class Leftover:
     kept: Kept
 
 
-async def recover_leftovers(records: Records) -> list[Leftover]:
-    """Save and remove every copy whose owner is dead; those that had to stay are told again at each start."""
+async def recover_leftovers(records: Records, spared: Collection[str] = ()) -> list[Leftover]:
+    """Save and remove every copy whose owner is dead; those that had to stay are told again at each start.
+
+    The runs in `spared` go on in theirs.
+    """
     found: list[Leftover] = []
-    waiting = await asyncio.to_thread(records.list_all)
+    waiting = [record for record in await asyncio.to_thread(records.list_all) if record.run_id not in spared]
     for owner in await asyncio.to_thread(records.list_owners):
         await _wait_dying(owner, records)
         with records.take_over(owner) as is_dead:

@@ -4,7 +4,7 @@ Nothing is read, locked or imported before somebody wants a copy or somebody has
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,11 +31,14 @@ class Workshop:
         self._left: dict[str, Leftover] | None = None
         self._lock = asyncio.Lock()
 
-    async def tidy(self) -> "Mapping[str, Leftover]":
-        """Save and remove the copies of processes that died, once; gives what became of them, by run."""
+    async def tidy(self, spared: Collection[str] = ()) -> "Mapping[str, Leftover]":
+        """Save and remove the copies of processes that died, once; gives what became of them, by run.
+
+        Those of the runs in `spared` stay as they are: these go on in them.
+        """
         async with self._lock:
             if self._left is None:
-                self._left = await self._recover()
+                self._left = await self._recover(spared)
         return self._left
 
     def isolate(self, fitting: Fitting) -> Feature:
@@ -61,13 +64,13 @@ class Workshop:
         if self._records is not None:
             self._records.close()
 
-    async def _recover(self) -> "dict[str, Leftover]":
+    async def _recover(self, spared: Collection[str]) -> "dict[str, Leftover]":
         if not self._directory.is_dir():
             return {}
         from retinue.features.worktree.feature import render_kept
         from retinue.features.worktree.leftovers import recover_leftovers
 
-        found = await recover_leftovers(self._open_records())
+        found = await recover_leftovers(self._open_records(), spared)
         for leftover in found:
             if told := render_kept(leftover.kept, leftover.repository):
                 self._warn(f"run {leftover.run_id} ended with its process: {'; '.join(told)}")

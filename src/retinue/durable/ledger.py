@@ -1,0 +1,170 @@
+"""The record of the durable runs of one machine: a SQLite file in the agent directory, shared by all its processes.
+
+What is committed survives a power cut. Knows no runs, models or tools, and no event loop: its one user is a thread.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from retinue.core.errors import quote
+from retinue.durable.piece import Piece, RecordError
+from retinue.sessions.files import make_private
+
+VERSION = 1
+BUSY_S = 5.0
+"""How long another process may hold the file."""
+_WAL_BYTES = 4 << 20
+_FREE_PAGES = 256
+_TABLES = (
+    "CREATE TABLE runs (session TEXT NOT NULL, run TEXT NOT NULL, attempt INTEGER NOT NULL, began INTEGER NOT NULL,"
+    " main TEXT NOT NULL, PRIMARY KEY (session, run)) WITHOUT ROWID",
+    "CREATE TABLE pieces (session TEXT NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL, path TEXT NOT NULL,"
+    " place INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (session, run, kind, path, place))",
+)
+Act = Callable[[sqlite3.Connection], Any]
+"""Something to be done in a transaction."""
+
+
+class Entry(NamedTuple):
+    """One run on record."""
+
+    session: str
+    """The id of its main session."""
+    run: str
+    attempt: int
+    began: int
+    """How long the file of its own session was when this attempt began."""
+    main: str
+    """The file of the main session."""
+
+
+class Ledger:
+    """The file, opened when it is needed, and anew after a failure."""
+
+    def __init__(self, path: Path, *, busy_s: float = BUSY_S) -> None:
+        self.path = path
+        self._busy_s = busy_s
+        self._connection: sqlite3.Connection | None = None
+
+    def transact(self, acts: Sequence[Act]) -> list[Any]:
+        """Do all of it or nothing, and return when it is on the disk. Raises RecordError."""
+        try:
+            connection = self._open()
+            connection.execute("BEGIN IMMEDIATE")
+            results = [act(connection) for act in acts]
+            connection.execute("COMMIT")
+            return results
+        except RecordError:
+            self._drop()
+            raise
+        except (sqlite3.Error, OSError) as error:
+            self._drop()
+            raise RecordError(f"cannot record runs in {self.path}: {self._explain(error)}") from error
+
+    def close(self) -> None:
+        """Give back what runs that are gone have used, and close."""
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._shrink(self._connection)
+            self._drop()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            make_private(self.path.parent)
+            # Made here so that it is private from its first moment; what SQLite puts beside it is as private.
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            connection = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, cached_statements=16)
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts for a new file only
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        if self._read_version(connection) == 0:
+            connection.execute("BEGIN IMMEDIATE")
+            if self._read_version(connection) == 0:  # else another process was faster
+                for statement in _TABLES:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute("COMMIT")
+        self._shrink(connection)
+
+    def _read_version(self, connection: sqlite3.Connection) -> int:
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise RecordError(
+                f"cannot record runs in {self.path}: it is of version {version}, written by a newer retinue; "
+                f"this one knows version {VERSION}. Use the newer one, or move the file away"
+            )
+        return version
+
+    def _shrink(self, connection: sqlite3.Connection) -> None:
+        if connection.execute("PRAGMA freelist_count").fetchone()[0] > _FREE_PAGES:
+            connection.execute("PRAGMA incremental_vacuum").fetchall()
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def _explain(self, error: sqlite3.Error | OSError) -> str:
+        if isinstance(error, OSError):
+            return f"{error.strerror or error}; check the file, its folder and their rights"
+        name = str(getattr(error, "sqlite_errorname", ""))
+        said = quote(str(error), 200)
+        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            return f"another program has held it for more than {self._busy_s:g} s; end that one, or try again"
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return f"it is damaged ({said}); move it away, and resume by hand what had not finished"
+        if name.startswith("SQLITE_FULL"):
+            return "the disk is full; make room, and resume the run"
+        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+            return f"it cannot be written ({said}); check the rights of the file and of its folder"
+        return f"{said}; check the disk, or move the file away"
+
+
+def put_run(connection: sqlite3.Connection, entry: Entry) -> None:
+    """A run begins; what an earlier attempt has left goes."""
+    connection.execute("DELETE FROM pieces WHERE session = ? AND run = ?", (entry.session, entry.run))
+    connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", entry)
+
+
+def put_pieces(connection: sqlite3.Connection, session: str, run: str, pieces: Iterable[Piece]) -> None:
+    """Keep parts of a run; one that was kept in a shorter form is replaced."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?, ?)",
+        [(session, run, piece.kind, piece.path, piece.place, piece.data) for piece in pieces],
+    )
+
+
+def drop_runs(connection: sqlite3.Connection, session: str, runs: Iterable[str]) -> None:
+    """Runs have ended, and that is on the disk."""
+    keys = [(session, run) for run in runs]
+    connection.executemany("DELETE FROM pieces WHERE session = ? AND run = ?", keys)
+    connection.executemany("DELETE FROM runs WHERE session = ? AND run = ?", keys)
+
+
+def read_runs(connection: sqlite3.Connection) -> list[Entry]:
+    """All runs on record, of every session."""
+    return [Entry(*row) for row in connection.execute("SELECT session, run, attempt, began, main FROM runs")]
+
+
+def read_pieces(connection: sqlite3.Connection, session: str, run: str) -> list[Piece]:
+    """What is kept of a run, in order."""
+    rows = connection.execute(
+        "SELECT kind, path, place, data FROM pieces WHERE session = ? AND run = ? ORDER BY kind, path, place",
+        (session, run),
+    )
+    return [Piece(kind, path, place, bytes(data)) for kind, path, place, data in rows]
