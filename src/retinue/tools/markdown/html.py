@@ -9,9 +9,10 @@ from collections.abc import Callable
 from enum import Enum
 from html import unescape
 from typing import NamedTuple, TypeAlias
-from urllib.parse import urljoin, urlsplit
 
 from retinue.tools.markdown.hidden import Hidden
+from retinue.tools.markdown.links import Links
+from retinue.tools.markdown.marks import SIGNS, Marks
 from retinue.tools.markdown.skipping import Level
 from retinue.tools.markdown.tables import render_table
 from retinue.tools.markdown.tags import VOID, find_end, find_name, is_plain
@@ -30,17 +31,8 @@ _BLOCKS = frozenset(
         *("caption", "thead", "tbody", "tfoot", "option", "button"),
     )
 )
-_MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "del": "~~", "s": "~~", "code": "`", "kbd": "`", "samp": "`"}
 _HEADINGS = {"h1": "#", "h2": "##", "h3": "###", "h4": "####", "h5": "#####", "h6": "######"}
-_HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
-_SRC = re.compile(r"""\bsrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
-_ALT = re.compile(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 _CLASS = re.compile(r"""\bclass\s*=\s*["'][^"']*\b(?:language|lang|highlight-source)-([\w+#-]{1,20})""", re.IGNORECASE)
-_ROUND = re.compile(r"\([^()]*\)")
-_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
-_BRACKETS = str.maketrans("[]", "()")
-
-
 _MAX_LEARNT = 2000
 _Do: TypeAlias = Callable[[str, str], None]
 
@@ -77,14 +69,6 @@ def to_markdown(text: str, base_url: str = "") -> Html:
     return Html(reader.title, reader.render(), reader.scripts)
 
 
-class _Mark(NamedTuple):
-    """Something around text that is written when its end is known."""
-
-    name: str
-    sign: str
-    place: int
-
-
 class _Reader:
     """One pass over one page."""
 
@@ -96,16 +80,14 @@ class _Reader:
         self._counts: dict[str, int] = {}
         """How often each tag of a block came."""
         self._at = 0
-        self._base = base_url
-        self._origin = "{0.scheme}://{0.netloc}".format(urlsplit(base_url)) if base_url else ""
+        self._links = Links(base_url)
         self._dropped = dropped
         self._blocks: list[str] = []
         self._inline: list[str] = []
-        self._marks: list[_Mark] = []
+        self._marks = Marks(self._inline, MAX_DEPTH)
         self._lists: list[int] = []
         """The next number of each open list; -1 for one without numbers."""
         self._quotes = 0
-        self._is_based = False
         self._lead = ""
         """What the next line begins with: the sign of its list, or a heading's."""
         self._rows: list[list[str]] | None = None
@@ -274,7 +256,7 @@ class _Reader:
         if self._is_pre or not self._inline:
             return
         if self._marks:
-            self._end_marks()
+            self._marks.end_all()
         text = " ".join("".join(self._inline).split())
         self._inline.clear()
         if not text:
@@ -301,75 +283,25 @@ class _Reader:
         else:
             self._blocks.append(f"{quote}{lead}{text}")
 
-    def _end_marks(self) -> None:
-        while self._marks:
-            self._end_mark(self._marks[-1].name, "")
-
     def _begin_mark(self, name: str, inside: str) -> None:
         name = find_name(name)
         if self._is_pre:
             found = _CLASS.search(inside) if name == "code" else None
             self._language = found[1] if found else self._language
-        elif len(self._marks) < MAX_DEPTH:
-            self._marks.append(_Mark(name, _MARKS[name], len(self._inline)))
+        else:
+            self._marks.begin(name)
 
     def _begin_link(self, name: str, inside: str) -> None:
-        marks = self._marks
-        if self._is_pre or (marks and (len(marks) >= MAX_DEPTH or any(mark.name == "a" for mark in marks))):
-            return
-        self._marks.append(_Mark("a", self._find_url(_HREF, inside), len(self._inline)))
+        if not self._is_pre:
+            self._marks.begin_link(self._links.find_target(inside))
 
     def _end_mark(self, name: str, inside: str) -> None:
-        marks = self._marks
-        if self._is_pre or not marks:
-            return
-        name = find_name(name).lstrip("/")
-        if marks[-1].name != name and all(mark.name != name for mark in marks):
-            return
-        while True:
-            mark = marks.pop()
-            body = "".join(self._inline[mark.place :])
-            text = body.strip()
-            if text and mark.sign:
-                before, after = body[: len(body) - len(body.lstrip())], body[len(body.rstrip()) :]
-                around = f"[{text}]({mark.sign})" if mark.name == "a" else f"{mark.sign}{text}{mark.sign}"
-                self._inline[mark.place :] = [f"{before and ' '}{around}{after and ' '}"]
-            if mark.name == name:
-                return
+        if not self._is_pre and self._marks:
+            self._marks.end(find_name(name).lstrip("/"))
 
     def _add_image(self, name: str, inside: str) -> None:
-        found = _ALT.search(inside)
-        alt = " ".join(unescape(found[1] or found[2] or "").translate(_BRACKETS).split()) if found else ""
-        url = self._find_url(_SRC, inside)
-        if alt and not self._is_pre:
-            self._inline.append(f"![{alt}]({url})" if url else alt)
-
-    def _find_url(self, pattern: re.Pattern[str], inside: str) -> str:
-        found = pattern.search(inside)
-        if found is None:
-            return ""
-        url: str = found[1] or found[2] or found[3] or ""
-        if "&" in url:
-            url = unescape(url)
-        if " " in url or "\n" in url:
-            url = "".join(url.split())
-        if not url.startswith(("https://", "http://", "mailto:")):
-            url = self._make_absolute(url)
-        return url if ")" not in url or not _has_loose_bracket(url) else url.replace("(", "%28").replace(")", "%29")
-
-    def _make_absolute(self, url: str) -> str:
-        """Where a link of the page leads; empty for what leads nowhere else, or is no link but a program."""
-        if not url or url[0] == "#":
-            return ""
-        if url[0] == "/" and url[1:2] != "/":
-            return self._origin + url
-        scheme = _SCHEME.match(url)
-        if scheme is not None and scheme[0].lower() not in ("http:", "https:", "mailto:", "ftp:", "tel:"):
-            return ""
-        try:
-            return urljoin(self._base, url)
-        except ValueError:
-            return ""
+        if not self._is_pre:
+            self._inline.append(self._links.render_image(inside))
 
     def _begin_block(self, name: str, inside: str) -> None:
         self._flush()
@@ -491,16 +423,11 @@ class _Reader:
         self.title = self.title or text
 
     def _set_base(self, name: str, inside: str) -> None:
-        if self._is_based:
-            return
-        if url := self._find_url(_HREF, inside):
-            self._is_based = True
-            self._base = urljoin(self._base, url)
-            self._origin = "{0.scheme}://{0.netloc}".format(urlsplit(self._base))
+        self._links.rebase(inside)
 
     def _build_openers(self) -> dict[str, _Do]:
         table: dict[str, _Do] = dict.fromkeys(_BLOCKS, self._begin_block)
-        table |= dict.fromkeys(_MARKS, self._begin_mark)
+        table |= dict.fromkeys(SIGNS, self._begin_mark)
         table |= dict.fromkeys(_HEADINGS, self._begin_heading)
         table |= {"a": self._begin_link, "img": self._add_image, "br": self._break_line, "hr": self._draw_line}
         table |= {"ul": self._begin_list, "ol": self._begin_list, "menu": self._begin_list, "li": self._begin_item}
@@ -510,7 +437,7 @@ class _Reader:
 
     def _build_closers(self) -> dict[str, _Do]:
         table: dict[str, _Do] = dict.fromkeys(_BLOCKS, self._begin_block)
-        table |= dict.fromkeys((*_MARKS, "a"), self._end_mark)
+        table |= dict.fromkeys((*SIGNS, "a"), self._end_mark)
         table |= dict.fromkeys(_HEADINGS, self._end_heading)
         table |= {"ul": self._end_list, "ol": self._end_list, "menu": self._end_list, "li": self._begin_block}
         table |= {"blockquote": self._end_quote, "pre": self._end_pre, "table": self._end_table}
@@ -520,9 +447,3 @@ class _Reader:
             "th": self._begin_block,
             "title": self._end_title,
         }
-
-
-def _has_loose_bracket(url: str) -> bool:
-    """Whether an address would end too early between the brackets of a link."""
-    bare = _ROUND.sub("", url)
-    return "(" in bare or ")" in bare

@@ -1,0 +1,79 @@
+"""Where the links and pictures of a page lead, written so that markdown's brackets hold them.
+
+Knows nothing of what stands around a link.
+"""
+
+import re
+from html import unescape
+from urllib.parse import urljoin, urlsplit
+
+_HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
+_SRC = re.compile(r"""\bsrc\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))""", re.IGNORECASE)
+_ALT = re.compile(r"""\balt\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+_ROUND = re.compile(r"\([^()]*\)")
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:", re.IGNORECASE)
+_SAFE = ("http:", "https:", "mailto:", "ftp:", "tel:")
+_BRACKETS = str.maketrans("[]", "()")
+
+
+class Links:
+    """The addresses of one page, made absolute."""
+
+    def __init__(self, base_url: str) -> None:
+        self._base = base_url
+        self._origin = _find_origin(base_url) if base_url else ""
+        self._is_based = False
+
+    def rebase(self, inside: str) -> None:
+        """Take what a `base` tag says; the first one that says something counts."""
+        if not self._is_based and (url := self.find_target(inside)):
+            self._is_based = True
+            self._base = urljoin(self._base, url)
+            self._origin = _find_origin(self._base)
+
+    def find_target(self, inside: str) -> str:
+        """Where a link leads; empty for what leads nowhere else, or is no link but a program."""
+        return self._find_url(_HREF, inside)
+
+    def render_image(self, inside: str) -> str:
+        """A picture that says what it shows; empty for one that does not."""
+        found = _ALT.search(inside)
+        alt = " ".join(unescape(found[1] or found[2] or "").translate(_BRACKETS).split()) if found else ""
+        url = self._find_url(_SRC, inside) if alt else ""
+        return f"![{alt}]({url})" if url else alt
+
+    def _find_url(self, pattern: re.Pattern[str], inside: str) -> str:
+        found = pattern.search(inside)
+        if found is None:
+            return ""
+        url: str = found[1] or found[2] or found[3] or ""
+        if "&" in url:
+            url = unescape(url)
+        if " " in url or "\n" in url:
+            url = "".join(url.split())
+        if not url.startswith(("https://", "http://", "mailto:")):
+            url = self._make_absolute(url)
+        return url if ")" not in url or not _has_loose_bracket(url) else url.replace("(", "%28").replace(")", "%29")
+
+    def _make_absolute(self, url: str) -> str:
+        if not url or url[0] == "#":
+            return ""
+        if url[0] == "/" and url[1:2] != "/":
+            return self._origin + url
+        scheme = _SCHEME.match(url)
+        if scheme is not None and scheme[0].lower() not in _SAFE:
+            return ""
+        try:
+            return urljoin(self._base, url)
+        except ValueError:
+            return ""
+
+
+def _find_origin(url: str) -> str:
+    return "{0.scheme}://{0.netloc}".format(urlsplit(url))
+
+
+def _has_loose_bracket(url: str) -> bool:
+    """Whether an address would end too early between the brackets of a link."""
+    bare = _ROUND.sub("", url)
+    return "(" in bare or ")" in bare
