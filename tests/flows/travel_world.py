@@ -13,7 +13,7 @@ from tests.flows.worktree_world import git
 
 FILES = {"a.txt": "one\n", "src/b.txt": "two\n", ".gitignore": "*.log\nbuild/\n"}
 BRANCH = "pi-agent-r1"
-CACHE = ["cache/git", "cache/lock", "cache/use"]
+CACHE = ["cache/blank", "cache/git", "cache/lock", "cache/use"]
 """What is left on a worker at rest."""
 
 

@@ -29,6 +29,7 @@ _HAVE = "refs/retinue/have"
 _REMOTE = "refs/retinue/remote"
 _MAX_HAVE = 200
 _MAX_PACKS = 20
+_BLANK = "blank/.git"
 _LATE = 124
 """Status of a git that took too long."""
 _PATIENCE_S = FETCH_TIMEOUT_S + 60.0
@@ -56,20 +57,28 @@ class Cache:
         os.utime(handle)
         return handle
 
-    async def fill(self, bundle: bytes, *, timeout_s: float = FETCH_TIMEOUT_S) -> None:
-        """Have the parcel's commit and all it needs. Raises RetinueError; what was there stays good."""
+    async def fill(self, bundle: bytes, *, timeout_s: float = FETCH_TIMEOUT_S) -> str:
+        """Have the parcel's commit and all it needs; returns its tree. Raises RetinueError; what was there stays good.
+
+        What is there already costs one question to git: many runs begin at the same commit.
+        """
         parcel = self._parcel
         async with hold_lock(self._place / "lock"):
             await self._make()
-            if await self._has(parcel.commit):
-                return
+            if tree := await self._find_tree(parcel.commit):
+                return tree
             if parcel.remote:
                 await self._fetch(timeout_s)
             if bundle and not await self._has(parcel.commit):
                 await self._unpack(bundle)
-            if not await self._has(parcel.commit):
+            if not (tree := await self._find_tree(parcel.commit)):
                 raise RetinueError(f"nothing that came with the run has its commit {parcel.commit}; send the run again")
             await self._tidy()
+            return tree
+
+    def read_config(self, *, bare: bool) -> bytes:
+        """The configuration of an empty repository on this disk."""
+        return (self._place / ("git" if bare else _BLANK) / "config").read_bytes()
 
     async def _make(self) -> None:
         """Make the repository, unless it is there as we made it."""
@@ -79,6 +88,18 @@ class Cache:
         if _read(path) != config:
             await make_repository(self._repository, shallow=self._parcel.shallow, id_length=len(self._parcel.commit))
             path.write_text(config)
+        blank = self._place / _BLANK
+        if not _read(blank / "config"):
+            # Asked here once, since disks differ: whether names have capital letters, whether files can be executed.
+            own = Repository(str(blank), str(blank.parent))
+            await make_repository(own, id_length=len(self._parcel.commit))
+
+    async def _find_tree(self, commit: str) -> str:
+        """The tree of a commit that is there and was found to be whole, else nothing."""
+        name = f"{_HAVE}/{commit}"
+        told = await self._repository.ask("rev-parse", f"{name}^{{commit}}", f"{name}^{{tree}}")
+        found = told.text.split("\n") if told.ok else []
+        return found[1] if found[:1] == [commit] else ""
 
     async def _has(self, commit: str) -> bool:
         """Whether a commit is there and was found to be whole."""
@@ -145,16 +166,34 @@ class Cache:
 
 
 async def make_repository(
-    repository: Repository, *, shallow: Sequence[str] = (), id_length: int = 40, alternates: Sequence[str] = ()
+    repository: Repository,
+    *,
+    shallow: Sequence[str] = (),
+    id_length: int = 40,
+    alternates: Sequence[str] = (),
+    config: bytes = b"",
 ) -> None:
-    """Make an empty repository that reads others; bare, unless it has a work tree."""
+    """Make an empty repository that reads others; bare, unless it has a work tree.
+
+    With the configuration of another one, made by git on the same disk, git need not be asked again.
+    """
     git_dir = repository.git_dir
     # First what git would otherwise miss if we were killed before the end.
     _write(os.path.join(git_dir, "objects", "info", "alternates"), alternates)
     _write(os.path.join(git_dir, "shallow"), shallow)
+    if config:
+        _lay_out(Path(git_dir), config)
+        return
     bare = () if repository.work_tree else ("--bare",)
     kind = f"--object-format={'sha256' if id_length == 64 else 'sha1'}"
     await repository.run("init", "--quiet", "--template=", "--initial-branch=main", kind, *bare)
+
+
+def _lay_out(git_dir: Path, config: bytes) -> None:
+    for name in ("objects/pack", "refs/heads", "refs/tags"):
+        (git_dir / name).mkdir(mode=0o700, parents=True)
+    (git_dir / "config").write_bytes(config)
+    (git_dir / "HEAD").write_bytes(b"ref: refs/heads/main\n")
 
 
 def _write(path: str, rows: Sequence[str]) -> None:

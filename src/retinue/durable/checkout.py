@@ -101,14 +101,13 @@ class Checkout:
         site = folder / "runs" / secrets.token_hex(8)
         held = [await take_lock(site / "lock")]
         try:
-            alternates = []
+            cache, tree = None, ""
             if parcel.commit:
                 cache = Cache(folder, parcel)
                 held.append(await cache.hold())
-                await cache.fill(bundle or b"", timeout_s=timeout_s)
-                alternates.append(cache.objects)
+                tree = await cache.fill(bundle or b"", timeout_s=timeout_s)
             checkout = cls(parcel, site, held, max_bytes)
-            await checkout._build(alternates, snapshots)
+            await checkout._build(cache, tree, snapshots)
         except OSError as error:
             await asyncio.to_thread(_discard, site, held)
             raise RetinueError(f"{quote(error.filename or str(site), 200)}: {error.strerror or error}") from error
@@ -144,35 +143,46 @@ class Checkout:
         if held:
             await asyncio.to_thread(_discard, self._site, held)
 
-    async def _build(self, alternates: Sequence[str], snapshots: Sequence[bytes]) -> None:
+    async def _build(self, cache: Cache | None, tree: str, snapshots: Sequence[bytes]) -> None:
+        """`tree`: of the parcel's commit, where it has one."""
         parcel, own, shadow = self.parcel, self._own, self._shadow
-        beside = os.path.join(shadow.git_dir, "objects")
-        within = os.path.join(own.git_dir, "objects")
-        bare = Repository(shadow.git_dir, guard=FLEETING)
-        await make_repository(
-            bare, shallow=parcel.shallow, id_length=len(parcel.commit), alternates=(*alternates, within)
-        )
-        await make_repository(
-            own, shallow=parcel.shallow, id_length=len(parcel.commit), alternates=(*alternates, beside)
-        )
+        await self._make_both(cache)
         _configure(own.git_dir, parcel)
         self._config = _read(os.path.join(shadow.git_dir, "config"))
         begin = parcel.commit or await self._make_empty()
-        await shadow.run("update-ref", _REF, begin)
+        # Both repositories are new and nobody else's: a ref in them is a file.
+        _write_ref(shadow.git_dir, _REF, begin)
         link = await apply_chain(shadow, _REF, parcel.commit, snapshots)
         self._last = link.commit if link is not None else begin
         self._is_begun = self._is_begun or link is not None
-        await own.run("update-ref", "--no-deref", "HEAD", self._last)
+        _write_ref(own.git_dir, "HEAD", self._last)
         await own.run("reset", "--quiet", "--hard", "--no-recurse-submodules", self._last)
         shutil.copy2(os.path.join(own.git_dir, "index"), shadow.index)
         if link is not None:
             await restore_table(own.git_dir, link.table)
             if link.table.head_commit:
                 await own.run("reset", "--quiet", link.table.head_commit)
-        self._tree = await shadow.find_tree(self._last)
-        self._table = await self._read_branches()
+            self._tree = link.tree
+            self._table = await self._read_branches()
+        else:
+            self._tree = tree or await shadow.find_tree(begin)
+            self._table, self._signature = Table(begin), read_signature(own.git_dir)
+        self._seen = stat_file(shadow.index)
         self._carried = {begin, *self._table.commits}
         self.path = _enter(self.root, parcel.subfolder)
+
+    async def _make_both(self, cache: Cache | None) -> None:
+        """The run's own repository and ours beside it; each reads the other's objects, and the cache's."""
+        parcel, own, shadow = self.parcel, self._own, self._shadow
+        shared = [] if cache is None else [cache.objects]
+        for repository, other in ((Repository(shadow.git_dir, guard=FLEETING), own), (own, shadow)):
+            await make_repository(
+                repository,
+                shallow=parcel.shallow,
+                id_length=len(parcel.commit),
+                alternates=(*shared, os.path.join(other.git_dir, "objects")),
+                config=b"" if cache is None else cache.read_config(bare=not repository.work_tree),
+            )
 
     async def _make_empty(self) -> str:
         """A commit without files, for a run that was sent without any."""
@@ -268,6 +278,12 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     except OSError:
         return b""
+
+
+def _write_ref(git_dir: str, name: str, commit: str) -> None:
+    path = Path(git_dir, name)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.write_bytes(commit.encode() + b"\n")
 
 
 def _configure(git_dir: str, parcel: Parcel) -> None:

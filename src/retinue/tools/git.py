@@ -242,10 +242,12 @@ async def read_branch(cwd: str | os.PathLike[str]) -> str | None:
 
 def find_git(workspace: str) -> str:
     """The program: the system's, else one on PATH that the workspace did not bring."""
+    if program := find_program("git", SYSTEM_DIRS):
+        return program
     inside = os.path.realpath(workspace)
     path = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
     trusted = [folder for folder in path if os.path.commonpath((os.path.realpath(folder), inside)) != inside]
-    return find_program("git", [*SYSTEM_DIRS, *trusted])
+    return find_program("git", trusted)
 
 
 async def _call(
