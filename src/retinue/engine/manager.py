@@ -31,7 +31,6 @@ from retinue.core.fold import fold
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.backend import Backend
 from retinue.engine.journal import RECORD
-from retinue.engine.pace import Pace
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains
 from retinue.engine.request import RunRequest
@@ -92,7 +91,6 @@ class Manager:
         self._clock = clock
         self._new_id = new_id
         self._queue = Queue(self.bounds.max_concurrent)
-        self._pace = Pace()
         self._runs: dict[str, Run] = {}
         self._requests: dict[str, RunRequest] = {}
         self._children: dict[str, dict[str, None]] = {}
@@ -420,7 +418,6 @@ class Manager:
         parent = self.live(run.parent_id) or self.root
         self._begun.add(run.id)
         try:
-            await self._pace.wait()
             if run.id in self._stopping:
                 raise asyncio.CancelledError
             work = self._outfitter.outfit(run, request, parent, lambda live: self._converse(run, live))
