@@ -296,12 +296,12 @@ class _Reader:
             self._marks.begin_link(self._links.find_target(inside))
 
     def _end_mark(self, name: str, inside: str) -> None:
-        if not self._is_pre and self._marks:
+        if not self._is_pre:
             self._marks.end(find_name(name).lstrip("/"))
 
     def _add_image(self, name: str, inside: str) -> None:
-        if not self._is_pre:
-            self._inline.append(self._links.render_image(inside))
+        if not self._is_pre and (image := self._links.render_image(inside)):
+            self._inline.append(image)
 
     def _begin_block(self, name: str, inside: str) -> None:
         self._flush()

@@ -34,12 +34,15 @@ class Marks:
 
     def begin_link(self, url: str) -> None:
         """Begin a link here; one inside of another is none."""
-        if len(self._open) < self._most and all(mark.name != "a" for mark in self._open):
-            self._open.append(_Mark("a", url, len(self._line)))
+        marks = self._open
+        if not marks or (len(marks) < self._most and all(mark.name != "a" for mark in marks)):
+            marks.append(_Mark("a", url, len(self._line)))
 
     def end(self, name: str) -> None:
         """End a mark, and all that were begun in it."""
-        if any(mark.name == name for mark in self._open):
+        marks = self._open
+        # Nearly always it is the innermost one, or there is none.
+        if marks and (marks[-1].name == name or any(mark.name == name for mark in marks)):
             while self._write() != name:
                 pass
 
