@@ -6,6 +6,7 @@ is not met. `--list` only collects, `--quick` leaves the long tests out, and the
 """
 
 import argparse
+import os
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -141,6 +142,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--short", action="store_true", help="one line a case")
     parser.add_argument("paths", nargs="*", default=["tests"])
     options = parser.parse_args(arguments)
+    # An attack that works one time in three works: nothing is tried again.
+    os.environ["RERUNS"] = "0"
     cases, collector, has_run = load_cases(), Collector(is_quick=options.quick), not options.list
     collect = ["--collect-only", "-qqq", "-p", "no:cacheprovider", *options.paths]
     status = pytest.main(collect, plugins=[collector])

@@ -16,6 +16,8 @@ from retinue.settings.subagents import Sandbox
 from retinue.tools.registry import ToolOptions, build_tools
 from tests.flows.sandbox_world import BACKENDS, need_status
 
+NONE = "none"
+"""No sandbox at all: a search has to look twice."""
 SECRET = "the key of the house"
 SWAPPER = """
 import os, sys
@@ -36,7 +38,8 @@ class Ground:
         for number in range(200):
             (self.work / "top" / f"a{number}").write_text("x\n")
         (self.hidden / "id").write_text(SECRET)
-        self.machine = Machine(Probe(backends=(backend,)))
+        (self.hidden / "house").write_text("")
+        self.machine = Machine(Probe(backends=() if backend == NONE else (backend,)))
         boundaries = Boundaries(Sandbox(), home=root / "h", agent_dir=root / "a", find_machine=lambda: self.machine)
         self.confined = boundaries.surround_place(self.work, readonly=False)
         self.context = ToolContext(
@@ -57,12 +60,17 @@ class Ground:
                 self.machine.close()
 
 
+def need(backend):
+    if backend != NONE:
+        need_status(backend)
+
+
 @pytest.mark.attack("C4", "C7", "SEC-11")
 @pytest.mark.parametrize("path", ["top/dir", "top"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [*BACKENDS, NONE])
 @pytest.mark.parametrize("seconds", [1.5, pytest.param(10, marks=pytest.mark.slow)])
 async def test_searches_find_nothing_hidden(tmp_path, backend, path, seconds, measure):
-    need_status(backend)
+    need(backend)
     ground, leaks, tried = Ground(tmp_path, backend), 0, 0
     with ground.swap():
         deadline = time.monotonic() + seconds
@@ -73,14 +81,14 @@ async def test_searches_find_nothing_hidden(tmp_path, backend, path, seconds, me
                     result = await ground.tools[tool].call({**arguments, "path": path}, ground.context)
                 except (ToolFailed, ToolRetry):
                     continue
-                leaks += SECRET in result.content[0].text
+                leaks += SECRET in result.content[0].text or "house" in result.content[0].text
     measure("SEC-11", f"searches, {backend}, {path}, {seconds}", escapes=leaks, searches=tried)
     assert (leaks, tried >= 3) == (0, True)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [*BACKENDS, NONE])
 async def test_confined_search_finds_all_else(tmp_path, backend):
-    need_status(backend)
+    need(backend)
     ground = Ground(tmp_path, backend)
     (tmp_path / "h" / "note").write_text("a key\n")
     found = []

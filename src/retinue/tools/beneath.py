@@ -21,19 +21,23 @@ def open_beneath(root: str, folder: str, *, make: bool = False) -> int:
     With `make`, directories that are missing are made.
     """
     top = os.open(root, _FOLDER | os.O_NOFOLLOW)
+    try:
+        return open_below(top, folder, make=make)
+    finally:
+        os.close(top)
+
+
+def open_below(top: int, folder: str, *, make: bool = False) -> int:
+    """The same below a directory that is open already."""
     if not folder:
-        return top
+        return os.dup(top)
     try:
         handle = _ask_kernel(top, folder)
-        if handle is not None:
-            return handle
-        return _walk(top, folder, make=make)
+        return _walk(top, folder, make=make) if handle is None else handle
     except FileNotFoundError:
         if not make:
             raise
         return _walk(top, folder, make=True)
-    finally:
-        os.close(top)
 
 
 def _ask_kernel(top: int, folder: str) -> int | None:

@@ -88,7 +88,7 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
     if root is None:
         where = ", ".join(map(quote, roots[:3])) or "nowhere"
         raise ToolFailed(f"{quote(shown, 200)} is outside of where this agent may change files ({where}).")
-    guard = next((each for each in territory.protected if _is_like(real, each)), None)
+    guard = next((each for each in territory.protected if is_like(real, each)), None)
     if guard is not None:
         raise ToolFailed(
             f"{quote(shown, 200)} is protected: what is in {quote(guard)} takes effect outside of this agent's work. "
@@ -97,8 +97,14 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
     return root
 
 
+def is_hidden(path: str, territory: Territory) -> bool:
+    """Whether a real path is not to be read."""
+    is_told = any(is_like(path, each) for each in territory.hidden)
+    return is_told or (path.startswith("/proc/") and _PROCESS.match(path) is not None)
+
+
 def _check_hidden(path: str, shown: str, territory: Territory) -> None:
-    if any(_is_like(path, each) for each in territory.hidden) or (path.startswith("/proc/") and _PROCESS.match(path)):
+    if is_hidden(path, territory):
         raise ToolFailed(f"{quote(shown, 200)} is hidden from agents: it may hold keys or other secrets.")
 
 
@@ -106,7 +112,7 @@ def _is_inside(path: str, folder: str) -> bool:
     return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
-def _is_like(path: str, folder: str) -> bool:
+def is_like(path: str, folder: str) -> bool:
     """The same for what is forbidden: also by another spelling that some disk takes for the same name."""
     return _is_inside(fold_name(path), fold_name(folder))
 

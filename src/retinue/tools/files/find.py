@@ -2,7 +2,7 @@
 
 import os
 import stat
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
@@ -56,11 +56,26 @@ class FindTool:
         _check_folder(path, resolved)
         listing = _Listing(glob, resolved, limit)
         options = ["--files", "--null", *ignore_arguments(resolved), *exclude_paths(hidden)]
-        boundary = await open_boundary(context)
-        search = await self._ripgrep.run(options, resolved, b"\0", context.cwd, listing.take, boundary)
+        search = await self._search(options, listing, path, resolved, context)
         if search.error:
             raise ToolRetry(f"find failed: {search.error}")
         return _render(listing, search, self._ripgrep.timeout_s, limit)
+
+    async def _search(
+        self, options: list[str], listing: "_Listing", path: str, resolved: str, context: ToolContext
+    ) -> Search:
+        """Take of what is found by names only what is there without following a link, where something is hidden."""
+        boundary = await open_boundary(context)
+        run = partial(self._ripgrep.run, options, resolved, b"\0", context.cwd, boundary=boundary)
+        if not context.territory.hidden:
+            return await run(on_record=listing.take)
+        from retinue.tools.files.recheck import Recheck
+
+        try:
+            with Recheck(resolved, context.territory) as again:
+                return await run(on_record=lambda raw: again.has(os.fsdecode(raw)) and listing.take(raw))
+        except OSError as error:
+            raise explain(error, path, resolved) from None
 
 
 class _Listing:

@@ -24,6 +24,9 @@ _MAX_CONTEXT = 1000
 # Longer lines are cut by ripgrep itself; four bytes for each character that is shown.
 _COLUMNS = 4 * MAX_LINE_CHARS + 4
 _CUT_BY_RIPGREP = r" \[\.\.\. (?:omitted end of long line|\d+ more match(?:es)?)\]$"
+_BATCH = 64
+"""Files that are open at once, while a search looks again."""
+_HANDLES = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
 _BINARY = rb"(?:\A|\n)([^\n]*): binary file matches \(found [^\n]*\)\n"
 
 
@@ -63,12 +66,54 @@ class GrepTool:
         resolved, hidden = find_ground(resolved, path, context.territory)
         folder, target = _split_target(path, resolved)
         matches = _Matches(limit, MAX_BYTES)
-        options += [*ignore_arguments(folder), *exclude_paths(hidden), "--", target]
+        where = [*ignore_arguments(folder), *exclude_paths(hidden), "--", target]
         boundary = await open_boundary(context)
-        search = await self._ripgrep.run(options, folder, b"\n", context.cwd, matches.take, boundary)
+        if boundary is None and context.territory.hidden:
+            search = await self._look_twice(options, where, folder, context, matches)
+        else:
+            search = await self._ripgrep.run([*options, *where], folder, b"\n", context.cwd, matches.take, boundary)
         if search.error:
             raise ToolRetry(f"grep failed: {search.error}")
         return _render(matches, search, self._ripgrep.timeout_s)
+
+    async def _look_twice(
+        self, options: list[str], where: list[str], folder: str, context: ToolContext, matches: "_Matches"
+    ) -> Search:
+        """Search by names for the files, then in what was opened without following a link: only that is shown."""
+        from retinue.tools.files.recheck import Recheck
+
+        names: list[str] = []
+
+        def note(raw: bytes) -> bool:
+            names.append(os.fsdecode(raw))
+            return len(names) > matches.limit
+
+        listing = [*options, "--files-with-matches", *where]
+        search = await self._ripgrep.run(listing, folder, b"\0", context.cwd, note)
+        try:
+            with Recheck(folder, context.territory) as again:
+                while names and not matches.is_enough and not search.error:
+                    batch, names[:_BATCH] = names[:_BATCH], []
+                    held = {name: handle for name in batch if (handle := again.open(name)) is not None}
+                    try:
+                        search = search.add(await self._look_into(held, options, folder, context, matches))
+                    finally:
+                        for handle in held.values():
+                            os.close(handle)
+        except OSError as error:
+            raise explain(error, folder, folder) from None
+        return search
+
+    async def _look_into(
+        self, held: dict[str, int], options: list[str], folder: str, context: ToolContext, matches: "_Matches"
+    ) -> Search:
+        """Search in open files."""
+        matches.names = {os.fsencode(f"{_HANDLES}/{handle}"): os.fsencode(name) for name, handle in held.items()}
+        if not held:
+            return Search(False, 0, "")
+        wanted = [*options, "--threads=1", "--", *(f"{_HANDLES}/{handle}" for handle in held.values())]
+        handles = tuple(held.values())
+        return await self._ripgrep.run(wanted, folder, b"\n", context.cwd, matches.take, pass_fds=handles)
 
 
 def _to_options(arguments: dict[str, Any], around: int) -> list[str]:
@@ -136,6 +181,13 @@ class _Matches:
         self.binary: list[str] = []
         self.is_full = False
         self.has_cut_lines = False
+        self.names: dict[bytes, bytes] = {}
+        """What files are called that were searched by another name."""
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether nothing more would be shown."""
+        return self.is_full or self._room <= 0
 
     def take(self, line: bytes) -> bool:
         """One line of output; whether there is enough."""
@@ -160,8 +212,11 @@ class _Matches:
     def _take_binary(self, record: bytes) -> bool:
         found = re.fullmatch(_BINARY, record + b"\n")
         if found is not None:
-            self.binary.append(show_raw_name(found[1].removeprefix(b"./")))
+            self.binary.append(self._show(found[1]))
         return found is not None
+
+    def _show(self, name: bytes) -> str:
+        return show_raw_name(self.names.get(name, name).removeprefix(b"./"))
 
     def _add(self, name: bytes, found: re.Match[bytes], raw: bytes) -> None:
         text = raw.decode("utf-8", "replace").rstrip("\r")
@@ -169,7 +224,7 @@ class _Matches:
         text, cut = cut_line(text)
         self.has_cut_lines |= bool(cut_before) or cut
         number = found[1].decode()
-        shown = show_raw_name(name.removeprefix(b"./"))
+        shown = self._show(name)
         row = f"{shown}:{number}: {text}" if found[2] == b":" else f"{shown}-{number}- {text}"
         self.rows.append(row)
         self._room -= len(row)

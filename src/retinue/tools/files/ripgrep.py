@@ -37,6 +37,10 @@ class Search(Struct, frozen=True):
     error: str
     """Why nothing could be searched, or nothing."""
 
+    def add(self, other: "Search") -> "Search":
+        """Both as one."""
+        return Search(self.timed_out or other.timed_out, self.unreadable + other.unreadable, self.error or other.error)
+
 
 class Ripgrep:
     """The ripgrep program and how it is run."""
@@ -58,11 +62,12 @@ class Ripgrep:
         workspace: Path,
         on_record: Callable[[bytes], bool | None],
         boundary: Confinement | None = None,
+        pass_fds: tuple[int, ...] = (),
     ) -> Search:
         """Run in a folder, handing over each record; a record is what comes before an `ending`. True ends the run.
 
         It walks by names, and a name may lead elsewhere a moment later: what it must not read is out of its reach only
-        inside a boundary.
+        inside a boundary. Who has none looks again (`recheck`), and hands it what it opened.
         """
         program = find_ripgrep(workspace) if self._program is None else self._program
         if not program:
@@ -78,7 +83,7 @@ class Ripgrep:
         argv = [program, "--no-config", "--color=never", *arguments]
         try:
             with ExitStack() as held:
-                command, tree = self._prepare(held, argv, folder, boundary)
+                command, tree = self._prepare(held, argv, folder, boundary, pass_fds)
                 ended = await run_process(
                     command,
                     on_output=records.take,
@@ -96,13 +101,13 @@ class Ripgrep:
         return Search(ended.timed_out, unreadable, reason if failed else "")
 
     def _prepare(
-        self, held: ExitStack, argv: list[str], folder: str, boundary: Confinement | None
+        self, held: ExitStack, argv: list[str], folder: str, boundary: Confinement | None, pass_fds: tuple[int, ...]
     ) -> "tuple[Command, Tree]":
         from retinue.tools.process import Command, to_command
 
         env = select(os.environ, SEARCH)
         if boundary is None:
-            return Command(argv, folder, env), self._trees.find_single()
+            return Command(argv, folder, env, pass_fds=pass_fds), self._trees.find_single()
         launch = held.enter_context(boundary.wrap(argv, env, folder, visible=(folder, os.path.dirname(argv[0]))))
         return to_command(replace(launch, env={**env, **launch.env}))
 
