@@ -28,6 +28,7 @@ async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]
     """Be a worker until told to stop. Raises RetinueError."""
     from retinue.app.hosting import Hosting
     from retinue.durable.worker import Worker
+    from retinue.models.certificates import import_aiohttp
 
     url = name_database(wish.database, os.environ)
     folder = find_worker_dir(os.environ)
@@ -40,6 +41,8 @@ async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]
         version=version("retinue"),
         say=say,
     )
+    # Now, and not when the first runs wait for it and everything else waits for them.
+    await asyncio.to_thread(import_aiohttp)
     await worker.run(stop, drain_s=wish.drain_s)
 
 

@@ -76,17 +76,27 @@ class Database:
         """Run one statement, again when the connection breaks: it must not matter whether it ran once or twice."""
 
         async def ask(connection: "Connection") -> list[tuple[Any, ...]]:
+            # A transaction by itself, without two more questions to say so.
             cursor = await connection.execute(sql, values)
             return await cursor.fetchall() if cursor.description else []
 
-        return await self.transact(ask)
+        return await self._insist(ask)
 
     async def transact(self, work: "Callable[[Connection], Awaitable[Value]]") -> Value:
         """Do something in one transaction, from the start again when the connection breaks."""
+
+        async def ask(connection: "Connection") -> Value:
+            async with connection.transaction():
+                return await work(connection)
+
+        return await self._insist(ask)
+
+    async def _insist(self, work: "Callable[[Connection], Awaitable[Value]]") -> Value:
+        """Do it on one of the connections; a database that is away is waited for."""
         waited_s = 0.0
         while True:
             try:
-                async with self._borrow() as connection, connection.transaction():
+                async with self._borrow() as connection:
                     return await work(connection)
             except (self._psycopg.OperationalError, OSError) as error:
                 if self._patience_s is not None and waited_s >= self._patience_s:

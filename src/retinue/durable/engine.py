@@ -5,6 +5,7 @@ What a run does is none of its business: a workflow is the id of a run, and its 
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Self
@@ -21,8 +22,10 @@ NAME = "retinue"
 WORKFLOW = "retinue.run"
 APPLICATION = f"retinue-{VERSION}"
 """Pinned: by default it is a hash of the code, and no worker would go on with the runs of another version's."""
-POLL_S = 0.1
-POLL_DEEP_S = 0.25
+POLL_S = (0.1, 0.25, 0.5)
+"""How often a queue is looked at, by depth; the last one counts for what lies deeper."""
+REREAD_S = 2.0
+"""How soon a worker learns that another one has named a new limit for all."""
 QUEUES = tuple(f"retinue-{depth}" for depth in range(1, MAX_QUEUES + 1))
 TABLE = "dbos.workflow_status"
 """Who has taken what (`PENDING`), and what waits; for those who only look."""
@@ -175,12 +178,17 @@ class Taking:
     def _keep_own_slots(self, engine: Any) -> None:
         """DBOS reads what holds for a queue before each look at it, and has one number for the places of all workers.
 
-        How many runs fit on a machine is that machine's own affair, so it gets our number in the place of that one.
+        How many runs fit on a machine is that machine's own affair, so it gets our number in the place of that one. And
+        what hardly ever changes is not asked for each time: that would be half of all questions.
         """
         read_queue = engine._sys_db.get_queue
+        known: dict[str, tuple[float, Any]] = {}
 
         def get_queue(name: str, **options: Any) -> Any:
-            queue = read_queue(name, **options)
+            read_s, queue = known.get(name, (0.0, None))
+            if queue is None or time.monotonic() - read_s > REREAD_S:
+                queue = read_queue(name, **options)
+                known[name] = (time.monotonic(), queue)
             if queue is not None:
                 queue._worker_concurrency, queue._polling_interval_sec = self._slots, _find_pause_s(name)
             return queue
@@ -198,7 +206,7 @@ class Taking:
 
 
 def _find_pause_s(queue: str) -> float:
-    return POLL_S if queue == QUEUES[0] else POLL_DEEP_S
+    return dict(zip(QUEUES, POLL_S, strict=False)).get(queue, POLL_S[-1])
 
 
 async def prepare_engine(url: str) -> None:

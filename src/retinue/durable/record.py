@@ -15,6 +15,23 @@ from retinue.durable.assignment import Assignment
 from retinue.durable.database import Database, pack_json
 from retinue.durable.piece import Piece
 
+_CHECK = "SELECT id, face FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE"
+"""Gives a row to whoever has the run, and until the end of the transaction nobody else takes it."""
+# One question each, since they are asked at every turn: what is written hangs on the row of the fence.
+_KEEP = (
+    f"WITH fence AS MATERIALIZED ({_CHECK}), kept AS ("
+    "INSERT INTO retinue.records (run, attempt, epoch, kind, path, place, data)"
+    " SELECT %s, %s, %s, p.kind, p.path, p.place, p.data FROM fence,"
+    " unnest(%s::text[], %s::text[], %s::bigint[], %s::bytea[]) WITH ORDINALITY AS p (kind, path, place, data, number)"
+    " ORDER BY p.number ON CONFLICT DO NOTHING) SELECT 1 FROM fence"
+)
+_TELL = (
+    f"WITH fence AS MATERIALIZED ({_CHECK}), told AS ("
+    "INSERT INTO retinue.events (id, epoch, number, data) SELECT %s, %s, %s, %s FROM fence ON CONFLICT DO NOTHING)"
+    # The face that is there now, which need not be the one that has sent the run.
+    " SELECT pg_notify(face, id) FROM fence"
+)
+
 
 class Fenced(RetinueError):
     """Raised when another worker has the run now: nothing was written, and nothing may be done any more."""
@@ -59,60 +76,44 @@ class Claim:
         await self.keep([])
 
     async def keep(self, pieces: Sequence[Piece]) -> None:
-        """Write parts of the record."""
+        """Write parts of the record: all of them, or none."""
         assignment = self.assignment
-
-        async def write(connection: Any) -> None:
-            await self.hold_fence(connection)
-            for piece in pieces:
-                await connection.execute(
-                    "INSERT INTO retinue.records (run, attempt, epoch, kind, path, place, data)"
-                    " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                    (
-                        assignment.run_id,
-                        assignment.attempt,
-                        self.epoch,
-                        piece.kind,
-                        piece.path,
-                        piece.place,
-                        piece.data,
-                    ),
-                )
-
-        await self._database.transact(write)
+        values: tuple[Any, ...] = (assignment.id, self.epoch)
+        if pieces:
+            columns = zip(*((piece.kind, piece.path, piece.place, piece.data) for piece in pieces), strict=True)
+            values += (assignment.run_id, assignment.attempt, self.epoch, *map(list, columns))
+        self._need(await self._database.fetch(_KEEP if pieces else _CHECK, *values))
 
     async def tell(self, lines: Sequence[bytes], outcome: Outcome | None = None) -> None:
         """Show events to the face; an outcome ends the run, once."""
         assignment, self._number = self.assignment, self._number + 1
-        number = self._number
+        values = (assignment.id, self.epoch, assignment.id, self.epoch, self._number, b"\n".join(lines))
+        if outcome is None:
+            self._need(await self._database.fetch(_TELL, *values))
+            return
 
         async def write(connection: Any) -> None:
-            if outcome is not None and await self._has_ended(connection, outcome):
+            if await self._has_ended(connection):
                 return
-            await self.hold_fence(connection)
+            cursor = await connection.execute(_TELL, values)
+            self._need(await cursor.fetchall())
             await connection.execute(
-                "INSERT INTO retinue.events (id, epoch, number, data) VALUES (%s, %s, %s, %s) ON CONFLICT DO NOTHING",
-                (assignment.id, self.epoch, number, b"\n".join(lines)),
+                "UPDATE retinue.runs SET outcome = %s, finished = now() WHERE id = %s",
+                (msgspec.json.encode(outcome).decode(), assignment.id),
             )
-            if outcome is not None:
-                await connection.execute(
-                    "UPDATE retinue.runs SET outcome = %s, finished = now() WHERE id = %s",
-                    (msgspec.json.encode(outcome).decode(), assignment.id),
-                )
-            await connection.execute("SELECT pg_notify(%s, %s)", (assignment.face, assignment.id))
 
         await self._database.transact(write)
 
-    async def hold_fence(self, connection: Any) -> None:
-        """Until the end of the transaction nobody takes the run; raises Fenced when somebody has."""
-        cursor = await connection.execute(
-            "SELECT 1 FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE",
-            (self.assignment.id, self.epoch),
-        )
-        if await cursor.fetchone() is None:
+    def _need(self, rows: Sequence[object]) -> None:
+        if not rows:
             raise Fenced(f"run {self.assignment.id} is another worker's now")
 
-    async def _has_ended(self, connection: Any, outcome: Outcome) -> bool:
+    async def hold_fence(self, connection: Any) -> None:
+        """Until the end of the transaction nobody takes the run; raises Fenced when somebody has."""
+        cursor = await connection.execute(_CHECK, (self.assignment.id, self.epoch))
+        self._need(await cursor.fetchall())
+
+    async def _has_ended(self, connection: Any) -> bool:
         """Whether this very end is written already: the connection broke when nobody knew."""
         cursor = await connection.execute(
             "SELECT 1 FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NOT NULL",
