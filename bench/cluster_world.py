@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +17,14 @@ import psycopg
 
 from retinue import Retinue
 from retinue.testing import MockServer, make_repo
+from retinue.testing.postgres import Postgres, find_postgres, open_postgres
 
 LOG = 'echo "$PI_SESSION_ID {turn}" >> {log}'
 """What a scripted call does: one line for each time it is done, the same one for the same call."""
+
+
+USAGE = {"input": 1_000, "output": 50}
+"""Of each reply, where somebody counts."""
 
 
 class ClusterWorld:
@@ -47,13 +54,13 @@ class ClusterWorld:
             if world._server is not None:
                 world._server.__exit__(None, None, None)
 
-    def play(self, *replies: dict[str, Any]) -> MockServer:
-        """Let the model say this in every conversation."""
+    def play(self, *replies: dict[str, Any], **fields: Any) -> MockServer:
+        """Let the model say this in every conversation; `fields` are its own."""
         self._server = MockServer.in_thread(list(replies))
         server: MockServer = self._server.__enter__()
         self.server = server
         cost = {"input": 1, "output": 1, "cacheRead": 1, "cacheWrite": 1}
-        (self.agent_dir / "models.json").write_text(json.dumps(server.models_json(cost=cost)))
+        (self.agent_dir / "models.json").write_text(json.dumps(server.models_json(cost=cost, **fields)))
         (self.agent_dir / "subagents.json").write_text(json.dumps(self.settings))
         return server
 
@@ -69,13 +76,15 @@ class ClusterWorld:
 
     def start_worker(self, *flags: str, **variables: str) -> subprocess.Popen[str]:
         """A worker that takes runs; `variables` of its environment that are not ours."""
+        worker = self.launch_worker(*flags, **variables)
+        self.await_worker(worker)
+        return worker
+
+    def launch_worker(self, *flags: str, **variables: str) -> subprocess.Popen[str]:
+        """The same, and nobody waits until it takes runs."""
         number = len(self._workers)
-        environment = {
-            **os.environ,
-            **variables,
-            "RETINUE_DATABASE": self.database,
-            "XDG_CACHE_HOME": str(self._root / f"w{number}"),
-        }
+        environment = {**os.environ, **variables, "RETINUE_DATABASE": self.database}
+        environment["XDG_CACHE_HOME"] = str(self._root / f"w{number}")
         with (self._root / f"worker{number}.log").open("w") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "retinue", "worker", *(() if "--drain" in flags else ("--drain", "0")), *flags],
@@ -88,8 +97,16 @@ class ClusterWorld:
                 start_new_session=True,
             )
         self._workers.append(worker)
-        self.wait_until(lambda: "takes up to" in self.read_log(number), f"worker {number} is ready")
         return worker
+
+    def await_worker(self, worker: subprocess.Popen[str]) -> None:
+        """Wait until it takes runs."""
+        number = self._workers.index(worker)
+        self.wait_until(lambda: "takes up to" in self.read_log(number), f"worker {number} is ready")
+
+    def mark_worker(self, worker: subprocess.Popen[str]) -> str:
+        """The variable that a worker and all it starts have, and nobody else."""
+        return f"XDG_CACHE_HOME={self._root / f'w{self._workers.index(worker)}'}"
 
     def read_log(self, number: int) -> str:
         """What a worker has said."""
@@ -106,10 +123,38 @@ class ClusterWorld:
         environment = {**os.environ, "RETINUE_DATABASE": self.database}
         return Retinue(self.project, model="mock/mock-1", environment=environment, **options)
 
+    def start_face(self, session: Path, prompt: str) -> subprocess.Popen[str]:
+        """The program itself with this prompt, on a session of its own."""
+        words = ["-p", "--model", "mock/mock-1", "--session", str(session), prompt]
+        with (self._root / "face.log").open("a") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "retinue", *words],
+                env={**os.environ, "RETINUE_DATABASE": self.database},
+                cwd=self.project,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+
+    def read_face(self) -> str:
+        """What faces have said."""
+        return (self._root / "face.log").read_text()
+
     def ask(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         """Look into the database."""
         with psycopg.connect(self.database) as connection:
             return connection.execute(sql, values).fetchall()
+
+    def do(self, sql: str) -> None:
+        """Change something in the database."""
+        with psycopg.connect(self.database) as connection:
+            connection.execute(sql)
+
+    @property
+    def served_tokens(self) -> int:
+        """What the model's provider would bill, when each reply of the script has this usage."""
+        return len(self.server.requests) * sum(USAGE.values())
 
     def has_runs(self) -> bool:
         """Whether a run has come to the cluster."""
@@ -129,3 +174,27 @@ class ClusterWorld:
                 said = [self.read_log(number) for number in range(len(self._workers))]
                 raise AssertionError(f"not within {limit_s:g} s: {what}\n" + "\n".join(said))
             time.sleep(0.05)
+
+
+@contextmanager
+def open_world() -> Iterator[tuple[ClusterWorld, Postgres]]:
+    """A world with a server of its own, and that server."""
+    programs = find_postgres()
+    if programs is None:
+        raise RuntimeError("no Postgres: install Debian's postgresql")
+    root = Path(tempfile.mkdtemp(prefix="retinue-cluster-"))
+    root.chmod(0o711)
+    agent = root / "home" / ".pi" / "agent"
+    agent.mkdir(parents=True)
+    kept = {name: os.environ.get(name) for name in ("PI_CODING_AGENT_DIR", "RETINUE_NO_LOCAL")}
+    os.environ |= {"PI_CODING_AGENT_DIR": str(agent), "RETINUE_NO_LOCAL": "1"}
+    try:
+        with open_postgres(programs, root / "postgres") as server:
+            (root / "w").mkdir()
+            with ClusterWorld.open(server.make_database(), agent, root / "w") as world:
+                yield world, server
+    finally:
+        for name, value in kept.items():
+            os.environ.pop(name, None)
+            os.environ |= {name: value} if value is not None else {}
+        shutil.rmtree(root, ignore_errors=True)

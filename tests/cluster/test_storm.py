@@ -2,13 +2,13 @@ import random
 
 import pytest
 
-from bench.cluster import open_world, storm
+from bench.cluster_storm import Storm, Weather, play
 
 
 @pytest.mark.timeout(240)
-async def test_kills_do_no_harm(world):
+async def test_kills_do_no_harm(world, postgres):
     seed = random.randrange(1 << 30)
-    harm = await storm(world, seed, runs=12, kill_s=4)
+    harm = await Storm(world, postgres, seed, Weather(runs=12, kill_s=4)).play()
     assert harm.is_none, (seed, harm)
     assert harm.kills > 0
 
@@ -17,8 +17,18 @@ async def test_kills_do_no_harm(world):
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("seed", range(20))
 async def test_many_kills_do_no_harm(seed):
-    with open_world() as world:
-        harm = await storm(world, seed, runs=300)
+    harm = await play(seed, Weather())
     print(f"seed {seed}: {harm.render()}")
     assert harm.is_none, harm
     assert harm.kills > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+@pytest.mark.parametrize(
+    "more", [{"sleeps": True}, {"away_s": 30.0}, {"is_tight": True}, {"kills_face": True}], ids=str
+)
+async def test_worse_does_no_harm(more):
+    seed = random.randrange(1 << 30)
+    harm = await play(seed, Weather(**more))
+    assert harm.is_none, (seed, harm)
