@@ -75,15 +75,6 @@ def test_run_starts_runs_elsewhere(world):
     assert said.strip().endswith("I was told."), (said, errors)
 
 
-async def test_guarded_runs_stay_here(world):
-    world.settings["approvals"] = "ask"
-    world.play(world.act(1), {"text": "All done."})
-    async with world.open_face() as face:
-        handle = await face.spawn("general-purpose", "Work.")
-        outcome = await asyncio.wait_for(handle.wait(), 30)
-    assert (outcome.status, handle.run.worker) == (Status.COMPLETED, "")
-
-
 async def test_questions_reach_the_face(world, tmp_path):
     world.play(world.act(1), {"text": "All done."})
     theirs = tmp_path / "theirs"

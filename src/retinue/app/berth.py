@@ -69,6 +69,7 @@ class Berth:
             tell=lambda problems, notes: stock.tell(problems, *notes),
             warn=self._warn,
         )
+        world.guarding.judge = stock.own.judge
         self.extending = Extending(
             world, stock.own.extensions, lambda item: stock.tell((item,)), _find_servers(stock, world)
         )

@@ -1,14 +1,18 @@
 """Lets runs of the crew work on other machines: from the settings to what the engine sends them with."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from retinue.app.outsourcing import build_premises
 from retinue.core.clock import Clock
+from retinue.core.definition import Definition
 from retinue.core.question import Question
 from retinue.engine.external.post import Post
-from retinue.engine.outfit import Errand
+from retinue.engine.extras import Extras
+from retinue.engine.outfit import Errand, unwrap
 from retinue.engine.questions import Desk
+from retinue.engine.restraint import Restrained, Restraint
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.settings.subagents import CrewSettings
@@ -16,8 +20,10 @@ from retinue.settings.subagents import CrewSettings
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from retinue.app.extending import Extending
     from retinue.app.modelling import Models
     from retinue.app.world import World
+    from retinue.durable.case import Origin
     from retinue.durable.cluster import Cluster
 
 DATABASE = "RETINUE_DATABASE"
@@ -35,6 +41,10 @@ class Clustering:
         self, cluster: "Cluster", world: "World", models: "Models", environment: Mapping[str, str], clock: Clock
     ) -> None:
         self.cluster = cluster
+        self.extending: Extending | None = None
+        """Whose hooks stand around runs."""
+        self.restraint = Restraint()
+        """What was taken from runs."""
         self._world = world
         self._models = models
         self._environment = environment
@@ -55,5 +65,39 @@ class Clustering:
             cluster=self.cluster,
             attempt=errand.attempt,
             ask=ask if desk.has_face else None,
+            is_attended=lambda: desk.has_face,
+            open_below=partial(self._open_below, setup) if self._guards_below() else None,
         )
         return RemoteRun(setup, journey, clock=self._clock)
+
+    def _guards_below(self) -> bool:
+        """Whether anything here may have to say something about a run that is started elsewhere."""
+        if self._world.guarding.is_set or (self.extending is not None and self.extending.has_any):
+            return True
+        return any(definition.hooks for definition in self._world.roster.glance().list())
+
+    async def _open_below(self, above: RunSetup, origin: "Origin") -> RunSetup:
+        """What stands around a run that one on another machine has started: as if it had been started here."""
+        guarding = self._world.guarding
+        definition = self._find_definition(origin)
+        extras = Extras() if self.extending is None else await self.extending.load_guards(definition)
+        # What is asked about because it was dispatched is asked where that was.
+        surface = "fleet" if origin.surface == "dispatch" else origin.surface
+        features = guarding.surround_definition(
+            definition, extras.points, surface=surface, readonly=origin.readonly, is_confined=origin.confined
+        )
+        if guarding.judge is not None:
+            features.append(guarding.judge(origin))
+        self.restraint.place(origin.run_id, above.run_id)
+        return RunSetup(
+            run_id=origin.run_id,
+            cwd=above.cwd,
+            model=unwrap(above.model),
+            hooks=(Restrained(self.restraint, origin.run_id), *extras.hooks),
+            features=features,
+        )
+
+    def _find_definition(self, origin: "Origin") -> Definition:
+        """The agent as it is known here; one that only the other machine has is judged as any other."""
+        found = self._world.roster.glance().find(origin.agent, origin.surface)
+        return found or Definition(name=origin.agent, dialect="pi", source="user", path="")

@@ -231,7 +231,7 @@ class Crew:
             rules=rules,
             runner=runner,
             asks=lambda: is_narrowed or guarding.may_ask(),
-            has_cluster=self._has_cluster and not is_narrowed and not self.world.guarding.is_set,
+            has_cluster=self._has_cluster and not is_narrowed,
             send_out=self._send_out,
             restraint=self.restraint,
         )
@@ -281,6 +281,7 @@ class Crew:
             url = find_database(self.world.crew.settings, self.environment)
             cluster = self.cluster or Cluster(url)
             self._clustering = Clustering(cluster, self.world, self._models, self.environment, self._clock)
+            self._clustering.extending, self._clustering.restraint = self._extending, self.restraint
             self._backend.start("cluster", cluster.listen())
         return self._clustering
 
@@ -299,11 +300,13 @@ class Crew:
         return [seating, *self.world.guarding.surround(fitting)]
 
     def stop_elsewhere(self, run_id: str) -> None:
-        """Stop a run and those below it that work in processes of their own: nobody can restrain them there."""
+        """Stop a run and those below it that work where nobody can restrain them."""
         manager, seat = self.manager, self.open_seat(run_id)
         for run in manager.list_runs():
-            is_below = run.id == run_id or seat.find_run(run.id) is not None
-            if is_below and manager.live(run.id) is not None and not manager.hears(run.id):
+            is_below, live = run.id == run_id or seat.find_run(run.id) is not None, manager.live(run.id)
+            # Of those on other machines the ones whose calls are judged here lose it with their next call.
+            is_out_of_reach = not manager.hears(run.id) or not getattr(live, "is_judged", True)
+            if is_below and live is not None and is_out_of_reach:
                 manager.stop(run.id, Reason.PARENT)
 
     def open_seat(self, run_id: str) -> Seat:

@@ -82,6 +82,15 @@ class Extending:
         own = self._to_extras(loaded, self._find_listeners(loaded))
         return _defer(own if self.servers is None else _join(own, await self.servers.load_child(definition, request)))
 
+    async def load_guards(self, definition: Definition) -> Extras:
+        """What judges a run of a definition that works elsewhere: no tools and no servers are wanted for it here."""
+        return self._to_extras(await self._load(to_wanted(definition, always=self._always)))
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there are extensions at all."""
+        return bool(self._found.candidates or self._paths)
+
     def listen(self, main: LiveRun) -> None:
         """Tell the main agent's extensions what happens from now on."""
         if self._main is None or not (handlers := self._main.collect("handlers")):

@@ -19,6 +19,7 @@ from retinue.engine.setup import Feature
 
 if TYPE_CHECKING:
     from retinue.core.launch import Confining
+    from retinue.durable.case import Origin
     from retinue.engine.outfit import Fitting
     from retinue.features.approvals.book import Book
     from retinue.features.hooks.board import Board
@@ -55,6 +56,8 @@ class Guarding:
         self._warn = warn
         self._told: set[str] = set()
         self._main_board: Board | None = None
+        self.judge: Callable[[Origin], Feature] | None = None
+        """Makes what lets the face of a main agent on a worker judge its runs; None on no worker."""
 
     @property
     def board(self) -> "Board":
@@ -101,34 +104,51 @@ class Guarding:
 
     def surround(self, fitting: "Fitting") -> list[Feature]:
         """What stands around a run of the crew."""
-        definition, points = fitting.definition, fitting.extras.points
-        is_dispatched = fitting.request.surface == "dispatch"
+        definition, is_confined = fitting.definition, is_readonly_shell(fitting.rights)
+        surface, readonly = fitting.request.surface, fitting.rights.readonly
+        found = self.surround_definition(
+            definition, fitting.extras.points, surface=surface, readonly=readonly, is_confined=is_confined
+        )
+        if self.judge is not None:
+            from retinue.durable.case import Origin
+
+            origin = Origin(run_id="", agent=definition.name, surface=surface, readonly=readonly, confined=is_confined)
+            # Behind all the others: what is refused here need not be asked about elsewhere.
+            found.append(self.judge(origin))
+        if found and surface != "dispatch":
+            self._check_runner(definition)
+        return found
+
+    def surround_definition(
+        self, definition: Definition, points: Sequence[Any], *, surface: str, readonly: bool, is_confined: bool
+    ) -> list[Feature]:
+        """What stands around a run of a definition, wherever it works."""
+        is_dispatched = surface == "dispatch"
         if not (self._has_files or self._asks or points or definition.hooks or is_dispatched):
             return []
         from retinue.settings.approvals import fork_dispatched
 
-        is_confined = is_readonly_shell(fitting.rights)
-        readonly = fitting.rights.readonly and not is_confined
-        book = fork_dispatched(self._book, readonly=readonly) if is_dispatched else self._book.fork(readonly=readonly)
+        is_closed = readonly and not is_confined
+        book = fork_dispatched(self._book, readonly=is_closed) if is_dispatched else self._book.fork(readonly=is_closed)
         board = self._build_board(definition, points)
-        found = self._surround(board, book, definition, is_confined=is_confined, is_forced=is_dispatched)
-        if found and not is_dispatched:
-            self._check_runner(definition)
-        return found
+        return self._surround(board, book, definition, is_confined=is_confined, is_forced=is_dispatched)
 
     def may_ask(self) -> bool:
-        """Whether somebody is there who may be asked about calls: only runs of this process can reach them."""
-        return self._asks and self._desk.has_face
+        """Whether somebody may be asked about calls: runs in processes of their own could not reach them."""
+        return self.judge is not None or (self._asks and self._desk.has_face)
 
     @property
     def is_set(self) -> bool:
-        """Whether calls are asked about, ruled or hooked here at all: another machine knows nothing of that."""
-        return self._asks or self._has_files
+        """Whether calls of all runs are asked about, ruled or hooked here."""
+        return self.judge is not None or self._asks or self._has_files
 
     def _check_runner(self, definition: Definition) -> None:
-        """A run elsewhere must be guarded there: another retinue reads the same files, but no hooks of its agent."""
+        """A run in another process must be guarded there: a retinue reads the same files, but no hooks of its agent.
+
+        What works on another machine is judged here.
+        """
         runner = definition.runner or self._world.crew.settings.runner
-        if runner == "pi" or (runner in ("process", "cluster") and definition.hooks):
+        if runner == "pi" or (runner == "process" and definition.hooks):
             why = "approvals, approvalRules or hooks are set" if runner == "pi" else "its file has hooks"
             raise RetinueError(
                 f"agent {quote(definition.name)} cannot run with runner {runner}: nobody could be asked there about "

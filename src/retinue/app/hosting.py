@@ -9,11 +9,14 @@ import msgspec
 
 from retinue.app.request import Request, SessionWish
 from retinue.app.retinue import Retinue
-from retinue.core.events import Event
+from retinue.core.events import Answered, Asked, Event
 from retinue.core.messages import AssistantMessage, TextContent, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.assignment import Assignment, Word
+from retinue.durable.case import Origin
 from retinue.durable.cluster import Cluster
+from retinue.durable.judged import Appeals, Judged
+from retinue.durable.parcel import Parcel
 from retinue.durable.remote import SESSION_NAME
 from retinue.durable.worker import Hosted, Job
 from retinue.engine.limits import Limits
@@ -23,21 +26,22 @@ class Hosting:
     """Opens runs; one for each worker."""
 
     def __init__(self, url: str, environment: Mapping[str, str]) -> None:
-        self._url = url
         self._environment = environment
+        self._cluster = Cluster(url)
+        """For all runs that send others: opened by the first of them."""
 
     def open(self, job: Job) -> Hosted:
         """A run at work."""
-        return HostedRun(job, self._url, self._environment)
+        return HostedRun(job, self._cluster.share(job.keep, job.assignment.leases), self._environment)
 
 
 class HostedRun:
     """One run as a Retinue of its own."""
 
-    def __init__(self, job: Job, url: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, job: Job, cluster: Cluster, environment: Mapping[str, str]) -> None:
         self._job = job
         self._assignment = job.assignment
-        self._cluster = Cluster(url, before_send=job.keep, above=job.assignment.leases)
+        self._appeals = Appeals(job.submit)
         self._retinue = Retinue(
             job.workspace,
             request=to_request(job.assignment, str(job.sessions / SESSION_NAME)),
@@ -45,14 +49,21 @@ class HostedRun:
             say=lambda text: None,
             output_transcript=False,  # they would lie in the workspace, and travel as its changes
         )
-        self._retinue.bring(features=[job.recorded], cluster=self._cluster)
+        judged = [Judged(self._appeals, wants=job.assignment.judged)] if job.assignment.judged else []
+        self._retinue.bring(
+            features=[job.recorded, *judged],
+            cluster=cluster,
+            judge=self._judge_below if job.assignment.judged_below else None,
+        )
         self._early: list[Word] = []
         self._is_open = False
         self._stopped: Reason | None = None
 
     def take(self, word: Word) -> None:
         """Hear something, also before it has begun."""
-        if not self._is_open:
+        if word.kind == "ruling":
+            self._appeals.take(word.data)
+        elif not self._is_open:
             self._early.append(word)
         elif word.kind == "steer":
             self._retinue.steer(str(word.data.get("text", "")))
@@ -64,20 +75,17 @@ class HostedRun:
 
     async def work(self) -> Outcome:
         """From the opening to the outcome."""
-        try:
-            async with self._retinue as retinue:
-                stop_listening = retinue.listen(lambda event: self._hear(retinue, event))
-                try:
-                    self._begin(retinue)
-                    with retinue.questions.attend() if self._assignment.asks else nullcontext():
-                        if self._stopped is None:
-                            outcome = await self._work(retinue)
-                        else:
-                            outcome = Outcome(Status.STOPPED, self._stopped)
-                finally:
-                    stop_listening()
-        finally:
-            await self._cluster.close()
+        async with self._retinue as retinue:
+            stop_listening = retinue.listen(lambda event: self._hear(retinue, event))
+            try:
+                self._begin(retinue)
+                with retinue.questions.attend() if self._assignment.asks else nullcontext():
+                    if self._stopped is None:
+                        outcome = await self._work(retinue)
+                    else:
+                        outcome = Outcome(Status.STOPPED, self._stopped)
+            finally:
+                stop_listening()
         if self._stopped is not None and outcome.status is not Status.COMPLETED:
             outcome = msgspec.structs.replace(outcome, status=Status.STOPPED, reason=self._stopped)
         return msgspec.structs.replace(outcome, session_file="", branch="")
@@ -91,6 +99,7 @@ class HostedRun:
         """Hear what was said meanwhile, but for what an earlier worker has said to the run already."""
         said = Counter(_read_words(retinue)) if self._job.goes_on else Counter[str]()
         said[self._assignment.task] -= 1
+        self._appeals.open(_list_calls(retinue) if self._job.goes_on else ())
         self._is_open = True
         early, self._early = self._early, []
         for word in early:
@@ -100,9 +109,14 @@ class HostedRun:
                 continue
             self.take(word)
 
+    def _judge_below(self, origin: Origin) -> Judged:
+        """What stands around a run that this one starts: its face judges that, too."""
+        return Judged(self._appeals, origin=origin)
+
     def _hear(self, retinue: Retinue, event: Event) -> None:
         """What the run itself says goes to its face under the name it has there."""
-        if event.run_id == retinue.run_id:
+        # What a run that it has started asks is asked under its name, as all that is its own.
+        if event.run_id == retinue.run_id or isinstance(event, Asked | Answered):
             self._job.hear(msgspec.structs.replace(event, run_id=self._assignment.run_id))
 
 
@@ -113,7 +127,7 @@ def to_request(assignment: Assignment, session_file: str) -> Request:
         thinking=assignment.thinking,
         session=SessionWish("named", session_file, is_alone=True),
         tools=assignment.tools,
-        system_prompt=assignment.system_prompt,
+        system_prompt=f"{assignment.system_prompt}{_tell_missing(assignment)}",
         context_files=False,
         skills=False,
         approve=assignment.trusted,
@@ -125,6 +139,19 @@ def to_request(assignment: Assignment, session_file: str) -> Request:
         ),
     )
     return replace(request, is_child=True)
+
+
+def _tell_missing(assignment: Assignment) -> str:
+    """What the agent must know of its workspace: what of it could not travel."""
+    notes = msgspec.convert(assignment.parcel, type=Parcel).notes
+    listed = "\n".join(f"- {note}" for note in notes)
+    return f"\n\n# What is missing in your workspace\n{listed}\n" if notes else ""
+
+
+def _list_calls(retinue: Retinue) -> list[str]:
+    """The calls that are on record, whatever became of them."""
+    said = retinue.chronicle.list_messages()
+    return [call.id for message in said if isinstance(message, AssistantMessage) for call in message.calls]
 
 
 def _read_words(retinue: Retinue) -> list[str]:

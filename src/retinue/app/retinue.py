@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.app.selecting import Selection
     from retinue.app.shell import Shell
     from retinue.app.tuning import Tuning
+    from retinue.durable.case import Origin
     from retinue.durable.cluster import Cluster
     from retinue.engine.setup import Feature
     from retinue.features.extensions.contained import Renderer
@@ -92,9 +93,15 @@ class Retinue:
         self._audience = Audience()
         self._shell: Shell | None = None
 
-    def bring(self, *, features: "Sequence[Feature]" = (), cluster: "Cluster | None" = None) -> None:
-        """Before it is opened: what a worker puts around the main agent it works on, and its way to the others."""
-        self._stock.own = replace(self._stock.own, features=features, cluster=cluster)
+    def bring(
+        self,
+        *,
+        features: "Sequence[Feature]" = (),
+        cluster: "Cluster | None" = None,
+        judge: "Callable[[Origin], Feature] | None" = None,
+    ) -> None:
+        """Before it is opened: what a worker puts around the main agent it works on and its runs, and its way out."""
+        self._stock.own = replace(self._stock.own, features=features, cluster=cluster, judge=judge)
 
     async def __aenter__(self) -> Self:
         stock, wish = self._stock, self._stock.request.session

@@ -40,6 +40,10 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     """Lower ones are taken first; whoever waits for a run gives it 1."""
     asks: bool = False
     """Whether somebody is there who could be asked."""
+    judged: dict[str, bool] = {}
+    """What of it is judged at its face, and whether it waits for the answer; nothing for a user without rules."""
+    judged_below: bool = False
+    """Whether its face has anything to say about the runs it starts."""
     parcel: dict[str, Any] = {}
     """The workspace; empty for none."""
     digest: str = ""
@@ -56,7 +60,9 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
         return f"retinue-{min(self.depth, MAX_QUEUES)}"
 
 
-WordKind = Literal["steer", "stop", "answer"]
+WordKind = Literal["steer", "stop", "answer", "ruling"]
+CHANNEL = "retinue_words"
+"""Where workers hear that something was said."""
 
 
 class Word(Struct, frozen=True):

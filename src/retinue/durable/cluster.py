@@ -4,6 +4,7 @@ One connection listens for all runs of a face; what it misses is found by lookin
 """
 
 import asyncio
+import copy
 import secrets
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,14 +15,15 @@ import msgspec
 
 from retinue.core.events import Event
 from retinue.core.run import Outcome
-from retinue.durable.assignment import Assignment, WordKind
+from retinue.durable.assignment import CHANNEL, Assignment, WordKind
+from retinue.durable.case import Case, Ruling
 from retinue.durable.database import Database, pack_json
+from retinue.durable.docket import forget_cases, list_cases, settle_case
 from retinue.durable.engine import Waiting, prepare_engine
 from retinue.durable.parcel import Parcel, pack
 from retinue.durable.purse import Purse, open_leases
 from retinue.durable.record import submit
 from retinue.durable.recorded import SNAPSHOT
-from retinue.durable.worker import CHANNEL
 from retinue.engine.budget import Lease
 
 LOOK_S = 1.0
@@ -47,44 +49,64 @@ async def keep_nothing() -> None:
 class Cluster:
     """The cluster as one main agent's crew sees it."""
 
-    def __init__(
-        self, url: str, *, before_send: Callable[[], Awaitable[None]] = keep_nothing, above: tuple[str, ...] = ()
-    ) -> None:
-        """`before_send`: a run on a worker puts its own record in order before it sends others. `above`: its leases."""
+    def __init__(self, url: str) -> None:
         self.face = f"retinue_face_{secrets.token_hex(8)}"
-        self._before_send = before_send
-        self._above = above
+        self._before_send: Callable[[], Awaitable[None]] = keep_nothing
+        self._above: tuple[str, ...] = ()
+        self._is_shared = False
         self._database = Database(url, name="retinue")
         self._waiting = Waiting(url)
         self._url = url
-        self._is_open = False
+        self._opened = asyncio.Event()
         self._opening = asyncio.Lock()
+        self._listening = asyncio.Lock()
         self._news: dict[str, asyncio.Event] = {}
+        self._brought: dict[str, asyncio.Event] = {}
         self._leased: set[str] = set()
         self._packed: dict[Path, tuple[float, Parcel, bytes]] = {}
 
+    def share(self, before_send: Callable[[], Awaitable[None]], above: tuple[str, ...]) -> "Cluster":
+        """The same connections for one of several runs on a worker.
+
+        `before_send` puts its own record in order before it sends others; `above` are its leases.
+        """
+        shared = copy.copy(self)
+        shared._before_send, shared._above, shared._is_shared = before_send, above, True
+        return shared
+
     async def listen(self) -> None:
-        """Wake whoever follows a run that there is news of. For ever; whoever owns this object runs it."""
+        """Wake whoever follows a run that there is news of. For ever; whoever owns this object runs it.
+
+        Of those who share the connections one listens for all, and the next one goes on when it ends.
+        """
         import psycopg
 
         await self._open()
-        while True:
-            try:
-                connection = await self._database.connect()
+        async with self._listening:
+            while True:
                 try:
-                    await connection.execute(f"LISTEN {self.face}")
-                    while True:
-                        told = [notice.payload async for notice in connection.notifies(timeout=LOOK_S, stop_after=1)]
-                        for run in told or list(self._news):
-                            if (news := self._news.get(run)) is not None:
-                                news.set()
-                finally:
-                    await connection.close()
-            except (psycopg.Error, OSError):
-                await asyncio.sleep(LOOK_S)
+                    connection = await self._database.connect()
+                    try:
+                        await self._hear(connection)
+                    finally:
+                        await connection.close()
+                except (psycopg.Error, OSError):
+                    await asyncio.sleep(LOOK_S)
+
+    async def _hear(self, connection: Any) -> None:
+        await connection.execute(f"LISTEN {self.face}")
+        told: list[str] = []
+        while True:
+            for run in told or {*self._news, *self._brought}:
+                for flags in (self._news, self._brought):
+                    if (flag := flags.get(run)) is not None:
+                        flag.set()
+            told = [notice.payload async for notice in connection.notifies(timeout=LOOK_S, stop_after=1)]
 
     async def close(self) -> None:
-        """Let go; runs that were sent go on."""
+        """Let go; runs that were sent go on. What is shared stays open for the others."""
+        if self._is_shared:
+            return
         await self._waiting.__aexit__(None, None, None)
         await self._database.__aexit__(None, None, None)
 
@@ -159,6 +181,25 @@ class Cluster:
             run,
         )
 
+    async def read_cases(self, run: str) -> list[Case]:
+        """What a run and those below it wait for, or have told, and nobody has judged."""
+        return await list_cases(self._database, run)
+
+    async def await_cases(self, run: str) -> None:
+        """Return when there may be others."""
+        flag = self._brought.setdefault(run, asyncio.Event())
+        await flag.wait()
+        flag.clear()
+
+    async def settle(self, run: str, case: Case, ruling: Ruling) -> None:
+        """Let a run know what becomes of a case, once."""
+        await settle_case(self._database, run, case, ruling)
+
+    async def forget_cases(self, run: str) -> None:
+        """Nobody will judge a finished run."""
+        self._brought.pop(run, None)
+        await forget_cases(self._database, run)
+
     async def withdraw(self, run: str) -> bool:
         """Take a run back that nobody has begun; False when somebody has."""
         outcome = '{"status": "stopped", "reason": "user"}'
@@ -196,13 +237,13 @@ class Cluster:
 
     async def _open(self) -> None:
         async with self._opening:
-            if self._is_open:
+            if self._opened.is_set():
                 return
             await self._database.__aenter__()
             rows = await self._database.fetch("SELECT to_regclass('dbos.workflow_status') IS NOT NULL")
             if not rows[0][0]:
                 await prepare_engine(self._url)
-            self._is_open = True
+            self._opened.set()
 
     async def _pack(self, cwd: Path, branch: str) -> tuple[Parcel, bytes]:
         if branch:

@@ -14,7 +14,10 @@ from retinue.core.messages import AssistantMessage, TextContent, UserContent
 from retinue.core.question import Question
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.assignment import Assignment, WordKind
+from retinue.durable.case import Wants
 from retinue.durable.cluster import Cluster
+from retinue.durable.court import Court, OpenBelow, is_end
+from retinue.durable.hearing import Hearing
 from retinue.durable.landing import land
 from retinue.durable.mirror import SESSION
 from retinue.durable.parcel import Parcel, release
@@ -26,14 +29,17 @@ from retinue.engine.prompt import render_prompt
 from retinue.engine.runner import LiveRun
 from retinue.engine.scope import run_shielded
 from retinue.engine.setup import RunSetup
+from retinue.features.approvals.gate import ALLOW, ALLOW_AGAIN
 from retinue.features.worktree.copies import BRANCH_PREFIX
 from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
 
 GOODBYE_S = 5.0
 """For a run that is stopped to say how far it came."""
-_THERE = ("worktree", "sandbox", "approvals", "hooks", "lsp-diagnostics")
+_THERE = ("worktree", "sandbox", "lsp-diagnostics")
 """What stands around a run where its tools work: there it is put around it again."""
+RULED_S = 5.0
+"""For those who only watch to be told the rest, when a run has ended."""
 Ask = Callable[[Question], Awaitable[str]]
 
 
@@ -47,6 +53,10 @@ class Journey:
     attempt: int
     ask: Ask | None = None
     """Puts a question to a person; None where nobody is there."""
+    is_attended: Callable[[], bool] = lambda: False
+    """Whether somebody is there now."""
+    open_below: OpenBelow | None = None
+    """What stands here around runs that this one starts; None where nothing does."""
 
 
 class RemoteRun(LiveRun):
@@ -62,6 +72,7 @@ class RemoteRun(LiveRun):
         self._words: asyncio.Queue[tuple[WordKind, dict[str, str]]] = asyncio.Queue()
         self._worker = ""
         self._text = ""
+        self._is_judged = False
         self._ended: Outcome | None = None
 
     def steer(self, content: str | Sequence[UserContent]) -> None:
@@ -73,22 +84,26 @@ class RemoteRun(LiveRun):
         self._begin()
         self._ended, self._text, self._worker = None, "", ""
         cluster, errand = self._journey.cluster, self._journey.post.errand
-        sent = self._assign(_join(blocks))
+        court = Court(self.setup, self._journey.open_below)
+        # Who stands at the end of the run is asked by the run itself, which goes on where it works.
+        self.setup = self.setup.change(reviewers=[each for each in self.setup.reviewers if not is_end(each)])
+        sent = self._assign(_join(blocks), court.wants)
         try:
             sent = await cluster.send(sent, errand.lease, self.setup.cwd, errand.branch)
             self._publish(RunPlaced(run_id=self.setup.run_id))
-            self._ended = await self._accompany(sent.id)
+            self._ended = await self._accompany(sent, court)
             await self._bring_home(sent)
         except RetinueError as error:
             return Ending(Reason.ERROR, error=str(error))
         except asyncio.CancelledError:
+            await run_shielded(court.close(), RULED_S)
             # Only a stop is meant for the run; whoever merely goes away leaves it to those who come back.
             if self._scope.reason is not None:
                 await run_shielded(self._stop(sent), GOODBYE_S)
             raise
         return Ending(self._ended.reason, error=self._ended.error)
 
-    def _assign(self, task: str) -> Assignment:
+    def _assign(self, task: str, judged: Wants) -> Assignment:
         journey, setup, limits = self._journey, self.setup, self._limits
         tools, missing = journey.post.list_tools(setup, journey.premises)
         for reason in missing:
@@ -115,14 +130,24 @@ class RemoteRun(LiveRun):
             tool_s=limits.tool_s,
             priority=2 if request.is_background else 1,
             asks=journey.ask is not None,
+            judged=judged,
+            judged_below=journey.open_below is not None,
         )
 
-    async def _accompany(self, run: str) -> Outcome:
-        """Hear and speak until it ends."""
+    @property
+    def is_judged(self) -> bool:
+        """Whether each of its calls is known here before it acts, so that what is taken from it counts at once."""
+        return self._is_judged
+
+    async def _accompany(self, sent: Assignment, court: Court) -> Outcome:
+        """Hear, speak and judge until it ends."""
+        run, seq = sent.id, 0
+        self._is_judged = sent.judged.get("call", False)
+        session = Hearing(self._journey.cluster, sent.id, court, self._journey.is_attended)
         async with asyncio.TaskGroup() as group:
             speaking = group.create_task(self._speak(run))
-            asked: list[asyncio.Task[None]] = []
-            seq = 0
+            asked: dict[str, asyncio.Task[None]] = {}
+            judging = [group.create_task(session.sit())] if sent.judged or sent.judged_below else []
             while True:
                 news = await self._journey.cluster.follow(run, seq)
                 seq = news.seq
@@ -131,19 +156,23 @@ class RemoteRun(LiveRun):
                     self._publish(RunPlaced(run_id=self.setup.run_id, worker=news.worker))
                 for event in news.events:
                     if isinstance(event, Asked):
-                        asked.append(group.create_task(self._pass_on(event.question)))
+                        asked[event.question.id] = group.create_task(self._pass_on(event.question, court))
+                    elif isinstance(event, Answered):
+                        # Nobody waits for it any more: it was taken back, or answered before we came back.
+                        if (task := asked.pop(event.question_id, None)) is not None:
+                            task.cancel()
                     else:
                         self._take(event)
                 if news.outcome is not None:
                     break
-            for task in (speaking, *asked):
+            for task in (speaking, *judging, *asked.values()):
                 task.cancel()
+        if judging:
+            await run_shielded(session.close(), RULED_S)
         await self._journey.cluster.forget_events(run)
         return news.outcome
 
     def _take(self, event: Event) -> None:
-        if isinstance(event, Answered):
-            return
         if isinstance(event, MessageFinished) and isinstance(event.message, AssistantMessage):
             self._text = event.message.text if event.message.text.strip() else self._text
             self._journey.post.errand.lease.settle(0, 0.0, event.message.usage)
@@ -154,12 +183,14 @@ class RemoteRun(LiveRun):
             kind, data = await self._words.get()
             await self._journey.cluster.say(run, kind, data)
 
-    async def _pass_on(self, question: Question) -> None:
+    async def _pass_on(self, question: Question, court: Court) -> None:
         """A question of the run, put to whoever is here under its name."""
         ask = self._journey.ask
         agent = self._journey.post.errand.definition.name
         mine = msgspec.structs.replace(question, run_id=self.setup.run_id, agent=agent)
         answer = question.default if ask is None else await ask(mine)
+        if question.kind == "approval" and answer in (ALLOW, ALLOW_AGAIN):
+            court.spare(question.tool, question.text)
         self._words.put_nowait(("answer", {"question": question.id, "answer": answer}))
 
     async def _stop(self, sent: Assignment) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Raised with every change of the tables; a program that knows another one does not touch them."""
 
 CREATE: Final = """
@@ -28,6 +28,10 @@ CREATE TABLE IF NOT EXISTS retinue.events (
 CREATE TABLE IF NOT EXISTS retinue.words (
     seq bigserial PRIMARY KEY, id text NOT NULL, key text NOT NULL UNIQUE, kind text NOT NULL, data jsonb NOT NULL);
 CREATE INDEX IF NOT EXISTS words_run ON retinue.words (id, seq);
+CREATE TABLE IF NOT EXISTS retinue.cases (
+    seq bigserial PRIMARY KEY, key text NOT NULL UNIQUE, id text NOT NULL, epoch integer NOT NULL,
+    waits boolean NOT NULL, data bytea NOT NULL, created timestamptz NOT NULL DEFAULT now());
+CREATE INDEX IF NOT EXISTS cases_run ON retinue.cases (id, seq);
 CREATE TABLE IF NOT EXISTS retinue.leases (
     id text PRIMARY KEY, tokens bigint, usd double precision,
     spent_tokens bigint NOT NULL DEFAULT 0, spent_usd double precision NOT NULL DEFAULT 0,

@@ -11,6 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,10 +21,12 @@ from retinue.core.errors import RetinueError
 from retinue.core.events import Event
 from retinue.core.model import Model
 from retinue.core.run import Outcome, Reason, Status
-from retinue.durable.assignment import Assignment, Word
+from retinue.durable.assignment import CHANNEL, Assignment, Word
 from retinue.durable.cache import prune_cache
+from retinue.durable.case import Case
 from retinue.durable.checkout import Checkout
 from retinue.durable.database import Database
+from retinue.durable.docket import bring_case
 from retinue.durable.engine import Taking, Waiting, prepare_engine
 from retinue.durable.membership import Membership
 from retinue.durable.mirror import SESSION, Mirror
@@ -34,7 +37,6 @@ from retinue.durable.record import Claim, Fenced
 from retinue.durable.recorded import SNAPSHOT, Keeper, Recorded, Snapshot, States
 from retinue.durable.teller import Teller
 
-CHANNEL = "retinue_words"
 DROP_S = 10.0
 CACHE_BYTES = 20 << 30
 """Repositories that were fetched, and are kept for the next run."""
@@ -56,6 +58,8 @@ class Job:
     goes_on: bool
     """Its task has been said already."""
     hear: Callable[[Event], None]
+    submit: Callable[[Case], Awaitable[None]]
+    """Puts something before its face that is judged there."""
 
 
 class Hosted(Protocol):
@@ -228,7 +232,10 @@ class Worker:
         async with self._open_workspace(database, assignment, states) as (workspace, snapshot):
             keeper = Keeper(claim, mirror, States(snapshot, str(assignment.attempt), len(states)))
             budget = _find_budget(purse, assignment)
-            job = Job(assignment, sessions, workspace, Recorded(keeper, budget), keeper.keep, goes_on, teller.hear)
+            submit = partial(bring_case, database, assignment.id, claim.epoch)
+            job = Job(
+                assignment, sessions, workspace, Recorded(keeper, budget), keeper.keep, goes_on, teller.hear, submit
+            )
             hosted = self._host(job)
             self._hosted[assignment.id] = hosted
             try:
@@ -269,10 +276,10 @@ class Worker:
                 try:
                     await connection.execute(f"LISTEN {CHANNEL}")
                     while True:
-                        async for _ in connection.notifies(timeout=WORD_S, stop_after=1):
-                            pass
+                        told = {notice.payload async for notice in connection.notifies(timeout=WORD_S, stop_after=1)}
                         for run in list(self._hosted):
-                            await self._deliver(database, run)
+                            if not told or run in told:
+                                await self._deliver(database, run)
                 finally:
                     await connection.close()
             except (OSError, *_driver_errors()):

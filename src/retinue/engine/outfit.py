@@ -157,7 +157,7 @@ class Kit:
     asks: Callable[[], bool] = lambda: False
     """Whether a person may be asked about calls; a question does not get out of another process."""
     has_cluster: bool = False
-    """Whether there are other machines to work on, and nothing has to be asked or ruled here."""
+    """Whether there are other machines to work on; what is asked or ruled is so here, wherever a run works."""
     send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
     """Makes a run that works in a process of its own; None where all work here."""
 
@@ -436,7 +436,7 @@ def choose_runner(definition: Definition, request: RunRequest, kit: Kit) -> Runn
         wanted = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
     if wanted == "cluster" and not kit.has_cluster:
         wanted = "inprocess"
-    return "inprocess" if wanted in ("process", "cluster") and kit.asks() else wanted
+    return "inprocess" if wanted == "process" and kit.asks() else wanted
 
 
 def choose_model(

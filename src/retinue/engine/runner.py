@@ -65,7 +65,8 @@ class LiveRun:
     """A run that can be prompted, steered and aborted; between prompts it rests."""
 
     def __init__(self, setup: RunSetup, session: Session, *, clock: Clock) -> None:
-        setup = setup.change(session_id=session.id)
+        self._scope = Scope()
+        setup = setup.change(session_id=session.id, patience=self._scope.patience)
         self.setup = setup
         self.session = session
         self.journal = Journal(
@@ -76,7 +77,6 @@ class LiveRun:
             steering_mode=setup.steering_mode, follow_up_mode=setup.follow_up_mode, on_change=self._tell_queue
         )
         self._clock = clock
-        self._scope = Scope()
         self._read_talk: Conversation | None = None
         self._compactor = Compactor(setup, session, self.journal, self._publish, clock)
         self._attempts = Attempts(setup.run_id, self._publish)

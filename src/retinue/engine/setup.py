@@ -1,6 +1,7 @@
 """What one run is made of, resolved: the engine asks for nothing else; and what may change it, for one run."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import random
@@ -57,6 +58,8 @@ class RunSetup:
     """Asked when the run has come to its end by itself."""
     session_id: str = ""
     """Of the session it is recorded in; the run fills it in."""
+    patience: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Inside of it waiting for somebody is no idleness; the run fills it in."""
 
     def change(self, **parts: Any) -> "RunSetup":
         """A copy with other parts: what `dataclasses.replace` makes, in a third of its time. Each run needs several."""

@@ -1,0 +1,137 @@
+"""What is judged at the face: a Case says what a run on a worker is about to do, a Ruling what becomes of it.
+
+Plain data that travels; who judges, and how it gets there, is decided elsewhere.
+"""
+
+import hashlib
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from retinue.core.messages import ImageContent, TextContent, ToolCall, UserContent
+from retinue.core.tool import Effect, Tool, ToolResult
+
+Kind: TypeAlias = Literal["enter", "call", "result", "step", "reply", "stop", "leave"]
+"""A run begins that another one on a worker has started; a call before it acts, and its result; a request to the model,
+and its reply; the end of a run; the end of one that another has started."""
+Wants: TypeAlias = dict[str, bool]
+"""Which kinds of cases are wanted, and whether the run waits for a ruling."""
+MAX_TOLD = 64_000
+"""Characters of a result or a reply that are told."""
+
+
+class Origin(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A run that was started by one on a worker: what has to be known to judge it."""
+
+    run_id: str
+    agent: str
+    surface: str = "fleet"
+    readonly: bool = False
+    confined: bool = False
+    """Its commands can change nothing, whatever they are."""
+
+
+class Called(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A tool call, as those who judge it must know it."""
+
+    id: str
+    name: str
+    effect: Effect
+    arguments: dict[str, Any]
+    cwd: str = ""
+    """Where the run works on its worker."""
+    forms: tuple[str, ...] = ()
+    """What the call says, with paths as they really are there."""
+
+    def to_call(self) -> ToolCall:
+        """As hooks get it."""
+        return ToolCall(self.id, self.name, self.arguments)
+
+
+class Given(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The result of a call, bounded."""
+
+    content: list[UserContent]
+    is_error: bool = False
+    ends_run: bool = False
+
+    def to_result(self) -> ToolResult:
+        """As hooks get it."""
+        return ToolResult(list(self.content), UNSET, self.is_error, self.ends_run)
+
+
+class Case(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Something that is asked about, or told."""
+
+    key: str
+    kind: Kind
+    waits: bool = True
+    """Whether the run does nothing more before there is a ruling."""
+    origin: Origin | None = None
+    """Whose it is, when it is not the run's itself."""
+    call: Called | None = None
+    given: Given | None = None
+    facts: dict[str, Any] = {}
+    """What else there is to say."""
+
+    @property
+    def run_id(self) -> str:
+        """Of the run that was started elsewhere; empty for the run's own."""
+        return "" if self.origin is None else self.origin.run_id
+
+    @property
+    def digest(self) -> str:
+        """The same for the very same call of the same run; empty for what is no call."""
+        if self.kind != "call" or self.call is None:
+            return ""
+        said = (self.run_id, self.call.name, self.call.arguments)
+        return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
+
+
+class Ruling(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What is to become of a case."""
+
+    passes: bool = True
+    given: Given | None = None
+    """The result of the call instead of its own."""
+    details: Any = None
+    words: str = ""
+    """Said to a run that would stop, which goes on; or why a step is refused."""
+    error: str = ""
+    """Why a run that has come to its end has failed."""
+    wants: Wants = {}
+
+
+class Verdict(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A ruling on its way to the worker, with what it was about."""
+
+    key: str
+    ruling: Ruling
+    digest: str = ""
+    run_id: str = ""
+    call_id: str = ""
+
+
+def describe_tool(call: ToolCall, tool: Tool, cwd: str, forms: tuple[str, ...]) -> Called:
+    """A call as it is sent."""
+    name = tool.spec.own_name
+    return Called(id=call.id, name=name, effect=tool.effect, arguments=call.arguments, cwd=cwd, forms=forms)
+
+
+def bound_result(result: ToolResult) -> Given:
+    """A result as it is sent: the beginning of its text, and no images."""
+    left, content = MAX_TOLD, list[UserContent]()
+    for block in result.content:
+        if isinstance(block, ImageContent):
+            content.append(TextContent("[an image]"))
+        elif left > 0:
+            piece = block.text[:left]
+            left -= len(piece)
+            content.append(TextContent(piece if len(piece) == len(block.text) else f"{piece}\n[cut here]"))
+    return Given(content=content, is_error=result.is_error, ends_run=result.ends_run)
+
+
+def to_given(result: ToolResult) -> Given:
+    """A result that is to count, whole."""
+    return Given(content=list(result.content), is_error=result.is_error, ends_run=result.ends_run)

@@ -1,0 +1,253 @@
+"""What stands around a run on a worker whose calls are judged at its face: each waits for a ruling before it acts.
+
+A sibling of `recorded`: knows how to ask, and neither rules nor hooks nor people. Nothing passes without a ruling.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from retinue.core.messages import ToolCall
+from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
+from retinue.core.run import Outcome, Reason, Status
+from retinue.core.tool import Tool, ToolResult
+from retinue.durable.case import MAX_TOLD, Case, Kind, Origin, Ruling, Verdict, Wants, bound_result, describe_tool
+from retinue.engine.setup import RunSetup
+from retinue.features.approvals.rules import describe_call
+
+Submit = Callable[[Case], Awaitable[None]]
+
+
+class Appeals:
+    """One run's way to its face, also for the runs that it starts."""
+
+    def __init__(self, submit: Submit) -> None:
+        self._submit = submit
+        self._waiting: dict[str, asyncio.Future[Ruling]] = {}
+        self._spare: dict[str, list[Verdict]] = {}
+        """Rulings on calls of an earlier worker that died before it could use them."""
+        self._is_open = False
+
+    async def ask(self, case: Case) -> Ruling:
+        """Wait for a ruling, for as long as it takes. Raises Fenced when the run is another worker's."""
+        if (known := self._find_spare(case)) is not None:
+            return known.ruling
+        future: asyncio.Future[Ruling] = asyncio.get_running_loop().create_future()
+        self._waiting[case.key] = future
+        try:
+            await self._submit(case)
+            return await future
+        finally:
+            self._waiting.pop(case.key, None)
+
+    async def tell(self, case: Case) -> None:
+        """Let the face know; nobody waits for what it makes of it."""
+        await self._submit(case)
+
+    def take(self, data: dict[str, Any]) -> None:
+        """Hear a ruling. MUST NOT raise."""
+        try:
+            verdict = msgspec.convert(data, type=Verdict)
+        except msgspec.ValidationError:
+            return
+        future = self._waiting.get(verdict.key)
+        if future is not None and not future.done():
+            future.set_result(verdict.ruling)
+        elif verdict.digest and not self._is_open:
+            self._spare.setdefault(verdict.digest, []).append(verdict)
+
+    def open(self, calls: Iterable[str]) -> None:
+        """The run goes on: a ruling on one of these calls, which are on its record, may have been used already."""
+        self._is_open = True
+        used = set(calls)
+        for digest, verdicts in list(self._spare.items()):
+            self._spare[digest] = [each for each in verdicts if each.run_id or each.call_id not in used]
+
+    def _find_spare(self, case: Case) -> Verdict | None:
+        """A ruling on the very same call, once; of a run started elsewhere only on the same one."""
+        if (call := case.call) is None:
+            return None
+        for verdict in self._spare.get(case.digest, ()):
+            if not case.run_id or verdict.call_id == call.id:
+                self._spare[case.digest].remove(verdict)
+                return verdict
+        return None
+
+
+class Judged:
+    """The feature of a run whose face has something to say about what it does."""
+
+    name = "judgement"
+
+    def __init__(self, appeals: Appeals, *, wants: Wants | None = None, origin: Origin | None = None) -> None:
+        """`wants`: what the face judges; None for a run started by another one, whose face is asked when it begins."""
+        self._appeals = appeals
+        self._wants = wants
+        self._origin = origin
+        self._has_entered = False
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Stand at each point that somebody there looks at."""
+        if self._origin is not None:
+            self._origin = msgspec.structs.replace(self._origin, run_id=setup.run_id)
+        line = Line(self._appeals, self._origin)
+        wants = self._wants
+        if wants is None:
+            wants = (await line.ask("enter")).wants
+            self._has_entered = True
+        if "call" in wants or "result" in wants:
+            setup = setup.change(hooks=(*setup.hooks, JudgedCalls(line, wants, str(setup.cwd))))
+        if "step" in wants or "reply" in wants:
+            setup = setup.change(model=JudgedModel(setup.model, line, wants, setup))
+        if "stop" in wants:
+            setup = setup.change(reviewers=(*setup.reviewers, JudgedEnd(line)))
+        return setup
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Tell how it ended: the face knows that by itself only of a run that it has sent."""
+        if self._has_entered:
+            told = msgspec.structs.replace(outcome, text=outcome.text[:MAX_TOLD], session_file="")
+            await Line(self._appeals, self._origin).tell("leave", facts={"outcome": msgspec.to_builtins(told)})
+        return outcome
+
+
+class Line:
+    """Puts what one run does to its face."""
+
+    def __init__(self, appeals: Appeals, origin: Origin | None) -> None:
+        self._appeals = appeals
+        self._origin = origin
+
+    async def ask(self, kind: Kind, **parts: Any) -> Ruling:
+        """Wait for a ruling."""
+        return await self._appeals.ask(Case(key=uuid4().hex, kind=kind, origin=self._origin, **parts))
+
+    async def tell(self, kind: Kind, **parts: Any) -> None:
+        """Go on at once."""
+        await self._appeals.tell(Case(key=uuid4().hex, kind=kind, waits=False, origin=self._origin, **parts))
+
+
+class JudgedCalls:
+    """Asks about each call. Stands behind all other hooks of the worker: what they refuse need not be asked about."""
+
+    def __init__(self, line: Line, wants: Wants, cwd: str) -> None:
+        self.wants = {kind: waits for kind, waits in wants.items() if kind in ("call", "result")}
+        self._line = line
+        self._cwd = cwd
+        self._begun_s: dict[str, float] = {}
+
+    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
+        """None when it may act."""
+        if self.wants.get("call", False):
+            ruling = await self._line.ask("call", call=self._describe(call, tool))
+        else:
+            ruling = Ruling()
+            if "call" in self.wants:
+                await self._line.tell("call", call=self._describe(call, tool))
+        if ruling.passes:
+            self._begun_s[call.id] = asyncio.get_running_loop().time()
+            return None
+        return _to_result(ruling) or ToolResult.of(f"{call.name} was refused", {}, is_error=True)
+
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
+        """The result, or what the face makes of it."""
+        now_s = asyncio.get_running_loop().time()
+        took_s = now_s - self._begun_s.pop(call.id, now_s)
+        if "result" not in self.wants:
+            return result
+        facts = {"durationMs": round(took_s * 1000)}
+        parts = {"call": self._describe(call, tool), "given": bound_result(result), "facts": facts}
+        if not self.wants["result"]:
+            await self._line.tell("result", **parts)
+            return result
+        return _to_result(await self._line.ask("result", **parts)) or result
+
+    def _describe(self, call: ToolCall, tool: Tool) -> Any:
+        names = filter(None, (call.name, tool.spec.name))
+        seen = describe_call(names, call.arguments, self._cwd)
+        return describe_tool(call, tool, self._cwd, seen.real)
+
+
+class JudgedModel:
+    """A model that is asked when the face lets the run go on."""
+
+    def __init__(self, model: Model, line: Line, wants: Wants, setup: RunSetup) -> None:
+        self.inner_model = model
+        """For whoever needs the model without this run's judges."""
+        self.wants = {kind: waits for kind, waits in wants.items() if kind in ("step", "reply")}
+        self._line = line
+        self._setup = setup
+
+    @property
+    def info(self) -> ModelInfo:
+        """The model's own."""
+        return self.inner_model.info
+
+    def rewrap(self, model: Model) -> "JudgedModel":
+        """The same around another model."""
+        return JudgedModel(model, self._line, self.wants, self._setup)
+
+    async def begin(self, facts: dict[str, Any]) -> str:
+        """Why the model must not be asked; empty when it may be."""
+        if "step" not in self.wants:
+            return ""
+        if not self.wants["step"]:
+            await self._line.tell("step", facts=facts)
+            return ""
+        with self._setup.patience():
+            ruling = await self._line.ask("step", facts=facts)
+        return "" if ruling.passes else ruling.words or "this step was refused"
+
+    async def finish(self, facts: dict[str, Any]) -> None:
+        """Tell what came of it."""
+        if "reply" in self.wants:
+            await self._line.tell("reply", facts=facts)
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Ask the face, then the model."""
+        ref = self.inner_model.info.ref
+        sent = {"model": ref, "messages": len(request.messages), "tools": [tool.name for tool in request.tools]}
+        if refusal := await self.begin(sent):
+            return Reply(draft.finish("error", error=refusal), Failure("refused", refusal))
+        reply = await self.inner_model.reply(request, draft)
+        if "reply" in self.wants:
+            await self.finish(describe_reply(ref, reply))
+        return reply
+
+
+class JudgedEnd:
+    """Lets the face send a run back that would stop."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    async def review(self, outcome: Outcome) -> str | Outcome | None:
+        """The words to go on with, or a failure."""
+        ruling = await self._line.ask("stop", facts={"content": outcome.text[:MAX_TOLD]})
+        if ruling.error:
+            return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.ERROR, error=ruling.error)
+        return ruling.words or None
+
+
+def describe_reply(ref: str, reply: Reply) -> dict[str, Any]:
+    """A reply as it is told."""
+    if reply.failure is not None:
+        return {"model": ref, "error": reply.failure.message, "kind": reply.failure.kind}
+    message = reply.message
+    return {
+        "model": ref,
+        "content": message.text[:MAX_TOLD],
+        "toolCalls": [{"name": call.name, "arguments": call.arguments} for call in message.calls],
+        "stopReason": message.stop_reason,
+        "usage": msgspec.to_builtins(message.usage),
+    }
+
+
+def _to_result(ruling: Ruling) -> ToolResult | None:
+    if ruling.given is None:
+        return None
+    given = ruling.given
+    return ToolResult(list(given.content), ruling.details or {}, given.is_error, given.ends_run)
