@@ -45,6 +45,13 @@ class ToolSpec(Struct, frozen=True):
     description: str
     parameters: dict[str, Any]
     """JSON schema of the arguments, an object."""
+    alias_of: str = ""
+    """The tool's own name where a definition calls it by another one, which is then `name`."""
+
+    @property
+    def own_name(self) -> str:
+        """The name that rules about tools know it by."""
+        return self.alias_of or self.name
 
 
 class PriceTier(Struct, frozen=True, rename="camel"):

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from retinue.core.errors import RetinueError
-from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request, ToolSpec
+from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
 from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool, ToolContext, ToolResult
+from retinue.core.wrapped import WrappedTool
 from retinue.durable.mirror import Mirror
 from retinue.durable.piece import Piece, RecordError, Shelf
 from retinue.engine.setup import RunSetup
@@ -125,35 +126,12 @@ class _RecordedModel:
         return await self._model.reply(request, draft)
 
 
-class _RecordedTool:
+class _RecordedTool(WrappedTool):
     """A tool that acts when the reply that calls it is on record."""
 
     def __init__(self, tool: Tool, keeper: Keeper) -> None:
-        self._tool = tool
+        super().__init__(tool)
         self._keeper = keeper
-        for name in ("abandon", "refuse"):
-            if hasattr(tool, name):
-                setattr(self, name, getattr(tool, name))  # whoever asks by protocol does not see what is passed on
-
-    @property
-    def spec(self) -> ToolSpec:
-        return self._tool.spec
-
-    @property
-    def effect(self) -> Effect:
-        return self._tool.effect
-
-    @property
-    def hint(self) -> str:
-        return self._tool.hint
-
-    @property
-    def guidelines(self) -> tuple[str, ...]:
-        return self._tool.guidelines
-
-    def __getattr__(self, name: str) -> Any:
-        # What else a tool may be asked for, such as the name that rules know it by, is the tool's own.
-        return getattr(self._tool, name)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         try:

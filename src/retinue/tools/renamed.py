@@ -1,12 +1,12 @@
 """Tools under other names: what a definition calls a tool is what its model sees."""
 
 from collections.abc import Mapping
-from typing import Any
 
 from msgspec import structs
 
 from retinue.core.model import ToolSpec
-from retinue.core.tool import Effect, Tool, ToolContext, ToolResult
+from retinue.core.tool import Tool
+from retinue.core.wrapped import WrappedTool
 
 
 def rename_tools(tools: Mapping[str, Tool], names: Mapping[str, str]) -> dict[str, Tool]:
@@ -16,29 +16,11 @@ def rename_tools(tools: Mapping[str, Tool], names: Mapping[str, str]) -> dict[st
     }
 
 
-class _Renamed:
+class _Renamed(WrappedTool):
     def __init__(self, tool: Tool, name: str) -> None:
-        self._tool = tool
-        self._spec = structs.replace(tool.spec, name=name)
-        self.target = tool.spec.name
-        """Its own name, for whoever decides about tools by that."""
+        super().__init__(tool)
+        self._spec = structs.replace(tool.spec, name=name, alias_of=tool.spec.own_name)
 
     @property
     def spec(self) -> ToolSpec:
         return self._spec
-
-    @property
-    def effect(self) -> Effect:
-        return self._tool.effect
-
-    @property
-    def hint(self) -> str:
-        return self._tool.hint
-
-    @property
-    def guidelines(self) -> tuple[str, ...]:
-        return self._tool.guidelines
-
-    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        """Run the tool behind the name."""
-        return await self._tool.call(arguments, context)

@@ -28,7 +28,7 @@ async def enter(tools, keeper, tmp_path):
 async def test_renamed_tool_keeps_its_name(tmp_path):
     tools = rename_tools(build_tools(ToolOptions()), {"shell": "bash", "look": "read"})
     setup = await enter(tools, FakeKeeper(), tmp_path)
-    assert {name: tool.target for name, tool in setup.tools.items()} == {"shell": "bash", "look": "read"}
+    assert {name: tool.spec.own_name for name, tool in setup.tools.items()} == {"shell": "bash", "look": "read"}
 
 
 async def test_wrapper_adds_no_abilities(tmp_path):

@@ -101,8 +101,8 @@ class Gate:
 
     async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
         """None lets the call pass; a refusal is its result."""
-        names = (call.name, tool.spec.name, getattr(tool, "target", ""))
-        described = describe_call(filter(None, names), call.arguments, self._cwd)
+        names = (call.name, tool.spec.name, tool.spec.own_name)
+        described = describe_call(names, call.arguments, self._cwd)
         if forms := self._forms.pop(call.id, ()):
             described = replace_texts(described, forms)
         subject = Subject(
