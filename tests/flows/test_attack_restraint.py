@@ -114,3 +114,45 @@ async def test_readonly_role_writes_nothing(tmp_path: Path, work: Path, agent_di
     assert [each.sandbox.partition(",")[0] for each in (outcome, child)] == ["read-only", "read-only"]
     text = Path(outcome.session_file).read_text()
     assert f"in {work.resolve()}" in json.dumps(text)
+
+
+PUT = [call("write", path="pwn", content="x"), call("bash", command="touch pwn")]
+
+
+@pytest.mark.attack("E11", "E13")
+@pytest.mark.parametrize("way", ["begin", "clone", "fork", "open"])
+async def test_losses_outlive_a_session(tmp_path: Path, work: Path, agent_dir: Path, way: str) -> None:
+    (agent_dir / "agents" / "writer.md").write_text(WRITER)
+    replies = [to("^(go|leaf)", calls=PUT), to("^", text="done")]
+    async with Retinue(work, model=script(tmp_path, *replies), request=SESSION) as crew:
+        await crew.prompt("hello")
+        first, entry = crew.chronicle.file, crew.chronicle.list_prompts()[0].entry_id
+        if way == "open":
+            await crew.sessions.begin()
+        crew.restrict(readonly=True)
+        argument = {"fork": (entry,), "open": (first,)}.get(way, ())
+        await getattr(crew.sessions, way)(*argument)
+        await crew.prompt("go")
+        await (await crew.spawn("writer", "leaf")).wait(10)
+    assert not (work / "pwn").exists()
+
+
+@pytest.mark.attack("E11", "E13")
+@pytest.mark.parametrize("switches", [False, True])
+async def test_losses_reach_earlier_runs(tmp_path: Path, work: Path, agent_dir: Path, switches: bool) -> None:
+    (agent_dir / "agents" / "writer.md").write_text(WRITER)
+    model = script(tmp_path, to("^leaf", calls=PUT), to("^", text="done"))
+    async with Retinue(work, model=model, request=SESSION) as crew:
+        run = await crew.spawn("writer", "hello")
+        await run.wait(10)
+        first = crew.chronicle.file
+        if switches:
+            await crew.sessions.begin()
+            await crew.sessions.open(first)
+            crew.restrict(readonly=True)
+            await (await crew.resume(run.id, "leaf")).wait(10)
+    if not switches:
+        async with Retinue(work, model=model, request=SESSION) as crew:
+            crew.restrict(readonly=True)
+            await (await crew.resume(run.id, "leaf")).wait(10)
+    assert not (work / "pwn").exists()

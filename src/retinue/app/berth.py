@@ -99,6 +99,7 @@ class Berth:
 
     async def open(self) -> None:
         """Make the main agent, and a crew where it may delegate."""
+        self.stock.restraint.succeed(self.run_id)
         self._run = LiveRun(await self._set_up(), self.session, clock=self.stock.clock)
         if self.world.recorder is not None:
             self.world.recorder.listen(self._run, self.stock.request.agent or "")

@@ -186,7 +186,8 @@ class Retinue:
     def restrict(self, *tools: str, readonly: bool = False, run_id: str = "") -> None:
         """Take tools, or all that changes something, from the main agent or a run, and from all below it.
 
-        It counts from their next call on and is never given back. Runs in processes of their own are stopped.
+        It counts from their next call on and is never given back, in other sessions neither. Runs in processes of their
+        own are stopped.
         """
         self._stock.restraint.lower(run_id or self._main.setup.run_id, tools, readonly=readonly)
         if self._here.crew is not None:

@@ -29,6 +29,13 @@ class Restraint:
     def __init__(self) -> None:
         self._above: dict[str, str] = {}
         self._losses: dict[str, Loss] = {}
+        self._main = ""
+
+    def succeed(self, run_id: str) -> None:
+        """Know the main agent of another session, which has lost what the one before it had: nothing is given back."""
+        if self._main:
+            self.place(run_id, self._main)
+        self._main = run_id
 
     def place(self, run_id: str, parent_id: str) -> None:
         """Know who stands above a run."""
