@@ -40,6 +40,16 @@ class Corral:
             self._path = self._make()
         return bool(self._path)
 
+    def describe(self) -> str:
+        """What bounds the number of processes, in a sentence; says where nobody has tried it."""
+        if not self._is_root:
+            return "processes are bounded by the kernel, for each sandbox"
+        if self.takes_threads:
+            return "processes are bounded by a control group"
+        if self.is_useful:
+            return "processes are bounded by a control group of version 2, which is untested: our tests had none"
+        return "processes are only counted from outside: a fork bomb of root may be quicker"
+
     def admit(self, pid: int) -> None:
         """Put a process in; all it starts from then on is in. Where that fails it is only counted."""
         if self.is_useful:

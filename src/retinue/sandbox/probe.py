@@ -141,7 +141,7 @@ def try_seatbelt(probe: Probe, server: ForkServer) -> Status:
         return Status("unavailable")
     if not os.access(seatbelt.PROGRAM, os.X_OK):
         return Status("unavailable", reason=f"{seatbelt.PROGRAM} is missing")
-    status = Status("partial", "seatbelt", "its profile is untested on this system", program=seatbelt.PROGRAM)
+    status = Status("partial", "seatbelt", "its profile is untested: none of our tests has run on macOS", program=seatbelt.PROGRAM)
     failure = _try_command(status, server)
     return Status("unavailable", reason=f"sandbox-exec does not work here: {failure}") if failure else status
 

@@ -109,6 +109,7 @@ def _check_sandbox(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
     own = load_crew(paths, environment, trusted=loaded.trust.trusted).settings.sandbox
     boundaries = Boundaries(own, home=paths.home, agent_dir=paths.agent_dir)
     status = boundaries.status
+    limits = boundaries.machine.server.corral.describe()
     boundaries.machine.close()
     if own.mode == "off":
         detail = "commands of agents that write run without a boundary, read-only agents get no bash"
@@ -119,6 +120,7 @@ def _check_sandbox(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
     else:
         kind: State = "warn" if status.state == "partial" else "info" if status.weaker else "pass"
         yield Item(kind, "sandbox", f"Sandbox {status.state}", status.sentence)
+        yield Item("info", "sandbox", "Limits of commands", f"{limits}; memory has no limit")
 
 
 def _check_program(name: str, found: str | None, need: str, category: str = "") -> Item:

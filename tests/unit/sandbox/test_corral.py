@@ -39,6 +39,16 @@ def test_first_version_has_groups_below(name: str, tmp_path: Path) -> None:
     assert [entry.rpartition("-")[0] for entry in list_groups(tmp_path / name)] == [f"retinue-{os.getpid()}"]
 
 
+def test_untested_group_is_told(unified: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    told = [Corral(str(unified), is_root=is_root).describe() for is_root in (True, False)]
+    told.append(Corral(str(tmp_path_factory.mktemp("none")), is_root=True).describe())
+    assert told == [
+        "processes are bounded by a control group of version 2, which is untested: our tests had none",
+        "processes are bounded by the kernel, for each sandbox",
+        "processes are only counted from outside: a fork bomb of root may be quicker",
+    ]
+
+
 def test_thread_enters_the_group(unified: Path) -> None:
     corral = Corral(str(unified), is_root=True)
     assert corral.is_useful
