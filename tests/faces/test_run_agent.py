@@ -388,6 +388,15 @@ def test_every_dialect_runs(place, run, dialect):
     assert (status, one["output"], "Be mine." in read_prompt(result)) == (0, "ok", True)
 
 
+def test_rules_know_tools_by_any_name(place):
+    folder = place.home / ".codingcode" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "scout.md").write_text("---\nname: scout\ndescription: d\ntools: read_file, search_code\n---\nLook.\n")
+    (place.work / "mail.py").write_text("def open_inbox():\n    return 1\n")
+    done = place.run("run", "scout", "Where is open_inbox defined?", "--model", "offline/rules")
+    assert (done.status, done.stdout.splitlines()[0]) == (0, "`open_inbox` is a function defined in `mail.py:1`.")
+
+
 @pytest.mark.parametrize(
     "command", [["agents"], ["doctor"], ["trust"], ["models"], ["sessions"], ["run", "explorer", "x"]]
 )

@@ -5,7 +5,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -58,18 +58,16 @@ _TOOL = {Search: "grep", Find: "find", Read: "read", List: "ls"}
 
 @dataclass(frozen=True, slots=True)
 class Kit:
-    """Which of the known tools are there."""
+    """Which of the known tools are there, and what they are called here."""
 
-    names: frozenset[str]
+    names: Mapping[str, str]
+    """By the tool's own name, that which a call has to use."""
 
     @classmethod
     def of(cls, tools: Sequence[ToolSpec]) -> "Kit":
         """The kit of the tools in a request; a tool with foreign parameters is left out."""
-        return cls(
-            frozenset(
-                tool.name for tool in tools if _REQUIRED.get(tool.name, "\0") in tool.parameters.get("properties", {})
-            )
-        )
+        known = [tool for tool in tools if _REQUIRED.get(tool.own_name, "\0") in tool.parameters.get("properties", {})]
+        return cls({tool.own_name: tool.name for tool in known})
 
     def can(self, action: type[Action]) -> bool:
         """Whether an action of that kind can be carried out."""
@@ -79,8 +77,8 @@ class Kit:
         """The tool call of an action that `can` allows."""
         name = _TOOL[type(action)]
         if name in self.names:
-            return ToolCall(call_id, name, _to_arguments(action))
-        return ToolCall(call_id, "bash", {"command": _to_command(action)})
+            return ToolCall(call_id, self.names[name], _to_arguments(action))
+        return ToolCall(call_id, self.names["bash"], {"command": _to_command(action)})
 
 
 def _to_arguments(action: Action) -> dict[str, Any]:
@@ -99,7 +97,7 @@ def _to_arguments(action: Action) -> dict[str, Any]:
 
 
 def to_action(call: ToolCall) -> Action | None:
-    """The action behind a call this model made."""
+    """The action behind a call this model made, under the tool's own name."""
     arguments = call.arguments
     if call.name == "grep":
         return Search(

@@ -68,7 +68,7 @@ class Turn:
         self._request = request
         self._model = model
         """What agents that are started run on."""
-        self._transcript = read_transcript(request.messages)
+        self._transcript = read_transcript(request.messages, request.tools)
         self._desk = read_desk(request.messages)
         self._kit = Kit.of(request.tools)
         self._is_over = self._transcript.wrap_up or is_summary_request(self._transcript.question)
@@ -158,7 +158,8 @@ def render_answer(rankings: list[Ranking], kit: Kit, transcript: Transcript) -> 
     if question.kind is Kind.CHAT:
         return _render_chat(question)
     if not findings.actions:
-        given = f"With {', '.join(sorted(kit.names))} alone" if kit.names else "Without any tool to look at files with"
+        names = ", ".join(sorted(kit.names.values()))
+        given = f"With {names} alone" if names else "Without any tool to look at files with"
         lead = f"{given} I cannot answer this: I know nothing but what tools show me."
         return f"{lead} Allow `read`, `grep`, `find` and `ls`, and ask again.\n\n{NOTE}"
     text = join_answers([(each.question.text, _RENDER[each.question.kind](each)) for each in rankings])

@@ -5,8 +5,10 @@ questions are answered.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from retinue.core.messages import (
     AssistantMessage,
@@ -18,6 +20,7 @@ from retinue.core.messages import (
     UserContent,
     UserMessage,
 )
+from retinue.core.model import ToolSpec
 
 _WRAP_UP = re.compile(
     r"\b(?:turn|step|time|token|budget)s?\b.{0,30}\blimit\b|\blimit\b.{0,40}\b(?:turns?|steps?)\b|\bwrap(?:ping)? up\b"
@@ -58,8 +61,8 @@ class Transcript:
     next_call: int
 
 
-def read_transcript(messages: Sequence[Message]) -> Transcript:
-    """Find the question and everything done for it."""
+def read_transcript(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> Transcript:
+    """Find the question and everything done for it; a call counts as one of the tool it was meant for."""
     asked: list[tuple[int, str]] = []
     wrap_up = working = is_news = is_idle = False
     for index, message in enumerate(messages):
@@ -80,9 +83,10 @@ def read_transcript(messages: Sequence[Message]) -> Transcript:
     earlier = tuple(text for _, text in asked[-5:-1])
     replies = [each for each in messages[start:] if isinstance(each, AssistantMessage)]
     work = [each for each in replies if any(call.name not in DELEGATING for call in each.calls)]
+    own = {tool.name: tool.own_name for tool in tools if tool.alias_of}
     results = {each.tool_call_id: each for each in messages[start:] if isinstance(each, ToolResultMessage)}
     exchanges = tuple(
-        Exchange(call, join_text(results[call.id].content), results[call.id].is_error)
+        Exchange(_call_by(own, call), join_text(results[call.id].content), results[call.id].is_error)
         for reply in work
         for call in reply.calls
         if call.id in results
@@ -97,6 +101,10 @@ def join_text(content: str | Sequence[UserContent]) -> str:
     if isinstance(content, str):
         return content
     return "\n".join(block.text for block in content if isinstance(block, TextContent))
+
+
+def _call_by(own: Mapping[str, str], call: ToolCall) -> ToolCall:
+    return replace(call, name=own[call.name]) if call.name in own else call
 
 
 def _count_calls(messages: Sequence[Message]) -> int:

@@ -44,6 +44,17 @@ async def test_calls_come_with_stop_reason_and_numbers():
     assert [call.id for call in message.calls] == [f"rules_{number + 1}" for number in range(len(message.calls))]
 
 
+async def test_tools_are_known_under_other_names():
+    names = {"grep": "search_code", "find": "search_files", "read": "read_file", "ls": "list_dir"}
+    renamed = [msgspec.structs.replace(tool, name=names[tool.name], alias_of=tool.name) for tool in TOOLS]
+    asked: list[list[object]] = [[UserMessage("Where is the inbox?", 0)], [UserMessage("Where is the inbox?", 0)]]
+    found = "src/inbox.py:3: class Inbox:"
+    plain, other = await play(asked[0], found), await play(asked[1], found, renamed)
+    called = [[call.name for each in talk for call in getattr(each, "calls", ())] for talk in asked]
+    assert called[1] == [names[name] for name in called[0]] != []
+    assert other.text == plain.text
+
+
 async def test_numbers_go_on_over_questions():
     messages = [UserMessage("Where is the inbox?", 0)]
     await play(messages, "No matches found")
