@@ -76,6 +76,13 @@ async def test_run_without_command_says_so(home: Path, tmp_path: Path) -> None:
     assert (await feature.leave(DONE)).sandbox == "no command was run"
 
 
+@pytest.mark.attack("E11", "C7")
+def test_off_hides_keys_from_readers(home: Path, tmp_path: Path) -> None:
+    boundaries, _ = build(home, "bwrap", mode="off")
+    found = [boundaries.find_territory(tmp_path, readonly=readonly) for readonly in (True, False)]
+    assert [str(home / ".ssh") in territory.hidden for territory in found] == [True, False]
+
+
 def test_off_leaves_readers_without(home: Path) -> None:
     boundaries, _ = build(home, "bwrap", mode="off")
     assert boundaries.judge() == (False, "sandbox.mode is off in the user's settings")

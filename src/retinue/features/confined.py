@@ -92,8 +92,9 @@ class Boundaries:
 
     def find_territory(self, cwd: Path, *, readonly: bool) -> Territory:
         """Where the file tools of a run that works somewhere may go; worked out once for each place."""
-        if self.is_off:
+        if self.is_off and not readonly:
             return ANYWHERE
+        # A reader has no command that could go where its tools may not: what is hidden stays so, whatever is off.
         key = (str(cwd), readonly)
         if (known := self._territories.get(key)) is None:
             known = self._territories[key] = self._survey(cwd, readonly=readonly)
