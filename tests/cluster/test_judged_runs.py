@@ -2,11 +2,17 @@
 
 import asyncio
 import json
+import os
 import shlex
+import signal
 import stat
+import subprocess
+import sys
 
 import pytest
 
+from retinue.app.request import Request, SessionWish
+from retinue.core.events import Asked
 from retinue.core.run import Status
 
 pytestmark = pytest.mark.timeout(120)
@@ -173,3 +179,166 @@ async def test_nothing_is_asked_without_rules(world, plain):
     [(judged, below)] = world.ask("SELECT assignment->'judged', assignment->'judgedBelow' FROM retinue.runs")
     [(brought,)] = world.ask("SELECT last_value - (NOT is_called)::int FROM retinue.cases_seq_seq")
     assert (judged, below, brought) == ({}, False, 0)
+
+
+FACE = """
+import asyncio, os, sys
+from retinue import Retinue
+
+async def main():
+    async with Retinue(sys.argv[1], model="mock/mock-1") as face:
+        with face.questions.attend():
+            await face.spawn("general-purpose", "Work.", idle_s=2)
+            while not face.questions.waiting:
+                await asyncio.sleep(0.05)
+            print("asked", flush=True)
+            await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_call_waits_for_its_face(world, plain):
+    world.settings["approvals"] = "ask"
+    world.play(world.act(1), DONE)
+    world.start_worker(**plain())
+    environment = {**os.environ, "RETINUE_DATABASE": world.database}
+    first = subprocess.Popen(
+        [sys.executable, "-c", FACE, world.project], env=environment, stdout=subprocess.PIPE, text=True
+    )
+    assert await asyncio.to_thread(first.stdout.readline) == "asked\n"
+    first.kill()
+    first.communicate(timeout=20)
+    await asyncio.sleep(3)  # longer than the run may be idle
+    before = (list(world.effects), world.ask("SELECT finished FROM retinue.runs"))
+    async with world.open_face(request=Request(session=SessionWish("newest"))) as face:
+        with face.questions.attend():
+            [handle] = await face.runs()
+            await wait_for(world, lambda: face.questions.waiting, "it asks again")
+            face.questions.answer(face.questions.waiting[0].id, "allow")
+            outcome = await handle.wait()
+    assert (before, outcome.status, len(world.effects)) == (([], [(None,)]), Status.COMPLETED, 1)
+
+
+async def test_leaving_person_denies_nothing(world, plain):
+    world.settings["approvals"] = "ask"
+    world.play(world.act(1), DONE)
+    world.start_worker(**plain())
+    async with world.open_face() as face:
+        with face.questions.attend():
+            handle = await face.spawn("general-purpose", "Work.")
+            await wait_for(world, lambda: face.questions.waiting, "it asks")
+        await asyncio.sleep(1.5)
+        between = (list(world.effects), handle.run.status, face.questions.waiting)
+        with face.questions.attend():
+            await wait_for(world, lambda: face.questions.waiting, "it asks again")
+            face.questions.answer(face.questions.waiting[0].id, "allow")
+            outcome = await handle.wait()
+    assert (between, outcome.status, len(world.effects)) == (([], Status.RUNNING, []), Status.COMPLETED, 1)
+
+
+async def test_yes_outlives_its_worker(world, plain):
+    """The answer comes when the worker is dead: the next one acts on it, once, and asks about anything else."""
+    world.settings["approvals"] = "ask"
+    world.play(world.act(1), world.act(2), DONE)
+    theirs = plain()
+    first = world.start_worker(**theirs)
+    async with world.open_face() as face:
+        with face.questions.attend():
+            handle = await face.spawn("general-purpose", "Work.")
+            await wait_for(world, lambda: face.questions.waiting, "it asks")
+            os.kill(first.pid, signal.SIGSTOP)
+            face.questions.answer(face.questions.waiting[0].id, "allow")
+            await wait_for(world, lambda: count_rulings(world) == 1, "the answer is on record")
+            world.kill(first)
+            world.start_worker(**theirs)
+            await wait_for(world, lambda: face.questions.waiting, "it asks about the second call")
+            [second] = face.questions.waiting
+            between = list(world.effects)
+            face.questions.answer(second.id, "allow")
+            outcome = await handle.wait()
+    assert (len(between), " 2" in second.text, count_rulings(world)) == (1, True, 2)
+    assert (outcome.status, len(world.effects), len(set(world.effects))) == (Status.COMPLETED, 2, 2)
+
+
+def count_rulings(world):
+    return world.ask("SELECT count(*) FROM retinue.words WHERE kind = 'ruling'")[0][0]
+
+
+LEAD = "---\nname: lead\ndescription: Leads.\ntools: read, bash, Agent, get_subagent_result\n---\n\nLead.\n"
+
+
+def to(words, **reply):
+    return {"match": {"last_user": words}, **reply}
+
+
+@pytest.mark.parametrize("runner", ["cluster", "inprocess", "process"])
+async def test_runs_of_runs_are_judged(world, plain, home, tmp_path, runner):
+    notes = tmp_path / "notes.jsonl"
+    deny = '{"decision": "deny", "reason": "not below"}'
+    digger = f"---\nname: digger\ndescription: Digs.\nrunner: {runner}\n---\n\nDig.\n"
+    agents = world.project / ".pi" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "lead.md").write_text(LEAD)
+    (agents / "digger.md").write_text(digger)
+    spawned = {"prompt": "Dig.", "description": "dig", "subagent_type": "digger"}
+    world.play(
+        to("^Lead", calls=[{"name": "Agent", "arguments": spawned}]),
+        to("^Lead", text="Led."),
+        to("^Dig", **world.act(1)),
+        to("^Dig", text="Dug."),
+        to("task-notification", text="I was told."),
+    )
+    hook_file(home, [make_hook(tmp_path, "guard", "tool.approval.pre", deny, notes=notes)])
+    guard = tmp_path / "guard.sh"
+    guard.write_text(f"#!/bin/sh\nread -r line; echo \"$line\" >> {notes}\n"
+                     f"case \"$line\" in *'\"bash\"'*) echo '{deny}';; esac\n")  # fmt: skip
+    world.start_worker("--slots", "1", **plain())
+    async with world.open_face(request=Request(approve=True)) as face:
+        handle = await face.spawn("lead", "Lead.")
+        outcome = await handle.wait()
+    told = [(each["agent"], each["toolName"]) for each in read_notes(notes)]
+    assert (outcome.status, world.effects, was_said(world, "was denied: not below")) == (Status.COMPLETED, [], True)
+    assert told == [("lead", "Agent"), ("digger", "bash")]
+    assert len(world.ask("SELECT 1 FROM retinue.runs")) == (2 if runner == "cluster" else 1)
+
+
+async def test_same_rules_ask_once(world):
+    """The worker has the same settings as the face: whoever is asked about a call is asked once."""
+    world.settings["approvals"] = "ask"
+    world.play(world.act(1), DONE)
+    world.start_worker()
+    asked = []
+    async with world.open_face() as face:
+        face.listen(lambda event: asked.append(event) if isinstance(event, Asked) else None)
+        with face.questions.attend():
+            handle = await face.spawn("general-purpose", "Work.")
+            await wait_for(world, lambda: face.questions.waiting, "it asks")
+            face.questions.answer(face.questions.waiting[0].id, "allow")
+            outcome = await handle.wait()
+    assert (outcome.status, len(world.effects), len(asked)) == (Status.COMPLETED, 1, 1)
+
+
+EXTENSION = """
+from retinue.core.tool import ToolResult
+
+class Watch:
+    async def after(self, call, tool, result):
+        return ToolResult.of(f"{call.name} was seen")
+
+def register(registrar):
+    registrar.hook(Watch())
+"""
+
+
+async def test_extension_changes_results(world, plain, tmp_path):
+    (tmp_path / "watch.py").write_text(EXTENSION)
+    world.play(world.act(1), DONE)
+    world.start_worker(**plain())
+    extensions = world.agent_dir / "extensions"
+    extensions.mkdir()
+    (extensions / "watch.py").write_text(EXTENSION)
+    async with world.open_face() as face:
+        handle = await face.spawn("general-purpose", "Work.")
+        await handle.wait()
+    assert (len(world.effects), was_said(world, "bash was seen"), bool(handle.run.worker)) == (1, True, True)
