@@ -175,7 +175,6 @@ def foreign(work):
         ("v", False, False),
         ("escape", False, True),
         ("enter", False, True),
-        ("ctrl+c", False, True),
     ],
 )
 async def test_trust_is_asked_first(tmp_path, foreign, key, is_used, is_asked_again):

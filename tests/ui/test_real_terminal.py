@@ -82,6 +82,26 @@ def test_alt_enter_waits_for_the_end(mocked):
         assert tmux.end() == (0, True, "0 1 0")
 
 
+@pytest.mark.parametrize("is_wished", [False, True])
+def test_words_are_edited_with_alt(mocked, is_wished):
+    names = {"cursorWordLeft": "alt+b", "cursorWordRight": "alt+f", "deleteWordBackward": "alt+backspace"}
+    wished = {f"tui.editor.{name}": key for name, key in names.items()}
+    with mocked({"text": "never asked"}) as world:
+        (world.agent_dir / "keybindings.json").write_text(json.dumps(wished if is_wished else {}))
+        with world.tmux() as tmux:
+            tmux.see("mock-1")
+            for keys, text in [
+                (("o", "n", "e", "Space", "t", "w", "o", "Space", "x", "y", "z"), "one two xyz"),
+                (("M-b", "M-b", "A"), "one Atwo xyz"),
+                (("M-f", "B"), "one AtwoB xyz"),
+                (("M-BSpace",), "one  xyz"),
+                (("C-a", "M-d"), "  xyz"),
+                (("C-y", "M-y"), "AtwoB  xyz"),
+            ]:
+                tmux.keys(*keys)
+                tmux.see(f"│ {text} ")
+
+
 def test_suspended_program_comes_back(mocked):
     with mocked({"text": "heard you"}) as world, world.tmux() as tmux:
         tmux.see("mock-1")

@@ -1,4 +1,4 @@
-"""Keys that terminals send as an escape and another key, which textual would take for the other key alone."""
+"""Keys that terminals send as an escape and another key, which textual would take for something else."""
 
 from enum import Enum
 
@@ -8,9 +8,20 @@ class Combined(Enum):
 
     ENTER = "alt+enter"
     BRACKET = "alt+ctrl+right_square_bracket"
+    B = "alt+b"
+    F = "alt+f"
+    BACKSPACE = "alt+backspace"
 
 
-_SENT = {"\x1b\r": Combined.ENTER, "\x1b\x1d": Combined.BRACKET}
+_SENT = {
+    "\x1b\r": Combined.ENTER,
+    "\x1b\x1d": Combined.BRACKET,
+    # textual calls these three ctrl+left, ctrl+right and ctrl+w, so that nobody could give them another meaning.
+    "\x1bb": Combined.B,
+    "\x1bf": Combined.F,
+    "\x1b\x7f": Combined.BACKSPACE,
+    "\x1b\x08": Combined.BACKSPACE,
+}
 
 
 def teach_keys() -> None:
