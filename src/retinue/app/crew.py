@@ -145,7 +145,7 @@ class Crew:
         copies = await self._workshop.tidy(enduring.returning) if has_left_copies(remains) else {}
         aftermath = Aftermath(main.session, self._clock, remains, copies)
         remains.drop_used(aftermath.read_words)
-        main.bus.listen(outfitter.hear, pieces=False)
+        main.bus.listen(outfitter.hear, pieces=False, kinds=outfitter.hears)
         if self._extending.servers is not None:
             self._extending.servers.join(outfitter.admit)
         await self._backend.__aenter__()

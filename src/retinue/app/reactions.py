@@ -24,7 +24,7 @@ class Reactions:
         self._is_due = False
         self._ended: asyncio.Event | None = None
         """Of the reaction that goes on."""
-        main.bus.listen(self._hear, pieces=False)
+        main.bus.listen(self._hear, pieces=False, kinds=(RunForgotten, RunFinished))
 
     def spare(self, run_id: str) -> None:
         """Somebody else waits for this run: its report alone is no reason to begin."""

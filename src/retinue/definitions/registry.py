@@ -6,6 +6,7 @@ a file is read.
 
 import os
 from collections.abc import Collection, Iterable, Sequence
+from functools import cached_property
 
 from msgspec import Struct
 
@@ -21,10 +22,11 @@ from retinue.definitions.toolnames import KNOWN_TOOLS
 
 FLEET_DEFAULTS = frozenset(("general-purpose", "Explore", "Plan"))
 DISPATCH = "dispatch"
+Agents = list[Definition]
 _LEVELS = {"project": 0, "user": 1, "builtin": 2}
 
 
-class Definitions(Struct, frozen=True):
+class Definitions(Struct, frozen=True, dict=True):
     """All agents at one moment, and everything that was wrong, hidden or skipped."""
 
     definitions: tuple[Definition, ...] = ()
@@ -33,8 +35,7 @@ class Definitions(Struct, frozen=True):
 
     def find(self, name: str, surface: str | None = None) -> Definition | None:
         """The agent of this name: exactly spelt, else without regard to case; a stronger level comes first."""
-        folded = fold_name(name)
-        found = [item for item in self.list(surface) if fold_name(item.name) == folded]
+        found = self._find_named(surface).get(fold_name(name), [])
         exact = [item for item in found if item.name == name]
         if not exact or _LEVELS[found[0].source] < _LEVELS[exact[0].source]:
             return found[0] if found else None
@@ -42,7 +43,7 @@ class Definitions(Struct, frozen=True):
 
     def list(self, surface: str | None = None, *, enabled_only: bool = False) -> list[Definition]:
         """The agents a surface knows; CodingCode's own builtins are known to the `dispatch` surface only."""
-        own = [item for item in self.definitions if not _is_dispatch_only(item)]
+        own = self._common
         if surface == DISPATCH:
             special = [item for item in self.definitions if _is_dispatch_only(item)]
             hidden = {fold_name(item.name) for item in own if item.source != "builtin"}
@@ -50,6 +51,24 @@ class Definitions(Struct, frozen=True):
             at = sum(item.source != "builtin" for item in own)
             own = own[:at] + [item for item in special if fold_name(item.name) not in hidden] + own[at:]
         return [item for item in own if item.enabled or not enabled_only]
+
+    @cached_property
+    def _common(self) -> Agents:
+        """What every surface knows."""
+        return [item for item in self.definitions if not _is_dispatch_only(item)]
+
+    @cached_property
+    def _named(self) -> dict[str | None, dict[str, Agents]]:
+        return {}
+
+    def _find_named(self, surface: str | None) -> dict[str, Agents]:
+        """The agents of a surface by their folded names: hundreds may be looked for in a moment."""
+        named = self._named.get(surface)
+        if named is None:
+            named = self._named[surface] = {}
+            for item in self.list(surface):
+                named.setdefault(fold_name(item.name), []).append(item)
+        return named
 
     def find_reasons(self, name: str) -> tuple[Diagnostic, ...]:
         """What was told about files that could have been this agent, for a message about one that is not there."""

@@ -7,10 +7,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any
 
 from retinue.core.events import Event, MessageDelta, MessageStarted, ToolProgress
 
 Listener = Callable[[Event], None]
+Kinds = tuple[type[Any], ...]
+"""Of events; empty for all."""
 log = logging.getLogger(__name__)
 
 _LIVE = (MessageDelta, MessageStarted, ToolProgress)
@@ -27,8 +30,9 @@ class Bus:
         """`record_all` does what `record` does, for many events at once."""
         self._record = record
         self._record_all = record_all
-        self._listeners: tuple[Listener, ...] = ()
+        self._listeners: tuple[tuple[Listener, Kinds], ...] = ()
         # Replaced, never changed: whoever stops listening because of an event must not hide it from the next one.
+        self._interested: dict[type[Any], tuple[Listener, ...]] = {}
         self._streaming = 0
 
     def publish(self, event: Event) -> None:
@@ -45,25 +49,37 @@ class Bus:
             self._show(event)
 
     def _show(self, event: Event) -> None:
-        for listener in self._listeners:
+        kind = type(event)
+        listeners = self._interested.get(kind)
+        if listeners is None:
+            listeners = tuple(each for each, kinds in self._listeners if not kinds or kind in kinds)
+            self._interested[kind] = listeners
+        for listener in listeners:
             try:
                 listener(event)
             except Exception:
-                log.exception("a listener failed on %s", type(event).__name__)
+                log.exception("a listener failed on %s", kind.__name__)
 
-    def listen(self, listener: Listener, *, pieces: bool = True) -> Callable[[], None]:
-        """Call the listener with each event; returns what ends it. `pieces`: it wants replies as they arrive."""
-        self._listeners = (*self._listeners, listener)
+    def listen(self, listener: Listener, *, pieces: bool = True, kinds: Kinds = ()) -> Callable[[], None]:
+        """Call the listener with each event; returns what ends it. `pieces`: it wants replies as they arrive.
+
+        `kinds`: only with these. Many listen to every run, and each wants few of its events.
+        """
+        entry = (listener, kinds)
+        self._change((*self._listeners, entry))
         self._streaming += pieces
 
         def stop() -> None:
-            if listener in self._listeners:
+            if entry in self._listeners:
                 left = list(self._listeners)
-                left.remove(listener)
-                self._listeners = tuple(left)
+                left.remove(entry)
+                self._change(tuple(left))
                 self._streaming -= pieces
 
         return stop
+
+    def _change(self, listeners: "tuple[tuple[Listener, Kinds], ...]") -> None:
+        self._listeners, self._interested = listeners, {}
 
     def subscribe(self, *, bound: int = 10_000, pieces: bool = True) -> "Subscription":
         """A queue of the events from now on."""

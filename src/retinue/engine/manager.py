@@ -113,7 +113,12 @@ class Manager:
         """What a run may use now: recorded of whoever asks for a run, and of a run that begins."""
 
     def spawn(self, request: RunRequest, parent_id: str | None = None) -> Run:
-        """Accept a run and return at once; it starts when there is room. Raises SpawnRefused."""
+        """Accept a run and return at once; it starts when there is room. Raises SpawnRefused.
+
+        For an occasion that has had its run already that one is returned, whatever has become of it.
+        """
+        if request.occasion and (known := self._find_occasion(request.occasion)) is not None:
+            return known
         parent_id = parent_id or self.root.setup.run_id
         parent = self._runs.get(parent_id)
         depth = self.find_depth(parent_id) + 1
@@ -148,6 +153,10 @@ class Manager:
         )
         self._accept(run, request)
         return run
+
+    def _find_occasion(self, occasion: str) -> Run | None:
+        found = (run_id for run_id, request in self._requests.items() if request.occasion == occasion)
+        return self._runs.get(next(found, ""))
 
     def resume(self, run_id: str, task: str, *, session_file: str = "") -> Run:
         """Let a finished run go on with a new task, queued and limited like any other. Raises SpawnRefused.

@@ -172,7 +172,10 @@ class Outfitter:
         self._clock = clock
         self._surveys = Surveys(kit.survey, clock)
         self._offers = {name: Offer(tool.effect) for name, tool in kit.tools.items()}
+        # Runs that start together are mostly alike: what was worked out for the last one is often the same.
         self._decided: tuple[Definition, Terms, Rights] | None = None
+        self._granted: tuple[Rights, Grant] | None = None
+        self._narrowed: tuple[Rights, Grant | None, Rights] | None = None
         self._rights: dict[str, Rights] = {}
         self._admitted: tuple[str, ...] = ()
         self._asked_here: set[str] = set()
@@ -290,10 +293,11 @@ class Outfitter:
         if is_readonly(definition, terms):
             is_confined, confinement = (policy.judge or policy.tell)()
             terms = structs.replace(terms, is_confined=is_confined, confinement=confinement)
-        # Runs that start together are mostly alike, and what is decided depends on nothing else.
         if self._decided is None or self._decided[0] is not definition or self._decided[1] != terms:
             self._decided = (definition, terms, decide_tools(definition, terms))
         return self._decided[2], terms
+
+    hears = (RunQueued, RunForgotten)
 
     def hear(self, event: Event) -> None:
         """Know which runs are new, and keep nothing about those that are forgotten."""
@@ -312,7 +316,9 @@ class Outfitter:
     def find_grant(self, run_id: str) -> Grant:
         """What a run may use now; for any other id what the main agent may."""
         rights = self._kit.restraint.narrow(run_id, self._rights.get(run_id, self._root))
-        return Grant(tuple(sorted(rights.tools)), rights.readonly)
+        if self._granted is None or self._granted[0] is not rights:
+            self._granted = rights, Grant(tuple(sorted(rights.tools)), rights.readonly)
+        return self._granted[1]
 
     def _find_bound(self, run: Run, request: RunRequest) -> Rights:
         """The rights that a run's cannot exceed. A file that has changed since does not widen a resumed run."""
@@ -325,9 +331,11 @@ class Outfitter:
             raise RetinueError(f"run {run.id!r} cannot start: what its parent {run.parent_id!r} may use is not known")
         bound = self._root if run.depth <= 1 else self._rights.get(run.parent_id, self._root)
         grant = run.grant
-        if grant is not None and run.depth <= 1 and run.id in self._asked_here:
+        if grant is not None and self._admitted and run.depth <= 1 and run.id in self._asked_here:
             grant = Grant((*grant.tools, *self._admitted), grant.readonly)
-        return restraint.narrow(run.parent_id, narrow_rights(narrow_rights(bound, grant), request.grant))
+        if self._narrowed is None or self._narrowed[0] is not bound or self._narrowed[1] is not grant:
+            self._narrowed = bound, grant, narrow_rights(bound, grant)
+        return restraint.narrow(run.parent_id, narrow_rights(self._narrowed[2], request.grant))
 
     async def _set_up(self, run: Run, request: RunRequest, parent: LiveRun, fitting: Fitting) -> RunSetup:
         definition, rights, kit = fitting.definition, fitting.rights, self._kit

@@ -27,7 +27,7 @@ class Retention:
         self._is_looking = False
         self._told: dict[str, int] = {}
         """The last attempt of each run whose end the main agent was told."""
-        manager.root.bus.listen(self._hear, pieces=False)
+        manager.root.bus.listen(self._hear, pieces=False, kinds=(RunQueued, RunForgotten, MessageFinished))
 
     def open(self, untold: Iterable[Run] = ()) -> None:
         """Begin with the runs there are; of those that have ended, all but these were told."""

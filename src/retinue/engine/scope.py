@@ -4,8 +4,7 @@ Knows nothing of models, tools or sessions.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from retinue.core.run import Reason
@@ -24,7 +23,7 @@ class Scope:
         self._task: asyncio.Task[Any] | None = None
         self._timers: list[asyncio.TimerHandle] = []
         self._last_activity_s = 0.0
-        self._patience = 0
+        self._patience = _Patience(self)
 
     def cancel(self, reason: Reason) -> bool:
         """Stop what runs in the scope; False when nothing does or a reason was already given."""
@@ -40,15 +39,9 @@ class Scope:
         if task is not None:
             self._last_activity_s = task.get_loop().time()
 
-    @contextmanager
-    def patience(self) -> Iterator[None]:
+    def patience(self) -> "_Patience":
         """While inside, silence is no idleness: whoever waits has a limit of its own."""
-        self._patience += 1
-        try:
-            yield
-        finally:
-            self._patience -= 1
-            self.touch()
+        return self._patience
 
     async def run(self, work: Awaitable[T], *, wall_s: float | None = None, idle_s: float | None = None) -> T | Reason:
         """Await the work; a `cancel` of this scope ends it and gives the reason instead of a result.
@@ -79,7 +72,7 @@ class Scope:
     def _arm_idle(self, loop: asyncio.AbstractEventLoop, idle_s: float) -> None:
         # One timer that looks at the last activity, instead of one that every token would have to re-arm.
         def look() -> None:
-            rest_s = idle_s if self._patience else self._last_activity_s + idle_s - loop.time()
+            rest_s = idle_s if self._patience.depth else self._last_activity_s + idle_s - loop.time()
             if rest_s <= 0:
                 self.cancel(Reason.IDLE_TIMEOUT)
             else:
@@ -87,6 +80,21 @@ class Scope:
                 del self._timers[:-2]
 
         self._timers.append(loop.call_later(idle_s, look))
+
+
+class _Patience:
+    """Entered before each call of a tool, and more than once at a time: one object for all of a scope."""
+
+    def __init__(self, scope: Scope) -> None:
+        self.depth = 0
+        self._scope = scope
+
+    def __enter__(self) -> None:
+        self.depth += 1
+
+    def __exit__(self, *error: object) -> None:
+        self.depth -= 1
+        self._scope.touch()
 
 
 async def run_shielded(work: Coroutine[Any, Any, None], limit_s: float) -> None:

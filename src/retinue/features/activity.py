@@ -117,7 +117,7 @@ class Recorder:
 
     def listen(self, live: "LiveRun", agent: str = "") -> Callable[[], None]:
         """Begin with a run; returns what ends it."""
-        return live.bus.listen(_Ear(self, agent), pieces=False)
+        return live.bus.listen(_Ear(self, agent), pieces=False, kinds=(ToolStarted, ToolFinished))
 
     def wrap(self, outfitter: "Outfitter") -> "Outfitter":
         """An outfitter whose runs are listened to."""

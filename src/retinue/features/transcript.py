@@ -150,7 +150,7 @@ class Transcribing:
                 prepare=self._prepare,
             )
             transcript.begin(request.task, request.preface)
-            stop = live.bus.listen(transcript, pieces=False)
+            stop = live.bus.listen(transcript, pieces=False, kinds=(MessageFinished,))
             try:
                 return await work(live)
             finally:

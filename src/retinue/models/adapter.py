@@ -42,6 +42,7 @@ class Adapter:
         self._timing = timing or Timing()
         self._memo_key = (type(self).__name__, info.ref)
         self._levels: dict[ThinkingLevel, ThinkingLevel] = {}
+        self._last_head: tuple[Any, bytes] = (None, b"")
         self._headers_key: Any = None
         self._headers: Mapping[str, str] = {}
         self.base_url = (info.base_url or self.default_base_url).rstrip("/")
@@ -83,18 +84,12 @@ class Adapter:
         if conversation is None:
             conversation = request.memo[self._memo_key] = Conversation(self)
         parts = conversation.render(request.messages, mark=request.cache)
-        head_key = (
-            request.system,
-            tuple(request.tools),
-            request.thinking,
-            request.max_tokens,
-            request.session_id,
-            request.cache,
-            stream,
-        )
+        head_key = self.name_head(request, stream=stream)
         if conversation.head_key != head_key:
-            conversation.head = to_json(self.head(request, stream=stream))[1:-1]
-            conversation.head_key = head_key
+            # Runs that begin together mostly have the same one.
+            if self._last_head[0] != head_key:
+                self._last_head = head_key, to_json(self.head(request, stream=stream))[1:-1]
+            conversation.head_key, conversation.head = self._last_head
         chars = len(conversation.head) + sum(map(len, parts)) - conversation.image_chars
         limit = self._limit_output(request, chars)
         first = self.first_item(request)
@@ -118,6 +113,12 @@ class Adapter:
     def head(self, request: Request, *, stream: bool) -> dict[str, Any]:
         """All of the body that does not change from turn to turn."""
         raise NotImplementedError
+
+    def name_head(self, request: Request, *, stream: bool) -> tuple[Any, ...]:
+        """All that the head depends on."""
+        system, session_id = request.system, request.session_id
+        tools = tuple(request.tools)
+        return system, session_id, tools, request.thinking, request.max_tokens, request.cache, stream
 
     def open_list(self, request: Request, limit: int) -> list[bytes]:
         """The rest of the body up to and with the bracket that opens the list of messages."""

@@ -67,7 +67,7 @@ class OpenAIChatModel(Adapter):
                 head["stream_options"] = {"include_usage": True}
         if compat["supportsStore"]:
             head["store"] = False
-        if request.session_id and request.cache and "api.openai.com" in self.base_url:
+        if self._names_session(request):
             head["prompt_cache_key"] = request.session_id[:_CACHE_KEY_CHARS]
         if request.tools:
             head["tools"] = [self._tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
@@ -85,6 +85,14 @@ class OpenAIChatModel(Adapter):
         level = self.level(request)
         head |= thinking_fields(self.info, compat, level, request.max_tokens or self.info.max_tokens)
         return head | self.info.sampling_params
+
+    def name_head(self, request: Request, *, stream: bool) -> tuple[Any, ...]:
+        # The prompt is a message here; the session is named to whoever keeps a cache for it.
+        _, session_id, *rest = super().name_head(request, stream=stream)
+        return (session_id if self._names_session(request) else "", *rest)
+
+    def _names_session(self, request: Request) -> bool:
+        return bool(request.session_id) and request.cache and "api.openai.com" in self.base_url
 
     def open_list(self, request: Request, limit: int) -> list[bytes]:
         field = self.compat["maxTokensField"]

@@ -85,7 +85,7 @@ def connect_notifier(
         elif isinstance(event, RunStarted):
             post.deliver_kept(event.run_id)
 
-    manager.root.bus.listen(hear, pieces=False)
+    manager.root.bus.listen(hear, pieces=False, kinds=(RunQueued, RunStarted))
     manager.on_finish = notifier.finished
     manager.expects_news = notifier.expects
     return notifier
