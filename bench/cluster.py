@@ -1,4 +1,4 @@
-"""Runs on workers: how soon they start, what the engine costs, and what more workers bring.
+"""Runs on workers: how soon they start, what the engine and judges elsewhere cost, and what more workers bring.
 
 Needs a Postgres (Debian's package); its server is started here and thrown away.
 """
@@ -13,6 +13,7 @@ from typing import Any
 
 from bench.cluster_world import USAGE, ClusterWorld, open_world
 from bench.figure import Figure
+from retinue.core.events import ToolFinished
 from retinue.core.run import Status
 
 DONE = {"text": "All done.", "usage": USAGE}
@@ -23,6 +24,7 @@ def measure() -> Iterator[Figure]:
     """The figures of the cluster."""
     yield from asyncio.run(_measure_start())
     yield from asyncio.run(_measure_cost())
+    yield from asyncio.run(_measure_judgement())
     yield from asyncio.run(_measure_width())
 
 
@@ -83,6 +85,27 @@ async def _measure_cost() -> list[Figure]:
         local_s = time.process_time() - before_s
     per_turn = (cluster_s / ((count + 1) * turns) - local_s / ((count + 1) * turns)) * 1000
     return [Figure("cluster: engine cost of a model turn", per_turn, "ms CPU", 10, f"{count} runs of {turns} turns")]
+
+
+async def _measure_judgement() -> list[Figure]:
+    """What a call waits for its face, where a rule is looked at: against the same calls where there is none."""
+    call = {"calls": [{"name": "ls", "arguments": {}}], "usage": USAGE}
+    with open_world() as (world, _):
+        world.play(*[call] * 30, DONE)
+        world.start_worker()
+        free_ms = await _time_calls(world)
+        world.change({"approvalRules": [{"action": "deny", "tool": "bash", "pattern": "*/etc/shadow*"}]})
+        judged_ms = await _time_calls(world)
+    note = f"30 calls one after the other; {free_ms:g} ms without rules"
+    return [Figure("cluster: a call judged at its face, p50", judged_ms - free_ms, "ms", None, note)]
+
+
+async def _time_calls(world: ClusterWorld) -> float:
+    """How long a call of a run takes on its worker, in the middle."""
+    async with world.open_face() as face:
+        handle = await face.spawn("general-purpose", "Work.")
+        found = [event.duration_ms async for event in handle.events() if isinstance(event, ToolFinished)]
+    return median(took_ms for took_ms in found if took_ms is not None)
 
 
 async def _measure_width() -> list[Figure]:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shlex
 import signal
 import stat
@@ -14,6 +15,8 @@ import pytest
 from retinue.app.request import Request, SessionWish
 from retinue.core.events import Asked
 from retinue.core.run import Status
+from retinue.testing import make_repo
+from retinue.testing.process import run_cli
 
 pytestmark = pytest.mark.timeout(120)
 DONE = {"text": "All done."}
@@ -198,7 +201,7 @@ asyncio.run(main())
 """
 
 
-async def test_call_waits_for_its_face(world, plain):
+async def test_call_waits_for_its_face(world, plain, home):
     world.settings["approvals"] = "ask"
     world.play(world.act(1), DONE)
     world.start_worker(**plain())
@@ -211,6 +214,7 @@ async def test_call_waits_for_its_face(world, plain):
     first.communicate(timeout=20)
     await asyncio.sleep(3)  # longer than the run may be idle
     before = (list(world.effects), world.ask("SELECT finished FROM retinue.runs"))
+    shown = run_cli(["cluster", "status"], world.project, {"RETINUE_DATABASE": world.database}, home=home).stdout
     async with world.open_face(request=Request(session=SessionWish("newest"))) as face:
         with face.questions.attend():
             [handle] = await face.runs()
@@ -218,6 +222,7 @@ async def test_call_waits_for_its_face(world, plain):
             face.questions.answer(face.questions.waiting[0].id, "allow")
             outcome = await handle.wait()
     assert (before, outcome.status, len(world.effects)) == (([], [(None,)]), Status.COMPLETED, 1)
+    assert re.search(r"working .* waits for its face for [3-9]", shown), shown
 
 
 async def test_leaving_person_denies_nothing(world, plain):
@@ -342,3 +347,55 @@ async def test_extension_changes_results(world, plain, tmp_path):
         handle = await face.spawn("general-purpose", "Work.")
         await handle.wait()
     assert (len(world.effects), was_said(world, "bash was seen"), bool(handle.run.worker)) == (1, True, True)
+
+
+async def test_restriction_counts_on_worker(world, plain):
+    world.settings["approvalRules"] = [{"action": "deny", "tool": "write", "pattern": "*.lock"}]
+    world.play(world.act(1, after="sleep 2"), world.act(2), DONE)
+    world.start_worker(**plain())
+    async with world.open_face() as face:
+        handle = await face.spawn("general-purpose", "Work.")
+        await wait_for(world, lambda: world.effects, "it acts")
+        face.restrict("bash", run_id=handle.id)
+        outcome = await handle.wait()
+    assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 1)
+    assert was_said(world, "bash was taken from this agent while it worked")
+
+
+async def test_unjudged_run_is_stopped_instead(world, plain):
+    world.play(world.act(1, after="sleep 30"), DONE)
+    world.start_worker(**plain())
+    async with world.open_face() as face:
+        handle = await face.spawn("general-purpose", "Work.")
+        await wait_for(world, lambda: world.effects, "it acts")
+        face.restrict("bash", run_id=handle.id)
+        outcome = await handle.wait()
+    assert outcome.status is not Status.COMPLETED
+
+
+async def test_runs_of_worker_share_connections(world, plain):
+    agents = world.project / ".pi" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "lead.md").write_text(LEAD)
+    spawned = {"prompt": "Dig.", "description": "dig", "subagent_type": "general-purpose"}
+    world.play(
+        to("^Lead", calls=[{"name": "Agent", "arguments": spawned}]),
+        to("^Lead", text="Led."),
+        to("^Dig", text="Dug."),
+        to("task-notification", text="I was told."),
+    )
+    world.start_worker(**plain())
+    async with world.open_face(request=Request(approve=True)) as face:
+        handles = [await face.spawn("lead", "Lead.") for _ in range(3)]
+        outcomes = [await handle.wait() for handle in handles]
+    assert [outcome.text for outcome in outcomes] == ["I was told."] * 3
+    assert world.ask("SELECT count(*), count(DISTINCT face) FROM retinue.runs WHERE queue = 'retinue-2'") == [(3, 1)]
+
+
+async def test_agent_knows_what_is_missing(world, plain):
+    make_repo(world.project / "inner", {"a.txt": "a"})
+    world.play(DONE)
+    world.start_worker(**plain())
+    async with world.open_face() as face:
+        await (await face.spawn("general-purpose", "Work.")).wait()
+    assert was_said(world, "Git repositories inside of this one are not sent")

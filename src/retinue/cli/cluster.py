@@ -98,9 +98,10 @@ def _render_queues(state: dict[str, Any]) -> list[str]:
 def _render_run(run: dict[str, Any]) -> str:
     where = f"on {_clean(run['worker'], 40)}" if run["worker"] else f"in {run['queue']}"
     again = f", taken over {run['takeovers']}×" if run["takeovers"] else ""
+    asking = f", waits for its face for {format_duration(run['askingMs'])}" if run["askingMs"] is not None else ""
     return (
         f"  {_clean(run['id'], 24):<20}  {run['status']:<7}  {format_duration(run['sinceMs']):>7}  "
-        f"{_clean(run['agent'], 24):<16}  {_clean(run['description'], 50)}  ({where}{again})"
+        f"{_clean(run['agent'], 24):<16}  {_clean(run['description'], 50)}  ({where}{again}{asking})"
     )
 
 

@@ -56,6 +56,8 @@ class RunState(msgspec.Struct, frozen=True, rename="camel"):
     """How long it works, or waits."""
     takeovers: int
     """How often another worker had to go on with it."""
+    asking_ms: int | None = None
+    """How long it waits for its face to judge something; None when it does not."""
 
 
 class LagState(msgspec.Struct, frozen=True, rename="camel"):
@@ -129,7 +131,8 @@ async def _read_runs(database: Database, *, has_engine: bool) -> tuple[list[RunS
     rows = await database.fetch(
         "SELECT r.id, r.run, r.attempt, r.agent, r.description, p.status, p.worker, r.queue,"
         f" CASE WHEN p.status = 'working' THEN {_ms('coalesce(r.started, r.created)')} ELSE {_ms('r.created')} END,"
-        " greatest(r.epoch - 1, 0), count(*) OVER ()"
+        f" greatest(r.epoch - 1, 0), (SELECT max({_ms('c.created')}) FROM retinue.cases c WHERE c.id = r.id AND c.waits"
+        " AND c.epoch = r.epoch AND NOT EXISTS (SELECT 1 FROM retinue.words w WHERE w.key = c.key)), count(*) OVER ()"
         f" FROM retinue.runs r JOIN ({_places(has_engine)}) p ON p.id = r.id"
         " ORDER BY p.status DESC, r.created, r.id LIMIT %s",
         MOST_RUNS,
@@ -192,6 +195,7 @@ _REMOVALS = {
     "records": "DELETE FROM retinue.records WHERE run = ANY(%(runs)s) AND run NOT IN (SELECT run FROM retinue.runs)",
     "events": "DELETE FROM retinue.events WHERE id = ANY(%(ids)s)",
     "words": "DELETE FROM retinue.words WHERE id = ANY(%(ids)s)",
+    "cases": "DELETE FROM retinue.cases WHERE id = ANY(%(ids)s)",
     # Only those that nobody draws on: a run whose budget is missing would be one without.
     "leases": "DELETE FROM retinue.leases l WHERE l.id = ANY(%(leases)s)"
     " AND NOT EXISTS (SELECT 1 FROM retinue.runs r WHERE r.assignment->'leases' ? l.id)"
