@@ -4,16 +4,26 @@ import ipaddress
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.runners import PROGRAM, use_runner
+
 # Whoever starts the tests in the background lets them ignore interrupts, and so all the programs they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+BOTH = (
+    "/tests/surfaces/",
+    "/test_manager.py",
+    "/test_crew_verbs.py",
+    "/test_crew_steering.py",
+    "/test_crew_worktrees.py",
+)
 KEPT = {"RETINUE_PI", "RETINUE_PI_DIR"}
 FOREIGN = ("PI_", "RETINUE_", "XDG_", "GIT_", "NPM_CONFIG_", "OLLAMA_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_")
 SECRET = ("_API_KEY", "_AUTH_TOKEN", "_ACCESS_TOKEN", "_OAUTH_TOKEN")
@@ -69,6 +79,33 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setenv("TERM", "dumb")
     return folder
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--runner", default="", help="the runner of all crews that name none, such as durable")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A sample of the tests of crews is run with both runners that work in this process."""
+    chosen = metafunc.config.getoption("--runner")
+    place = metafunc.definition.path.as_posix()
+    is_for_both = any(part in place for part in BOTH) and metafunc.definition.get_closest_marker("inprocess") is None
+    if not chosen and is_for_both:
+        metafunc.parametrize("crew_runner", ["inprocess", "durable"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def crew_runner(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The runner of crews that name none."""
+    name: str = getattr(request, "param", request.config.getoption("--runner")) or "inprocess"
+    if name == "inprocess" or "/tests/unit/" in request.path.as_posix():
+        yield "inprocess"
+        return
+    if request.node.get_closest_marker("inprocess") is not None:
+        pytest.skip(f"pins what becomes of a run whose runner is inprocess, not {name}")
+    monkeypatch.setenv("RETINUE_BIN", f"{sys.executable} {PROGRAM} {name}")
+    with use_runner(name):
+        yield name
 
 
 @pytest.fixture

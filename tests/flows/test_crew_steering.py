@@ -42,6 +42,7 @@ def open_lines(path):
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
+@pytest.mark.inprocess
 async def test_words_that_were_cut_off_are_said_again(tmp_path, copy_home):
     model = script(tmp_path, {"text": "Hi"}, to("^look", **WAIT))
     async with Retinue(tmp_path, model=model, request=SESSION) as crew:
@@ -54,6 +55,7 @@ async def test_words_that_were_cut_off_are_said_again(tmp_path, copy_home):
     assert await words_after_resuming(tmp_path, again, left, run.id) == ["look\n\ngo on", "tests too"]
 
 
+@pytest.mark.inprocess
 async def test_run_without_reply_begins_anew(tmp_path, copy_home):
     model = script(tmp_path, {"text": "Hi"}, to("^look", **WAIT))
     async with Retinue(tmp_path, model=model, request=SESSION) as crew:
@@ -65,6 +67,7 @@ async def test_run_without_reply_begins_anew(tmp_path, copy_home):
     assert await words_after_resuming(tmp_path, again, left, run.id) == ["look\n\ngo on"]
 
 
+@pytest.mark.inprocess
 async def test_words_that_were_heard_are_not_said_again(tmp_path, copy_home):
     model = script(tmp_path, {"text": "Hi"}, to("^tests", calls=[call("ls")]), to("^tests", **WAIT))
     async with Retinue(tmp_path, model=model, request=SESSION) as crew:

@@ -93,6 +93,7 @@ async def test_stopped_run_keeps_its_work(tmp_path, repo):
     assert (outcome.status, git(repo, "show", f"{outcome.branch}:new.txt")) == (Status.STOPPED, "new")
 
 
+@pytest.mark.inprocess
 async def test_killed_process_leaves_no_work_behind(tmp_path, repo, home):
     asked = {"subagent_type": "general-purpose", "prompt": "make", "description": "it", "isolation": "worktree"}
     replies = [to("^begin", calls=[call("Agent", **asked)]), to("^begin", text="started")]

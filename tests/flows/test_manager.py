@@ -1,5 +1,6 @@
 import asyncio
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 import pytest
@@ -15,41 +16,59 @@ from retinue.engine.setup import RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.testing.collector import EventCollector
+from tests.runners import Endured, is_durable
 
-SLOW = {"text": "done", "delay_ms": 60}
+SLOW = {"text": "done", "delay_ms": 100}
 
 
-def make_run(run_id, replies):
+def make_run(run_id, replies, path=None, tree=None):
     clock = SystemClock()
-    session = Session.create(cwd="/", directory=None, clock=clock, new_id=lambda: uuid4().hex)
+    if path is not None and path.exists():
+        session = Session.open(path, clock=clock, new_id=lambda: uuid4().hex, tree=tree)
+    else:
+        session = Session.create(cwd="/", directory=None, path=path, clock=clock, new_id=lambda: uuid4().hex, tree=tree)
     return LiveRun(RunSetup(run_id, Path("/"), ScriptedModel(parse_script(replies))), session, clock=clock)
 
 
 class Outfits:
     """Runs that play the script named by their agent."""
 
-    def __init__(self, scripts):
+    def __init__(self, scripts, find_file):
         self.scripts = scripts
+        self.find_file = find_file
 
     async def outfit(self, run, request, parent, work):
-        return await work(make_run(run.id, self.scripts[request.agent]))
+        live = make_run(run.id, self.scripts[request.agent], self.find_file(run.id), parent.session.tree)
+        try:
+            return await work(live)
+        finally:
+            if live.session.path is not None:
+                live.session.close()
 
 
 class Crew:
     def __init__(self, scripts, **bounds):
         self.events = EventCollector()
-        self.root = make_run("main", [{"text": "main"}])
+        self.folder = TemporaryDirectory()
+        self.root = make_run("main", [{"text": "main"}], self.find_file("main"))
         self.root.bus.listen(self.events, pieces=False)
         self.backend = LocalBackend()
+        self.endured = Endured(Outfits(scripts, self.find_file), self.root, self.find_file)
         clock = SystemClock()
         self.manager = Manager(
             self.root,
-            Outfits(scripts),
+            self.endured,
             self.backend,
             clock=clock,
             new_id=lambda: uuid4().hex[:17],
             bounds=Bounds(**bounds),
         )
+
+    def find_file(self, run_id):
+        """Where a session lies; only durable runs need one."""
+        folder = Path(self.folder.name)
+        file = folder / "main.jsonl" if run_id == "main" else folder / "main" / run_id / "session.jsonl"
+        return file if is_durable() else None
 
     async def __aenter__(self):
         await self.backend.__aenter__()
@@ -58,11 +77,19 @@ class Crew:
     async def __aexit__(self, *error):
         self.manager.stop_all()
         await self.backend.__aexit__(*error)
+        await self.endured.close()
+        self.root.session.close()
+        self.folder.cleanup()
 
     def spawn(self, agent="slow", parent=None, **fields):
         return self.manager.spawn(
             RunRequest(agent=agent, task="t", description=agent, surface="fleet", **fields), parent
         )
+
+    async def until(self, run):
+        """Wait until a run has begun."""
+        while run.status is Status.QUEUED:
+            await asyncio.sleep(0.002)
 
     def kinds(self, run):
         return [type(event).__name__ for event in self.events.events if event.run_id == run.id]
@@ -83,7 +110,7 @@ async def test_spawn_returns_before_the_run_is_done():
 async def test_queued_run_starts_when_slot_frees():
     async with Crew({"slow": [SLOW]}, max_concurrent=2) as crew:
         runs = [crew.spawn() for _ in range(5)]
-        await asyncio.sleep(0.02)
+        await crew.until(runs[1])
         assert [run.status for run in runs] == [Status.RUNNING] * 2 + [Status.QUEUED] * 3
         for run in runs:
             await crew.manager.wait(run.id, 5)
@@ -95,7 +122,7 @@ async def test_larger_limit_starts_queued_runs():
     async with Crew({"slow": [SLOW]}, max_concurrent=1) as crew:
         runs = [crew.spawn() for _ in range(3)]
         crew.manager.resize(3)
-        await asyncio.sleep(0.02)
+        await crew.until(runs[2])
         assert [run.status for run in runs] == [Status.RUNNING] * 3
 
 
@@ -181,7 +208,7 @@ async def test_parent_stays_until_its_children_settle():
 
 
 async def test_resumed_run_goes_on_under_its_id():
-    async with Crew({"slow": [SLOW]}) as crew:
+    async with Crew({"slow": [SLOW, SLOW]}) as crew:
         run = crew.spawn()
         with pytest.raises(SpawnRefused, match="still"):
             crew.manager.resume(run.id, "more")

@@ -26,6 +26,7 @@ from retinue.surfaces.fleet.surface import FleetSurface, map_fleet_tools
 from retinue.surfaces.seating import Seating
 from retinue.testing.clock import FakeClock
 from retinue.testing.collector import EventCollector
+from tests.runners import Endured
 
 SONNET = ModelInfo("anthropic", "claude-sonnet-4-5", "scripted", "Claude Sonnet 4.5", context_window=200_000)
 HAIKU = ModelInfo("anthropic", "claude-haiku-4-5-20251001", "scripted", "Claude Haiku 4.5", reasoning=True)
@@ -66,7 +67,8 @@ class Fleet:
         self.root = self.open_run("main", list(main) or [{"text": "main"}], tools=self.tools)
         self.root.bus.listen(self.events, pieces=False)
         self.root.bus.listen(self._follow, pieces=False)
-        outfitter = Transcribing(self, clock=self.clock, warn=seat.warn)
+        self.endured = Endured(self, self.root, self.find_file, at_once=True)
+        outfitter = Transcribing(self.endured, clock=self.clock, warn=seat.warn)
         self.manager = Manager(
             self.root, outfitter, self.backend, clock=self.clock, new_id=make_run_id, bounds=Bounds(**bounds)
         )
@@ -89,8 +91,11 @@ class Fleet:
             self.ports.retries,
         )
 
+    def find_file(self, run_id):
+        return self.folder / "sessions" / f"{run_id}.jsonl"
+
     def open_run(self, run_id, script, *, model=SONNET, tools=None, limits=None):
-        path = self.folder / "sessions" / f"{run_id}.jsonl"
+        path = self.find_file(run_id)
         if path.exists():
             session = Session.open(path, clock=self.clock, new_id=make_uuid)
         else:
@@ -121,6 +126,7 @@ class Fleet:
         self.notifier.close()
         self.manager.stop_all()
         await self.backend.__aexit__(None, None, None)
+        await self.endured.close()
         self.root.session.close()
 
     async def result(self, name, **arguments):

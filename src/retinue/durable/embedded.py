@@ -40,8 +40,8 @@ class Writer(Protocol):
         """Do something in it, after these files are on the disk; returns when it is. Raises RecordError."""
         ...
 
-    def post(self, act: Act, synced: Sequence[Path] = ()) -> None:
-        """The same without waiting."""
+    def post(self, act: Act, synced: Sequence[Path] = (), wished: Sequence[Path] = ()) -> None:
+        """The same some time later, after the files in `wished` as well if there is time for that."""
         ...
 
 
@@ -69,6 +69,7 @@ class Embedded:
         self._find_file = find_file
         self._charge = charge
         self._returning: dict[str, _Return] = {}
+        self._is_named = False
         self._files: dict[str, Path] = {}
         """Of the runs that are on record."""
 
@@ -134,14 +135,17 @@ class Embedded:
             assert main is not None
             folders = (path.parent, path.parent.parent)
             drop = partial(drop_runs, session=self._main.id, runs=[event.run_id])
-            self._writer.post(drop, (main, path, *folders))
+            self._writer.post(drop, [main], [path, *folders])
 
     async def _begin(self, entry: Entry, path: Path) -> None:
         """That the run was asked for is in the main session, and nothing must be known of it that is not there."""
         main = Path(entry.main)
         if not is_there(entry.main):
             raise RecordError(f"cannot record runs: the session {main} is not on the disk")
-        await self._writer.write(partial(put_run, entry=entry), (main, main.parent, path))
+        # A new name is in its directory, once; what an earlier attempt has written may not be on the disk yet.
+        synced = (main, *([] if self._is_named else [main.parent]), *([path] if entry.began else []))
+        await self._writer.write(partial(put_run, entry=entry), synced)
+        self._is_named = True
 
     async def _read(self, act: Act) -> list:  # type: ignore[type-arg]
         found = await self._writer.write(act)

@@ -5,18 +5,22 @@ Knows the event loop and the ledger, and not what is written.
 
 import asyncio
 import os
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
 from retinue.durable.ledger import Act, Ledger
 from retinue.durable.piece import RecordError
 
-CLOSE_S = 10.0
+CLOSE_S = 1.0
+"""For files that should be on the disk; beyond it that is left to the system."""
+IDLE_S = 0.2
+MOST_LATER = 2000
 
 
 @dataclass(slots=True)
@@ -24,6 +28,8 @@ class _Job:
     act: Act
     synced: Sequence[Path]
     """What must be on the disk before."""
+    wished: Sequence[Path]
+    """What should be, too."""
     future: "asyncio.Future[Any] | None"
     """None: nobody waits."""
 
@@ -34,24 +40,29 @@ class Scribe:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._later: list[_Job] = []
+        """What nobody waits for; it is done when nothing else is."""
         self._thread: Thread | None = None
 
     async def write(self, act: Act, synced: Sequence[Path] = ()) -> Any:
         """Do something in the ledger, after these files are on the disk; returns when it is. Raises RecordError."""
         future = asyncio.get_running_loop().create_future()
-        self._put(_Job(act, synced, future))
+        self._put(_Job(act, synced, (), future))
         return await future
 
-    def post(self, act: Act, synced: Sequence[Path] = ()) -> None:
-        """The same without waiting; what fails is found at the next opening."""
-        self._put(_Job(act, synced, None))
+    def post(self, act: Act, synced: Sequence[Path] = (), wished: Sequence[Path] = ()) -> None:
+        """The same some time later, after the files in `wished` as well if there is time for that.
+
+        What fails is found at the next opening.
+        """
+        self._put(_Job(act, synced, wished, None))
 
     async def close(self) -> None:
         """Write what is left, and end."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._jobs.put(None)
-            await asyncio.to_thread(thread.join, CLOSE_S)
+            await asyncio.to_thread(thread.join)
 
     def _put(self, job: _Job) -> None:
         if self._thread is None:
@@ -63,17 +74,44 @@ class Scribe:
     def _serve(self) -> None:
         is_over = False
         while not is_over:
-            taken = [self._jobs.get()]
-            while not self._jobs.empty():
-                taken.append(self._jobs.get())
+            taken = self._take()
             is_over = None in taken
-            if jobs := [job for job in taken if job is not None]:
-                self._perform(jobs)
+            self._perform([job for job in taken if job is not None and job.future is not None])
+            self._later += [job for job in taken if job is not None and job.future is None]
+            if is_over or not taken or len(self._later) > MOST_LATER:
+                self._catch_up(time.monotonic() + CLOSE_S if is_over else None)
         self._ledger.close()
 
-    def _perform(self, jobs: list[_Job]) -> None:
+    def _take(self) -> "list[_Job | None]":
+        """What there is to do; nothing when there was nothing for a while."""
         try:
-            sync_files(dict.fromkeys(path for job in jobs for path in job.synced))
+            taken = [self._jobs.get(timeout=IDLE_S if self._later else None)]
+        except Empty:
+            return []
+        while not self._jobs.empty():
+            taken.append(self._jobs.get())
+        return taken
+
+    def _catch_up(self, until_s: float | None) -> None:
+        """Do what nobody waits for: as long as nobody does, or all of it, with less care after a time."""
+        ready: list[_Job] = []
+        known: set[Path] = set()
+        is_all = until_s is not None or len(self._later) > MOST_LATER
+        while self._later and (is_all or self._jobs.empty()):
+            job = self._later.pop()
+            wished = job.wished if until_s is None or time.monotonic() < until_s else ()
+            with suppress(RecordError):
+                sync_files(path for path in (*wished, *job.synced) if path not in known)
+                known.update((*wished, *job.synced))
+                ready.append(job)
+        self._perform(ready)
+
+    def _perform(self, jobs: list[_Job]) -> None:
+        if not jobs:
+            return
+        try:
+            if jobs[0].future is not None:
+                sync_files(dict.fromkeys(path for job in jobs for path in job.synced))
             answers: list[Any] = self._ledger.transact([job.act for job in jobs])
         except RecordError as error:
             answers = [error] * len(jobs)

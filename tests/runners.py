@@ -1,0 +1,89 @@
+"""With which runner the crews of the tests work where nothing else is said: `pytest --runner durable`.
+
+The product knows no such switch: its default is changed from outside, here and in the program that tests start.
+"""
+
+import runpy
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+PROGRAM = Path(__file__)
+_chosen = "inprocess"
+
+
+@contextmanager
+def use_runner(name: str) -> Iterator[None]:
+    """Let a runner be the default."""
+    global _chosen
+    from retinue.settings import subagents
+
+    merge, before = subagents.merge_layers, _chosen
+
+    def merge_layers(defaults: Any, *rest: Any) -> Any:
+        changes = {"runner": name} if isinstance(defaults, subagents.CrewSettings) else {}
+        return merge(msgspec.structs.replace(defaults, **changes), *rest)
+
+    subagents.merge_layers, _chosen = merge_layers, name  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        subagents.merge_layers, _chosen = merge, before
+
+
+def is_durable() -> bool:
+    """Whether runs are to be durable now."""
+    return _chosen == "durable"
+
+
+class AtOnce:
+    """Writes into a ledger without a thread: for tests that turn the clock themselves."""
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+
+    async def write(self, act: Any, synced: Any = ()) -> Any:
+        return self._ledger.transact([act])[0]
+
+    def post(self, act: Any, synced: Any = (), wished: Any = ()) -> None:
+        self._ledger.transact([act])
+
+    async def close(self) -> None:
+        self._ledger.close()
+
+
+class Endured:
+    """Another outfitter's runs, durable where that was chosen: for tests that have no app around them."""
+
+    def __init__(self, inner: Any, main: Any, find_file: Any, *, at_once: bool = False) -> None:
+        """`main` is the live side of the main agent; `find_file` says where a run of some id has its session."""
+        self._inner = inner
+        self._embedded: Any = None
+        if is_durable():
+            from retinue.durable.embedded import Embedded
+            from retinue.durable.ledger import Ledger
+            from retinue.durable.scribe import Scribe
+
+            ledger = Ledger(main.session.path.parent / "runs.db")
+            self._writer: Any = AtOnce(ledger) if at_once else Scribe(ledger)
+            self._embedded = Embedded(self._writer, main.session, lambda run, request: find_file(run.id))
+            main.bus.listen(self._embedded.hear, pieces=False)
+
+    async def outfit(self, run: Any, request: Any, parent: Any, work: Any) -> Any:
+        if self._embedded is None:
+            return await self._inner.outfit(run, request, parent, work)
+        return await self._embedded.outfit(run, request, parent, work, self._inner)
+
+    async def close(self) -> None:
+        if self._embedded is not None:
+            await self._writer.close()
+
+
+if __name__ == "__main__":  # the program itself, with another default
+    with use_runner(sys.argv.pop(1)):
+        sys.argv[0] = "retinue"
+        runpy.run_module("retinue", run_name="__main__")
