@@ -111,8 +111,8 @@ class Bus:
     def __init__(self) -> None:
         self.bus = self
 
-    def listen(self, listener, *, pieces):
-        assert not pieces
+    def listen(self, listener, *, pieces, kinds):
+        assert not pieces and kinds == (ToolStarted, ToolFinished)
         self.listener = listener
         return lambda: None
 
