@@ -12,9 +12,8 @@ from contextlib import suppress
 from typing import Protocol
 
 from retinue.core.errors import ToolFailed, quote
-from retinue.core.launch import Confinement, Launch
+from retinue.core.launch import Confinement, Launch, Pen
 from retinue.sandbox import bwrap, landlock, seatbelt
-from retinue.sandbox.corral import Corral
 from retinue.sandbox.hints import Hints
 from retinue.sandbox.profile import Profile, build_environment
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
@@ -191,12 +190,13 @@ class BwrapConfinement(_Boundary):
     def __init__(self, status: Status, profile: Profile, server: ForkServer | None = None) -> None:
         super().__init__(status, profile)
         self._standby = Standby()
-        self._pen: Corral | None = None
+        self._pen: Pen | None = None
         self._errand: Errand | None = None
-        if server is not None and server.corral.takes_threads:
-            self._pen = server.corral
-        elif server is not None and server.corral.is_useful:
-            self._errand = Errand(server, limits=list_limits(profile))
+        scoped = landlock.SCOPE in status.features
+        if server is not None and server.corral.is_useful and not server.corral.takes_threads:
+            self._errand = Errand(server, limits=list_limits(profile), scoped=scoped)
+        elif server is not None and (scoped or server.corral.takes_threads):
+            self._pen = server.find_pen(scoped=scoped)
 
     def close(self) -> None:
         super().close()

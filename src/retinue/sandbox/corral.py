@@ -5,13 +5,8 @@ only counted from outside stops the whole machine before anybody has counted.
 """
 
 import os
-import threading
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeVar
 
-Started = TypeVar("Started")
 MAX_TASKS = 3072
 _ROOT = "/sys/fs/cgroup"
 _PREFIX = "retinue-"
@@ -26,7 +21,6 @@ class Corral:
         self._most = most
         self._is_root = is_root if is_root is not None else hasattr(os, "geteuid") and os.geteuid() == 0
         self._path: str | None = None
-        self._thread: ThreadPoolExecutor | None = None
 
     @property
     def takes_threads(self) -> bool:
@@ -56,21 +50,14 @@ class Corral:
             with suppress(OSError):
                 _write(f"{self._path}/cgroup.procs", str(pid))
 
-    def run(self, start: Callable[[], Started]) -> Started:
-        """Start something from the thread that is in the group. It stays: processes die with the one they come from."""
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "retinue-corral", initializer=self._enter)
-        return self._thread.submit(start).result()
-
-    def _enter(self) -> None:
-        with suppress(OSError):
-            _write(f"{self._path}/tasks", str(threading.get_native_id()))
+    def enter(self, thread: int) -> None:
+        """Put a thread of ours in; where that fails, or cannot be, what it starts is only counted."""
+        if self.takes_threads:
+            with suppress(OSError):
+                _write(f"{self._path}/tasks", str(thread))
 
     def close(self) -> None:
         """Remove the group, when it is empty."""
-        if self._thread is not None:
-            self._thread.shutdown()
-            self._thread = None
         if self._path:
             with suppress(OSError):
                 os.rmdir(self._path)

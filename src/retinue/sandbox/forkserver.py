@@ -102,6 +102,9 @@ def become(order: "dict[str, Any]", stdio: "tuple[int, int, int]", passed: "list
     for name, value in order["limits"].items():
         resource.setrlimit(getattr(resource, name), (value, value))
     os.chdir(order["cwd"])
+    if order["scoped"]:
+        prctl(_PR_NO_NEW_PRIVS, 1)
+        restrict_files(0, 1, [])
     if plan := order["plan"]:
         drop_capabilities()
         prctl(_PR_NO_NEW_PRIVS, 1)

@@ -6,6 +6,7 @@ listed, and what appears beside them while a command runs cannot be read by it. 
 
 import ctypes
 import os
+import struct
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
@@ -23,6 +24,12 @@ _NR_CREATE_RULESET, _VERSION_FLAG = 444, 1
 _SCOPE_ALL = 3
 
 
+SCOPE = "scope"
+"""The feature of a boundary whose commands do not reach abstract sockets of others."""
+_SCOPE_SOCKETS, _SCOPE_ABI = 1, 6
+_NR_RESTRICT_SELF, _PR_NO_NEW_PRIVS = 446, 38
+
+
 class Plan(Struct, frozen=True):
     """What the kernel is told about one command."""
 
@@ -38,6 +45,27 @@ def read_abi() -> int:
         return 0
     found = ctypes.CDLL(None, use_errno=True).syscall(_NR_CREATE_RULESET, None, 0, _VERSION_FLAG)
     return max(int(found), 0)
+
+
+def has_scopes() -> bool:
+    """Whether this kernel can keep sockets apart that have no file."""
+    return read_abi() >= _SCOPE_ABI
+
+
+def leave_sockets() -> None:
+    """Cut this thread, and all it starts, off from abstract sockets of others. Raises OSError. There is no way back.
+
+    It says nothing of files: who is bound there may not mount, and bubblewrap must.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    attributes = struct.pack("=QQQ", 0, 0, _SCOPE_SOCKETS)
+    ruleset = libc.syscall(_NR_CREATE_RULESET, attributes, len(attributes), 0)
+    try:
+        if ruleset < 0 or libc.prctl(_PR_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.syscall(_NR_RESTRICT_SELF, ruleset, 0):
+            raise OSError(ctypes.get_errno(), f"Landlock: {os.strerror(ctypes.get_errno())}")
+    finally:
+        if ruleset >= 0:
+            os.close(ruleset)
 
 
 def list_rights(abi: int) -> int:

@@ -6,6 +6,7 @@ Only system directories are searched for programs: a workspace may bring a bwrap
 import asyncio
 import os
 import select
+import stat
 import subprocess
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.core.errors import ToolFailed
 from retinue.core.launch import Launch, Stdio
@@ -27,6 +28,7 @@ from retinue.sandbox.status import Backend, Status
 
 SYSTEM_DIRS = ("/usr/bin", "/bin", "/usr/local/bin")
 _LIMIT_S = 10.0
+_REACHABLE = "commands with the network reach abstract sockets of other programs, such as an X server's"
 _HINT = "install the package bubblewrap"
 # Exit 7: it ran, wrote where it may, and could not write where it must not.
 _TRIAL = 'echo x >"$TMPDIR/probe" || exit 3; (echo x >"$1/written") 2>/dev/null && exit 4; exit 7'
@@ -99,17 +101,26 @@ def try_bwrap(probe: Probe, server: ForkServer) -> Status:
         return Status("unavailable", reason=f"bwrap is in none of {', '.join(probe.dirs)} ({_HINT})")
     version = _read_version(program)
     reason = ""
-    for missing in ((), ("disable-userns",), ("size",), ("size", "disable-userns")):
-        features = frozenset(bwrap.FEATURES).difference(missing)
-        status = Status("enforced", "bwrap", program=program, version=version, features=features)
+    own = frozenset((*bwrap.FEATURES, *([landlock.SCOPE] if _can_scope(program) else ())))
+    for missing in ((), (landlock.SCOPE,), ("disable-userns",), ("size",), ("size", "disable-userns")):
+        if missing == (landlock.SCOPE,) and landlock.SCOPE not in own:
+            continue
+        features = own.difference(missing)
+        weaker = () if landlock.SCOPE in features else (_REACHABLE,)
+        status = Status("enforced", "bwrap", weaker=weaker, program=program, version=version, features=features)
         failure = _try_command(status, server)
         if not failure:
             if "size" in missing:
                 note = "this version cannot bound private temporary files, which may fill half of the memory"
-                return Status("partial", "bwrap", note, program=program, version=version, features=features)
+                return structs.replace(status, state="partial", reason=note)
             return status
         reason = reason or failure
     return Status("unavailable", reason=f"{program} {version} does not work here: {_explain(reason)}")
+
+
+def _can_scope(program: str) -> bool:
+    """Whether commands can be kept from abstract sockets; a helper that gets rights by its mode would not get them."""
+    return landlock.has_scopes() and not os.stat(program).st_mode & (stat.S_ISUID | stat.S_ISGID)
 
 
 def try_landlock(probe: Probe, server: ForkServer) -> Status:
@@ -141,7 +152,9 @@ def try_seatbelt(probe: Probe, server: ForkServer) -> Status:
         return Status("unavailable")
     if not os.access(seatbelt.PROGRAM, os.X_OK):
         return Status("unavailable", reason=f"{seatbelt.PROGRAM} is missing")
-    status = Status("partial", "seatbelt", "its profile is untested: none of our tests has run on macOS", program=seatbelt.PROGRAM)
+    status = Status(
+        "partial", "seatbelt", "its profile is untested: none of our tests has run on macOS", program=seatbelt.PROGRAM
+    )
     failure = _try_command(status, server)
     return Status("unavailable", reason=f"sandbox-exec does not work here: {failure}") if failure else status
 
@@ -162,7 +175,7 @@ def _try_command(status: Status, server: ForkServer) -> str:
         boundary: BwrapConfinement | LandlockConfinement | SeatbeltConfinement
         match status.backend:
             case "bwrap":
-                boundary = BwrapConfinement(status, profile)
+                boundary = BwrapConfinement(status, profile, server)
             case "landlock":
                 boundary = LandlockConfinement(status, profile, server)
             case _:
@@ -183,16 +196,20 @@ def _try_command(status: Status, server: ForkServer) -> str:
 def _run(launch: Launch) -> tuple[int, str]:
     """Wait for a launch, without a loop; its status and what it complained about."""
     if launch.spawner is None:
-        done = subprocess.run(
-            list(launch.argv),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_LIMIT_S,
-            check=False,
-            cwd=launch.cwd,
-            env=dict(launch.env),
-            pass_fds=launch.pass_fds,
-        )
+
+        def run() -> "subprocess.CompletedProcess[bytes]":
+            return subprocess.run(
+                list(launch.argv),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_LIMIT_S,
+                check=False,
+                cwd=launch.cwd,
+                env=dict(launch.env),
+                pass_fds=launch.pass_fds,
+            )
+
+        done = run() if launch.pen is None else launch.pen.run(run)
         return done.returncode, done.stderr.decode("utf-8", "replace").strip()[:400]
     held, lifeline = os.pipe()
     try:

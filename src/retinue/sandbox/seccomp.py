@@ -15,6 +15,8 @@ Sockets: TypeAlias = Literal["none", "unix", "all"]
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
+NO_FAMILY = 0x00050061
+"""As a kernel answers that has no such sockets."""
 
 # Name → number on x86_64 and on aarch64; None where it does not exist.
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
@@ -104,6 +106,8 @@ _FS_IOC_SETFLAGS, _FS_IOC32_SETFLAGS, _FS_IOC_FSSETXATTR = 0x40086602, 0x4004660
 _CLONE_NEW = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
 _X32 = 0x40000000
 _AF_UNIX = 1
+# UNIX, INET, INET6, NETLINK. Others reach the machine that this one is a guest of, or rarely used parts of the kernel.
+_FAMILIES = (_AF_UNIX, 2, 10, 16)
 _LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
 
@@ -112,7 +116,7 @@ class Filter(Struct, frozen=True):
     """What is denied."""
 
     sockets: Sockets = "none"
-    """Families of sockets that may be made; `socketpair` always works."""
+    """Families of sockets that may be made, `all` of the usual ones; `socketpair` always works."""
     tracing: bool = False
     """Processes may look into each other."""
     metadata: bool = True
@@ -156,6 +160,9 @@ def build_filter(architecture: str, rules: Filter) -> bytes:
         code += [_pack(_JUMP_EQUAL, 0, 1, number("socket")), _pack(_RETURN, value=EPERM)]
     elif rules.sockets == "unix":
         code += _judge_argument(number("socket"), _FIRST_ARGUMENT_AT, [(_JUMP_EQUAL, _AF_UNIX, ALLOW)], EPERM)
+    else:
+        allowed = [(_JUMP_EQUAL, family, ALLOW) for family in _FAMILIES]
+        code += _judge_argument(number("socket"), _FIRST_ARGUMENT_AT, allowed, NO_FAMILY)
     if not rules.namespaces:
         code += _judge_argument(number("clone"), _FIRST_ARGUMENT_AT, [(_JUMP_SET, _CLONE_NEW, EPERM)], ALLOW)
         # Its flags are behind a pointer; who gets this answer tries clone instead.

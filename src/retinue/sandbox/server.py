@@ -16,6 +16,7 @@ import msgspec
 from retinue.core.launch import Launch, Stdio
 from retinue.sandbox.corral import Corral
 from retinue.sandbox.landlock import Plan
+from retinue.sandbox.pen import ThreadPen
 
 PROGRAM = Path(__file__).with_name("forkserver.py")
 SYSTEM_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3", "/bin/python3")
@@ -30,9 +31,15 @@ class ForkServer:
         self._command = tuple(command)
         self.corral = corral or Corral()
         """What bounds the commands of root."""
+        self._pens: dict[bool, ThreadPen] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
         self._lock = threading.Lock()
+
+    def find_pen(self, *, scoped: bool) -> ThreadPen:
+        """The thread from which commands are started that need no fork server."""
+        with self._lock:
+            return self._pens.setdefault(scoped, ThreadPen(self.corral, scoped=scoped))
 
     def send(self, order: bytes, handles: Sequence[int]) -> None:
         """Hand over one order with its descriptors. Raises OSError when the server cannot be had."""
@@ -52,6 +59,9 @@ class ForkServer:
         """End it; commands that still run have lifelines of their own."""
         with self._lock:
             self._drop()
+            for pen in self._pens.values():
+                pen.close()
+            self._pens.clear()
             self.corral.close()
 
     def _reach(self) -> socket.socket:
@@ -101,12 +111,15 @@ class Errand:
         plan: Plan | None = None,
         program: bytes = b"",
         limits: Mapping[str, int] | None = None,
+        *,
+        scoped: bool = False,
     ) -> None:
-        """Without a plan the command is one that confines itself."""
+        """Without a plan the command is one that confines itself, `scoped` or not."""
         self._server = server
         self._plan = plan
         self._program = program
         self._limits = limits or {}
+        self._scoped = scoped
 
     def spawn(self, launch: Launch, stdio: Stdio) -> "Remote":
         """Send it on its way."""
@@ -118,6 +131,7 @@ class Errand:
             "plan": self._plan,
             "filter": self._program.hex(),
             "limits": dict(self._limits),
+            "scoped": self._scoped,
         }
         status, theirs = os.pipe()
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from retinue.sandbox.corral import Corral
+from retinue.sandbox.pen import ThreadPen
 
 
 def list_groups(base: Path) -> list[str]:
@@ -54,10 +55,11 @@ def test_thread_enters_the_group(unified: Path) -> None:
     assert corral.is_useful
     group = unified / list_groups(unified)[0]
     (group / "tasks").touch()
-    inside = corral.run(threading.get_native_id)
+    pen = ThreadPen(corral, scoped=False)
+    inside = pen.run(threading.get_native_id)
     assert (corral.takes_threads, (group / "tasks").read_text()) == (True, str(inside))
-    assert corral.run(threading.get_native_id) == inside != threading.get_native_id()
-    corral.close()
+    assert pen.run(threading.get_native_id) == inside != threading.get_native_id()
+    pen.close()
 
 
 def test_ordinary_user_needs_none(unified: Path) -> None:
