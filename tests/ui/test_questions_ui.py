@@ -103,6 +103,18 @@ async def test_whole_command_can_be_read(tmp_path, work):
         await stage.rest()
 
 
+async def test_command_is_read_line_by_line(tmp_path, work):
+    async with open_stage(tmp_path, call(HOSTILE), {"text": "done"}) as stage:
+        await ask(stage)
+        scroll, places = box(stage).query_one("#matter-scroll"), []
+        for key in ("shift+down", "shift+down", "shift+up"):
+            await stage.press(key)
+            places.append(scroll.scroll_offset.y)
+        assert (places, len(stage.app.link.state.questions)) == ([1, 2, 1], 1)
+        await stage.press("n")
+        await stage.rest()
+
+
 async def test_writing_on_is_no_answer(tmp_path, work):
     async with open_stage(tmp_path, call("echo hi"), {"text": "done"}) as stage:
         await ask(stage, patience_s=60)

@@ -117,7 +117,7 @@ async def test_viewer_keys_can_be_changed(tmp_path, work, agent_dir):
         await stage.write("around")
         await stage.press("enter")
         await stage.wait(lambda: "1 of" in str(foot.content))
-        await stage.press("N")
+        await stage.press("n", "N")
         await stage.wait(lambda: " of " in str(foot.content))
         await stage.press("d", "d")
         await stage.wait(lambda: count_working(stage) == 0)

@@ -92,6 +92,11 @@ class Chronicle:
         main.journal.write(lambda: main.session.append_session_info(name))
         main.bus.publish(SessionRenamed(run_id=main.setup.run_id, name=self.name))
 
+    def label(self, entry_id: str, label: str) -> None:
+        """Mark an entry with some words; empty takes them away. Raises SessionError."""
+        main = self._main
+        main.journal.write(lambda: main.session.append_label(entry_id, label or None))
+
     def list_messages(self) -> list[Message]:
         """The conversation as the model sees it."""
         return self._session.context().messages

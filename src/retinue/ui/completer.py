@@ -9,9 +9,9 @@ from retinue.app import list_sessions
 from retinue.app.filing import list_files
 from retinue.core.errors import RetinueError
 from retinue.core.figures import format_tokens
-from retinue.ui.commands.session import describe_session
 from retinue.ui.completion import Offer, Stock, Token, complete, find_token, is_complete
 from retinue.ui.completion_files import FileIndex
+from retinue.ui.sessions import describe_session
 from retinue.ui.themes import THEMES
 
 if TYPE_CHECKING:

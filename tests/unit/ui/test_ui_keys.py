@@ -9,6 +9,7 @@ from textual.binding import Binding
 import retinue.ui
 from retinue.settings.keybindings import ACTIONS
 from retinue.ui.keys import DEFAULTS, NO_KEY, Hotkey, KeyTable, show_key, to_textual
+from retinue.ui.lineage import FILTERS
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,7 @@ def test_keys_are_spelled_anew(pi, textual):
 
 
 def test_wanted_keys_replace_defaults():
-    table = KeyTable({"app.model.select": ("ctrl+n", "f2"), "app.exit": (), "app.tree.editLabel": ("x",)})
+    table = KeyTable({"app.model.select": ("ctrl+n", "f2"), "app.exit": (), "app.models.save": ("x",)})
     assert table.keymap == {"app.model.select": "ctrl+n,f2", "app.exit": NO_KEY}
     assert (table.find("app.exit"), table.find("app.clear")) == ((), ("ctrl+c",))
     assert (table.means("f2", "app.model.select"), table.means("ctrl+l", "app.model.select")) == (True, False)
@@ -69,7 +70,7 @@ def test_every_listed_action_does_something():
     source = "".join(path.read_text() for path in package.rglob("*.py") if path.name != "keys.py")
     named = {action for action in DEFAULTS if f'"{action}"' in source or f"'{action}'" in source}
     made = {f"app.trust.{name}" for name in ("yes", "always", "no", "never")}
-    assert set(DEFAULTS) - named == made
+    assert set(DEFAULTS) - named == made | {f"app.tree.filter.{name}" for name in FILTERS}
 
 
 def test_leaving_always_has_a_key():

@@ -9,7 +9,8 @@ from retinue.core.errors import UsageError, quote
 from retinue.core.figures import format_cost, format_tokens
 from retinue.ui.commands.base import Command
 from retinue.ui.formats import clean_line, fold_skill
-from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.sessionpicker import SessionPicker
+from retinue.ui.screens.treepicker import TreePicker
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -19,13 +20,6 @@ async def begin_session(app: "RetinueApp", words: str) -> None:
     """A new, empty one; the present one is kept."""
     await app.link.crew.sessions.begin()
     app.link.reload()
-
-
-def describe_session(found: Mapping[str, Any], *, with_folder: bool = False) -> tuple[str, str]:
-    """What a session is called, and what else there is to know of it."""
-    name = clean_line(found["name"] or fold_skill(found["firstMessage"] or "(empty)"), 80)
-    folder = f" · {found['cwd']}" if with_folder else ""
-    return name, f"{found['modified'][:16].replace('T', ' ')} · {found['messages']} messages{folder}"
 
 
 def match_sessions(found: Sequence[Mapping[str, Any]], words: str) -> list[Mapping[str, Any]]:
@@ -52,12 +46,8 @@ async def resume_session(app: "RetinueApp", words: str) -> None:
             raise UsageError(f"no session of this folder is called {quote(words)}; /resume lists them")
     if not meant:
         raise UsageError("there is no session of this folder yet; /resume all shows those of all folders")
-    rows = []
-    for each in meant:
-        label, note = describe_session(each, with_folder=everything)
-        rows.append(Choice(each["path"], label, note, "●" if each["path"] == now else ""))
     is_sure = len(meant) == 1 and words and not everything
-    chosen = meant[0]["path"] if is_sure else await app.ask(Picker("Resume a session", rows))
+    chosen = meant[0]["path"] if is_sure else await app.ask(SessionPicker(meant, now, with_folder=everything))
     if is_sure and chosen == now:
         raise UsageError("that is the session you are in")
     if chosen and chosen != now:
@@ -70,15 +60,17 @@ async def show_tree(app: "RetinueApp", words: str) -> None:
     prompts = app.link.crew.chronicle.list_prompts()
     if not prompts:
         raise UsageError("nothing has been said yet")
-    rows = [
-        Choice(each.entry_id, clean_line(fold_skill(each.text), 120), f"#{number}")
-        for number, each in enumerate(prompts, 1)
-    ]
-    chosen = await app.ask(Picker("Go back to", rows[::-1], hint="enter: say it anew from there · esc leaves"))
-    if chosen:
+    picker = TreePicker(app)
+    chosen = await app.ask(picker)
+    if not chosen or chosen == app.link.crew.chronicle.leaf_id:
+        return
+    if picker.is_user(chosen):
         text = await app.link.crew.sessions.fork(chosen)
         app.link.reload()
         app.put_words(fold_skill(text))
+    else:
+        await app.link.crew.sessions.follow(chosen)
+        app.link.reload()
 
 
 async def name_session(app: "RetinueApp", words: str) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.text import Text
@@ -14,6 +15,9 @@ from textual.widgets.option_list import Option
 from retinue.ui.bindings import bind
 from retinue.ui.formats import clean, clean_line
 from retinue.ui.matching import rank_matches
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
 
 _MOST = 500
 _MOST_ROWS = 20
@@ -33,11 +37,28 @@ class Choice:
     note: str = ""
     mark: str = ""
     """A sign before the label, such as the one that is in use."""
+    is_quiet: bool = False
+    """One that matters less than others."""
+
+
+class Needle(Input):
+    """What is searched for; some letters may be keys of the list instead."""
+
+    spared: frozenset[str] = frozenset()
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """Whether a key is a letter of what is searched."""
+        return key not in self.spared and super().check_consume_key(key, character)
 
 
 class Picker(ModalScreen[str | None]):
     """Gives back the key of the chosen row, or None."""
 
+    FROM_END = False
+    """Whether the last rows are shown where there are too many."""
+    LETTERS: tuple[str, ...] = ()
+    """Actions whose keys are letters, which therefore cannot be searched for."""
+    app: "RetinueApp"
     DEFAULT_CSS = """
     Picker { align: center bottom; background: $background 50%; }
     Picker > #frame {
@@ -92,19 +113,50 @@ class Picker(ModalScreen[str | None]):
         """The rows that match what was typed."""
         return list(self._shown)
 
+    @property
+    def lit(self) -> Choice | None:
+        """The row that Enter would take."""
+        place = self.query_one(OptionList).highlighted if self._is_ready else None
+        return self._shown[place] if place is not None and place < len(self._shown) else None
+
+    @property
+    def needle(self) -> str:
+        """What was typed."""
+        return self.query_one(Input).value if self._is_ready else ""
+
+    def put(self, choices: Sequence[Choice], *, chosen: str = "", hint: str = "") -> None:
+        """Other rows, or the same in another form; `chosen` is lit, else the one that was."""
+        was = self.lit
+        self._choices = list(choices)
+        if not self._is_ready:
+            return
+        self._fill(self.needle)
+        keys, wanted = [choice.key for choice in self._shown], chosen or ("" if was is None else was.key)
+        if wanted in keys:
+            self.query_one(OptionList).highlighted = keys.index(wanted)
+        if hint:
+            self.tell(hint)
+
+    def tell(self, hint: str) -> None:
+        """Another hint."""
+        self._hint = hint
+        self.query_one("#hint", Static).update(hint)
+        self.call_after_refresh(self._fit)
+
     def compose(self) -> ComposeResult:
         """Title, search, rows, hint."""
         with Vertical(id="frame"):
             yield Static(clean_line(self._title), id="title", markup=False)
             if self._about:
                 yield Static(clean(self._about), id="about", markup=False)
-            yield Input(id="search", placeholder="type to search")
+            yield Needle(id="search", placeholder="type to search")
             yield OptionList(id="rows")
             yield Static(self._hint, id="hint", markup=False)
 
     def on_mount(self) -> None:
         """Show all rows, with the present choice lit."""
         self._is_ready = True
+        self.query_one(Needle).spared = frozenset(key for each in self.LETTERS for key in self.app.keys.find(each))
         self._fill("")
         keys = [choice.key for choice in self._shown]
         if self._chosen in keys:
@@ -175,7 +227,9 @@ class Picker(ModalScreen[str | None]):
     def _fill(self, needle: str) -> None:
         texts = [f"{choice.label} {choice.note}" for choice in self._choices]
         order = rank_matches(needle, texts)
-        self._shown = [self._choices[index] for index in order[:_MOST]]
+        self._shown = [
+            self._choices[index] for index in (order[-_MOST:] if self.FROM_END and not needle else order[:_MOST])
+        ]
         rows = self.query_one(OptionList)
         rows.clear_options()
         width = min(_WIDEST, max((len(choice.label) for choice in self._shown if choice.note), default=0))
@@ -188,7 +242,7 @@ def _draw(choice: Choice, width: int) -> Text:
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{choice.mark or ' '} ")
     label = clean_line(choice.label, 200)
-    line.append(label, style="bold")
+    line.append(label, style="" if choice.is_quiet else "bold")
     if choice.note:
         gap = " " * max(0, width - cell_len(label))
         line.append(f"{gap}  {clean_line(choice.note, 300)}", style="dim")

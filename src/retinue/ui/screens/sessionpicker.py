@@ -1,0 +1,153 @@
+"""The sessions to choose from: sorted, narrowed, named and deleted with pi's keys."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from retinue.core.errors import RetinueError
+from retinue.ui.bindings import bind
+from retinue.ui.formats import clean
+from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.prompt import Asking
+from retinue.ui.sessions import describe_session
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
+Found = Mapping[str, Any]
+_ORDERS: dict[str, Callable[[Found], Any]] = {
+    "last used": lambda found: found["modified"],
+    "begun": lambda found: found["created"],
+    "name": lambda found: (not found["name"], (found["name"] or found["firstMessage"] or "").lower()),
+}
+
+
+class SessionPicker(Picker):
+    """Gives back the path of a session, or None."""
+
+    BINDINGS = [
+        bind("app.session.togglePath", "toggle_path", is_first=True),
+        bind("app.session.toggleSort", "toggle_sort", is_first=True),
+        bind("app.session.toggleNamedFilter", "toggle_named", is_first=True),
+        bind("app.session.rename", "rename", is_first=True),
+        bind("app.session.delete", "delete", is_first=True),
+        bind("app.session.deleteNoninvasive", "delete_quietly", is_first=True),
+    ]
+    app: "RetinueApp"
+
+    def __init__(self, found: Sequence[Found], now: str | None, *, with_folder: bool) -> None:
+        """`now` is the one that is open."""
+        self._found = list(found)
+        self._now = now
+        self._with_folder = with_folder
+        self._with_path = self._only_named = False
+        self._order = next(iter(_ORDERS))
+        self._doomed = ""
+        """The one that a second press deletes."""
+        super().__init__("Resume a session", self._make_rows())
+
+    def on_mount(self) -> None:
+        """Say which keys there are."""
+        self.tell(self._describe())
+
+    def _describe(self) -> str:
+        show = self.app.keys.show
+        return (
+            f"enter opens · {show('app.session.rename')} names · {show('app.session.delete')} deletes · "
+            f"{show('app.session.toggleSort')} sorted by: {self._order} · {show('app.session.toggleNamedFilter')} "
+            f"{'all' if self._only_named else 'only named'} · {show('app.session.togglePath')} path · esc leaves"
+        )
+
+    def _make_rows(self) -> list[Choice]:
+        chosen = [each for each in self._found if each["name"] or not self._only_named]
+        rows = []
+        for each in sorted(chosen, key=_ORDERS[self._order], reverse=self._order != "name"):
+            label, note = describe_session(each, with_folder=self._with_folder, with_path=self._with_path)
+            rows.append(Choice(each["path"], label, note, "●" if each["path"] == self._now else ""))
+        return rows
+
+    def _renew(self) -> None:
+        self._doomed = ""
+        self.put(self._make_rows(), hint=self._describe())
+
+    def action_toggle_path(self) -> None:
+        """Show where each is kept, or not."""
+        self._with_path = not self._with_path
+        self._renew()
+
+    def action_toggle_sort(self) -> None:
+        """Sort them otherwise."""
+        orders = list(_ORDERS)
+        self._order = orders[(orders.index(self._order) + 1) % len(orders)]
+        self._renew()
+
+    def action_toggle_named(self) -> None:
+        """Only those that have a name, or all."""
+        self._only_named = not self._only_named
+        self._renew()
+
+    def action_rename(self) -> None:
+        """Ask for a name."""
+        self.run_worker(self._rename(), exclusive=True)
+
+    async def _rename(self) -> None:
+        found = self._find_lit()
+        if found is None:
+            return
+        name = await self.app.push_screen_wait(Asking("Name of the session", value=found["name"] or ""))
+        if not name or not name.strip():
+            return
+        if found["path"] == self._now:
+            self.app.link.crew.chronicle.rename(name.strip())
+        elif not await self._try(lambda: _rename_file(found["path"], name.strip())):
+            return
+        self._found = [{**each, "name": name.strip()} if each is found else each for each in self._found]
+        self._renew()
+
+    def action_delete(self) -> None:
+        """The first press asks, the second one deletes."""
+        found = self._find_lit()
+        if found is None:
+            return
+        if found["path"] == self._now:
+            self.tell("this is the session you are in; it cannot be deleted")
+        elif self._doomed != found["path"]:
+            self._doomed = found["path"]
+            key, name = self.app.keys.show("app.session.delete"), describe_session(found)[0]
+            self.tell(f"{key} again deletes “{name}” and what its agents said, for ever")
+        else:
+            self.run_worker(self._delete(found), exclusive=True)
+
+    def action_delete_quietly(self) -> None:
+        """The same, unless somebody is searching."""
+        if not self.needle:
+            self.action_delete()
+
+    async def _delete(self, found: Found) -> None:
+        if await self._try(lambda: _delete_file(found["path"])):
+            self._found = [each for each in self._found if each is not found]
+        self._renew()
+
+    async def _try(self, work: Callable[[], None]) -> bool:
+        try:
+            await asyncio.to_thread(work)
+        except RetinueError as error:
+            self.notify(clean(str(error)), severity="error", markup=False)
+            return False
+        return True
+
+    def _find_lit(self) -> Found | None:
+        lit = self.lit
+        return next((each for each in self._found if lit is not None and each["path"] == lit.key), None)
+
+
+def _rename_file(path: str, name: str) -> None:
+    from retinue.app.shelf import rename_session
+
+    rename_session(path, name)
+
+
+def _delete_file(path: str) -> None:
+    from retinue.app.shelf import delete_session
+
+    delete_session(path)

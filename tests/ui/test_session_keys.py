@@ -1,0 +1,173 @@
+import json
+
+import pytest
+from pilot_world import open_stage
+
+from retinue.app import Request, list_sessions
+from retinue.ui.screens.picker import Picker
+from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.sessionpicker import SessionPicker
+from retinue.ui.screens.treepicker import TreePicker
+
+
+@pytest.fixture
+def work(tmp_path, monkeypatch):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+REPLIES = [
+    {"calls": [{"name": "bash", "arguments": {"command": "echo hi"}}]},
+    *({"text": text} for text in ("first answer", "second answer", "third answer", "fourth answer")),
+]
+
+
+async def say(stage, *prompts):
+    for text in prompts:
+        count = len(stage.prompts)
+        stage.editor.put(text)
+        await stage.press("enter")
+        await stage.wait(lambda count=count: len(stage.prompts) > count)
+        await stage.rest()
+
+
+async def call(stage, command, kind):
+    stage.app.speech.take(command)
+    await stage.wait(lambda: isinstance(stage.app.screen, kind) and stage.app.screen.shown)
+    await stage.pilot.pause()
+
+
+def rows(stage):
+    return [choice.label for choice in stage.app.screen.shown]
+
+
+def hint(stage):
+    return str(stage.app.screen.query_one("#hint").content)
+
+
+async def test_tree_is_filtered(tmp_path, work):
+    async with open_stage(tmp_path, *REPLIES) as stage:
+        await say(stage, "one", "two")
+        await call(stage, "/tree", TreePicker)
+        usual = ["one", "✓ bash: hi", "agent: first answer", "two", "agent: second answer"]
+        quiet, mine = [usual[0], *usual[2:]], ["one", "two"]
+        seen = [rows(stage)]
+        for key in ("ctrl+t", "ctrl+u", "ctrl+u", "ctrl+o", "ctrl+shift+o", "ctrl+l", "ctrl+d"):
+            await stage.press(key)
+            seen.append(rows(stage))
+        assert seen == [usual, quiet, mine, usual, quiet, usual, [], usual]
+        await stage.press("ctrl+a")
+        assert len(rows(stage)) > len(usual) and "shows: everything" in hint(stage)
+        await stage.press("escape")
+
+
+async def test_tree_leads_to_any_entry(tmp_path, work):
+    async with open_stage(tmp_path, *REPLIES) as stage:
+        await say(stage, "one", "two")
+        await call(stage, "/tree", TreePicker)
+        await stage.press("up", "up", "enter")
+        await stage.wait(lambda: stage.prompts == ["one"])
+        assert stage.editor.text == ""
+        await call(stage, "/tree", TreePicker)
+        await stage.press("ctrl+u", "enter")
+        await stage.wait(lambda: stage.prompts == [] and stage.editor.text == "one")
+
+
+async def test_tree_is_marked(tmp_path, work):
+    async with open_stage(tmp_path, *REPLIES) as stage:
+        await say(stage, "one", "two")
+        await call(stage, "/tree", TreePicker)
+        await stage.press("up", "L")
+        await stage.wait(lambda: isinstance(stage.app.screen, Asking))
+        await stage.write("good")
+        await stage.press("enter")
+        await stage.wait(lambda: isinstance(stage.app.screen, TreePicker) and "[good] two" in rows(stage))
+        await stage.press("ctrl+l")
+        assert rows(stage) == ["[good] two"]
+        await stage.press("T")
+        assert rows(stage)[0].startswith("[good 20") and rows(stage)[0].endswith("] two")
+        await stage.press("ctrl+x")
+        assert stage.app.clipboard == "two"
+        await stage.press("escape")
+
+
+async def test_branches_are_folded(tmp_path, work):
+    async with open_stage(tmp_path, *REPLIES) as stage:
+        await say(stage, "one", "two")
+        await call(stage, "/tree", TreePicker)
+        await stage.press("alt+left")
+        assert stage.app.screen.lit.label == "one"
+        await stage.press("ctrl+left")
+        assert [(choice.label, choice.note) for choice in stage.app.screen.shown] == [("one", "+4 folded")]
+        await stage.press("ctrl+right")
+        assert len(rows(stage)) == 5
+        await stage.press("alt+right")
+        assert stage.app.screen.lit.label == "agent: second answer"
+        await stage.press("escape")
+
+
+async def test_sessions_are_sorted_and_narrowed(tmp_path, work):
+    async with open_stage(tmp_path, *REPLIES) as stage:
+        await say(stage, "zebra")
+        stage.app.speech.take("/name zoo")
+        stage.app.speech.take("/new")
+        await stage.wait(lambda: not stage.prompts)
+        await say(stage, "ant")
+        await call(stage, "/resume", SessionPicker)
+        assert rows(stage) == ["ant", "zoo"]
+        await stage.press("ctrl+s", "ctrl+s")
+        assert (rows(stage), "sorted by: name" in hint(stage)) == (["zoo", "ant"], True)
+        await stage.press("ctrl+n")
+        assert rows(stage) == ["zoo"]
+        await stage.press("ctrl+p")
+        assert ".jsonl" in stage.app.screen.shown[0].note
+        await stage.press("ctrl+n", "escape")
+
+
+async def test_session_is_renamed(tmp_path, work):
+    async with open_stage(tmp_path, *REPLIES) as stage:
+        await say(stage, "zebra")
+        stage.app.speech.take("/new")
+        await stage.wait(lambda: not stage.prompts)
+        await call(stage, "/resume", SessionPicker)
+        await stage.press("ctrl+r")
+        await stage.wait(lambda: isinstance(stage.app.screen, Asking))
+        await stage.write("zoo")
+        await stage.press("enter")
+        await stage.wait(lambda: isinstance(stage.app.screen, SessionPicker) and rows(stage) == ["zoo"])
+        await stage.press("escape")
+    assert [each["name"] for each in list_sessions(Request(), everything=False)] == ["zoo"]
+
+
+@pytest.mark.parametrize("key", ["ctrl+d", "ctrl+backspace"])
+async def test_session_is_deleted_by_two_presses(tmp_path, work, key):
+    async with open_stage(tmp_path, *REPLIES) as stage:
+        await say(stage, "zebra")
+        stage.app.speech.take("/new")
+        await stage.wait(lambda: not stage.prompts)
+        await say(stage, "ant")
+        await call(stage, "/resume", SessionPicker)
+        await stage.press(key)
+        assert "the session you are in" in hint(stage)
+        await stage.press("down", key)
+        assert (rows(stage), "again deletes “zebra”" in hint(stage)) == (["ant", "zebra"], True)
+        await stage.press(key)
+        await stage.wait(lambda: rows(stage) == ["ant"])
+        await stage.press("escape")
+    assert [each["firstMessage"] for each in list_sessions(Request(), everything=False)] == ["ant"]
+
+
+async def test_keys_of_lists_can_be_changed(tmp_path, work, agent_dir):
+    keys = {"app.tree.filter.userOnly": "f5", "app.tree.filter.all": [], "tui.select.cancel": "f6"}
+    (agent_dir / "keybindings.json").write_text(json.dumps(keys))
+    async with open_stage(tmp_path, *REPLIES) as stage:
+        await say(stage, "one")
+        await call(stage, "/tree", TreePicker)
+        await stage.press("ctrl+a", "ctrl+u", "f5")
+        assert rows(stage) == ["one"]
+        await stage.press("escape")
+        assert isinstance(stage.app.screen, Picker)
+        await stage.press("f6")
+        assert not isinstance(stage.app.screen, Picker)
