@@ -60,6 +60,8 @@ SHELL_FILES = (".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".prof
 HOME_FILES = (*SHELL_FILES, ".gitconfig", ".inputrc", ".xprofile", ".xsessionrc")
 HOME_DIRS = (".config/autostart", ".config/systemd", ".config/git", ".config/fish", ".local/bin", ".ssh")
 
+_MOST_MODULES, _DEEPEST_MODULE = 500, 6
+
 _SET_BY_US = {"GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -215,14 +217,21 @@ def list_forbidden(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
 
 
 def _list_modules(common: str) -> list[str]:
-    modules = os.path.join(common, "modules")
-    try:
-        names = sorted(os.listdir(modules))
-    except OSError:
-        return []
-    # A link would have us make something where it leads.
-    kept = [name for name in names if not os.path.islink(os.path.join(modules, name))]
-    return [os.path.join(modules, name, each) for name in kept for each in ("hooks", "config")]
+    """Hooks and configuration of submodules, whose names may be paths, and of theirs."""
+    found: list[str] = []
+    waiting = [(os.path.join(common, "modules"), 0)]
+    for folder, depth in waiting:
+        try:
+            # A link would have us make something where it leads.
+            names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+        except OSError:
+            continue
+        for path in (os.path.join(folder, name) for name in names[:_MOST_MODULES]):
+            is_module = os.path.lexists(os.path.join(path, "HEAD"))
+            found += [os.path.join(path, each) for each in ("hooks", "config")] if is_module else []
+            if depth < _DEEPEST_MODULE and len(waiting) < _MOST_MODULES:
+                waiting.append((os.path.join(path, "modules") if is_module else path, depth + 1))
+    return found
 
 
 def build_environment(profile: Profile, inherited: Mapping[str, str], tmp: str = "/tmp") -> dict[str, str]:

@@ -40,6 +40,19 @@ def test_missing_files_are_protected(tmp_path: Path, wishes: Wishes) -> None:
     assert ".git" not in names
 
 
+@pytest.mark.attack("C8", "G1")
+def test_nested_submodules_are_protected(tmp_path: Path, wishes: Wishes) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
+    names = ("plain", "vendor/deep/lib", "plain/modules/in/side")
+    for name in names:
+        (repo / ".git" / "modules" / name).mkdir(parents=True, exist_ok=True)
+        (repo / ".git" / "modules" / name / "HEAD").touch()
+    (repo / ".git" / "modules" / "link").symlink_to(tmp_path)
+    found = {os.path.relpath(path, repo / ".git") for path in build_writing(repo, wishes).protected}
+    wanted = {f"modules/{name}/{each}" for name in names for each in ("hooks", "config")}
+    assert {path for path in found if path.startswith("modules")} == wanted
+
+
 def test_folder_without_repository_stays_one(tmp_path: Path, wishes: Wishes) -> None:
     assert str(tmp_path / ".git") in build_writing(tmp_path, wishes).protected
 
