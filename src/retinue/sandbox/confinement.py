@@ -265,7 +265,11 @@ class LandlockConfinement(_Boundary):
     def notes(self) -> tuple[str, ...]:
         if self._profile.is_readonly:
             return ()
-        return ("hooks, configuration and agents in the workspace are not protected", "file modes are not guarded")
+        return (
+            "hooks, configuration and agents in the workspace are not protected",
+            "file modes are not guarded",
+            "unix sockets are refused",
+        )
 
     def wrap(
         self,
@@ -336,8 +340,11 @@ def remove_forbidden(profile: Profile) -> None:
 def _choose_sockets(profile: Profile, *, has_netns: bool) -> Sockets:
     if profile.is_readonly:
         return "none"
-    # A network of its own has nobody in it, so a server and its client may meet there.
-    return "all" if profile.network or has_netns else "unix"
+    # A network of its own has nobody in it, so a server and its client may meet there. Sockets that are files are
+    # behind mounts then; without mounts a command would reach a container engine's, which starts what it is told to.
+    if has_netns:
+        return "all"
+    return "internet" if profile.network else "none"
 
 
 def _write_filter(rules: Filter) -> int:

@@ -11,7 +11,7 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-Sockets: TypeAlias = Literal["none", "unix", "all"]
+Sockets: TypeAlias = Literal["none", "internet", "all"]
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
@@ -158,10 +158,9 @@ def build_filter(architecture: str, rules: Filter) -> bytes:
         code += [_pack(_JUMP_EQUAL, 0, 1, each), _pack(_RETURN, value=EPERM)]
     if rules.sockets == "none":
         code += [_pack(_JUMP_EQUAL, 0, 1, number("socket")), _pack(_RETURN, value=EPERM)]
-    elif rules.sockets == "unix":
-        code += _judge_argument(number("socket"), _FIRST_ARGUMENT_AT, [(_JUMP_EQUAL, _AF_UNIX, ALLOW)], EPERM)
     else:
-        allowed = [(_JUMP_EQUAL, family, ALLOW) for family in _FAMILIES]
+        families = [family for family in _FAMILIES if rules.sockets == "all" or family != _AF_UNIX]
+        allowed = [(_JUMP_EQUAL, family, ALLOW) for family in families]
         code += _judge_argument(number("socket"), _FIRST_ARGUMENT_AT, allowed, NO_FAMILY)
     if not rules.namespaces:
         code += _judge_argument(number("clone"), _FIRST_ARGUMENT_AT, [(_JUMP_SET, _CLONE_NEW, EPERM)], ALLOW)
