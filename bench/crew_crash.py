@@ -102,17 +102,17 @@ def measure() -> Iterator[Figure]:
     yield Figure("crew: sessions that do not go on", len(found.unopened), "", 0)
 
 
-def sweep(kills: int, seed: int, *, lanes: int = 1) -> Damage:
+def sweep(kills: int, seed: int, *, lanes: int = 1, runner: str = "inprocess") -> Damage:
     """Kill so many crews at random moments, let the next start finish the work, and look at what there is."""
     found = Damage()
     with ThreadPoolExecutor(lanes) as pool:
         shares = [range(lane, kills, lanes) for lane in range(lanes)]
-        for damage in pool.map(lambda share: sweep_lane(share, seed), shares):
+        for damage in pool.map(lambda share: sweep_lane(share, seed, runner), shares):
             found.add(damage)
     return found
 
 
-def sweep_lane(numbers: range, seed: int) -> Damage:
+def sweep_lane(numbers: range, seed: int, runner: str) -> Damage:
     """The kills of these numbers, one after the other."""
     found = Damage()
     with open_workplace() as place:
@@ -121,19 +121,20 @@ def sweep_lane(numbers: range, seed: int) -> Damage:
         with serve(place.folder, script_crew(write_sample(place.folder), find_effects(place))) as mock:
             place.use(mock)
             for number in numbers:
-                write_settings(place, JOINS[number % len(JOINS)])
+                write_settings(place, JOINS[number % len(JOINS)], runner)
                 renew_project(place, template)
-                Scene(place, number, found).play(random.Random(seed + number))
+                Scene(place, number, found, is_durable=runner == "durable").play(random.Random(seed + number))
     return found
 
 
 class Scene:
     """One crew that is killed once or twice and then brought to its end."""
 
-    def __init__(self, place: Workplace, number: int, found: Damage) -> None:
+    def __init__(self, place: Workplace, number: int, found: Damage, *, is_durable: bool) -> None:
         self._place = place
         self._number = number
         self._found = found
+        self._is_durable = is_durable
         self._session = place.folder / f"crew-{number}.jsonl"
         self._records: list[Json] = []
         self._due_often = 0
@@ -208,9 +209,9 @@ class Scene:
         tell = f"kill {self._number}: {{}}".format
         found.acknowledged += sum(oracle.is_promise(record) for record in self._records)
         found.lost += map(tell, oracle.find_lost_of_crew(self._records, entries, self._session))
-        found.unsettled += map(tell, oracle.find_unsettled(lives))
+        found.unsettled += map(tell, oracle.find_unsettled(lives, goes_on=self._is_durable))
         found.notices += map(tell, oracle.find_bad_notices(lives, entries))
-        found.repeated += map(tell, oracle.find_repeated(lives, done))
+        found.repeated += map(tell, oracle.find_repeated(lives, done, self._read_losses()))
         found.repeated += map(tell, oracle.find_bad_fires(self._records, jobs, lives, self._due_often))
         found.work += map(tell, oracle.find_lost_work(lives, done, saved, branches))
         found.work += map(tell, find_left_copies(place))
@@ -219,6 +220,23 @@ class Scene:
         found.saved += len(saved)
         found.salvaged += sum(life.statuses == ["interrupted"] and life.branch != "" for life in lives.values())
         found.fired += sum(not life.task.startswith("child") for life in lives.values())
+
+    def _read_losses(self) -> set[str]:
+        """The tasks of runs that were told of a call whose effect is unknown."""
+        if not self._is_durable:
+            return set()
+        found = set()
+        for path in self._session.with_suffix("").glob("*/session.jsonl"):
+            entries = parse_lines(path.read_bytes())
+            words = [entry["message"]["content"][0]["text"] for entry in entries if is_user(entry)]
+            if words and oracle.has_loss(entries):
+                found.add(words[0])
+        return found
+
+
+def is_user(entry: Json) -> bool:
+    """Whether an entry is something a user said."""
+    return entry.get("type") == "message" and bool(entry["message"].get("role") == "user")
 
 
 def ask_git(place: Workplace, *words: str) -> list[str]:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -85,14 +85,18 @@ def find_lost_of_crew(records: list[Json], entries: list[Json], session: Path) -
     return lost
 
 
-def find_unsettled(lives: dict[str, Life]) -> Iterator[str]:
-    """Runs that do not end exactly once, or ended before they began though they only waited."""
+def find_unsettled(lives: dict[str, Life], *, goes_on: bool = False) -> Iterator[str]:
+    """Runs that do not end exactly once, or ended before they began though they only waited.
+
+    A run that `goes_on` may begin again, and is never interrupted.
+    """
     for run_id, life in lives.items():
-        if len(life.statuses) != 1 or life.statuses[0] not in ("completed", "interrupted"):
+        ends = ("completed",) if goes_on else ("completed", "interrupted")
+        if len(life.statuses) != 1 or life.statuses[0] not in ends:
             yield f"run {run_id} ({life.task}) has final states {life.statuses}"
         elif life.unstarted_end:
             yield f"run {run_id} ({life.task}) waited, and was interrupted instead of queued again"
-        elif life.starts != 1:
+        elif life.starts != 1 and not goes_on:
             yield f"run {run_id} ({life.task}) began {life.starts} times"
 
 
@@ -117,14 +121,25 @@ def read_tokens(effects: Path) -> Counter[str]:
     return Counter(effects.read_text(encoding="utf-8").split()) if effects.exists() else Counter()
 
 
-def find_repeated(lives: dict[str, Life], done: Counter[str]) -> Iterator[str]:
-    """Commands that ran more than once, and those of completed runs that did not run."""
+def has_loss(entries: list[Json]) -> bool:
+    """Whether a call of a session has no result: its run was told that it may have happened."""
+    messages = [entry["message"] for entry in entries if entry.get("type") == "message"]
+    blocks = [block for message in messages if message["role"] == "assistant" for block in message["content"]]
+    called = {block["id"] for block in blocks if block["type"] == "toolCall"}
+    return not called <= {message.get("toolCallId") for message in messages}
+
+
+def find_repeated(lives: dict[str, Life], done: Counter[str], losses: Collection[str] = ()) -> Iterator[str]:
+    """Commands that ran more than once, and those of completed runs that did not run.
+
+    The runs of the tasks in `losses` know that one may not have.
+    """
     for token, count in done.items():
         if count > 1:
             yield f"command {token} ran {count} times"
     for life in lives.values():
         number = life.task.removeprefix("child-")
-        if number == life.task or life.statuses != ["completed"]:
+        if number == life.task or life.statuses != ["completed"] or life.task in losses:
             continue
         if not (done[f"{number}-1"] and done[f"{number}-2"]):
             yield f"{life.task} is completed without its commands"

@@ -98,10 +98,10 @@ def find_effects(place: Workplace) -> Path:
     return place.folder / "traces" / "effects.txt"
 
 
-def write_settings(place: Workplace, join: str) -> None:
+def write_settings(place: Workplace, join: str, runner: str = "inprocess") -> None:
     """Few at once, so that many wait; commands may write where they leave their tokens."""
     sandbox = {"writable": [str(find_effects(place).parent)]}
-    settings = {"maxConcurrent": CONCURRENT, "defaultJoinMode": join, "sandbox": sandbox}
+    settings = {"maxConcurrent": CONCURRENT, "defaultJoinMode": join, "sandbox": sandbox, "runner": runner}
     (place.agent_dir / "subagents.json").write_text(json.dumps(settings), encoding="utf-8")
 
 

@@ -48,7 +48,9 @@ async def test_working_run_is_never_forgotten(tmp_path):
     clock = Turned()
     model = script(tmp_path, to("look", text="Seen", delay_ms=60_000))
     async with Retinue(tmp_path, model=model, clock=clock) as crew:
-        await crew.spawn("Explore", "look")
+        run = await crew.spawn("Explore", "look")
+        async for _ in run.events():
+            break  # it has begun
         await clock.advance(60 * MINUTE)
         assert await statuses(crew) == [Status.RUNNING]
 

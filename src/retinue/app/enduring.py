@@ -4,14 +4,17 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from retinue.app.aftermath import find_file
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event
-from retinue.core.run import Outcome, Run, Status
+from retinue.core.run import Outcome, Run
 from retinue.engine.outfit import Outfitter
 from retinue.engine.recovery import Remains
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
+from retinue.features.worktree.workshop import Workshop
 from retinue.sessions.log import Session
 
 if TYPE_CHECKING:  # most crews work without
@@ -19,6 +22,11 @@ if TYPE_CHECKING:  # most crews work without
     from retinue.durable.scribe import Scribe
 
 FILE = "runs.db"
+
+
+def is_there(path: Path) -> bool:
+    """Whether there has been a durable run."""
+    return path.exists()
 
 
 class Enduring:
@@ -30,6 +38,7 @@ class Enduring:
         main: Session,
         inner: Outfitter,
         choose: Callable[[Run, RunRequest], str],
+        workshop: Workshop,
         warn: Callable[[str], None],
     ) -> None:
         """`path` is the ledger's; `choose` says with which runner a run works, and may raise RetinueError."""
@@ -37,6 +46,7 @@ class Enduring:
         self._main = main
         self._inner = inner
         self._choose = choose
+        self._workshop = workshop
         self._warn = warn
         self._embedded: Embedded | None = None
         self._scribe: Scribe | None = None
@@ -45,8 +55,7 @@ class Enduring:
 
     async def take_over(self, remains: Remains) -> None:
         """Find out which runs of an earlier process go on. What is wrong with the record is told, and stops nobody."""
-        is_cut_off = any(run.status is Status.RUNNING for run in remains.runs.values())
-        if not is_cut_off or self._main.path is None or not self._path.exists():
+        if not remains.runs or self._main.path is None or not is_there(self._path):
             return
         try:
             found = await self._need().take_over(remains.runs, remains.requests, self._warn)
@@ -61,6 +70,10 @@ class Enduring:
         """As the one inside does; a durable run with a record around it."""
         if self._main.path is None or not self._is_durable(run, request):
             return await self._inner.outfit(run, request, parent, work)
+        if run.id in self.returning and request.isolation == "worktree" and not run.branch:
+            # Its copy may have been tidied up by another process, for another session.
+            cwd = Path(request.cwd) if request.cwd else parent.setup.cwd
+            run = replace(run, branch=await self._workshop.find_branch(run.id, cwd))
         return await self._need().outfit(run, request, parent, work, self._inner)
 
     def hear(self, event: Event) -> None:

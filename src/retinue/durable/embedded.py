@@ -15,7 +15,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.events import Event, RunFinished
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
 from retinue.core.run import Outcome, Run, Status
-from retinue.durable.ledger import Act, Entry, drop_runs, put_pieces, put_run, read_pieces, read_runs
+from retinue.durable.ledger import Act, Entry, drop_run, put_pieces, put_run, read_pieces, read_runs
 from retinue.durable.mirror import Mirror
 from retinue.durable.piece import Piece, RecordError
 from retinue.durable.recorded import Keeper, Recorded
@@ -70,8 +70,8 @@ class Embedded:
         self._charge = charge
         self._returning: dict[str, _Return] = {}
         self._is_named = False
-        self._files: dict[str, Path] = {}
-        """Of the runs that are on record."""
+        self._files: dict[str, tuple[Path, int]] = {}
+        """Sessions of the runs that are on record, and in which attempt."""
 
     async def take_over(
         self, runs: Mapping[str, Run], requests: Mapping[str, RunRequest], warn: Callable[[str], None]
@@ -81,19 +81,22 @@ class Embedded:
         own = [entry for entry in entries if entry.session == self._main.id]
         for entry in own:
             run = runs.get(entry.run)
-            if run is not None and run.status is Status.RUNNING and run.attempt == entry.attempt:
-                path = self._find_file(run, requests[run.id])
-                pieces: list[Piece] = await self._read(partial(read_pieces, session=entry.session, run=entry.run))
-                try:
-                    kept = await asyncio.to_thread(repair_file, path, entry.began, pieces)
-                except RetinueError as error:
-                    warn(f"run {run.id} cannot go on by itself: {error}")
-                else:
-                    self._returning[run.id] = _Return(entry, kept)
+            if run is None or run.attempt != entry.attempt:
+                continue
+            # Also of one that has ended: there was no time to see to it that its session is on the disk.
+            path = self._find_file(run, requests[run.id])
+            pieces: list[Piece] = await self._read(partial(read_pieces, session=entry.session, run=entry.run))
+            try:
+                kept = await asyncio.to_thread(repair_file, path, entry.began, pieces)
+            except RetinueError as error:
+                warn(f"run {run.id} cannot go on by itself: {error}")
+                continue
+            if run.status is Status.RUNNING:
+                self._returning[run.id] = _Return(entry, kept)
         gone = [entry for entry in entries if entry not in own and not is_there(entry.main)]
         ended = [entry for entry in own if entry.run not in self._returning]
         for entry in (*ended, *gone):
-            self._writer.post(partial(drop_runs, session=entry.session, runs=[entry.run]))
+            self._writer.post(partial(drop_run, session=entry.session, run=entry.run, attempt=entry.attempt))
         return list(self._returning)
 
     async def outfit(
@@ -113,7 +116,7 @@ class Embedded:
             back = None
             began = measure(path)
             await self._begin(Entry(self._main.id, run.id, run.attempt, began, str(main)), path)
-        self._files[run.id] = path
+        self._files[run.id] = path, run.attempt
         kept = began if back is None else back.kept
         shelf = _RunShelf(self._writer, self._main.id, run.id)
         recorded = Recorded(Keeper(shelf, Mirror(path.parent, path.name, kept)))
@@ -130,11 +133,11 @@ class Embedded:
 
     def hear(self, event: Event) -> None:
         """A run whose end is on record needs no other: that is dropped, once the end is on the disk."""
-        if isinstance(event, RunFinished) and (path := self._files.pop(event.run_id, None)) is not None:
-            main = self._main.path
+        if isinstance(event, RunFinished) and (known := self._files.pop(event.run_id, None)) is not None:
+            (path, attempt), main = known, self._main.path
             assert main is not None
             folders = (path.parent, path.parent.parent)
-            drop = partial(drop_runs, session=self._main.id, runs=[event.run_id])
+            drop = partial(drop_run, session=self._main.id, run=event.run_id, attempt=attempt)
             self._writer.post(drop, [main], [path, *folders])
 
     async def _begin(self, entry: Entry, path: Path) -> None:

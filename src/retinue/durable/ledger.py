@@ -111,7 +111,8 @@ class Ledger:
 
     def _shrink(self, connection: sqlite3.Connection) -> None:
         if connection.execute("PRAGMA freelist_count").fetchone()[0] > _FREE_PAGES:
-            connection.execute("PRAGMA incremental_vacuum").fetchall()
+            # By `execute` it would free one page and come back.
+            connection.executescript("PRAGMA incremental_vacuum")
 
     def _drop(self) -> None:
         connection, self._connection = self._connection, None
@@ -149,11 +150,12 @@ def put_pieces(connection: sqlite3.Connection, session: str, run: str, pieces: I
     )
 
 
-def drop_runs(connection: sqlite3.Connection, session: str, runs: Iterable[str]) -> None:
-    """Runs have ended, and that is on the disk."""
-    keys = [(session, run) for run in runs]
-    connection.executemany("DELETE FROM pieces WHERE session = ? AND run = ?", keys)
-    connection.executemany("DELETE FROM runs WHERE session = ? AND run = ?", keys)
+def drop_run(connection: sqlite3.Connection, session: str, run: str, attempt: int) -> None:
+    """This attempt has ended, and that is on the disk; a later one may have begun."""
+    key = (session, run, attempt)
+    found = connection.execute("DELETE FROM runs WHERE session = ? AND run = ? AND attempt = ?", key)
+    if found.rowcount:
+        connection.execute("DELETE FROM pieces WHERE session = ? AND run = ?", key[:2])
 
 
 def read_runs(connection: sqlite3.Connection) -> list[Entry]:

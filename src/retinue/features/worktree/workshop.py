@@ -59,6 +59,15 @@ class Workshop:
 
         await check_place(cwd)
 
+    async def find_branch(self, run_id: str, cwd: Path) -> str:
+        """The branch that somebody has saved the work of a run to; empty when there is none."""
+        from retinue.features.worktree.copies import BRANCH_PREFIX
+        from retinue.tools.git import run_git
+
+        name = f"{BRANCH_PREFIX}{run_id}"
+        found = await run_git(["rev-parse", "--verify", "--quiet", f"refs/heads/{name}"], cwd)
+        return name if found.ok else ""
+
     def close(self) -> None:
         """Give up what this process holds; what is still recorded is a leftover then."""
         if self._records is not None:
