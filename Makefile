@@ -41,6 +41,7 @@ attack: setup-dev  ## every attack of the security plan: its tests and how they 
 
 soak: setup-dev  ## the long sweeps that make test only samples
 	$(BIN)/pytest -m slow --timeout 600 -rs $(args)
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" --runner durable tests/surfaces tests/flows tests/faces $(args)
 
 docs: setup-dev  ## run every example of the documentation, check every link
 	$(BIN)/pytest tests/docs -rs
