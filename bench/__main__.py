@@ -25,6 +25,7 @@ BENCHES = {
     "children": ("bench.children", "measure"),
     "crash": ("bench.crash", "measure"),
     "crew-crash": ("bench.crew_crash", "measure"),
+    "durable": ("bench.durable", "measure"),
     "sandbox": ("bench.sandbox", "measure"),
     "web": ("bench.web", "measure"),
     "lsp": ("bench.lsp", "measure"),
