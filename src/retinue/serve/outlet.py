@@ -61,12 +61,12 @@ class Outlet:
     def _flush(self) -> None:
         """In a thread: may block as long as the reader does."""
         while self._waiting:
-            data = b"".join(self._waiting)
-            taken = len(self._waiting)
-            view = memoryview(data)
+            # One look only: the event loop adds to the list at any moment.
+            taken = list(self._waiting)
+            view = memoryview(b"".join(taken))
             while view:
                 view = view[os.write(self._fd, view) :]
-            del self._waiting[:taken]
+            del self._waiting[: len(taken)]
 
     def _flushed(self, done: "asyncio.Future[None]") -> None:
         self._flushing = None

@@ -22,6 +22,29 @@ async def test_everything_arrives_in_order():
     assert got == [b"".join(lines)]
 
 
+async def test_nothing_is_lost_between_two_threads():
+    reader, writer = os.pipe()
+    outlet = Outlet(writer)
+    lines = []
+
+    def write_between(frame, event, argument):
+        # As the event loop may at any moment: between any two lines of the thread's work.
+        if frame.f_code.co_name == "_flush" and event == "line" and outlet.is_behind and len(lines) < 40:
+            lines.append(b"%d\n" % len(lines))
+            outlet.write(lines[-1])
+        return write_between
+
+    threading.settrace(write_between)
+    try:
+        outlet.write(b"x" * 100_000)  # more than a pipe holds, so a thread writes it
+        reading = asyncio.ensure_future(asyncio.to_thread(read_all, reader))
+        await outlet.drain()
+    finally:
+        threading.settrace(None)
+    os.close(writer)
+    assert ((await reading).replace(b"x", b""), len(lines)) == (b"".join(lines), 40)
+
+
 async def test_slow_reader_does_not_block_the_writer():
     reader, writer = os.pipe()
     outlet = Outlet(writer)
@@ -46,11 +69,11 @@ async def test_closed_reader_is_told_once():
 
 
 def read_all(fd):
-    data = b""
+    pieces = []
     while piece := os.read(fd, 65536):
-        data += piece
+        pieces.append(piece)
     os.close(fd)
-    return data
+    return b"".join(pieces)
 
 
 def read_exactly(fd, count):
