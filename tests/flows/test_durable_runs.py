@@ -272,6 +272,30 @@ async def test_nested_runs_go_on(tmp_path, copy_home, agent_dir):
     assert effects(tmp_path) == ["one", "two"]
 
 
+def is_start(event, crew):
+    return type(event).__name__ == "RunStarted" and event.run_id != crew.run_id
+
+
+async def test_awaited_run_is_told_after_a_crash(tmp_path, copy_home, agent_dir):
+    (agent_dir / "agents").mkdir()
+    (agent_dir / "agents" / "looker.md").write_text("---\nname: looker\ndescription: d\ntools: ls\n---\n\nLook.\n")
+    ask = [call("subagent", agent="looker", task="look")]
+    begin = (to("^go", calls=ask), to("^go", text="Never"))
+    async with durable(tmp_path, script(tmp_path, *begin, to("look", **WAIT)), surfaces=["subagent"]) as crew:
+        started = []
+        crew.listen(lambda event: started.append(event) if is_start(event, crew) else None)
+        async with asyncio.TaskGroup() as group:
+            prompt = group.create_task(crew.prompt("go"))
+            await until(lambda: started)
+            left = copy_home()
+            prompt.cancel()
+    again = script(tmp_path, to("^and", text="Waiting"), to("task-notification", text="Told"), to("look", text="Seen"))
+    async with durable(tmp_path, again, left, surfaces=["subagent"]) as crew:
+        outcome = await crew.prompt("and?", settle=True)
+        told = [line for line in crew.session_file.read_text().splitlines() if '"subagent-notification"' in line]
+    assert (outcome.text, len(told)) == ("Told", 1)
+
+
 @pytest.mark.parametrize("is_tidied", [False, True])
 async def test_killed_run_goes_on_in_its_copy(tmp_path, home, is_tidied):
     repo = repository(tmp_path)
