@@ -42,6 +42,8 @@ class World:
         self.spawned: list[tuple[str, str]] = []
         """Name and time of day of every start."""
         self.ends: dict[str, asyncio.Future[Status]] = {}
+        self.known: dict[str, Status] = {}
+        """Runs that an earlier process has started, by name and due time, and what became of them."""
         self.most_live = 0
         self.refuse: Callable[[Job], str] = lambda job: ""
         self.scheduler = Scheduler(
@@ -51,6 +53,10 @@ class World:
     async def spawn(self, job: Job) -> str:
         if problem := self.refuse(job):
             raise RetinueError(problem)
+        if (occasion := f"{job.name} {job.last_run}") in self.known:
+            self.ends[occasion] = asyncio.get_running_loop().create_future()
+            self.ends[occasion].set_result(self.known[occasion])
+            return occasion
         self.spawned.append((job.name, self.time))
         run_id = f"r{len(self.spawned)}"
         self.ends[run_id] = asyncio.get_running_loop().create_future()

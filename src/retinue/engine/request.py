@@ -30,6 +30,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     is_background: bool = True
     skips_queue: bool = False
     call_id: str = ""
+    occasion: str = ""
+    """What starts it, where that must start one run only, whoever asks again after a crash."""
     session_file: str = ""
     """Where its session is kept; empty for the usual place beside its parent's."""
     session_dir: str = ""

@@ -1,7 +1,8 @@
-"""Starts scheduled agents when they are due: one timer for all jobs, each due time at most once.
+"""Starts scheduled agents when they are due: one timer for all jobs, each due time exactly once.
 
-A fire is on disk before its agent starts, so a crash can lose a run but never repeat one. What starts an agent and
-how it ends are callables; must not know the engine, surfaces or settings.
+A fire is on disk before its agent starts, and starting the same fire again gives the same run: after a crash a fire
+that has no run gets it, and one that has is only waited for. What starts an agent and how it ends are callables; must
+not know the engine, surfaces or settings.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from retinue.features.schedule.agenda import Agenda
 from retinue.features.schedule.fire import Ended, Fire, claim, date, interrupt, settle
 from retinue.features.schedule.job import Job
 from retinue.features.schedule.store import Edit, ScheduleStore, StoreError
-from retinue.features.schedule.zone import LocalZone, to_iso
+from retinue.features.schedule.zone import LocalZone, parse_iso, to_iso
 
 ChangeKind = Literal["added", "updated", "removed", "fired", "error"]
 
@@ -49,7 +50,8 @@ class Ports:
     """What the scheduler needs of the rest. They may raise RetinueError, and nothing else."""
 
     spawn: Callable[[Job], Awaitable[str]]
-    """Start the agent of a job, past the queue; gives the run's id."""
+    """Start the agent of a job, past the queue; gives the run's id. For a due time (`last_run`) that has had its run,
+    in this process or an earlier one, it is that one's."""
     settled: Callable[[str], Awaitable[Status]]
     """Wait until a run has ended."""
     announce: Callable[[Change], None]
@@ -78,6 +80,8 @@ class Scheduler:
         self._scope: _Scope | None = None
         self._live: dict[tuple[str, str], Fire] = {}
         self._ended: list[Ended] = []
+        self._revived: list[Fire] = []
+        """Those of an earlier process, to be carried out again."""
         self._timer: asyncio.Task[None] | None = None
         self._is_stale = False
         self._is_held = False
@@ -167,7 +171,9 @@ class Scheduler:
             if scope is None:
                 return []
             self._follow(scope, now_ms)
-            return self._claim(scope, now_ms)
+            claimed = self._claim(scope, now_ms)
+            revived, self._revived = self._revived, []
+            return [*revived, *claimed]
         except StoreError as error:
             self._is_held = True
             if not was_held:
@@ -195,11 +201,20 @@ class Scheduler:
         scope.is_fresh, scope.revision = False, store.revision
 
     def _recover(self, scope: _Scope) -> None:
-        """Settle what ran when the last process died: nobody knows how far it came, so it is not repeated."""
-        busy = self._find_busy(scope)
-        lost = [job.id for job in scope.store.jobs if job.is_running and job.id not in busy]
-        for job in scope.store.update(dict.fromkeys(lost, interrupt), wait_s=_LOCK_WAIT_S).values():
-            self._announce("error", job, error=f"Its run of {job.last_run} was interrupted and is not repeated.")
+        """Go on with what was recorded as running when the last process died."""
+        busy, strange = self._find_busy(scope), []
+        for job in scope.store.jobs:
+            if not job.is_running or job.id in busy:
+                continue
+            due_ms = parse_iso(job.last_run) if isinstance(job.last_run, str) else None
+            if due_ms is None:
+                strange.append(job.id)
+                continue
+            fire = Fire(scope.store, job, due_ms)
+            self._live[fire.key] = fire
+            self._revived.append(fire)
+        for job in scope.store.update(dict.fromkeys(strange, interrupt), wait_s=_LOCK_WAIT_S).values():
+            self._announce("error", job, error="Its last run was interrupted, and nobody knows when it was due.")
 
     def _date_jobs(self, scope: _Scope) -> None:
         """Write down due times that differ from the stored ones."""
@@ -245,7 +260,9 @@ class Scheduler:
         except RetinueError as error:
             self._end(Ended(fire, succeeded=False, counts=True, error=str(error)))
             return
-        self._end(Ended(fire, succeeded=status is Status.COMPLETED, counts=True))
+        is_lost = status is Status.INTERRUPTED
+        told = f"Its run of {to_iso(fire.due_ms)} was interrupted and is not repeated." if is_lost else ""
+        self._end(Ended(fire, succeeded=status is Status.COMPLETED, counts=True, error=told))
 
     def _end(self, ended: Ended) -> None:
         self._ended.append(ended)

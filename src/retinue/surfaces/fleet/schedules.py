@@ -65,7 +65,14 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[Change], None]) 
         if request.isolation == "worktree" and ports.check_worktree is not None:
             live = seat.manager.live(seat.run_id) or seat.manager.root
             await ports.check_worktree(live.setup.cwd)
-        request = replace(request, skips_queue=True, grant=job.grant or None, extra_depth=max(0, job.depth or 0))
+        request = replace(
+            request,
+            skips_queue=True,
+            grant=job.grant or None,
+            extra_depth=max(0, job.depth or 0),
+            # On record with the run: a process that dies before it knows the run's id finds it again.
+            occasion=f"{job.id} {job.last_run}",
+        )
         return seat.manager.spawn(request, seat.run_id).id
 
     def pick(call: AgentCall, definition: Definition) -> ModelPick:
