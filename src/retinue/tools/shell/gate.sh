@@ -1,5 +1,13 @@
 # Read by bash before the command itself. When retinue was killed before the launcher could bind its life to it, nobody
 # would ever end the command: then the pipe that retinue held is closed, and the command does not begin.
+# The first process of a namespace binds itself a moment after it has started us: once it sleeps it has done so.
+for ((RETINUE_TRY = 0; RETINUE_TRY < 100; RETINUE_TRY++)); do
+    { read -r RETINUE_FIRST </proc/1/stat; } 2>/dev/null || break
+    RETINUE_FIRST=${RETINUE_FIRST##*) }
+    [ "${RETINUE_FIRST%% *}" = R ] || break
+    read -r -t 0.002 -u "$RETINUE_LIFELINE" 2>/dev/null
+done
+unset RETINUE_TRY RETINUE_FIRST
 if read -r -t 0 -u "$RETINUE_LIFELINE" 2>/dev/null; then exit 137; fi
 exec {RETINUE_LIFELINE}<&-
 unset RETINUE_LIFELINE
