@@ -66,8 +66,13 @@ def watch_ends(world: ClusterWorld) -> None:
     world.do(_WATCH)
 
 
-def look(world: ClusterWorld, session: Path, harm: Harm, *, turns: int, may_stop: bool = False) -> None:
-    """Compare the face's session, the database, the effects and the model's bill."""
+def look(
+    world: ClusterWorld, session: Path, harm: Harm, *, turns: int, may_stop: bool = False, spared_holds: int = 0
+) -> None:
+    """Compare the face's session, the database, the effects and the model's bill.
+
+    `may_stop`: for want of a budget. `spared_holds`: what faces that were killed had set aside counts as spent.
+    """
     entries: list[Json] = [json.loads(line) for line in session.read_text(encoding="utf-8").splitlines()]
     lives = read_lives(entries)
     outcomes = _read_outcomes(world)
@@ -78,7 +83,7 @@ def look(world: ClusterWorld, session: Path, harm: Harm, *, turns: int, may_stop
     harm.unknown = sum(count_doubts(world).values())
     # Without a budget the main agent cannot be told any more.
     harm.notices += [] if may_stop else list(find_bad_notices(lives, entries))
-    harm.overspent += list(_find_overspent(world))
+    harm.overspent += list(_find_overspent(world, spared_holds))
     [(harm.moved,)] = world.ask("SELECT count(*) FROM retinue.runs WHERE epoch > 1")
 
 
@@ -140,16 +145,19 @@ def _to_text(content: Any) -> str:
     return "\n".join(block.get("text", "") for block in content or ())
 
 
-def _find_overspent(world: ClusterWorld) -> Iterator[str]:
+def _find_overspent(world: ClusterWorld, spared_holds: int) -> Iterator[str]:
     """Budgets that were exceeded, that count less than the model was asked for, or still hold something."""
-    for key, limit, spent, held in world.ask("SELECT id, tokens, spent_tokens, held_tokens FROM retinue.leases"):
-        if limit is None:
-            continue
-        served = world.served_tokens
-        if spent > limit or served > limit or spent < served or held:
-            yield f"{key}: {spent} of {limit} counted, {served} served, {held} held"
-    if left := world.ask("SELECT id FROM retinue.holds"):
+    left = world.ask("SELECT tokens FROM retinue.holds")
+    if len(left) > spared_holds:
         yield f"{len(left)} holds are left"
+    kept, served = sum(tokens for (tokens,) in left), world.served_tokens
+    rows = world.ask("SELECT id, tokens, spent_tokens, held_tokens FROM retinue.leases WHERE tokens IS NOT NULL")
+    for key, limit, spent, held in rows:
+        if max(spent + held, served) > limit or held not in (0, kept):
+            yield f"{key}: {spent} of {limit} counted, {held} held, {served} served"
+    # Each prompt has a budget of its own: a face that comes back has another one.
+    if (counted := sum(row[2] + row[3] for row in rows)) < served and not spared_holds:
+        yield f"{counted} counted, {served} served"
 
 
 def list_processes(variable: str) -> list[str]:

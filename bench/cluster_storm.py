@@ -80,7 +80,14 @@ class Storm:
             for task in disasters:
                 task.cancel()
         self.harm.seconds = time.monotonic() - begin_s
-        look(world, self._session, self.harm, turns=weather.turns, may_stop=weather.is_tight)
+        look(
+            world,
+            self._session,
+            self.harm,
+            turns=weather.turns,
+            may_stop=weather.is_tight,
+            spared_holds=int(weather.kills_face),
+        )
         for worker in self._workers:
             await self._kill(worker)
         return self.harm

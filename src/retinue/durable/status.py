@@ -196,6 +196,9 @@ _REMOVALS = {
     "events": "DELETE FROM retinue.events WHERE id = ANY(%(ids)s)",
     "words": "DELETE FROM retinue.words WHERE id = ANY(%(ids)s)",
     "cases": "DELETE FROM retinue.cases WHERE id = ANY(%(ids)s)",
+    # A face that was killed in the middle of a call has left one, which counts as spent as long as anybody asks.
+    "holds": "DELETE FROM retinue.holds h WHERE h.leases && %(leases)s::text[]"
+    " AND NOT EXISTS (SELECT 1 FROM retinue.runs r WHERE r.assignment->'leases' ?| h.leases)",
     # Only those that nobody draws on: a run whose budget is missing would be one without.
     "leases": "DELETE FROM retinue.leases l WHERE l.id = ANY(%(leases)s)"
     " AND NOT EXISTS (SELECT 1 FROM retinue.runs r WHERE r.assignment->'leases' ? l.id)"
