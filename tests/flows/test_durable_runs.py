@@ -269,6 +269,8 @@ async def test_nested_runs_go_on(tmp_path, copy_home, agent_dir):
         runs = {run.run.depth: run for run in await crew.runs()}
         outcome = await runs[1].wait(20)
     assert (outcome.status, outcome.text, runs[2].run.outcome.text) == (Status.COMPLETED, "Led", "Both")
+    (transcript,) = (tmp_path / ".pi" / "output").glob("*.jsonl")
+    assert transcript.read_text().count('"type":"user"') == 1
     assert effects(tmp_path) == ["one", "two"]
 
 

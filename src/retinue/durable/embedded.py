@@ -111,12 +111,12 @@ class Embedded:
         path, main = self._find_file(run, request), self._main.path
         if path is None or main is None:
             return await inner.outfit(run, request, parent, work)
+        self._files[run.id] = path, run.attempt
         back = self._returning.pop(run.id, None)
         if back is None or back.entry.attempt != run.attempt:
             back = None
             began = measure(path)
             await self._begin(Entry(self._main.id, run.id, run.attempt, began, str(main)), path)
-        self._files[run.id] = path, run.attempt
         kept = began if back is None else back.kept
         shelf = _RunShelf(self._writer, self._main.id, run.id)
         recorded = Recorded(Keeper(shelf, Mirror(path.parent, path.name, kept)))

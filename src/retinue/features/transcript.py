@@ -24,7 +24,7 @@ from retinue.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from retinue.core.run import Outcome, Run
+from retinue.core.run import Outcome, Run, Status
 from retinue.engine.manager import Outfitter
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
@@ -149,7 +149,8 @@ class Transcribing:
                 warn=self._warn_once,
                 prepare=self._prepare,
             )
-            transcript.begin(request.task, request.preface)
+            if not _goes_on(run):
+                transcript.begin(request.task, request.preface)
             stop = live.bus.listen(transcript, pieces=False, kinds=(MessageFinished,))
             try:
                 return await work(live)
@@ -170,6 +171,11 @@ class Transcribing:
         if not self._has_warned:
             self._has_warned = True
             self._warn(text)
+
+
+def _goes_on(run: Run) -> bool:
+    """Whether another process, which has crashed, has written already what the run was asked."""
+    return run.status is Status.RUNNING and os.path.lexists(run.output_file)
 
 
 def prepare_folder(folder: Path) -> None:
