@@ -40,7 +40,7 @@ attack: setup-dev  ## every attack of the security plan: its tests and how they 
 	@$(BIN)/python scripts/attack.py $(args)
 
 soak: setup-dev  ## the long sweeps that make test only samples
-	$(BIN)/pytest -m slow --timeout 600 -rs $(args)
+	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile soak --timeout 600 -rs $(args)
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" --runner durable tests/surfaces tests/flows tests/faces $(args)
 
 docs: setup-dev  ## run every example of the documentation, check every link

@@ -10,8 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.runners import PROGRAM, use_runner
+
+# Examples that are thought up: a few with every run, many in `make soak`.
+settings.register_profile("sample", max_examples=40, deadline=None, print_blob=True)
+settings.register_profile("soak", max_examples=1000, deadline=None, print_blob=True)
+settings.load_profile("sample")
 
 # Whoever starts the tests in the background lets them ignore interrupts, and so all the programs they start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -28,6 +34,7 @@ KEPT = {"RETINUE_PI", "RETINUE_PI_DIR"}
 FOREIGN = ("PI_", "RETINUE_", "XDG_", "GIT_", "NPM_CONFIG_", "OLLAMA_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_")
 SECRET = ("_API_KEY", "_AUTH_TOKEN", "_ACCESS_TOKEN", "_OAUTH_TOKEN")
 PLAIN = {"http_proxy", "https_proxy", "all_proxy", "no_proxy", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
+PLAIN |= {name.upper() for name in PLAIN}
 
 
 def is_local(host: object) -> bool:
@@ -70,7 +77,7 @@ def no_network() -> Iterator[None]:
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home directory; nothing of the person who runs the tests is seen by them."""
     for name in list(os.environ):
-        if name not in KEPT and (name.startswith(FOREIGN) or name.endswith(SECRET) or name in PLAIN | upper(PLAIN)):
+        if name not in KEPT and (name.startswith(FOREIGN) or name.endswith(SECRET) or name in PLAIN):
             monkeypatch.delenv(name)
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(folder))
@@ -124,11 +131,6 @@ def measure(record_property: Callable[[str, object], None]) -> Callable[..., Non
         record_property(bar, {"variant": variant, **figures})
 
     return tell
-
-
-def upper(names: set[str]) -> set[str]:
-    """The same names in capitals, as some programs want them."""
-    return {name.upper() for name in names}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

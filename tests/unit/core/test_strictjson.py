@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.strictjson import MAX_BYTES, MAX_DEPTH, JsonError, parse_json
@@ -39,26 +39,22 @@ def check_outcome(data: bytes, *, comments: bool) -> None:
         assert all(line >= 1 and column >= 1 for line, column, _ in error.problems)
 
 
-@settings(max_examples=1000, deadline=None)
 @given(PIECES, st.booleans())
 def test_any_text_gives_object_or_problems(text: str, comments: bool) -> None:
     check_outcome(text.encode(), comments=comments)
 
 
-@settings(max_examples=1000, deadline=None)
 @given(st.binary(max_size=40) | st.binary(max_size=40).map(lambda tail: b'{"a":' + tail), st.booleans())
 def test_any_bytes_give_object_or_problems(data: bytes, comments: bool) -> None:
     check_outcome(data, comments=comments)
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.text(max_size=6), JSON, max_size=4), st.booleans())
 def test_good_json_reads_as_itself(value: dict[str, object], ascii: bool) -> None:
     text = json.dumps(value, ensure_ascii=ascii).encode("utf-8", "surrogatepass")
     assert parse_json(text, where="f") == value
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.dictionaries(st.text(max_size=6), JSON, min_size=1, max_size=4))
 def test_careful_reader_agrees_with_fast_one(value: dict[str, object]) -> None:
     # A comment sends the text to the careful reader.

@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.definition import Definition
@@ -60,7 +60,6 @@ def test_append_begins_with_the_parent():
 
 
 @pytest.mark.spec("fleet:B37")
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.text(max_size=400), min_size=1, max_size=4), st.text(max_size=80), st.text(max_size=80))
 def test_parent_prompt_is_byte_exact_prefix(bodies, cwd, first):
     parent = first or PREAMBLE

@@ -2,7 +2,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.model import ModelInfo, Price, PriceTier
@@ -211,7 +211,6 @@ ENTRIES = st.dictionaries(
 )
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.dictionaries(st.sampled_from(["house", "mine", "a.b", "", "x/y"]), ENTRIES | VALUES, max_size=3))
 def test_any_object_gives_providers(providers: Any) -> None:
     found, problems = parse(json.loads(json.dumps(providers)))

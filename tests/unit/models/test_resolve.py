@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.errors import ModelError
@@ -220,7 +220,6 @@ QUERIES = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
 @given(QUERIES, st.none() | st.sampled_from(["openai", "OpenRouter", "x", ""]), st.booleans())
 def test_any_query_gives_choice_or_error(query: str, provider: str | None, anywhere: bool) -> None:
     try:
@@ -231,7 +230,6 @@ def test_any_query_gives_choice_or_error(query: str, provider: str | None, anywh
         assert choice.info.provider == "scripted" or choice.info in ALL
 
 
-@settings(max_examples=200, deadline=None)
 @given(REFS, st.sampled_from([None, *THINKING_LEVELS]), st.sampled_from([str, str.upper, lambda ref: f" {ref}\t"]))
 def test_full_name_always_finds_its_model(ref: str, level: str | None, write) -> None:
     choice = resolve_model(write(ref) + (f":{level}" if level else ""), NAMES)

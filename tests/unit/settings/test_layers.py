@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from retinue.settings.checks import read_field, select_tools
@@ -170,7 +170,6 @@ KEYS = st.sampled_from(sorted({part for item in SETTINGS for part in item.key.sp
 
 
 @example({"thinkingBudgets": {"\n": None}})
-@settings(max_examples=120, deadline=None)
 @given(st.dictionaries(KEYS, VALUES | st.dictionaries(KEYS, VALUES, max_size=3), max_size=5))
 def test_any_object_gives_settings(raw: dict[str, Any]) -> None:
     layer, diagnostics = read_layer(SETTINGS, raw, "user", "f", ignore=PI_KEYS)

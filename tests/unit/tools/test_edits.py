@@ -95,7 +95,6 @@ def test_line_ends_are_kept(text: str, old: str, new: str, result: str) -> None:
 
 
 @given(TEXTS, st.data(), TEXTS)
-@settings(max_examples=400, deadline=None)
 def test_rest_of_text_is_untouched(text: str, data: st.DataObject, new: str) -> None:
     start = data.draw(st.integers(0, len(text)))
     old = text[start : data.draw(st.integers(start, len(text)))]

@@ -1,7 +1,7 @@
 from itertools import pairwise
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.tools.shell.output import Output, Spill
@@ -45,7 +45,6 @@ def test_overflow_below_cap_is_whole(tmp_path: Path) -> None:
 
 
 @given(st.binary(max_size=300), st.lists(st.integers(0, 300), max_size=6))
-@settings(max_examples=300, deadline=None)
 def test_pieces_do_not_matter(data: bytes, cuts: list[int]) -> None:
     edges = [0, *sorted(cuts), len(data)]
     pieces = [data[start:end] for start, end in pairwise(edges)]

@@ -1,7 +1,7 @@
 from random import Random, randrange
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -344,11 +344,9 @@ TERMS = st.builds(
     always_exposed=SOME,
     user_denied=st.lists(st.sampled_from(NAMES), max_size=2).map(tuple),
 )
-CASES = settings(max_examples=250, deadline=None, print_blob=True)
 
 
 @pytest.mark.attack("E1", "SEC-6")
-@CASES
 @given(st.lists(DEFINITIONS, min_size=1, max_size=5), TERMS)
 def test_chain_of_children_never_widens(chain, terms):
     parent = None
@@ -360,7 +358,6 @@ def test_chain_of_children_never_widens(chain, terms):
         parent = rights
 
 
-@CASES
 @given(DEFINITIONS, TERMS)
 def test_denied_tools_are_never_there(definition, terms):
     tools = decide_tools(definition, terms).tools
@@ -369,7 +366,6 @@ def test_denied_tools_are_never_there(definition, terms):
     assert "ext:ops" not in denied or not tools & {"deploy", "status"}
 
 
-@CASES
 @given(DEFINITIONS, TERMS)
 def test_readonly_holds_nothing_that_writes(definition, terms):
     rights = decide_tools(definition, terms)
@@ -382,7 +378,6 @@ def test_readonly_holds_nothing_that_writes(definition, terms):
     assert rights.readonly or not (definition.readonly or terms.readonly or terms.allow_write is False)
 
 
-@CASES
 @given(DEFINITIONS, TERMS)
 def test_every_wish_has_one_answer(definition, terms):
     rights = decide_tools(definition, terms)
@@ -398,7 +393,6 @@ def test_every_wish_has_one_answer(definition, terms):
             assert list(rights.allowed[: len(order)]) == order
 
 
-@CASES
 @given(DEFINITIONS, TERMS)
 def test_deciding_again_changes_nothing(definition, terms):
     rights = decide_tools(definition, terms)
@@ -406,7 +400,6 @@ def test_deciding_again_changes_nothing(definition, terms):
     assert (again.allowed, again.readonly) == (rights.allowed, rights.readonly)
 
 
-@CASES
 @given(DEFINITIONS, TERMS)
 def test_allowed_tools_exist(definition, terms):
     rights = decide_tools(definition, terms)

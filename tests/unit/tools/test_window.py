@@ -19,7 +19,7 @@ def never() -> bool:
     first=st.integers(1, 85),
     limit=st.one_of(st.none(), st.integers(1, 30)),
 )
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_window_is_a_slice(tmp_path: Path, lines: list[bytes], closed: bool, first: int, limit: int | None) -> None:
     data = b"\n".join(lines) + (b"\n" if closed and lines else b"")
     path = tmp_path / "file"

@@ -2,7 +2,7 @@ import re
 from html import escape
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.messages import CustomMessage, TextContent, ToolResultMessage, UserMessage
@@ -251,7 +251,6 @@ def test_notice_is_unescaped():
     ]
 
 
-@settings(max_examples=60, deadline=None, print_blob=True)
 @given(st.text(max_size=200), st.text(max_size=200), st.booleans())
 async def test_any_report_gets_an_answer(text, status, is_error):
     messages = [*await ask(), notify("run1", text=text, status=status), notify("run2")]

@@ -1,5 +1,5 @@
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.messages import AssistantMessage, TextContent, ToolResultMessage, UserMessage
@@ -142,7 +142,6 @@ async def test_a_conversation_is_summarised():
     assert "In bus.py." in message.text
 
 
-@settings(max_examples=60, deadline=None, print_blob=True)
 @given(st.text(max_size=200), st.text(max_size=400), st.booleans())
 async def test_any_text_gets_an_answer(question, result, is_error):
     messages = [UserMessage(question, 0)]

@@ -1,7 +1,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.tools.lsp.failure import LspFailed
@@ -23,7 +23,6 @@ def test_stream_is_cut_anywhere(cut):
     assert [*frames.feed(STREAM[:cut]), *frames.feed(STREAM[cut:])] == MESSAGES
 
 
-@settings(max_examples=300)
 @given(st.lists(st.binary(max_size=60), max_size=8))
 def test_garbage_ends_the_talk(pieces):
     client = Client(lambda data: None, lambda method, params: None, lambda method, params: None)
