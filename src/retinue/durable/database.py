@@ -62,13 +62,16 @@ class Database:
         self._creates = creates
         self._psycopg = import_driver()
         self._idle: list[Connection] = []
+        self._is_closed = False
         self._room = asyncio.Semaphore(MAX_CONNECTIONS)
 
     async def __aenter__(self) -> Self:
+        self._is_closed = False
         await self._check()
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        self._is_closed = True
         while self._idle:
             await self._idle.pop().close()
 
@@ -130,9 +133,10 @@ class Database:
                 # Whatever it was in the middle of, nobody knows now.
                 await connection.close()
                 raise
-            if connection.closed:
-                return
-            self._idle.append(connection)
+            if self._is_closed:
+                await connection.close()  # whoever is still asking was left behind
+            elif not connection.closed:
+                self._idle.append(connection)
 
     async def _check(self) -> None:
         """Make the tables where there are none; refuse those of another version."""
