@@ -1,7 +1,7 @@
 import random
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -33,7 +33,7 @@ from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.surfaces.fleet.records import LifeRecords
 
-SAMPLE = 10
+SAMPLE = 4
 REQUEST = msgspec.to_builtins(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))
 DONE = Outcome(Status.COMPLETED, Reason.DONE, "done")
 
@@ -107,6 +107,56 @@ async def test_queued_run_of_dead_run_is_interrupted() -> None:
         "b": Status.INTERRUPTED,
         "c": Status.COMPLETED,
     }
+
+
+class Returning(Waiting):
+    """Brings runs back whose task a test wants; `a` stays away when `is_broken`."""
+
+    def __init__(self, *, is_broken: bool = False) -> None:
+        self.order: list[str] = []
+        self._is_broken = is_broken
+
+    async def outfit(self, run: Any, request: Any, parent: Any, work: Any) -> Outcome:
+        self.order.append(f"{run.id} below {parent.setup.run_id}")
+        if self._is_broken:
+            return msgspec.structs.replace(DONE, status=Status.FAILED)
+        live = open_main()
+        live.change(run_id=run.id)
+        return cast("Outcome", await work(live))
+
+
+def tell_family() -> list[Event]:
+    """A run, one below it that works, and one below it that waits."""
+    begun = [RunStarted(run_id="a"), RunStarted(run_id="b")]
+    return [queued("a"), queued("b", parent_id="a", depth=2), queued("c", parent_id="a", depth=2), *begun]
+
+
+async def bring_back(outfitter: Returning) -> Manager:
+    main = open_main()
+    for event in tell_family():
+        main.session.append_custom(CREW, msgspec.to_builtins(event))
+    async with LocalBackend() as backend:
+        clock = SystemClock()
+        manager = Manager(main, outfitter, backend, clock=clock, new_id=make_uuid, goes_on=lambda run, request: True)
+        manager.recover(read_remains(main.session.customs(CREW)))
+        for run in manager.list_runs():
+            assert await manager.wait(run.id, 10)
+    return manager
+
+
+async def test_runs_come_back_after_their_parent() -> None:
+    outfitter = Returning()
+    manager = await bring_back(outfitter)
+    assert outfitter.order == ["a below new", "b below a", "c below a"]
+    assert {run.status for run in manager.list_runs()} == {Status.COMPLETED}
+
+
+async def test_nothing_comes_back_without_its_parent() -> None:
+    outfitter = Returning(is_broken=True)
+    manager = await bring_back(outfitter)
+    assert outfitter.order == ["a below new"]
+    statuses = {run.id: run.status for run in manager.list_runs()}
+    assert statuses == {"a": Status.FAILED, "b": Status.INTERRUPTED, "c": Status.STOPPED}
 
 
 async def test_told_end_is_not_told_again() -> None:

@@ -1,7 +1,10 @@
 import pytest
 
+from retinue.core.model import Draft, Failure, Request
 from retinue.core.tool import Refusing, ToolContext
+from retinue.durable.piece import RecordError
 from retinue.durable.recorded import Recorded
+from retinue.engine.outfit import unwrap
 from retinue.engine.setup import RunSetup
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
@@ -46,3 +49,23 @@ async def test_record_stands_around_acts(tmp_path, name, expected):
     arguments = {"path": "a.txt", "content": "x"} if name == "write" else {}
     await setup.tools[name].call(arguments, ToolContext(cwd=tmp_path))
     assert keeper.done == expected
+
+
+class BrokenKeeper(FakeKeeper):
+    async def keep(self) -> None:
+        raise RecordError("the disk is full")
+
+
+async def test_nothing_happens_off_the_record(tmp_path):
+    setup = await enter(build_tools(ToolOptions()), BrokenKeeper(), tmp_path)
+    result = await setup.tools["write"].call({"path": "a.txt", "content": "x"}, ToolContext(cwd=tmp_path))
+    model = setup.model
+    reply = await model.reply(Request(system="", messages=[]), Draft(model.info, started_ms=0))
+    assert (result.is_error, result.content[0].text) == (True, "write was not run: the disk is full")
+    assert (reply.failure, reply.message.stop_reason) == (Failure("record", "the disk is full"), "error")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_child_does_not_inherit_the_record(tmp_path):
+    setup = await enter({}, FakeKeeper(), tmp_path)
+    assert isinstance(unwrap(setup.model), ScriptedModel)
