@@ -21,7 +21,7 @@ from retinue.app.world import World
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError, UsageError
-from retinue.core.events import Warned
+from retinue.core.events import RunFinished, Warned
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Tool
@@ -202,7 +202,7 @@ class Crew:
 
         ledger = self.world.paths.own_dir / FILE
         self._enduring = enduring = Enduring(ledger, main.session, outfitter, choose, self._workshop, self._warn)
-        main.bus.listen(enduring.hear, pieces=False)
+        main.bus.listen(enduring.hear, pieces=False, kinds=(RunFinished,))
         await enduring.take_over(remains)
         return enduring
 
