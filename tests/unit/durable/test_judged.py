@@ -1,0 +1,133 @@
+import asyncio
+
+import msgspec
+import pytest
+
+from retinue.core.messages import ToolCall
+from retinue.core.tool import Effect, ToolResult
+from retinue.durable.case import MAX_TOLD, Case, Ruling, Verdict, bound_result
+from retinue.durable.court import Court
+from retinue.durable.judged import Appeals, Judged
+from retinue.engine.questions import Desk
+from retinue.engine.restraint import Restrained, Restraint
+from retinue.engine.setup import RunSetup
+from retinue.features.approvals.book import Book
+from retinue.features.approvals.gate import Approving, GatePorts
+from retinue.features.approvals.rules import Rule
+from retinue.models.script_file import parse_script
+from retinue.models.scripted import ScriptedModel
+from retinue.tools.registry import ToolOptions, build_tools
+
+TOOLS = build_tools(ToolOptions())
+
+
+def make_setup(folder, *features, hooks=()):
+    model = ScriptedModel(parse_script([{"text": "x"}]))
+    return RunSetup(run_id="r", cwd=folder, model=model, tools=TOOLS, hooks=hooks, features=features)
+
+
+async def open_court(folder, *rules):
+    approving = Approving(Book(rules, "open"), GatePorts(Desk(lambda event: None)))
+    return Court(await approving.enter(make_setup(folder)))
+
+
+def join(court):
+    """A worker's appeals that a court answers at once, and the cases it got."""
+    brought = []
+
+    async def submit(case):
+        brought.append(case)
+        again = msgspec.json.decode(msgspec.json.encode(case), type=Case)
+        verdict = Verdict(key=case.key, ruling=await court.judge(again))
+        appeals.take(msgspec.json.decode(msgspec.json.encode(verdict)))
+
+    appeals = Appeals(submit)
+    appeals.open(())
+    return appeals, brought
+
+
+async def call(setup, name, **arguments):
+    for hook in setup.hooks:
+        if (answer := await hook.before(ToolCall("c1", name, arguments), TOOLS[name])) is not None:
+            return answer.content[0].text
+    return None
+
+
+async def test_rules_at_face_decide(tmp_path):
+    face, there = tmp_path / "face", tmp_path / "there"
+    court = await open_court(face, Rule(action="deny", tools=("write",), patterns=("*.lock",), reason="no locks"))
+    appeals, brought = join(court)
+    setup = await Judged(appeals, wants=court.wants).enter(make_setup(there))
+    refused = await call(setup, "write", path="uv.lock", content="")
+    passed = await call(setup, "write", path="a.txt", content="")
+    assert court.wants == {"call": True}
+    assert (refused, passed) == ('[Denied] Tool "write" was denied: no locks', None)
+    assert [case.call.name for case in brought] == ["write", "write"]
+
+
+@pytest.mark.parametrize(("path", "is_allowed"), [("src/a.py", True), ("src/../b.py", False), ("{there}/src/a", True)])
+async def test_allowed_is_what_it_really_is(tmp_path, path, is_allowed):
+    face, there = tmp_path / "face", tmp_path / "there"
+    allow = Rule(action="allow", tools=("write",), patterns=("src/*",), priority=5)
+    court = await open_court(face, allow, Rule(action="deny", tools=("write",)))
+    appeals, _ = join(court)
+    setup = await Judged(appeals, wants=court.wants).enter(make_setup(there))
+    refused = await call(setup, "write", path=path.format(there=there), content="")
+    assert (refused is None) == is_allowed
+
+
+async def test_failing_judge_refuses(tmp_path):
+    class Broken:
+        async def before(self, call, tool):
+            raise KeyError("x")
+
+    court = Court(make_setup(tmp_path, hooks=(Broken(),)))
+    appeals, _ = join(court)
+    setup = await Judged(appeals, wants=court.wants).enter(make_setup(tmp_path))
+    assert court.wants == {"call": True, "result": True}
+    assert await call(setup, "ls") == "it could not be judged: KeyError: \"'x'\""
+
+
+async def test_nothing_wanted_changes_nothing(tmp_path):
+    court = Court(make_setup(tmp_path, hooks=(Restrained(Restraint(), "r"),)))
+    setup = make_setup(tmp_path)
+    assert (court.wants, await Judged(Appeals(print), wants={}).enter(setup)) == ({}, setup)
+
+
+def make_case(key, call_id, **arguments):
+    called = {"id": call_id, "name": "bash", "effect": "execute", "arguments": arguments}
+    return msgspec.convert({"key": key, "kind": "call", "call": called}, type=Case)
+
+
+async def test_late_yes_is_used_once():
+    brought = []
+
+    async def submit(case):
+        brought.append(case.key)
+
+    appeals, first = Appeals(submit), make_case("k1", "c1", command="a")
+    late = Verdict(key="k1", ruling=Ruling(), digest=first.digest, call_id="c1")
+    appeals.take(msgspec.to_builtins(late))
+    appeals.open(())
+    used = await appeals.ask(make_case("k2", "c2", command="a"))
+    for case in (make_case("k3", "c3", command="a"), make_case("k4", "c4", command="b")):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(appeals.ask(case), 0.01)
+    assert (used, brought) == (Ruling(), ["k3", "k4"])
+
+
+async def test_yes_on_record_is_used_up():
+    async def submit(case):
+        raise LookupError(case.key)
+
+    appeals, first = Appeals(submit), make_case("k1", "c1", command="a")
+    appeals.take(msgspec.to_builtins(Verdict(key="k1", ruling=Ruling(), digest=first.digest, call_id="c1")))
+    appeals.open(["c1"])
+    with pytest.raises(LookupError):
+        await appeals.ask(make_case("k2", "c2", command="a"))
+
+
+def test_long_results_are_cut():
+    given = bound_result(ToolResult.of("x" * (MAX_TOLD + 5), is_error=True))
+    assert (len(given.content[0].text), given.is_error) == (MAX_TOLD + len("\n[cut here]"), True)
+    assert make_case("k", "c").call.effect is Effect.EXECUTE
