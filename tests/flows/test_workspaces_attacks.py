@@ -13,7 +13,7 @@ from retinue.core.errors import RetinueError
 from retinue.durable.checkout import Checkout
 from retinue.durable.parcel import Parcel
 from retinue.testing import make_repo
-from tests.flows.test_worktree_attacks import VECTORS, Canary
+from tests.flows.test_worktree_attacks import VECTORS, Canary, spread_scopes
 from tests.flows.travel_world import BRANCH, FILES, Journey, read_tree, take
 from tests.flows.worktree_world import git
 
@@ -24,8 +24,7 @@ def canary(tmp_path: Path) -> Canary:
 
 
 @pytest.mark.attack("G1", "G2", "G3", "G4")
-@pytest.mark.parametrize("scope", ["--local", "--global"])
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize(("name", "scope"), spread_scopes())
 async def test_repository_runs_nothing(name: str, scope: str, tmp_path: Path, canary: Canary) -> None:
     repo = make_repo(tmp_path / "repo", FILES)
     canary.plant(repo, VECTORS[name], scope=scope)

@@ -4,7 +4,7 @@ import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -83,6 +83,16 @@ VECTORS = {
 }
 
 
+def spread_scopes() -> list[Any]:
+    """Every vector, in turn in the repository's own configuration and in the user's; the other way round in soaks."""
+    scopes = ("--local", "--global")
+    return [
+        pytest.param(name, scopes[place], marks=() if place == number % 2 else pytest.mark.slow)
+        for number, name in enumerate(VECTORS)
+        for place in (0, 1)
+    ]
+
+
 class Canary:
     """A program that leaves a feather when it runs."""
 
@@ -142,8 +152,7 @@ async def use_everything(world: World) -> None:
 
 
 @pytest.mark.attack("G1", "G2", "G3", "G4", "SEC-10")
-@pytest.mark.parametrize("scope", ["--local", "--global"])
-@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize(("name", "scope"), spread_scopes())
 async def test_our_git_runs_nothing(
     name: str, scope: str, tmp_path: Path, canary: Canary, measure: Callable[..., None]
 ) -> None:

@@ -27,8 +27,8 @@ def make_repo(path: Path, files: Mapping[str, str | bytes]) -> Path:
         file.write_bytes(content.encode() if isinstance(content, str) else content)
     _run_git(path, "init", "--quiet", "--initial-branch=main")
     # Kept in the repository, so that commits made by what is tested need no identity either.
-    for key, value in (("user.name", "Test"), ("user.email", "test@example.com"), ("commit.gpgsign", "false")):
-        _run_git(path, "config", key, value)
+    with (path / ".git" / "config").open("a") as config:
+        config.write("[user]\n\tname = Test\n\temail = test@example.com\n[commit]\n\tgpgsign = false\n")
     _run_git(path, "add", "--all", "--force")
     _run_git(path, "commit", "--quiet", "--allow-empty", "--message=first")
     return path
