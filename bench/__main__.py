@@ -31,6 +31,8 @@ BENCHES = {
     "lsp": ("bench.lsp", "measure"),
     "ui": ("bench.ui", "measure"),
     "cluster": ("bench.cluster", "measure"),
+    "scale": ("bench.cluster_scale", "measure"),
+    "storm": ("bench.cluster_storm", "measure"),
 }
 
 

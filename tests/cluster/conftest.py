@@ -1,3 +1,4 @@
+import asyncio
 import os
 import shutil
 import tempfile
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from bench.cluster_world import ClusterWorld
+from retinue.durable.database import Database
+from retinue.durable.engine import prepare_engine
 from retinue.testing.postgres import Postgres, find_postgres, open_postgres
 
 
@@ -28,9 +31,22 @@ def postgres() -> Iterator[Postgres]:
         shutil.rmtree(root, ignore_errors=True)
 
 
+@pytest.fixture(scope="session")
+def prepared(postgres: Postgres) -> str:
+    """A database with all tables, to be copied: making them takes longer than most tests."""
+
+    async def prepare(url: str) -> None:
+        async with Database(url):
+            await prepare_engine(url)
+
+    url = postgres.make_database()
+    asyncio.run(prepare(url))
+    return url
+
+
 @pytest.fixture
-def database(postgres: Postgres) -> str:
-    return postgres.make_database()
+def database(postgres: Postgres, prepared: str) -> str:
+    return postgres.make_database(prepared)
 
 
 @pytest.fixture

@@ -207,8 +207,9 @@ def test_other_tables_are_refused(world):
     assert (items, done.status) == ([("fail", "The cluster's database cannot be used")], 1)
 
 
-def test_doctor_looks_and_leaves_nothing(world):
+def test_doctor_looks_and_leaves_nothing(world, postgres):
     world.play(DONE)
+    world.database = postgres.make_database()
     name = describe(world)
     before, _ = check(world)
     assert world.ask("SELECT to_regclass('retinue.meta')") == [(None,)]

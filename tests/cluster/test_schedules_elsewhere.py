@@ -68,7 +68,7 @@ def test_each_due_time_runs_once(world, tmp_path):
     face = open_rpc(world, session)
     say(face, "Later.")
     read_until(face, "agent_settled")
-    for number in range(JOBS - 1):
+    for _ in range(JOBS - 1):
         # Around the next due time; a process takes about a second to start.
         time.sleep(chance.uniform(0, 1))
         end(face)

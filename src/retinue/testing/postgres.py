@@ -67,6 +67,11 @@ class Postgres:
             time.sleep(0.05)
         raise RuntimeError((self._root / "log").read_text()[-2000:])
 
+    @property
+    def pid(self) -> int:
+        """Of the server that runs now."""
+        return self._process.pid if self._process is not None else 0
+
     def stop(self) -> None:
         """End at once: whoever is connected is cut off."""
         if self._process is not None:
@@ -74,11 +79,12 @@ class Postgres:
             self._process.wait(20)
             self._process = None
 
-    def make_database(self) -> str:
-        """The address of a new, empty database."""
+    def make_database(self, like: str = "") -> str:
+        """The address of a new database: empty, or a copy of another one that nobody is connected to."""
         self._databases += 1
         name = f"test{self._databases}"
-        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "retinue", name)
+        origin = ("-T", like.rpartition("/")[2]) if like else ()
+        self._run("createdb", "-h", "127.0.0.1", "-p", str(self.port), "-U", "retinue", *origin, name)
         return f"postgresql://retinue@127.0.0.1:{self.port}/{name}"
 
     def _prefix(self) -> list[str]:
