@@ -25,8 +25,12 @@ WAIT = {"text": "late", "delay_ms": 60_000}
 def copy_home(agent_dir, tmp_path):
     """What a process that is killed now would leave, as the home of another."""
 
-    def copy():
-        shutil.copytree(agent_dir, tmp_path / "left", symlinks=True, ignore=shutil.ignore_patterns("*.lock"))
+    def copy(*, is_moved=True):
+        left = tmp_path / "left"
+        shutil.copytree(agent_dir, left, symlinks=True, ignore=shutil.ignore_patterns("*.lock"))
+        if is_moved:
+            with sqlite3.connect(left / "retinue" / "runs.db") as database:
+                database.execute("UPDATE runs SET main = replace(main, ?, ?)", (str(agent_dir), str(left)))
         return {"PI_CODING_AGENT_DIR": str(tmp_path / "left")}
 
     return copy
@@ -150,6 +154,20 @@ async def test_lost_session_is_restored(tmp_path, copy_home):
     assert effects(tmp_path) == ["one", "two"]
 
 
+async def test_lost_start_repeats_nothing(tmp_path, copy_home):
+    run_id, left = await cut_off(tmp_path, copy_home)
+    (main,) = Path(left["PI_CODING_AGENT_DIR"]).glob("sessions/*/*.jsonl")
+    lines = main.read_bytes().splitlines(keepends=True)
+    (asked,) = [place for place, line in enumerate(lines) if b'"RunQueued"' in line]
+    main.write_bytes(b"".join(lines[: asked + 1]))
+    (file,) = Path(left["PI_CODING_AGENT_DIR"]).glob(f"sessions/*/*/{run_id}/session.jsonl")
+    file.unlink()
+    async with durable(tmp_path, script(tmp_path, *STEPS), left) as crew:
+        (run,) = await crew.runs()
+        assert (await run.wait(20)).text == "Both"
+    assert effects(tmp_path) == ["one", "two"]
+
+
 async def test_run_without_reply_begins(tmp_path, copy_home):
     async with durable(tmp_path, script(tmp_path, {"text": "Hi"}, to("^work", **WAIT))) as crew:
         await crew.prompt("hi")
@@ -227,6 +245,17 @@ async def test_other_sessions_runs_stay_alone(tmp_path, copy_home):
         await crew.prompt("hi")
         assert await crew.runs() == []
     assert on_record(agent_dir)[0] == 1
+
+
+async def test_copied_session_leaves_runs_alone(tmp_path, copy_home):
+    steps = script(tmp_path, {"text": "Hi"}, *STEPS)
+    async with durable(tmp_path, steps) as crew:
+        await crew.prompt("hi")
+        await crew.spawn("general-purpose", "work")
+        await until(lambda: effects(tmp_path)[-1:] == ["two"])
+        left = copy_home(is_moved=False)
+        async with durable(tmp_path, steps, left) as copy:
+            assert [run.status for run in await copy.runs()] == [Status.INTERRUPTED]
 
 
 async def test_runs_of_deleted_sessions_are_dropped(tmp_path, copy_home):

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event, RunFinished
 from retinue.core.messages import AssistantMessage, Usage, UserMessage
-from retinue.core.run import Outcome, Run, Status
+from retinue.core.run import Outcome, Run
 from retinue.durable.ledger import Act, Entry, drop_run, put_pieces, put_run, read_pieces, read_runs
 from retinue.durable.mirror import Mirror
 from retinue.durable.piece import Piece, RecordError
@@ -78,7 +78,7 @@ class Embedded:
     ) -> list[str]:
         """Repair the sessions of runs that a dead process has left at work; these go on. Raises RecordError."""
         entries: list[Entry] = await self._read(read_runs)
-        own = [entry for entry in entries if entry.session == self._main.id]
+        own = [entry for entry in entries if entry.session == self._main.id and self._is_ours(entry)]
         for entry in own:
             run = runs.get(entry.run)
             if run is None or run.attempt != entry.attempt:
@@ -91,7 +91,8 @@ class Embedded:
             except RetinueError as error:
                 warn(f"run {run.id} cannot go on by itself: {error}")
                 continue
-            if run.status is Status.RUNNING:
+            # That it began may be lost where it was not waited for; that it was asked for is not.
+            if not run.status.is_final:
                 self._returning[run.id] = _Return(entry, kept)
         gone = [entry for entry in entries if entry not in own and not is_there(entry.main)]
         ended = [entry for entry in own if entry.run not in self._returning]
@@ -139,6 +140,11 @@ class Embedded:
             folders = (path.parent, path.parent.parent)
             drop = partial(drop_run, session=self._main.id, run=event.run_id, attempt=attempt)
             self._writer.post(drop, [main], [path, *folders])
+
+    def _is_ours(self, entry: Entry) -> bool:
+        """Whether a record of this session's id is of this file: of a copy of it somebody else may be at work."""
+        path = self._main.path
+        return not is_there(entry.main) or (path is not None and path.exists() and path.samefile(entry.main))
 
     async def _begin(self, entry: Entry, path: Path) -> None:
         """That the run was asked for is in the main session, and nothing must be known of it that is not there."""
