@@ -201,7 +201,7 @@ class Crew:
             return choose_runner(kit.find(run.agent, request.surface), request, kit)
 
         ledger = self.world.paths.own_dir / FILE
-        self._enduring = enduring = Enduring(ledger, main.session, outfitter, choose, self._workshop, self._warn)
+        self._enduring = enduring = Enduring(ledger, main, outfitter, choose, self._workshop, self._warn)
         main.bus.listen(enduring.hear, pieces=False, kinds=(RunFinished,))
         await enduring.take_over(remains)
         return enduring

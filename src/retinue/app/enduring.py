@@ -15,7 +15,6 @@ from retinue.engine.recovery import Remains
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.features.worktree.workshop import Workshop
-from retinue.sessions.log import Session
 
 if TYPE_CHECKING:  # most crews work without
     from retinue.durable.embedded import Embedded
@@ -35,7 +34,7 @@ class Enduring:
     def __init__(
         self,
         path: Path,
-        main: Session,
+        main: LiveRun,
         inner: Outfitter,
         choose: Callable[[Run, RunRequest], str],
         workshop: Workshop,
@@ -43,7 +42,8 @@ class Enduring:
     ) -> None:
         """`path` is the ledger's; `choose` says with which runner a run works, and may raise RetinueError."""
         self._path = path
-        self._main = main
+        self._main = main.session
+        self._journal = main.journal
         self._inner = inner
         self._choose = choose
         self._workshop = workshop
@@ -106,5 +106,6 @@ class Enduring:
                 self._main,
                 lambda run, request: find_file(self._main, run, request),
                 self._inner.charge,
+                lambda: self._journal.is_saved,
             )
         return self._embedded

@@ -62,12 +62,17 @@ class Embedded:
         main: Session,
         find_file: FindFile,
         charge: Callable[[str, Usage], None] = lambda run_id, usage: None,
+        is_saved: Callable[[], bool] = lambda: True,
     ) -> None:
-        """`find_file`: where a run keeps its session. `charge` takes what a run had spent before a crash."""
+        """`find_file`: where a run keeps its session. `charge` takes what a run had spent before a crash.
+
+        `is_saved`: whether the main session has all that it should.
+        """
         self._writer = writer
         self._main = main
         self._find_file = find_file
         self._charge = charge
+        self._is_saved = is_saved
         self._returning: dict[str, _Return] = {}
         self._is_named = False
         self._files: dict[str, tuple[Path, int]] = {}
@@ -149,8 +154,8 @@ class Embedded:
     async def _begin(self, entry: Entry, path: Path) -> None:
         """That the run was asked for is in the main session, and nothing must be known of it that is not there."""
         main = Path(entry.main)
-        if not is_there(entry.main):
-            raise RecordError(f"cannot record runs: the session {main} is not on the disk")
+        if not is_there(entry.main) or not self._is_saved():
+            raise RecordError(f"cannot record runs: the session {main} cannot be written")
         # A new name is in its directory, once; what an earlier attempt has written may not be on the disk yet.
         synced = (main, *([] if self._is_named else [main.parent]), *([path] if entry.began else []))
         await self._writer.write(partial(put_run, entry=entry), synced)
