@@ -17,7 +17,7 @@ from retinue.app.opening import find_folder
 from retinue.app.outside import Outside
 from retinue.app.stock import Stock
 from retinue.app.world import World, read_world
-from retinue.core.errors import RetinueError, UsageError
+from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.events import Event, RunFinished, Warned
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
@@ -28,7 +28,7 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.sessions.log import Session
 from retinue.settings.layers import Loaded, load_settings
-from retinue.settings.paths import Paths
+from retinue.settings.paths import Paths, find_session_dir
 from retinue.surfaces.names import find_surfaces
 from retinue.tools.registry import build_extra_tools, build_tools
 
@@ -214,13 +214,32 @@ class Berth:
         )
         crew.restraint = stock.restraint
         crew.cluster, crew.desk = stock.own.cluster, stock.desk
+        crew.is_own_session = self._judge_session()
         return crew
+
+    def _judge_session(self) -> bool:
+        """Whether what the session says of earlier runs can be believed."""
+        from retinue.app.vouching import Vouchers
+        from retinue.engine.journal import CREW
+
+        session, wish, world = self.session, self.stock.request.session, self.world
+        if session.path is None or wish.is_alone:
+            return True
+        setting = world.loaded.settings.session_dir
+        kept = find_session_dir(world.paths, self.stock.environment, flag=wish.directory or None, setting=setting)
+        is_fresh = not any(True for _ in session.customs(CREW))
+        return Vouchers(world.paths, kept).judge(session.path, session.id, is_fresh=is_fresh)
 
     async def _open_crew(self, crew: "Crew", main: LiveRun) -> None:
         from retinue.tools.policy import Rights
 
         own = {**main.setup.tools, **crew.main_tools, **build_extra_tools()}
         await crew.open(main, Rights(allowed=tuple(own), readonly=self._is_readonly))
+        if crew.dismissed:
+            self.stock.say(
+                f"session {quote(self.session.id)} lies where others may write, so its {crew.dismissed} earlier runs "
+                "are not taken over; only those of sessions in your own session folder are"
+            )
 
     def _open_seat(self) -> "Seat":
         """The main agent's place in its crew, for surfaces of extensions."""

@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # most crews work on one machine
     from retinue.durable.cluster import Cluster
     from retinue.durable.purse import Purse
     from retinue.engine.questions import Desk
+    from retinue.sessions.log import Session
 
 
 class Crew:
@@ -98,6 +99,10 @@ class Crew:
         self._clustering: Clustering | None = None
         self.cluster: Cluster | None = None
         """The other machines, when somebody has opened them already."""
+        self.is_own_session = True
+        """Whether what the session says of earlier runs can be believed."""
+        self.dismissed = 0
+        """Earlier runs that were not."""
         self.desk: Desk | None = None
         """Where runs on other machines ask a person."""
         self.main_tools = make_tools(self, run_id)
@@ -138,7 +143,7 @@ class Crew:
         """Begin to work for a main agent, and take over what an earlier process left in its session."""
         settings = self.world.crew.settings
         self._main = main
-        remains = read_remains(main.session.customs(CREW))
+        remains = self._read_remains(main.session)
         kit = self._build_kit()
         outfitter = Outfitter(kit, root=rights, clock=self._clock)
         enduring = await self._open_record(kit, outfitter, main, remains)
@@ -175,6 +180,14 @@ class Crew:
             ports = self.open_fleet(main.setup.run_id)
             self._scheduling = Scheduling(self.world, main.session.id, ports, self._clock, main.bus.publish)
             self._backend.start("scheduler", self._scheduling.run())
+
+    def _read_remains(self, session: "Session") -> Remains:
+        """What an earlier process left; nothing where somebody else could have written it."""
+        remains = read_remains(session.customs(CREW))
+        if self.is_own_session or not remains.runs:
+            return remains
+        self.dismissed = len(remains.runs)
+        return Remains()
 
     async def close(self) -> None:
         """Stop everything; what has not finished can be resumed."""

@@ -116,7 +116,8 @@ def read_story(path: str | Path) -> Story:
         main = Chapter("main", session.name, agent="main")
         _read_session(session, main)
         remains = read_remains(session.customs(CREW))
-        runs = [_read_run(run, Path(path)) for run in remains.runs.values()]
+        is_own = _is_own(Path(path))
+        runs = [_read_run(run, Path(path), is_own=is_own) for run in remains.runs.values()]
         return Story(
             session_id=session.id,
             title=session.name or _find_title(main.messages),
@@ -131,7 +132,15 @@ def read_story(path: str | Path) -> Story:
         session.close()
 
 
-def _read_run(run: Run, main: Path) -> Chapter:
+def _is_own(path: Path) -> bool:
+    """Whether a session lies where only we write: else it must not choose which files are read with it."""
+    from retinue.settings.paths import find_agent_dir, find_home
+
+    folder = find_agent_dir(os.environ, find_home(os.environ))
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def _read_run(run: Run, main: Path, *, is_own: bool) -> Chapter:
     from retinue.engine.clock import SystemClock
     from retinue.engine.ids import make_uuid
     from retinue.sessions.log import Session
@@ -149,7 +158,7 @@ def _read_run(run: Run, main: Path) -> Chapter:
     )
     if run.queued_ms and run.started_ms > run.queued_ms:
         chapter.spans.append(Span("waiting", run.queued_ms, run.started_ms, "queued"))
-    told = outcome.session_file if outcome is not None else ""
+    told = outcome.session_file if outcome is not None and is_own else ""
     path = Path(told) if told else main.with_suffix("") / run.id / "session.jsonl"
     try:
         session = Session.open(path, clock=SystemClock(), new_id=make_uuid, read_only=True)

@@ -4,6 +4,7 @@ Every state was written before anyone saw it, so the entries tell for each run w
 or had ended, and the messages to its parent whether that has been told. Deciding what to do is the Manager's.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from retinue.engine.ids import make_uuid
 from retinue.engine.notify import CUSTOM_TYPE, list_told
 from retinue.engine.request import RunRequest
 from retinue.sessions.log import Session
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(slots=True)
@@ -96,6 +99,9 @@ def read_remains(entries: Iterable[Any]) -> Remains:
 
 def _apply(remains: Remains, event: Event) -> None:
     if isinstance(event, RunQueued):
+        # Ids become names of files.
+        if event.run.id != event.run_id or not _ID.fullmatch(event.run_id):
+            raise KeyError(event.run_id)
         known = remains.runs.get(event.run_id)
         if known is None:
             remains.runs[event.run_id] = event.run
