@@ -61,7 +61,7 @@ async def test_background_run_is_waited_for(place):
         result = await client.call_tool("get_subagent_result", asked, progress_callback=hear)
     assert text_of(result).endswith("the report") and not result.is_error
     assert [number for number, _ in heard] == [1.0, 2.0]
-    assert heard[0][1] == f"general-purpose {run_id[:8]} running"
+    assert heard[-1][1] == f"general-purpose {run_id[:8]} running"
 
 
 async def test_foreground_run_gives_its_report(place):

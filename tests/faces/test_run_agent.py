@@ -121,7 +121,7 @@ def test_unknown_runner_is_refused(place, run):
     agent(place, WRITER.replace("tools", "runner: docker\ntools"))
     status, result = run("writer", "x")
     error = result["details"]["error"]
-    reason = "runner: found 'docker'; expected one of inprocess, process, pi, cluster; the agent is disabled"
+    reason = "runner: found 'docker'; expected one of inprocess, durable, process, pi, cluster; the agent is disabled"
     assert (status, error["code"], reason in error["message"]) == (1, "SUBAGENT_DISABLED", True)
 
 
