@@ -12,6 +12,12 @@ def place(tmp_path):
     return Place(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def shared_place(tmp_path_factory):
+    """The same for all tests of a file that do not mind each other."""
+    return Place(tmp_path_factory.mktemp("place"))
+
+
 class Place:
     def __init__(self, root: Path) -> None:
         self.root = root

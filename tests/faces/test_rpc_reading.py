@@ -6,6 +6,15 @@ import time
 import pytest
 from rpc_caller import call
 
+
+@pytest.fixture(scope="module")
+def patient(shared_place):
+    """One process that hears all mistakes, and still ends as it should."""
+    with call(shared_place) as caller:
+        yield caller
+        assert caller.close() == 0
+
+
 SLOW = {"text": "Working", "calls": [{"name": "bash", "arguments": {"command": "sleep 47"}}]}
 
 
@@ -35,33 +44,29 @@ SLOW = {"text": "Working", "calls": [{"name": "bash", "arguments": {"command": "
         ({"type": "x\x1b[2J" * 200}, "Unknown command: x\\x1b[2J"),
     ],
 )
-def test_mistakes_get_an_error_answer(place, command, error):
-    with call(place) as caller:
-        caller.write(json.dumps({"id": "a", **command}))
-        answer = caller.read_until("response")
-        assert (answer["id"], answer["command"], answer["success"]) == ("a", command["type"], False)
-        assert answer["error"].startswith(error)
-        assert len(answer["error"]) < 600
-        assert caller.close() == 0
+def test_mistakes_get_an_error_answer(patient, command, error):
+    patient.write(json.dumps({"id": "a", **command}))
+    answer = patient.read_until("response")
+    assert (answer["id"], answer["command"], answer["success"]) == ("a", command["type"], False)
+    assert answer["error"].startswith(error)
+    assert len(answer["error"]) < 600
 
 
 @pytest.mark.parametrize(
     "line", ["{bad", "", "42", "null", "[]", '"text"', "\xff\xfe", '{"type": NaN}', "[" * 100_000, '{"a":' * 5000]
 )
-def test_bad_lines_get_a_parse_answer(place, line):
-    with call(place) as caller:
-        caller.write(line.encode("latin-1"))
-        answer = caller.read()
-        assert answer.pop("error").startswith("Failed to parse command: ")
-        assert answer == {"type": "response", "command": "parse", "success": False}
-        assert caller.get("get_messages") == {"messages": []}
+def test_bad_lines_get_a_parse_answer(patient, line):
+    patient.write(line.encode("latin-1"))
+    answer = dict(patient.read_until("response"))
+    assert answer.pop("error").startswith("Failed to parse command: ")
+    assert answer == {"type": "response", "command": "parse", "success": False}
+    assert patient.get("get_messages") == {"messages": []}
 
 
 @pytest.mark.parametrize("command", [{"id": 7}, {"id": 7, "type": None}, {"id": 7, "type": {"a": 1}}])
-def test_command_without_type_is_unknown(place, command):
-    with call(place) as caller:
-        caller.write(json.dumps(command))
-        answer = caller.read()
+def test_command_without_type_is_unknown(patient, command):
+    patient.write(json.dumps(command))
+    answer = dict(patient.read_until("response"))
     assert answer.pop("error").startswith("Unknown command: ")
     assert answer == {"id": 7, "type": "response", "success": False}
 

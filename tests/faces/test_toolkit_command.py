@@ -95,15 +95,16 @@ def test_lines_tell_run_and_sizes(place):
     assert "characters" not in place.run("-p", "/toolkit logs").stdout
 
 
-@pytest.mark.parametrize("limit", ["0", "1", "2", "9" * 5000])
-def test_limits_mean_the_same_everywhere(place, limit):
+def test_limits_mean_the_same_everywhere(place):
     calls = [{"name": "web_search", "arguments": {"query": ""}}, *CALL["calls"], *CALL["calls"]]
     place.run("-p", "look", replies=[{"calls": calls}, {"text": "done"}])
-    for flags, most in (((), 5), (("--search",), 1), (("--tool", "ls"), 2)):
+    endless = "9" * 5000
+    wishes = [("0", 0), ("2", 2), (endless, 5), (endless, 1, "--search"), ("1", 1, "--tool", "ls")]
+    for limit, count, *flags in wishes:
         done = place.run("logs", "--json", "--limit", limit, *flags)
         entries = json.loads(done.stdout)["entries"]
         shown = list_tools(place.run("logs", "--limit", limit, *flags).stdout)
-        assert (len(entries), shown) == (min(int(limit[:3]), most), [entry["tool"] for entry in entries])
+        assert (len(entries), shown) == (count, [entry["tool"] for entry in entries])
 
 
 def test_days_are_told_apart(place):
