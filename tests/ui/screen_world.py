@@ -19,7 +19,7 @@ from zlib import crc32
 from pilot_world import Stage
 from rich.cells import cell_len
 from rich.segment import Segment
-from textual.widgets import Input
+from textual.widgets import Input, TextArea
 
 from retinue.app import Request
 from retinue.app.lookout import Lookout
@@ -69,7 +69,8 @@ class Screens:
         self._agent_dir.mkdir(parents=True, exist_ok=True)
         (self._agent_dir / "models.json").write_text(json.dumps(MODELS))
         monkeypatch.chdir(self.project)
-        monkeypatch.setattr(Input.cursor_blink, "_default", False)
+        for each in (Input, TextArea):
+            monkeypatch.setattr(each.cursor_blink, "_default", False)
 
     def show_runs(self, runs: Sequence[Run], said: Sequence[Message] = ()) -> None:
         """What the crew does, and what each of its runs has said."""

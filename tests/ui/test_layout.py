@@ -59,3 +59,25 @@ async def test_every_screen_fits(tmp_path, monkeypatch, size):
             await stage.pilot.pause()
             check(stage.app, size)
             stage.app.pop_screen()
+
+
+def find_places(app):
+    """Where everything of the main screen is."""
+    return [(each.id, each.region) for each in app.screen_stack[0].query("#bottom, #bottom > *") if each.display]
+
+
+async def test_what_lies_below_a_panel_is_laid_out_anew(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("retinue.app.lookout.Lookout.runs", RUNS)
+    async with open_stage(tmp_path) as stage:
+        await stage.wait(lambda: stage.app.screen.query_one(AgentTree).display)
+        footer = stage.app.screen.query_one("#footer")
+        for size in ((20, 10), (140, 50), (60, 20)):
+            stage.app.push_screen(Panel("Report", "words"))
+            await stage.pilot.resize_terminal(*size)
+            await stage.wait(lambda size=size: (footer.region.bottom, footer.size.height) == (size[1], 1))
+            await stage.pilot.pause(0.2)
+            covered = find_places(stage.app)
+            stage.app.pop_screen()
+            await stage.pilot.pause(0.2)
+            assert find_places(stage.app) == covered

@@ -1,6 +1,9 @@
 """Numbers, times and texts as the screen shows them. Pure."""
 
 import re
+from collections.abc import Sequence
+
+from rich.cells import cell_len
 
 from retinue.core.terminal import escape_text
 
@@ -46,6 +49,14 @@ def clean_line(text: str, limit: int = 400) -> str:
     """One safe line, cut where it gets too long."""
     line = " ".join(_calm(escape_text(text[: limit * 2])).split())
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def fit_parts(parts: Sequence[str], width: int) -> str:
+    """Parts of a hint in one line; what does not fit is left out from the front, where the least matters."""
+    left = [part for part in parts if part]
+    while len(left) > 1 and cell_len(" · ".join(left)) > width:
+        left.pop(0)
+    return " · ".join(left)
 
 
 def _calm(text: str) -> str:

@@ -118,11 +118,14 @@ def _find_role(entry: Mapping[str, Any]) -> str:
 def _find_text(entry: Mapping[str, Any]) -> str:
     """What an entry says; empty when it says nothing."""
     message = entry.get("message")
+    details = message.get("details") if isinstance(message, dict) and message.get("role") == "custom" else None
+    if isinstance(details, dict) and isinstance(details.get("description"), str):
+        return str(details["description"])  # a report, whose own words are for the model
     content = message.get("content") if isinstance(message, dict) else entry.get("content", entry.get("summary"))
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         content = " ".join(part for part in parts if isinstance(part, str))
-    return content.strip() if isinstance(content, str) else ""
+    return content.strip().lstrip("# ") if isinstance(content, str) else ""
 
 
 def _to_leaf(node: Mapping[str, Any], way: Collection[str], depth: int, *, begins: bool, hidden: int) -> Leaf:
@@ -141,5 +144,7 @@ def _to_leaf(node: Mapping[str, Any], way: Collection[str], depth: int, *, begin
 
 
 def _name(entry: Mapping[str, Any], role: str) -> str:
-    kind = str(entry.get("type", "entry"))
-    return {"assistant": "agent"}.get(role) or str(entry.get("customType") or role or kind.replace("_", " "))
+    if role == "assistant":
+        return "agent"
+    holder = entry["message"] if role else entry
+    return str(holder.get("customType") or role or str(entry.get("type", "entry")).replace("_", " "))

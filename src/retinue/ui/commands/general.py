@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -27,43 +28,57 @@ _SIGNS = (
 )
 _FIRST = ("Talking", "Choosing")
 """The keys that `/help` has; `/hotkeys` has all."""
+_WIDE, _NARROW = 110, 44
+"""Columns of a screen from which on there are three columns of words, and below which there is one."""
 
 
 async def show_help(app: "RetinueApp", words: str) -> None:
     """Commands and the keys that matter most."""
-    table = _open_table()
-    for command in app.commands.list():
-        table.add_row(Text(f"/{command.name} {command.hint}".strip()), Text(clean_line(command.help, 120)))
-    table.add_row("", "")
-    for key, text in _SIGNS:
-        table.add_row(Text(key), Text(text))
-    _add_keys(table, [hotkey for hotkey in app.keys.list() if hotkey.section in _FIRST and hotkey.keys])
-    app.show_panel("Help", table)
+    rows = [
+        *(
+            (f"/{command.name} {command.hint}".strip(), clean_line(command.help, 120))
+            for command in app.commands.list()
+        ),
+        ("", ""),
+        *_SIGNS,
+        *((_list_keys(each), each.help) for each in app.keys.list() if each.section in _FIRST and each.keys),
+    ]
+    app.show_panel("Help", _lay_out([(Text(key), Text(text)) for key, text in rows], app.size.width))
 
 
 async def show_hotkeys(app: "RetinueApp", words: str) -> None:
     """All keys as they are now, with the names they have in keybindings.json."""
-    table = _open_table()
-    table.add_column(style="dim", no_wrap=True)
-    hotkeys = app.keys.list()
+    is_wide, hotkeys = app.size.width >= _WIDE, app.keys.list()
+    rows: list[tuple[Text, ...]] = []
     for section in dict.fromkeys(hotkey.section for hotkey in hotkeys):
-        table.add_row(Text(section, style="bold underline"))
-        _add_keys(table, [hotkey for hotkey in hotkeys if hotkey.section == section], with_names=True)
-        table.add_row("")
-    app.show_panel("Keys; change them in keybindings.json of the agent directory", table)
+        rows.append((Text(section, style="bold underline"), Text()))
+        for each in (hotkey for hotkey in hotkeys if hotkey.section == section):
+            name = Text(each.action, style="dim")
+            about = (Text(each.help), name) if is_wide else (Text("\n").join([Text(each.help), name]),)
+            rows.append((Text(_list_keys(each)), *about))
+        rows.append((Text(), Text()))
+    title = "Keys; change them in keybindings.json of the agent directory" if is_wide else "Keys; see keybindings.json"
+    app.show_panel(title, _lay_out(rows, app.size.width))
 
 
-def _open_table() -> Table:
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="bold", max_width=28)
-    table.add_column()
+def _lay_out(rows: Sequence[tuple[Text, ...]], width: int) -> Table:
+    """In columns; on a narrow screen each below the other."""
+    is_narrow = width < _NARROW
+    table = Table.grid(padding=(0, 0) if is_narrow else (0, 2))
+    table.add_column(style="bold", max_width=None if is_narrow else 28)
+    for row in rows:
+        if is_narrow:
+            table.add_row(row[0])
+            for cell in row[1:]:
+                if cell.plain:
+                    table.add_row(Padding(Text(cell.plain, style="not bold dim"), (0, 0, 0, 2)))
+        else:
+            table.add_row(*row)
     return table
 
 
-def _add_keys(table: Table, hotkeys: Sequence[Hotkey], *, with_names: bool = False) -> None:
-    for hotkey in hotkeys:
-        keys = ", ".join(show_key(key) for key in hotkey.keys) or "no key"
-        table.add_row(Text(keys), Text(hotkey.help), *([Text(hotkey.action)] if with_names else []))
+def _list_keys(hotkey: Hotkey) -> str:
+    return ", ".join(show_key(key) for key in hotkey.keys) or "no key"
 
 
 async def choose_theme(app: "RetinueApp", words: str) -> None:

@@ -12,13 +12,13 @@ from retinue.ui.bindings import bind
 from retinue.ui.formats import clean
 from retinue.ui.screens.panel import Panel
 
-_HINT = "↑↓ scroll · r refresh · c clear the log · s count from now · esc closes"
 _MOST = "200"
 
 
 class ActivityPanel(Panel):
     """Reads the log when it is opened and when it is told to."""
 
+    HINTS = ("↑↓ scroll", "s count from now", "c clear the log", "r refresh", "esc closes")
     BINDINGS = [
         bind("app.activity.refresh", "refresh_log"),
         bind("app.activity.clear", "clear_log"),
@@ -32,7 +32,6 @@ class ActivityPanel(Panel):
 
     async def on_mount(self) -> None:
         """Read at once."""
-        self.query_one("#foot", Static).update(_HINT)
         await self.action_refresh_log()
 
     async def action_refresh_log(self) -> None:

@@ -6,7 +6,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.widgets import Static
 
 from retinue.ui.bindings import bind
-from retinue.ui.formats import clean_line
+from retinue.ui.formats import clean_line, fit_parts
 from retinue.ui.screens.overlay import Overlay
 
 
@@ -37,6 +37,8 @@ class Panel(Overlay[None]):
         bind("app.view.bottom", "scroll(100000)"),
     ]
 
+    HINTS: tuple[str, ...] = ("↑↓ scroll", "esc closes")
+
     def __init__(self, title: str, text: RenderableType) -> None:
         super().__init__()
         self._title = title
@@ -48,7 +50,7 @@ class Panel(Overlay[None]):
             yield Static(clean_line(self._title), id="title", markup=False)
             with VerticalScroll(id="scroll"):
                 yield Static(self._text, id="text", markup=False)
-            yield Static("↑↓ scroll · esc closes", id="foot", markup=False)
+            yield Static("", id="foot", markup=False)
 
     def on_resize(self) -> None:
         """The text scrolls; what tells how stays in sight."""
@@ -57,6 +59,7 @@ class Panel(Overlay[None]):
         frame = self.query_one("#frame")
         rest = frame.gutter.height + sum(each.outer_size.height or 1 for each in self.query("#title, #foot"))
         self.query_one("#scroll").styles.max_height = max(1, self.size.height * 9 // 10 - rest)
+        self.query_one("#foot", Static).update(fit_parts(self.HINTS, self.size.width * 92 // 100 - 4))
 
     def action_close(self) -> None:
         """Back."""

@@ -13,7 +13,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from retinue.ui.bindings import bind
-from retinue.ui.formats import clean, clean_line
+from retinue.ui.formats import clean, clean_line, fit_parts
 from retinue.ui.matching import rank_matches
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Picker(ModalScreen[str | None]):
     }
     Picker #hint { height: auto; max-height: 2; color: $text-muted; }
     Picker.-low > #frame { max-height: 100%; margin: 0; }
+    Picker.-low #title { max-height: 3; }
     Picker.-tiny #about, Picker.-tiny #hint, Picker.-tiny #title { display: none; }
     Picker.-tiny > #frame { border: none; }
     """
@@ -140,7 +141,6 @@ class Picker(ModalScreen[str | None]):
     def tell(self, hint: str) -> None:
         """Another hint."""
         self._hint = hint
-        self.query_one("#hint", Static).update(hint)
         self.call_after_refresh(self._fit)
 
     def compose(self) -> ComposeResult:
@@ -174,7 +174,9 @@ class Picker(ModalScreen[str | None]):
         rest = sum(each.outer_size.height for each in self.query("#title, #about, #search, #hint") if each.display)
         if not self.query("#rows"):
             return  # it was left before this came to be done
-        frame = self.query_one("#frame")
+        frame, hint = self.query_one("#frame"), self.query_one("#hint", Static)
+        # Two lines, in which words do not end where the lines do.
+        hint.update(fit_parts(self._hint.split(" · "), 2 * hint.size.width - 12 if hint.size.width else 999))
         share = 1 if self.has_class("-low") else 0.85
         room = int(self.size.height * share) - frame.gutter.height - frame.styles.margin.height - rest
         rows = self.query_one(OptionList)

@@ -11,7 +11,7 @@ from textual.widgets import Static
 from retinue.core.run import Run, Status
 from retinue.ui.activity import describe_activity
 from retinue.ui.bindings import bind
-from retinue.ui.formats import FRAME_S, clean_line
+from retinue.ui.formats import FRAME_S, clean_line, fit_parts
 from retinue.ui.reading import Reading, Way
 from retinue.ui.screens.overlay import Overlay
 from retinue.ui.talk import Talk
@@ -22,6 +22,8 @@ from retinue.ui.widgets.line import PurposeLine
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
+LEAST_ABOUT = 12
+"""Columns that the words about a run keep in the head."""
 ARMED_S = 3.0
 """How long the first `x` counts."""
 
@@ -32,7 +34,7 @@ class RunViewer(Overlay[None]):
     DEFAULT_CSS = """
     RunViewer { align: center middle; background: $background 60%; }
     RunViewer > #frame { width: 90%; height: 80%; min-height: 5; border: round $accent; background: $background; }
-    RunViewer #head { height: auto; max-height: 3; padding: 0 1; }
+    RunViewer #head { height: auto; max-height: 2; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     RunViewer #foot { height: 1; padding: 0 1; color: $text-muted; }
     """
     BINDINGS = [
@@ -80,7 +82,14 @@ class RunViewer(Overlay[None]):
         key = self._key
         leave = self.app.keys.show("tui.select.cancel")
         stop = f"{key('stop')} {key('stop')}"
-        return f"↑↓ scroll · {key('search')} search · {key('say')} say something · {stop} stop · {leave} close"
+        parts = (
+            "↑↓ scroll",
+            f"{key('search')} search",
+            f"{key('say')} say something",
+            f"{stop} stop",
+            f"{leave} close",
+        )
+        return fit_parts(parts, self.query_one("#foot").size.width or self.size.width)
 
     def compose(self) -> ComposeResult:
         """Head, conversation, a line to write in, foot."""
@@ -88,7 +97,16 @@ class RunViewer(Overlay[None]):
             yield Static("", id="head", markup=False)
             yield Conversation(self._talk, id="run-conversation")
             yield PurposeLine(id="line")
-            yield Static(self._help, id="foot", markup=False)
+            yield Static("", id="foot", markup=False)
+
+    def on_resize(self) -> None:
+        """Say as much about the keys as there is room for."""
+        self.call_after_refresh(self._show_foot)
+
+    def _show_foot(self) -> None:
+        if not self._notice:
+            for foot in self.query("#foot").results(Static):
+                foot.update(self._help)
 
     def on_mount(self) -> None:
         """Read what was said, and follow what is said from now on."""
@@ -128,12 +146,17 @@ class RunViewer(Overlay[None]):
         head = Text()
         head.append(f"{sign} ", style=colors.get(color, "dim"))
         head.append(clean_line(run.agent, 60), style="bold")
-        head.append(f"  {clean_line(run.description, 120)}")
         outlook = Outlook(120, now_ms, frame, find_window=self.app.link.crew.lookout.find_window, colors=colors)
-        head.append_text(render_figures(run, outlook))
+        about, figures = Text(f"  {clean_line(run.description, 120)}"), render_figures(run, outlook)
+        # What it is for gives way to how far it is, down to some words.
+        room = self.query_one("#head").size.width - 2 - head.cell_len - figures.cell_len
+        about.truncate(max(LEAST_ABOUT, room), overflow="ellipsis")
+        head.append_text(about).append_text(figures)
         tags = [run.id, str(run.status)]
         if run.status is Status.RUNNING:
-            tags.append(describe_activity(run, self.app.link.overheard.glimpse(run.id)))
+            glimpse = self.app.link.overheard.glimpse(run.id)
+            # How its answer begins is what stands below.
+            tags.append("answering" if glimpse.opening and not glimpse.tools else describe_activity(run, glimpse))
         tags += [f"branch {clean_line(run.branch, 60)}"] if run.branch else []
         if run.outcome is not None and run.outcome.error:
             tags.append(clean_line(run.outcome.error, 200))
