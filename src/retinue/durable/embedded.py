@@ -24,11 +24,10 @@ from retinue.engine.manager import Outfitter
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature
+from retinue.features.deferred import Deferring
 from retinue.sessions.entry import decode_entry
 from retinue.sessions.log import Session
 
-DEFERRING = "deferred tools"
-"""The feature that is entered last, since it keeps the tools it hands over."""
 _VOID = ("error", "aborted", "pending")
 FindFile = Callable[[Run, RunRequest], Path | None]
 
@@ -185,8 +184,9 @@ class _RunShelf:
 
 
 def _add_feature(features: Sequence[Feature], recorded: Recorded) -> tuple[Feature, ...]:
-    last = [feature for feature in features if feature.name == DEFERRING]
-    return (*(feature for feature in features if feature.name != DEFERRING), recorded, *last)
+    # That one is entered last, since it keeps the tools it hands over.
+    last = tuple(feature for feature in features if isinstance(feature, Deferring))
+    return (*(feature for feature in features if not isinstance(feature, Deferring)), recorded, *last)
 
 
 def is_there(path: str) -> bool:
