@@ -222,3 +222,26 @@ def test_doctor_looks_and_leaves_nothing(world, postgres):
     assert before == [("warn", f"Database {name} is empty")]
     assert odd == [reachable, ("pass", "1 worker there"), ("warn", "Workers of other versions")]
     assert alone == [reachable, ("warn", "No worker is there")]
+
+
+@pytest.mark.parametrize(
+    ("address", "told"),
+    [
+        ("postgresql://retinue@127.0.0.1:1/x", "cannot be used: connection failed"),
+        ("mysql://somewhere", "the address of the database is not one"),
+    ],
+)
+def test_face_says_which_address_is_wrong(world, address, told):
+    world.play(DONE)
+    words = ("run", "--model", "mock/mock-1", "general-purpose", "Work.")
+    done = run_cli(words, world.project, {"RETINUE_DATABASE": address}, home=world.agent_dir.parent.parent)
+    assert (done.status, told in done.stderr, "internal error" in done.stderr) == (1, True, False), done.stderr
+
+
+def test_worker_of_another_version_says_so(world):
+    world.play(DONE)
+    world.start_worker()
+    world.ask("UPDATE retinue.workers SET version = '9.9' RETURNING 1")
+    world.start_worker()
+    told = world.read_log(1)
+    assert "others are not (1 of '9.9'): install the same everywhere" in told

@@ -81,7 +81,8 @@ class Cluster:
         """
         import psycopg
 
-        await self._open()
+        # Opened by whoever sends the first run, who is also told when it cannot be.
+        await self._opened.wait()
         async with self._listening:
             while True:
                 try:
@@ -150,21 +151,19 @@ class Cluster:
         flag = self._news.setdefault(run, asyncio.Event())
         while True:
             flag.clear()
+            # One question, so that the end is never seen without the events that were written with it.
             rows = await self._database.fetch(
-                "SELECT seq, data FROM retinue.events WHERE id = %s AND seq > %s ORDER BY seq", run, seq
+                "SELECT r.outcome::text, r.owner, e.seq, e.data FROM retinue.runs r"
+                " LEFT JOIN retinue.events e ON e.id = r.id AND e.seq > %s WHERE r.id = %s ORDER BY e.seq",
+                seq,
+                run,
             )
-            ended = await self._database.fetch("SELECT outcome::text, owner FROM retinue.runs WHERE id = %s", run)
-            outcome = None
-            if ended and ended[0][0] is not None:
-                outcome = msgspec.json.decode(ended[0][0], type=Outcome)
-                # The end is written with the last events: look once more, since they came in between.
-                rows = await self._database.fetch(
-                    "SELECT seq, data FROM retinue.events WHERE id = %s AND seq > %s ORDER BY seq", run, seq
-                )
-            if rows or outcome is not None:
-                events = [_decoder.decode(line) for _, data in rows for line in bytes(data).splitlines() if line]
-                last = rows[-1][0] if rows else seq
-                return News(events, last, ended[0][1] if ended else "", outcome)
+            told = [(number, bytes(data)) for _, _, number, data in rows if number is not None]
+            ended = rows[0][0] if rows else None
+            if told or ended is not None:
+                events = [_decoder.decode(line) for _, data in told for line in data.splitlines() if line]
+                outcome = None if ended is None else msgspec.json.decode(ended, type=Outcome)
+                return News(events, told[-1][0] if told else seq, rows[0][1], outcome)
             await flag.wait()
 
     async def say(self, run: str, kind: WordKind, data: dict[str, Any]) -> None:

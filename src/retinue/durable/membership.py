@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from retinue.core.errors import quote
 from retinue.durable.database import Database, first_line
 from retinue.durable.engine import Waiting
 
@@ -62,6 +63,21 @@ class Membership:
             self._slots,
         )
         self._since_s = time.monotonic()
+        await self._compare(version)
+
+    async def _compare(self, version: str) -> None:
+        """Whoever comes last says that it is another version than the others: it can still be exchanged."""
+        rows = await self._database.fetch(
+            "SELECT version, count(*) FROM retinue.workers WHERE gone IS NULL AND version <> %s"
+            " AND seen > now() - make_interval(secs => %s) GROUP BY version ORDER BY version",
+            version,
+            LEASE_S,
+        )
+        if rows:
+            told = ", ".join(f"{count} of {quote(other, 40)}" for other, count in rows)
+            self._say(
+                f"this worker is of version {quote(version, 40)}, others are not ({told}): install the same everywhere"
+            )
 
     async def live(self) -> None:
         """Give signs of life and look after the others; returns when the others have given this worker up."""
