@@ -243,7 +243,6 @@ async def test_leaving_person_denies_nothing(world, plain):
 
 
 async def test_yes_outlives_its_worker(world, plain):
-    """The answer comes when the worker is dead: the next one acts on it, once, and asks about anything else."""
     world.settings["approvals"] = "ask"
     world.play(world.act(1), world.act(2), DONE)
     theirs = plain()
@@ -308,8 +307,33 @@ async def test_runs_of_runs_are_judged(world, plain, home, tmp_path, runner):
     assert len(world.ask("SELECT 1 FROM retinue.runs")) == (2 if runner == "cluster" else 1)
 
 
+async def test_run_of_run_asks_person(world, plain):
+    world.settings["approvals"] = "ask"
+    agents = world.project / ".pi" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "lead.md").write_text(LEAD)
+    spawned = {"prompt": "Dig.", "description": "dig", "subagent_type": "general-purpose"}
+    world.play(
+        to("^Lead", calls=[{"name": "Agent", "arguments": spawned}]),
+        to("^Lead", text="Led."),
+        to("^Dig", **world.act(1)),
+        to("^Dig", text="Dug."),
+        to("task-notification", text="I was told."),
+    )
+    world.start_worker(**plain())
+    async with world.open_face(request=Request(approve=True)) as face:
+        with face.questions.attend():
+            handle = await face.spawn("lead", "Lead.")
+            await wait_for(world, lambda: face.questions.waiting, "it asks")
+            [question] = face.questions.waiting
+            face.questions.answer(question.id, "allow")
+            outcome = await handle.wait()
+    [(below,)] = world.ask("SELECT run FROM retinue.runs WHERE queue = 'retinue-2'")
+    assert (question.run_id, question.agent, question.tool) == (below, "general-purpose", "bash")
+    assert (outcome.text, len(world.effects)) == ("I was told.", 1)
+
+
 async def test_same_rules_ask_once(world):
-    """The worker has the same settings as the face: whoever is asked about a call is asked once."""
     world.settings["approvals"] = "ask"
     world.play(world.act(1), DONE)
     world.start_worker()
