@@ -19,6 +19,11 @@ JOBS = [
     ("Explore", "follow the readers", "Look for what reads them back"),
     ("Plan", "plan a test of full disks", "Plan a test for a full disk"),
 ]
+OPENINGS = [
+    "Every line goes through `log.py`; nothing else opens the file for writing.",
+    "Three modules read sessions back, each for a purpose of its own.",
+    "A disk that is full can be played by a small file system in memory.",
+]
 FOUND = [
     f"### {place}\n\nI read `sessions/{name}.py` and what calls it.\n\n- `{verb}` {what}\n- A failure {end}\n\n"
     for place, name, verb, what, end in (
@@ -45,9 +50,11 @@ def build_script() -> list[dict[str, Any]]:
                  "```python\nsession.append_message(message, sync=True)\n```"},
     ]  # fmt: skip
     main[0]["calls"] = [look, *calls]  # type: ignore[assignment]
+    search = {"calls": [{"name": "grep", "arguments": {"pattern": "def append", "path": "src"}}]}
     child = [
-        {"calls": [{"name": "grep", "arguments": {"pattern": "def append", "path": "src"}}]},
-        {"text": "".join(FOUND), "chunk_ms": 45, "chunk_chars": 8},
+        {**reply, "match": {"last_user": task}}
+        for (_, _, task), opening in zip(JOBS, OPENINGS, strict=True)
+        for reply in (search, {"text": f"{opening}\n\n{''.join(FOUND)}", "chunk_ms": 300, "chunk_chars": 12})
     ]
     asked = {"match": {"last_user": "^Where"}}
     return [*({**reply, **asked} for reply in main), *child]
@@ -68,7 +75,9 @@ async def draw(folder: Path) -> None:
         for sign in QUESTION:
             await pilot.press("space" if sign == " " else sign)
         await pilot.press("enter")
-        await pilot.pause(2.5)
+        while not has_begun(app):
+            await pilot.pause(0.05)
+        await pilot.pause(1.5)
         save(app.export_screenshot(title="retinue"), "ui.svg")
         app.theme = "retinue-light"
         await pilot.pause(0.3)
@@ -76,11 +85,18 @@ async def draw(folder: Path) -> None:
         app.theme = "retinue-dark"
         run = app.link.crew.lookout.runs[0]
         app.view_run(run.id)
-        await pilot.pause(0.6)
+        await pilot.pause(2.5)
         save(app.export_screenshot(title="retinue"), "ui-viewer.svg")
         await pilot.press("escape")
         await pilot.press("escape")
         await pilot.pause(0.3)
+
+
+def has_begun(app: Any) -> bool:
+    """Whether all agents have said something that one can see."""
+    runs = app.link.crew.lookout.runs if app.link.is_open else []
+    openings = [app.link.overheard.glimpse(run.id).opening for run in runs]
+    return len(openings) == len(JOBS) and all(len(opening) > 60 for opening in openings)
 
 
 def save(svg: str, name: str) -> None:

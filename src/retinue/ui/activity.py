@@ -45,8 +45,8 @@ def describe_activity(run: Run, glimpse: Glimpse = NOTHING) -> str:
 
 def find_opening(text: str) -> str:
     """The first characters of an answer, in one line."""
-    line = next((line for line in text.splitlines() if line.strip()), "").strip()
-    return clean_line(line, OPENING_CHARS)
+    lines = (line.strip().lstrip("#>*- ") for line in text.splitlines())  # without the marks of a heading or a list
+    return clean_line(next((line for line in lines if line), ""), OPENING_CHARS)
 
 
 def _describe_tools(names: Iterable[str]) -> list[str]:

@@ -41,6 +41,7 @@ def test_tools_are_told_as_verbs(tools, words):
         ("thinking", "", "thinking…"),
         ("", "", "thinking…"),
         ("thinking", " \n\n I found it.\nHere is more.", "I found it."),
+        ("thinking", "---\n## The **result**", "The **result**"),
         ("thinking", "x" * 61, "x" * 59 + "…"),
         ("thinking", "x" * 60, "x" * 60),
         ("grep", "I search.", "searching"),
