@@ -205,7 +205,8 @@ def counts(*keys: str) -> Check:
         found = {}
         for key, number in value.items():
             if key not in keys:
-                report(f"[{quote(key)}]", number, "only " + ", ".join(keys))
+                place = f".{key}" if key.isidentifier() else f"[{quote(key)}]"
+                report(place, number, "only " + ", ".join(keys))
                 continue
             try:
                 found[key] = _to_count(number, _LARGEST)
