@@ -44,6 +44,17 @@ def read_bounded(path: Path, limit: int = MAX_BYTES) -> bytes | None:
         return None  # a NUL in the name: no such file can exist
 
 
+def read_text(path: Path, limit: int = MAX_BYTES) -> str:
+    """The text of a file, empty when there is none. Raises ConfigError for what is too long or no text."""
+    data = read_bounded(path, limit) or b""
+    if len(data) > limit:
+        raise ConfigError(f"{path}: larger than {limit} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text") from None
+
+
 def _check_kind(path: Path, status: os.stat_result) -> None:
     kind = stat.S_IFMT(status.st_mode)
     if kind != stat.S_IFREG:

@@ -4,7 +4,6 @@ Starts nothing. What one entry means is in `features.hooks.spec`; a project can 
 the user away.
 """
 
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -13,16 +12,15 @@ from msgspec import Struct, structs
 
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
-from retinue.core.errors import ConfigError, quote
+from retinue.core.errors import quote
 from retinue.features.approved import digest_file, digest_files
 from retinue.features.hooks.points import GUARDS
 from retinue.features.hooks.spec import HookSpec, Scope, parse_hook
 from retinue.settings.consents import Consents, State, find_ground, tell_waiting
-from retinue.settings.files import read_bounded
 from retinue.settings.paths import Paths
+from retinue.settings.yamlfile import BrokenFile, load_entries
 
 MAX_HOOKS = 200
-MAX_BYTES = 500_000
 
 
 class FoundHook(Struct, frozen=True):
@@ -202,27 +200,21 @@ def describe_entry(spec: HookSpec) -> dict[str, Any]:
 
 
 def _load_file(path: Path, scope: Scope, problems: list[Diagnostic]) -> Iterator[HookSpec]:
-    if not os.path.lexists(path):
+    try:
+        lines = load_entries(path, "hooks")
+    except BrokenFile as error:
+        problems.append(error.problem)
+        yield from _stand_in(path, scope, str(error))
         return
-    from retinue.definitions.fields import to_plain  # only who has such a file pays for YAML
-    from retinue.definitions.frontmatter import BlockError, Entry, Items, Scalar
-    from retinue.definitions.yaml import read_yaml
+    if not lines:
+        return
+    from retinue.definitions.fields import to_plain
+    from retinue.definitions.frontmatter import Entry, Items, Scalar
 
     def fail(text: str, line: int | None = None, field: str = "") -> None:
         place = path if line is None else f"{path}:{line}"
         problems.append(Diagnostic(f"{place}: {text}", str(path), line, "error", "hooks", field))
 
-    try:
-        text = _read_text(path)
-        lines = read_yaml(text, 1)[0] if text.strip() else ()
-    except BlockError as error:
-        fail(str(error), error.line)
-        yield from _stand_in(path, scope, str(error))
-        return
-    except ConfigError as error:
-        problems.append(Diagnostic(str(error), str(path), None, "error", "hooks"))
-        yield from _stand_in(path, scope, str(error))
-        return
     entries: dict[str, Entry] = {}
     for entry in lines:
         if entry.key != "hooks":
@@ -263,16 +255,6 @@ def _stand_in(path: Path, scope: Scope, fault: str) -> Iterator[HookSpec]:
             yield HookSpec(
                 name=name, point=point, kind="decision", path=str(path), folder=str(path.parent), fault=fault
             )
-
-
-def _read_text(path: Path) -> str:
-    data = read_bounded(path, MAX_BYTES) or b""
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text") from None
 
 
 def _tell(spec: HookSpec, text: str, severity: Literal["error", "warning"] = "error") -> Diagnostic:

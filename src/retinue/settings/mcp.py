@@ -3,7 +3,6 @@
 Starts and reaches nothing. What one entry means is in `mcp_entry`.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,18 +11,18 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
-from retinue.core.errors import ConfigError, quote
+from retinue.core.errors import quote
 from retinue.features.approved import digest_file, digest_files
 from retinue.features.mcp.names import fold_name
 from retinue.features.mcp.server import Level, McpServer
 from retinue.settings.consents import Consents, State, find_ground, tell_waiting
-from retinue.settings.files import load_json, read_bounded
+from retinue.settings.files import load_json
 from retinue.settings.mcp_entry import OVERRIDES, SELF_APPROVAL, Written, read_server
 from retinue.settings.mcp_files import list_files
 from retinue.settings.paths import Paths
+from retinue.settings.yamlfile import BrokenFile, load_entries
 
 MAX_SERVERS = 200
-MAX_BYTES = 500_000
 _TOP = ("mcpServers", "autoEnableCodemode", "$schema")
 
 
@@ -175,25 +174,20 @@ def _read_json(raw: Mapping[str, Any], path: Path, level: Level, problems: list[
 
 
 def _load_yaml(path: Path, level: Level, problems: list[Diagnostic]) -> Iterator[Written]:
-    if not os.path.lexists(path):
+    try:
+        entries = {entry.key: entry for entry in load_entries(path, "mcp")}
+    except BrokenFile as error:
+        problems.append(error.problem)
         return
-    from retinue.definitions.fields import to_plain  # only who has such a file pays for YAML
-    from retinue.definitions.frontmatter import BlockError, Items, Scalar, Table
-    from retinue.definitions.yaml import read_yaml
+    if not entries:
+        return
+    from retinue.definitions.fields import to_plain
+    from retinue.definitions.frontmatter import Items, Scalar, Table
 
     def fail(text: str, line: int | None = None) -> None:
         place = path if line is None else f"{path}:{line}"
         problems.append(Diagnostic(f"{place}: {text}", str(path), line, "error", "mcp"))
 
-    try:
-        text = _read_text(path)
-        entries = {entry.key: entry for entry in read_yaml(text, 1)[0]} if text.strip() else {}
-    except BlockError as error:
-        fail(str(error), error.line)
-        return
-    except ConfigError as error:
-        problems.append(Diagnostic(str(error), str(path), None, "error", "mcp"))
-        return
     for key, entry in entries.items():
         if key != "servers":
             fail(f"{quote(key)}: unknown; servers go under servers", entry.line)
@@ -211,16 +205,6 @@ def _load_yaml(path: Path, level: Level, problems: list[Diagnostic]) -> Iterator
                 yield Written(name, to_plain(value), str(path), level, value.line)
         case Scalar() as value if not value.is_null:
             fail(f"servers: found {quote(value.text)}; expected a list of servers", value.line)
-
-
-def _read_text(path: Path) -> str:
-    data = read_bounded(path, MAX_BYTES) or b""
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text") from None
 
 
 def _tell(written: Written, text: str, severity: Literal["error", "warning"] = "error") -> Diagnostic:
