@@ -15,9 +15,9 @@ demo: setup-run  ## agents answer a question about this repository side by side,
 	@echo '$$ retinue -p --model offline/rules "$(QUESTION)"'
 	@$(DEMO) -p --model offline/rules "$(QUESTION)"
 
-# Three at once also on two cores: many of them wait for clocks and other programs.
+# Three at once also on two cores: many of them wait for clocks and other programs. What one has compiled, the others read.
 test: setup-dev  ## all tests but the long ones
-	$(BIN)/pytest -n 3 --dist worksteal -m "not slow" -rs $(args)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal -m "not slow" -rs $(args)
 
 check: setup-dev  ## ruff, mypy --strict, import contracts, architecture tests
 	$(BIN)/ruff check .

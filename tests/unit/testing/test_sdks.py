@@ -1,14 +1,11 @@
 """The providers' own clients read what the mock server writes."""
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from retinue.testing import MockServer
-
-anthropic = pytest.importorskip("anthropic")
-openai = pytest.importorskip("openai")
-genai = pytest.importorskip("google.genai")
 
 REPLY = {
     "thinking": "hm",
@@ -20,6 +17,22 @@ REPLY = {
 ASK = [{"role": "user", "content": "hi"}]
 
 
+# Seconds of importing each: only for whoever runs these tests, not for all who collect them.
+@pytest.fixture(scope="module")
+def anthropic() -> Any:
+    return pytest.importorskip("anthropic")
+
+
+@pytest.fixture(scope="module")
+def openai() -> Any:
+    return pytest.importorskip("openai")
+
+
+@pytest.fixture(scope="module")
+def genai() -> Any:
+    return pytest.importorskip("google.genai")
+
+
 @pytest.fixture(scope="module")
 def server() -> Iterator[MockServer]:
     with MockServer.in_thread([REPLY]) as server:
@@ -27,7 +40,7 @@ def server() -> Iterator[MockServer]:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_anthropic_client_reads_reply(server: MockServer, stream: bool) -> None:
+def test_anthropic_client_reads_reply(server: MockServer, anthropic: Any, stream: bool) -> None:
     with anthropic.Anthropic(api_key="k", base_url=server.base_url("anthropic-messages")) as client:
         if stream:
             with client.messages.stream(model="m", max_tokens=9, messages=ASK) as events:
@@ -45,7 +58,7 @@ def test_anthropic_client_reads_reply(server: MockServer, stream: bool) -> None:
     assert (counts, message.stop_reason) == ((5, 7, 3, 2), "tool_use")
 
 
-def test_openai_client_reads_chat(server: MockServer) -> None:
+def test_openai_client_reads_chat(server: MockServer, openai: Any) -> None:
     with openai.OpenAI(api_key="k", base_url=server.base_url("openai-completions")) as client:
         reply = client.chat.completions.create(model="m", messages=ASK)
     choice = reply.choices[0]
@@ -55,7 +68,7 @@ def test_openai_client_reads_chat(server: MockServer) -> None:
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (10, 7)
 
 
-def test_openai_client_streams_chat(server: MockServer) -> None:
+def test_openai_client_streams_chat(server: MockServer, openai: Any) -> None:
     options = {"include_usage": True}
     with (
         openai.OpenAI(api_key="k", base_url=server.base_url("openai-completions")) as client,
@@ -70,7 +83,7 @@ def test_openai_client_streams_chat(server: MockServer) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_openai_client_reads_responses(server: MockServer, stream: bool) -> None:
+def test_openai_client_reads_responses(server: MockServer, openai: Any, stream: bool) -> None:
     with openai.OpenAI(api_key="k", base_url=server.base_url("openai-responses")) as client:
         if stream:
             with client.responses.stream(model="m", input="hi") as events:
@@ -89,7 +102,7 @@ def test_openai_client_reads_responses(server: MockServer, stream: bool) -> None
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_google_client_reads_reply(server: MockServer, stream: bool) -> None:
+def test_google_client_reads_reply(server: MockServer, genai: Any, stream: bool) -> None:
     with genai.Client(api_key="k", http_options={"base_url": server.url}) as client:
         if stream:
             chunks = list(client.models.generate_content_stream(model="m", contents="hi"))
@@ -103,7 +116,7 @@ def test_google_client_reads_reply(server: MockServer, stream: bool) -> None:
     assert (usage.prompt_token_count, usage.candidates_token_count, usage.cached_content_token_count) == (10, 7, 3)
 
 
-def test_anthropic_client_sees_status() -> None:
+def test_anthropic_client_sees_status(anthropic: Any) -> None:
     fault = {"kind": "status", "code": 429, "headers": {"retry-after": "0"}}
     with (
         MockServer.in_thread([{"text": "x", "fault": fault}]) as server,
