@@ -38,7 +38,7 @@ def start_face(world, *words):
 
 
 def test_run_outlives_its_face(world):
-    slow = to("Dig", **world.act(1, after="sleep 6"))
+    slow = to("Dig", **world.act(1, after="sleep 3"))
     told = to("task-notification", text="I was told.")
     started = [to("^Start", calls=spawn("Dig.")), to("^Start", text="Waiting.")]
     world.play(*started, slow, to("Dig", text="Found it."), told, to("^Again", text="Still waiting."))

@@ -60,7 +60,7 @@ async def test_dead_worker_is_replaced(world):
 
 
 async def test_run_hears_and_stops(world):
-    slow = world.act(1, after="sleep 4")
+    slow = world.act(1, after="sleep 2")
     world.play(slow, {"calls": [{"name": "bash", "arguments": {"command": "sleep 60"}}]}, DONE)
     world.start_worker()
     async with world.open_face() as face:
@@ -103,7 +103,7 @@ async def test_run_is_resumed_elsewhere(world):
 
 
 async def test_sleeping_worker_does_no_harm(world):
-    world.play(world.act(1, after="sleep 2"), world.act(2, after="sleep 2"), DONE)
+    world.play(world.act(1, after="sleep 1"), world.act(2, after="sleep 1"), DONE)
     world.start_worker()
     world.start_worker()
     async with world.open_face() as face:
@@ -127,7 +127,7 @@ async def test_database_may_go_away(world, postgres):
         handle = await face.spawn("general-purpose", "Work.")
         await wait_for(world, lambda: world.effects, "it acts")
         await asyncio.to_thread(postgres.stop)
-        await asyncio.sleep(3)
+        await asyncio.sleep(2)
         await asyncio.to_thread(postgres.start)
         outcome = await handle.wait()
     assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 3)
