@@ -55,15 +55,16 @@ def main(names: list[str]) -> int:
             failed.append(name)
     table = render_table(figures)
     print(table)
-    if not names and not failed:
-        RESULTS.write_text(render_page(table), encoding="utf-8")
+    if not names:
+        RESULTS.write_text(render_page(table, failed), encoding="utf-8")
     if failed:
         print(f"bench: could not be measured: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
 
 
-def render_page(table: str) -> str:
-    """The results as a page."""
+def render_page(table: str, failed: list[str]) -> str:
+    """The results as a page, which says what is missing in it."""
+    missing = f"\nCould not be measured: {', '.join(failed)}.\n" if failed else ""
     return f"""# Figures
 
 Written by `make bench`, on {describe_machine()}.
@@ -71,7 +72,7 @@ Everything is measured in one run against a bare aiohttp client (`bench/bare.py`
 the same mock server: first token after 50 ms, 5 ms between chunks, five tool turns, an answer of 200 tokens.
 
 {table}
-"""
+{missing}"""
 
 
 if __name__ == "__main__":
