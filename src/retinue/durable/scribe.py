@@ -19,7 +19,10 @@ from retinue.durable.piece import RecordError
 
 CLOSE_S = 1.0
 """For files that should be on the disk; beyond it that is left to the system."""
+HANGING_S = 15.0
+"""After which a disk is not waited for any more."""
 IDLE_S = 0.2
+"""After which what nobody waits for is done."""
 MOST_LATER = 2000
 
 
@@ -62,7 +65,7 @@ class Scribe:
         thread, self._thread = self._thread, None
         if thread is not None:
             self._jobs.put(None)
-            await asyncio.to_thread(thread.join)
+            await asyncio.to_thread(thread.join, HANGING_S)
 
     def _put(self, job: _Job) -> None:
         if self._thread is None:
