@@ -12,8 +12,9 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value
 from retinue.core.errors import ConfigError
-from retinue.settings.files import read_bounded
+from retinue.settings.files import read_text
 from retinue.settings.paths import Paths
+from retinue.settings.yamlfile import BrokenFile, load_entries
 
 DEFAULT_STEPS = 200
 DEFAULT_CONTINUATIONS = 2
@@ -48,8 +49,8 @@ def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagno
     problems: list[Diagnostic] = []
     own = _load(paths.home, problems)
     theirs = _load(paths.project, problems) if trusted and paths.project != paths.home else _Config({}, "", problems)
-    enabled = theirs.read_flag("subagent", "enabled")
-    enabled = own.read_flag("subagent", "enabled") if enabled is None else enabled
+    enabled = theirs.read_switch("subagent", "enabled")
+    enabled = own.read_switch("subagent", "enabled") if enabled is None else enabled
     agents = {**own.read_names("subagent", "disabledAgents"), **theirs.read_names("subagent", "disabledAgents")}
     hooks = own.read_flags("hooks", "disabledHooks"), theirs.read_flags("hooks", "disabledHooks")
     steps = theirs.read_count("maxSteps", MAX_STEPS) or own.read_count("maxSteps", MAX_STEPS) or DEFAULT_STEPS
@@ -70,7 +71,7 @@ def load_rules(paths: Paths) -> tuple[tuple[str, ...], list[Diagnostic]]:
     if path is None or not os.path.lexists(path):
         return (), []
     try:
-        text = _read_text(path)
+        text = read_text(path, MAX_BYTES)
     except ConfigError as error:
         return (), [Diagnostic(str(error), str(path), code="unreadable")]
     return ((text,) if text.strip() else ()), []
@@ -84,12 +85,19 @@ class _Config:
         self._path = path
         self._problems = problems
 
-    def read_flag(self, *keys: str) -> bool | None:
-        value = self._find(*keys)
+    def read_switch(self, section: str, key: str) -> bool | None:
+        """A switch for all agents; what is neither true nor false is a doubt, and switches them off."""
+        inside, instead = self._raw.get(section), "no agent is dispatched until this is mended or removed"
+        if inside is None:
+            return None
+        if not isinstance(inside, Mapping):
+            self._reject(section, inside, f"an object, such as {{{key}: true}}", instead)
+            return False
+        value = inside.get(key)
         if value is None or isinstance(value, bool):
             return value
-        self._reject(".".join(keys), value, "true or false")
-        return None
+        self._reject(f"{section}.{key}", value, "true or false", instead)
+        return False
 
     def read_flags(self, *keys: str) -> dict[str, bool]:
         """Names that are switched off or not; what cannot be read is left as it is."""
@@ -139,7 +147,8 @@ class _Config:
     def _reject(self, field: str, value: Any, expected: str, instead: str = "ignored") -> None:
         text = f"{self._path}: {field}: found {show_value(value)}; expected {expected}; {instead}"
         problem = Diagnostic(text, self._path, None, "error", "switches", field)
-        if problem not in self._problems:
+        # The first word about a field is the one that counts.
+        if all((each.path, each.field) != (self._path, field) for each in self._problems):
             self._problems.append(problem)
 
 
@@ -148,18 +157,12 @@ def _load(folder: Path | None, problems: list[Diagnostic]) -> _Config:
     if path is None or not os.path.lexists(path):
         return _Config({}, "", problems)
     from retinue.definitions.fields import to_plain  # only who has such a file pays for YAML
-    from retinue.definitions.frontmatter import BlockError
-    from retinue.definitions.yaml import read_yaml
 
     raw: dict[str, Any] = {}
     try:
-        text = _read_text(path)
-        raw = {entry.key: to_plain(entry.value) for entry in read_yaml(text, 1)[0]} if text.strip() else {}
-    except BlockError as error:
-        place = path if error.line is None else f"{path}:{error.line}"
-        problems.append(Diagnostic(f"{place}: {error}", str(path), error.line, "error", "switches"))
-    except ConfigError as error:
-        problems.append(Diagnostic(str(error), str(path), None, "error", "switches"))
+        raw = {entry.key: to_plain(entry.value) for entry in load_entries(path, "switches")}
+    except BrokenFile as error:
+        problems.append(error.problem)
     return _Config(raw, str(path), problems)
 
 
@@ -171,13 +174,3 @@ def _stamp(folder: Path | None) -> tuple[int, int] | None:
     except (OSError, ValueError):
         return None
     return status.st_mtime_ns, status.st_size
-
-
-def _read_text(path: Path) -> str:
-    data = read_bounded(path, MAX_BYTES) or b""
-    if len(data) > MAX_BYTES:
-        raise ConfigError(f"{path}: larger than {MAX_BYTES} bytes")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8 text") from None

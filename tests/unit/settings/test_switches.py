@@ -32,8 +32,6 @@ def test_untrusted_project_says_nothing(paths):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("subagent: off\n", "subagent: found 'off'; expected an object"),
-        ("subagent: {enabled: nope}\n", "subagent.enabled: found 'nope'; expected true or false; ignored"),
         ("subagent: {disabledAgents: true}\n", "subagent.disabledAgents: found true; expected names"),
         ("hooks: {disabledHooks: [a]}\n", "hooks.disabledHooks: found an array; expected names"),
         ("hooks: {disabledHooks: {a: 1}}\n", "hooks.disabledHooks.a: found 1; expected true or false; ignored"),
@@ -61,6 +59,30 @@ def test_doubtful_switches_are_off(paths, value, off, told):
     switches, problems = load(paths, f"subagent: {{disabledAgents: {value}}}\n")
     assert switches == Switches(disabled_agents=off)
     assert [(told in each.message, each.message.endswith("switched off")) for each in problems] == [(True, True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("subagent: {enabled: nope}", "subagent.enabled: found 'nope'; expected true or false; "),
+        ("subagent: {enabled: 0}", "subagent.enabled: found 0; expected true or false; "),
+        ("subagent: off", "subagent: found 'off'; expected an object, such as {enabled: true}; "),
+        ("subagent: true", "subagent: found true; expected an object, such as {enabled: true}; "),
+    ],
+)
+def test_doubtful_main_switch_is_off(paths, text, told):
+    path = paths.home / ".codingcode" / "config.yaml"
+    switches, problems = load(paths, text + "\n")
+    assert switches == Switches(False)
+    assert [each.message for each in problems] == [
+        f"{path}: {told}no agent is dispatched until this is mended or removed"
+    ]
+
+
+def test_clear_word_of_project_counts(paths):
+    doubt, clear = "subagent: {enabled: nope}\n", "subagent: {enabled: true}\n"
+    assert load(paths, doubt, clear)[0] == Switches(True)
+    assert load(paths, clear, doubt)[0] == Switches(False)
 
 
 def test_rules_are_read(paths):
