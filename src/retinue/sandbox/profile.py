@@ -52,6 +52,9 @@ SECRETS = (
 )
 """Below the home directory: keys, tokens, browsers, and what other agents sign in with."""
 
+ENGINES = ("/var/lib/lxd/unix.socket", "/var/lib/incus/unix.socket", "/var/snap/lxd/common/lxd/unix.socket")
+"""Sockets of container engines beside those in /run: whoever may talk to one has the machine."""
+
 PROTECTED_DIRS = (".pi", ".agents", ".codingcode", ".claude", ".vscode", ".idea")
 PROTECTED_FILES = (".mcp.json",)
 """In a workspace: what starts programs or makes agents when somebody opens it."""
@@ -162,7 +165,7 @@ def list_secrets(wishes: Wishes) -> tuple[str, ...]:
     below = [os.path.join(wishes.home, name) for name in SECRETS] if wishes.home else []
     own = [os.path.join(wishes.agent_dir, name) for name in _OWN_SECRETS] if wishes.agent_dir else []
     told = [expand(path, wishes.home) for path in wishes.secrets]
-    return tuple(dict.fromkeys(os.path.realpath(path) for path in (*below, *own, *told)))
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in (*below, *own, *told, *ENGINES)))
 
 
 def _list_pointed(git: GitDirs) -> tuple[str, ...]:
