@@ -177,6 +177,22 @@ def test_changed_entry_waits_again(paths, change):
 
 
 @pytest.mark.attack("A12")
+@pytest.mark.parametrize("level", ["user", "project"])
+def test_program_is_bound_wherever_it_runs(paths, level):
+    program = paths.project / "tools" / "server"
+    program.parent.mkdir()
+    program.write_text("one")
+    entry = {"command": "./tools/server" if level == "project" else str(program), "cwd": "tools"}
+    (write_project if level == "project" else write_user)(paths, {"s": entry})
+    save_consent(paths, "mcp", "s", load(paths).find("s").entry)
+    before = states(load(paths))
+    program.write_text("two")
+    found = [states(load(paths, trusted=trusted)) for trusted in (True, False)]
+    assert (before, found[0]) == ({"s": "ready"}, {"s": "changed"})
+    assert found[1] == ({"s": "unapproved"} if level == "user" else {})
+
+
+@pytest.mark.attack("A12")
 def test_consent_is_for_one_project(paths, tmp_path):
     save_consent(paths, "mcp", "s", {"command": "x"})
     (tmp_path / "other").mkdir()
