@@ -6,8 +6,8 @@ What a run may use is decided elsewhere from this and is never more; must not kn
 from collections.abc import Collection, Mapping
 
 from retinue.core.definition import DeclaredTools
-from retinue.core.diagnostics import suggest
 from retinue.core.errors import quote
+from retinue.core.foreign import ELSEWHERE, suggest_tool
 from retinue.definitions.fields import Fields, find_close
 from retinue.definitions.frontmatter import Scalar
 
@@ -71,7 +71,7 @@ def check_names(fields: Fields, field: str, names: Collection[str], known: Colle
             continue
         if name.startswith("mcp__") and "*" not in name:
             continue
-        hint = "; list each tool, or ext:mcp for all" if name.startswith("mcp__") else suggest(name, known)
+        hint = "; list each tool, or ext:mcp for all" if name.startswith("mcp__") else suggest_tool(name, known)
         text = f"{fields.name(field)}: there is no tool {quote(name)}{hint}; not given"
         fields.report(text, field, None, "unknown-tool", "warning")
 
@@ -95,7 +95,8 @@ def _read_denied(
         is_pattern = word in ("*", "all") or ":" in word or word.startswith("mcp__")
         if word in known or word in aliases or is_pattern:
             continue
-        meant = by_case.get(word.lower()) or by_case.get(find_close(word.lower(), by_case, 0.6) or "")
+        meant = ELSEWHERE.get(word) or by_case.get(word.lower())
+        meant = meant or by_case.get(find_close(word.lower(), by_case, 0.6) or "")
         end = f"{quote(meant)} is forbidden" if meant else "it forbids nothing yet"
         text = f"{fields.name(field)}: there is no tool {quote(word)}; {end}"
         fields.report(text, field, None, "unknown-tool", "warning")

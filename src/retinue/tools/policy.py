@@ -13,6 +13,7 @@ from msgspec import Struct, structs
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import quote
+from retinue.core.foreign import suggest_tool
 from retinue.core.run import Grant
 from retinue.core.tool import Effect
 from retinue.tools.selectors import (
@@ -233,7 +234,7 @@ class Decision:
             if word in INTERNAL_TOOLS:
                 self._refuse(word, "internal", f"{word} is given to a run that needs it; listing it has no effect")
             else:
-                closest = suggest(word, [*self._available, *self._aliases])
+                closest = suggest_tool(word, [*self._available, *self._aliases])
                 self._refuse(word, "unknown", f"there is no tool {quote(word)} here{closest}")
         for tool in found:
             self._delegates.add(tool)
@@ -342,7 +343,7 @@ class Decision:
         definition, available = self._definition, self._available
         for word in definition.tools.denied:
             if not match_denied([word], available, self._aliases):
-                yield f"disallowed tool {quote(word)} is no tool here{suggest(word, available)}"
+                yield f"disallowed tool {quote(word)} is no tool here{suggest_tool(word, available)}"
             elif not match_tools(word, available, self._aliases) and word.lower() not in ("*", "all"):
                 meant = ", ".join(sorted(match_denied([word], available, self._aliases)))
                 yield f"disallowed tool {quote(word)} is taken as {meant}"

@@ -147,6 +147,7 @@ def test_known_tools_are_passed_in() -> None:
         ("", (), []),
         ("Write, EDIT", ("Write", "EDIT", "write", "edit"), ["unknown-tool"] * 2),
         ("bsah", ("bsah", "bash"), ["unknown-tool"]),
+        ("Task, WebFetch", ("Task", "WebFetch", "Agent", "fetch_content"), ["unknown-tool"] * 2),
         ("zzzzzz", ("zzzzzz",), ["unknown-tool"]),
         ('"*"', ("*",), []),
     ],
