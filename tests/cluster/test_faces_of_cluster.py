@@ -91,3 +91,15 @@ async def test_questions_reach_the_face(world, tmp_path):
             outcome = await handle.wait()
     assert (question.run_id, question.agent, question.tool) == (handle.id, "general-purpose", "bash")
     assert (effects, len(world.effects), outcome.status) == ([], 1, Status.COMPLETED)
+
+
+def test_program_judges_what_it_sent(world):
+    world.settings["approvals"] = "ask"
+    spawned = [to("^Start", calls=spawn("Dig.")), to("^Start", text="Waiting.")]
+    world.play(*spawned, to("^Dig", **world.act(1)), to("^Dig", text="Refused."), to("task-not", text="I was told."))
+    world.start_worker()
+    said, errors = start_face(world, "Start.").communicate(timeout=60)
+    told = [str(request.json) for request in world.server.requests]
+    assert (said.strip().endswith("I was told."), world.effects) == (True, []), (said, errors)
+    assert any("Approval required but no UI available" in text for text in told)
+    assert world.ask("SELECT epoch, finished IS NOT NULL FROM retinue.runs") == [(1, True)]
