@@ -32,7 +32,7 @@ from retinue.ui.app import RetinueApp
 
 FILES = Path(__file__).parent / "screens"
 NOW_MS = 1_767_225_600_000
-WAIT_S, SETTLED_S = 8.0, 0.6
+WAIT_S, SETTLED_S = 20.0, 0.6
 SIGNS = ascii_letters + digits
 MODELS = {
     "providers": {

@@ -116,11 +116,11 @@ class Tmux:
         """Whether the other screen, the cursor and the mouse are on."""
         return self._run("display-message", "-p", "#{alternate_on} #{cursor_flag} #{mouse_any_flag}").strip()
 
-    def see(self, wanted, timeout_s=8):
+    def see(self, wanted, timeout_s=15):
         """Wait until something is on the screen, and give the screen back."""
         return self._wait(lambda screen: wanted in screen, f"{wanted!r} is not there", timeout_s)
 
-    def miss(self, wanted, timeout_s=8):
+    def miss(self, wanted, timeout_s=15):
         """Wait until something is not on the screen any more."""
         return self._wait(lambda screen: wanted not in screen, f"{wanted!r} is still there", timeout_s)
 
@@ -132,7 +132,7 @@ class Tmux:
             time.sleep(0.03)
         return screen
 
-    def end(self, timeout_s=8):
+    def end(self, timeout_s=15):
         """Wait for the program's end: its status, and whether the terminal is as it was."""
         status, after = self._world.home.parent / "status", self._world.home.parent / "after"
         deadline = time.monotonic() + timeout_s

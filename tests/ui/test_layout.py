@@ -9,9 +9,10 @@ from retinue.ui.screens.prompt import Asking
 from retinue.ui.screens.viewer import RunViewer
 from retinue.ui.widgets.agents import AgentTree
 
+MORE = [(20, 40), (80, 24), (150, 8), (300, 100)]
 LOW_ROWS = 10
 """Below so many rows there is no room for a tree."""
-SIZES = [(20, 5), (20, 40), (37, 12), (80, 24), (150, 8), (300, 100)]
+SIZES = [(20, 5), (37, 12), *(pytest.param(each, marks=pytest.mark.slow) for each in MORE)]
 WIDE = "宽字符 文字 " * 12
 REPLIES = [
     {

@@ -9,6 +9,7 @@ from textual.widgets import OptionList
 from retinue.ui.screens.picker import Choice, Picker
 
 open_here = partial(open_stage, approve=True)
+SLOW = pytest.mark.slow
 AGENT = "---\nname: smith\ndescription: Makes things\ntools: read\n---\n\nMake it well.\n"
 
 
@@ -192,7 +193,7 @@ async def test_runs_are_looked_at(place, tmp_path):
         await stage.wait(lambda: read_title(stage) == "Running agents (1) — 0 running, 1 done")
 
 
-@pytest.mark.parametrize("size", [(20, 5), (24, 12), (300, 60)])
+@pytest.mark.parametrize("size", [(20, 5), pytest.param((24, 12), marks=SLOW), pytest.param((300, 60), marks=SLOW)])
 async def test_menus_fit_any_size(smith, tmp_path, size):
     async with open_here(tmp_path, size=size) as stage:
         await open_menu(stage, "Agent types", "smith", "Details")
@@ -214,7 +215,7 @@ async def test_hostile_agents_are_shown_plainly(place, tmp_path):
         assert "\x1b" not in stage.app.export_screenshot()
 
 
-@pytest.mark.parametrize("size", [(20, 5), (40, 9), (60, 14), (80, 24)])
+@pytest.mark.parametrize("size", [(20, 5), *(pytest.param(each, marks=SLOW) for each in [(40, 9), (60, 14), (80, 24)])])
 async def test_lit_row_stays_in_sight(place, tmp_path, size):
     async with open_here(tmp_path, size=size) as stage:
         await open_menu(stage, "Settings")

@@ -154,7 +154,10 @@ def test_storm_of_sizes_while_streaming(mocked):
         assert tmux.end() == (0, True, "0 1 0")
 
 
-@pytest.mark.parametrize("moment_s", [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.9])
+MOMENTS = [0.05, 0.15, 0.2, 0.3, 0.6, 0.9]
+
+
+@pytest.mark.parametrize("moment_s", [0.1, 0.4, *(pytest.param(each, marks=pytest.mark.slow) for each in MOMENTS)])
 def test_one_interrupt_while_starting_is_enough(world, moment_s):
     with world.open() as terminal:
         before = terminal.attributes
@@ -339,7 +342,12 @@ def test_prompt_of_the_command_line_is_said(mocked):
         terminal.wait_for("heard you")
 
 
-@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"TERM": "linux"}, {"TERM": "vt100"}, {"NO_COLOR": "1"}])
+POOR = [{"TERM": "linux"}, {"TERM": "vt100"}]
+
+
+@pytest.mark.parametrize(
+    "env", [{"TERM": "dumb"}, {"NO_COLOR": "1"}, *(pytest.param(each, marks=pytest.mark.slow) for each in POOR)]
+)
 def test_poor_terminals_work(mocked, env):
     with mocked({"text": "plain answer"}) as world, world.open(env={**env, "LANG": "C"}) as terminal:
         terminal.wait_for("mock-1")
