@@ -121,5 +121,7 @@ async def test_viewer_keys_can_be_changed(tmp_path, work, agent_dir):
         await stage.wait(lambda: " of " in str(foot.content))
         await stage.press("d", "d")
         await stage.wait(lambda: count_working(stage) == 0)
+        await stage.press("k")
+        await stage.wait(lambda: "scroll" in str(foot.content) and "stop" not in str(foot.content))
         await stage.press("w")
         assert len(stage.app.screen_stack) == 1

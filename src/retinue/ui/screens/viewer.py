@@ -70,6 +70,7 @@ class RunViewer(Overlay[None]):
         self._talk = Talk(run.id)
         self._armed_s = 0.0
         self._notice = ""
+        self._was_over = run.status.is_final
         self._head = Text()
         self._needle = ""
 
@@ -82,11 +83,12 @@ class RunViewer(Overlay[None]):
         key = self._key
         leave = self.app.keys.show("tui.select.cancel")
         stop = f"{key('stop')} {key('stop')}"
+        is_over = self._run.status.is_final
         parts = (
             "↑↓ scroll",
             f"{key('search')} search",
-            f"{key('say')} say something",
-            f"{stop} stop",
+            "" if is_over else f"{key('say')} say something",
+            "" if is_over else f"{stop} stop",
             f"{leave} close",
         )
         return fit_parts(parts, self.query_one("#foot").size.width or self.size.width)
@@ -133,6 +135,9 @@ class RunViewer(Overlay[None]):
         if head != self._head:
             self._head = head
             self.query_one("#head", Static).update(head)
+        if self._run.status.is_final != self._was_over:
+            self._was_over = self._run.status.is_final
+            self._show_foot()
         if not self._talk.blocks and not self._run.status.is_final:
             self._tell("(waiting for the first message…)")
         elif self._armed_s and time.monotonic() - self._armed_s > ARMED_S:
