@@ -10,7 +10,13 @@ from recordings import load_messages, load_stream
 
 from retinue.testing import APIS
 
+# A recording and a fixed version of pi change only together: some of each with every run, all of them in the soak.
+FEW = ("text", "parallel", "retry")
 scenarios = pytest.mark.parametrize("scenario", STREAMS, ids=lambda one: one.name)
+live = pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(one, id=one.name, marks=() if one.name in FEW else pytest.mark.slow) for one in STREAMS],
+)
 
 
 def to_stream(played: Played) -> list[dict[str, object]]:
@@ -29,7 +35,7 @@ def test_stream_equals_recorded_pi(scenario: Scenario, retinue: Program, tmp_pat
 
 
 @pytest.mark.interop
-@scenarios
+@live
 def test_live_pi_equals_recording(scenario: Scenario, pi: Program, tmp_path: Path) -> None:
     assert to_stream(play(pi, scenario, tmp_path)) == load_stream(scenario.name)
 
@@ -40,6 +46,6 @@ def test_wire_stream_equals_recorded_pi(api: str, retinue: Program, tmp_path: Pa
 
 
 @pytest.mark.interop
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", [APIS[0], *(pytest.param(api, marks=pytest.mark.slow) for api in APIS[1:])])
 def test_live_wire_equals_recording(api: str, pi: Program, tmp_path: Path) -> None:
     assert to_stream(play_wire(pi, api, tmp_path)) == load_stream(api)

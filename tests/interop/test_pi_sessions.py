@@ -17,6 +17,9 @@ FEW = ("mixed", "compacted", "interrupted")
 scenarios = pytest.mark.parametrize("scenario", SESSIONS, ids=lambda one: one.name)
 few = pytest.mark.parametrize("scenario", [one for one in SESSIONS if one.name in FEW], ids=lambda one: one.name)
 handmade = pytest.mark.parametrize("name", HANDMADE)
+some = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if at > 1 else ()) for at, name in enumerate(HANDMADE)]
+)
 
 
 def without_results(conversation: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -89,7 +92,7 @@ def test_retinue_reads_handmade_session(name: str, retinue: Program, tmp_path: P
 
 
 @pytest.mark.interop
-@handmade
+@some
 def test_pi_reads_handmade_session(name: str, pi: Program, tmp_path: Path) -> None:
     cwd = build_home(tmp_path, STREAMS[0])
     put_handmade(name, cwd)
