@@ -131,8 +131,9 @@ def _level(drawn: str) -> str:
     lines = drawn.split("\n")
     edge = max(len(line) for line in lines if line and not line.strip("─")) - 2
     lines = [re.sub(r"\s+[▁-█\w]$", "", line) if len(line) > edge and ": " not in line else line for line in lines]
-    used = set("".join(line for line in lines if ": " not in line))
-    return "\n".join(line for line in lines if not re.match(r"\w: ", line) or line[0] in used)
+    first, last = (at for at, line in enumerate(lines) if len(line) > edge + 1 and not line.strip("─"))
+    used = {*"".join(lines[first + 1 : last])}
+    return "\n".join(line for line in lines if not re.match(r"\w: #?", line) or line[0] in used)
 
 
 async def _watch(stage: Stage, is_so: Callable[[], bool]) -> str:
