@@ -174,7 +174,7 @@ class Notes:
     name = "notes"
     async def enter(self, setup):
         {enter}
-        return replace(setup, sections={{**setup.sections, "notes": "Be brief."}})
+        return setup.change(sections={{**setup.sections, "notes": "Be brief."}})
     async def leave(self, outcome):
         {leave}
         return msgspec.structs.replace(outcome, notes="left")

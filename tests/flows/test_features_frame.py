@@ -1,5 +1,4 @@
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -33,7 +32,7 @@ class Mark:
 
     async def enter(self, setup):
         await self.do("enter")
-        return replace(setup, sections={**setup.sections, self.name: f"<{self.name}>"})
+        return setup.change(sections={**setup.sections, self.name: f"<{self.name}>"})
 
     async def leave(self, outcome):
         await self.do("leave")

@@ -1,5 +1,4 @@
 import asyncio
-import dataclasses
 import json
 import stat
 from pathlib import Path
@@ -273,7 +272,7 @@ async def test_child_sees_only_what_it_started(tmp_path):
 
 def replace_tools(fleet, run):
 
-    return dataclasses.replace(fleet.manager.live(run.id).setup, tools=dict(fleet.tools))
+    return fleet.manager.live(run.id).setup.change(tools=dict(fleet.tools))
 
 
 @pytest.mark.spec("fleet:B72")

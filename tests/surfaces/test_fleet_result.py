@@ -1,5 +1,4 @@
 import asyncio
-import dataclasses
 import time
 
 import pytest
@@ -191,7 +190,7 @@ async def test_report_of_another_run_does_not_end_the_wait(tmp_path):
 
 async def test_wait_is_shorter_than_the_callers_limits(tmp_path):
     async with Fleet(tmp_path, {"Explore": LATE}) as fleet:
-        fleet.root.setup = dataclasses.replace(fleet.root.setup, limits=Limits(idle_s=100, tool_s=200))
+        fleet.root.setup = fleet.root.setup.change(limits=Limits(idle_s=100, tool_s=200))
         task = await open_wait(fleet, await fleet.start("Explore"))
         await fleet.clock.advance(90)
         assert "still running after 90 seconds" in await task

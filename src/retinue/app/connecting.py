@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 
+from msgspec import structs
+
 from retinue.app.request import Request
 from retinue.app.world import World
 from retinue.core.clock import Clock
@@ -106,7 +108,7 @@ class Connecting:
             lease.release()
             raise
         self._give(tools)
-        return replace(_to_extras(tools), release=lease.release)
+        return structs.replace(_to_extras(tools), release=lease.release)
 
     def may_have(self, word: str) -> bool:
         """Whether a word of the command line may name a tool of a server."""
@@ -177,7 +179,7 @@ class _MainTools:
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         found = await self._list()
-        return replace(setup, tools={**setup.tools, **{name: found[name] for name in found if name not in setup.tools}})
+        return setup.change(tools={**setup.tools, **{name: found[name] for name in found if name not in setup.tools}})
 
     async def leave(self, outcome: Outcome) -> Outcome:
         return outcome

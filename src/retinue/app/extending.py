@@ -5,9 +5,10 @@ Where there are none, nothing but their names is looked for.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from retinue.app.world import World
 from retinue.core.definition import Definition

@@ -4,12 +4,12 @@ This file must not know which tools exist.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from retinue.core.launch import Confining
 from retinue.core.messages import TextContent, UserContent
@@ -47,8 +47,7 @@ def ignore_progress(partial: ToolResult) -> None:
     """The progress callback of a call that nobody watches."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolContext:
+class ToolContext(Struct, frozen=True):
     """Where and for whom a call runs."""
 
     cwd: Path
@@ -56,7 +55,7 @@ class ToolContext:
     run_name: str = ""
     """What people call the run."""
     call_id: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, str] = {}
     """Variables that describe the session, for processes the tool starts."""
     spill_dir: Path | None = None
     """Where outputs too long for the model are kept; the system's temporary directory when absent."""

@@ -5,10 +5,10 @@ Knows no particular tool, no session and no surface. Whatever a tool does, each 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, structs
 
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed, quote
@@ -48,8 +48,7 @@ class Abandoning(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class CallPorts:
+class CallPorts(Struct, frozen=True):
     """What a batch needs from its run."""
 
     run_id: str
@@ -58,7 +57,7 @@ class CallPorts:
     publish: Callable[[Event], None]
     clock: Clock
     hooks: Sequence[CallHook] = ()
-    refusals: Mapping[str, str] = field(default_factory=dict)
+    refusals: Mapping[str, str] = {}
     """Why it has not got a tool that it may well call; other names are just unknown."""
     tool_s: float | None = None
     watched: Callable[[], bool] = lambda: True
@@ -167,7 +166,7 @@ class _Running:
 
     async def _run(self, call: ToolCall, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
         ports = self._ports
-        context = replace(ports.context, call_id=call.id, progress=self._progress(call))
+        context = structs.replace(ports.context, call_id=call.id, progress=self._progress(call))
         try:
             for hook in ports.hooks:
                 answer = await hook.before(call, tool)

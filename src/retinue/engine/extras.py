@@ -1,8 +1,9 @@
 """What one run gets beside what all runs of a crew have, such as what its extensions bring along."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from retinue.core.definition import Definition
 from retinue.core.tool import Tool
@@ -13,12 +14,11 @@ from retinue.engine.setup import Feature
 from retinue.tools.selectors import Offer
 
 
-@dataclass(frozen=True, slots=True)
-class Extras:
+class Extras(Struct, frozen=True):
     """What one run gets beside what all have."""
 
-    tools: Mapping[str, Tool] = field(default_factory=dict)
-    offers: Mapping[str, Offer] = field(default_factory=dict)
+    tools: Mapping[str, Tool] = {}
+    offers: Mapping[str, Offer] = {}
     """Where its tools come from."""
     hooks: Sequence[CallHook] = ()
     features: Sequence[Feature] = ()
@@ -35,6 +35,9 @@ class Extras:
     """Hooks that stand at points of a run; what a hook is, `features.hooks` knows."""
 
 
+NOTHING = Extras()
+
+
 async def add_nothing(definition: Definition, request: RunRequest) -> Extras:
     """For a crew without extensions."""
-    return Extras()
+    return NOTHING

@@ -10,6 +10,8 @@ WRAP_UP_TEXT = (
     "from what you already know, and say what is left undone."
 )
 
+CLEANUP_S = 5.0
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -27,7 +29,7 @@ class Limits:
     """Of one tool call."""
     tokens: int | None = None
     cost_usd: float | None = None
-    cleanup_s: float = 5.0
+    cleanup_s: float = CLEANUP_S
     """For all features of a run together, to undo what they did."""
 
 

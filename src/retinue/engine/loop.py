@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from retinue.core.clock import Clock
@@ -86,8 +86,7 @@ class Inlet(Protocol):
     def take_follow_up(self) -> Sequence[Message]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class LoopPorts:
+class LoopPorts(Struct, frozen=True):
     """Everything the loop may ask for."""
 
     run_id: str

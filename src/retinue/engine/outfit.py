@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
@@ -30,9 +30,9 @@ from retinue.engine.childprompt import (
     build_sticky,
     build_subagent,
 )
-from retinue.engine.extras import Extras, add_nothing
+from retinue.engine.extras import NOTHING, Extras, add_nothing
 from retinue.engine.ids import make_uuid
-from retinue.engine.limits import Limits
+from retinue.engine.limits import CLEANUP_S, Limits
 from retinue.engine.prompt import render_prompt
 from retinue.engine.request import RunRequest
 from retinue.engine.restraint import Restrained, Restraint
@@ -97,8 +97,7 @@ class Policy:
         return self.max_depth.get(surface, 1)
 
 
-@dataclass(frozen=True, slots=True)
-class Fitting:
+class Fitting(Struct, frozen=True):
     """A run on the way to its setup: what features look at to decide whether they are wanted."""
 
     definition: Definition
@@ -110,7 +109,7 @@ class Fitting:
     """Every tool there is, by its own name."""
     branch: str = ""
     """Where an earlier attempt has left its changes."""
-    extras: Extras = field(default_factory=Extras)
+    extras: Extras = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,7 +490,7 @@ def choose_limits(definition: Definition, request: RunRequest, policy: Policy) -
         tool_s=request.tool_s,
         tokens=_find_smaller(request.tokens, definition.max_tokens_total),
         cost_usd=_find_smaller(request.cost_usd, definition.max_cost),
-        cleanup_s=ISOLATED_CLEANUP_S if request.isolation else Limits().cleanup_s,
+        cleanup_s=ISOLATED_CLEANUP_S if request.isolation else CLEANUP_S,
     )
 
 

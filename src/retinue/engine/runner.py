@@ -129,7 +129,7 @@ class LiveRun:
         # What a feature has put around the model stays around the next one.
         rewrap = getattr(self.setup.model, "rewrap", None) if "model" in parts else None
         current = parts if rewrap is None else {**parts, "model": rewrap(parts["model"])}
-        self._base, self.setup = replace(self._base, **parts), replace(self.setup, **current)
+        self._base, self.setup = self._base.change(**parts), self.setup.change(**current)
         self._compactor.use(self.setup)
 
     def note(self, message: BashExecutionMessage) -> None:

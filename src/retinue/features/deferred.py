@@ -4,7 +4,6 @@ What was found stays for the session. Must not know where tools come from: one t
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import replace
 from typing import Any
 
 from retinue.core.errors import quote
@@ -48,7 +47,7 @@ class Deferring:
         if not waiting:
             return setup
         shown[NAME] = SearchTool(waiting, shown, self._loaded)
-        return replace(setup, tools=shown)
+        return setup.change(tools=shown)
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Nothing to undo: what was found belongs to the session."""

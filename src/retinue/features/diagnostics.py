@@ -50,7 +50,7 @@ class Diagnosing:
         """Stand behind the tools, and at the end."""
         self._setup, self._touched, self._rounds = setup, {}, 0
         reviewers = (*setup.reviewers, self) if self._mode == "agent_end" else setup.reviewers
-        return replace(setup, hooks=(*setup.hooks, self), reviewers=reviewers)
+        return setup.change(hooks=(*setup.hooks, self), reviewers=reviewers)
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """The servers stay: the next prompt may want them."""

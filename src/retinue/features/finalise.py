@@ -4,7 +4,6 @@ Whatever such a run says beside that call is not its answer. Must not know surfa
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -76,8 +75,7 @@ class Finalising:
     async def enter(self, setup: RunSetup) -> RunSetup:
         """The setup with the tool, whatever list the run's tools come from."""
         self._finalized, self._reminders = None, 0
-        return replace(
-            setup,
+        return setup.change(
             tools={**setup.tools, FINALIZE: FinalizeTool(self._take)},
             sections={**setup.sections, "finalising": SECTION},
             reviewers=(*setup.reviewers, self),

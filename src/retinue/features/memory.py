@@ -8,7 +8,7 @@ import asyncio
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -88,8 +88,7 @@ class Memory:
         text = await asyncio.to_thread(self._render)
         added = {name: tool for name, tool in self._tools.items() if self._trusted and name not in setup.tools}
         folder = self._find_folder()
-        return replace(
-            setup,
+        return setup.change(
             sections={**setup.sections, "memory": text},
             tools={**setup.tools, **added},
             writable=(*setup.writable, folder) if folder else setup.writable,

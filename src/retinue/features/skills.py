@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -91,7 +91,7 @@ class Skills:
             sections = await asyncio.to_thread(self._list) if has_any else {}
         else:
             sections = await asyncio.to_thread(self._preload, self._selection)
-        return replace(setup, sections={**setup.sections, **sections}) if sections else setup
+        return setup.change(sections={**setup.sections, **sections}) if sections else setup
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Nothing to undo."""

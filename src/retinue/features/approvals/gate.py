@@ -7,7 +7,7 @@ nobody can be asked about is refused at once.
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from retinue.core.jsonline import to_plain
@@ -70,7 +70,7 @@ class Approving:
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """The setup with the gate before all other hooks."""
-        return replace(setup, hooks=(Gate(self._book, self._ports, setup), *setup.hooks))
+        return setup.change(hooks=(Gate(self._book, self._ports, setup), *setup.hooks))
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Nothing to undo."""

@@ -6,7 +6,6 @@ What a hook wants is decided on the Board; here is only where it is asked and wh
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -50,11 +49,11 @@ class Hooking:
         board.facts.update(sessionId=setup.session_id, runId=setup.run_id, cwd=str(setup.cwd), turnId=turn_id)
         board.boundary = setup.confinement
         if board.has(*_MODEL_POINTS):
-            setup = replace(setup, model=HookedModel(setup.model, board))
+            setup = setup.change(model=HookedModel(setup.model, board))
         if board.has(*_TOOL_POINTS):
-            setup = replace(setup, hooks=(*setup.hooks, CallWatch(board, self._clock)))
+            setup = setup.change(hooks=(*setup.hooks, CallWatch(board, self._clock)))
         if board.has(STOP):
-            setup = replace(setup, reviewers=(*setup.reviewers, StopReview(board, self._max_continuations)))
+            setup = setup.change(reviewers=(*setup.reviewers, StopReview(board, self._max_continuations)))
         await board.tell("agent.turn.start", {})
         return setup
 

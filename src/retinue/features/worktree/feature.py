@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -44,7 +43,7 @@ class Worktree:
         """Move the run into a copy of the repository that its directory is in. Raises IsolationFailed."""
         request = CopyRequest(setup.run_id, setup.cwd, self._description, self._keeps_place, self._branch)
         self._copy = copy = await resume_copy(request, self._records, tmp=self._tmp)
-        return replace(setup, cwd=copy.cwd, sections=_tell_place(setup.sections, copy))
+        return setup.change(cwd=copy.cwd, sections=_tell_place(setup.sections, copy))
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Save the work, remove the copy, and say where the work is, however the run ended."""
