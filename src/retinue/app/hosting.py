@@ -19,6 +19,7 @@ from retinue.durable.judged import Appeals, Judged
 from retinue.durable.parcel import Parcel
 from retinue.durable.remote import SESSION_NAME
 from retinue.durable.worker import Hosted, Job
+from retinue.engine.childprompt import to_line
 from retinue.engine.limits import Limits
 
 
@@ -88,7 +89,7 @@ class HostedRun:
                 stop_listening()
         if self._stopped is not None and outcome.status is not Status.COMPLETED:
             outcome = msgspec.structs.replace(outcome, status=Status.STOPPED, reason=self._stopped)
-        return msgspec.structs.replace(outcome, session_file="", branch="")
+        return bring_home(msgspec.structs.replace(outcome, session_file="", branch=""), self._job)
 
     async def _work(self, retinue: Retinue) -> Outcome:
         if self._job.goes_on:
@@ -127,7 +128,7 @@ def to_request(assignment: Assignment, session_file: str) -> Request:
         thinking=assignment.thinking,
         session=SessionWish("named", session_file, is_alone=True),
         tools=assignment.tools,
-        system_prompt=f"{assignment.system_prompt}{_tell_missing(assignment)}",
+        system_prompt=f"{assignment.system_prompt}{_tell_place(assignment)}{_tell_missing(assignment)}",
         context_files=False,
         skills=False,
         approve=assignment.trusted,
@@ -139,6 +140,25 @@ def to_request(assignment: Assignment, session_file: str) -> Request:
         ),
     )
     return replace(request, is_child=True)
+
+
+def bring_home(outcome: Outcome, job: Job) -> Outcome:
+    """An outcome that names files where whoever asked for it has them."""
+    there, here = str(job.workspace), job.assignment.cwd
+    if not here:
+        return outcome
+    text, error, notes = (words.replace(there, here) for words in (outcome.text, outcome.error, outcome.notes))
+    return msgspec.structs.replace(outcome, text=text, error=error, notes=notes)
+
+
+def _tell_place(assignment: Assignment) -> str:
+    """What the agent must know of where it is: it is told of files by people who have them elsewhere."""
+    if not assignment.cwd:
+        return ""
+    return (
+        f"\n\n# Where you work\nYou work on another machine, in a copy of {to_line(assignment.cwd)}. A path below that "
+        "folder means the same path below your own working directory; use that one, and name files relative to it.\n"
+    )
 
 
 def _tell_missing(assignment: Assignment) -> str:

@@ -20,6 +20,8 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     depth: int
     task: str
     system_prompt: str
+    cwd: str = ""
+    """The folder that its workspace is a copy of."""
     tools: tuple[str, ...]
     model: str
     """`provider/id`; the worker has its own key for it."""

@@ -21,6 +21,7 @@ from retinue.durable.hearing import Hearing
 from retinue.durable.landing import land
 from retinue.durable.mirror import SESSION
 from retinue.durable.parcel import Parcel, release
+from retinue.engine.childprompt import ENVIRONMENT
 from retinue.engine.external.post import Post
 from retinue.engine.external.premises import Premises
 from retinue.engine.ids import make_uuid
@@ -118,7 +119,9 @@ class RemoteRun(LiveRun):
             # Counted from the first face, through all workers: else a run could wait for a place that it holds.
             depth=int(setup.environment.get("PI_SUBAGENT_DEPTH", 1)),
             task=journey.post.render_task(task),
-            system_prompt=render_prompt(setup.sections),
+            # Where it works is told by whoever works on it.
+            system_prompt=render_prompt({name: text for name, text in setup.sections.items() if name != ENVIRONMENT}),
+            cwd=str(setup.cwd),
             tools=tuple(tools),
             model=setup.model.info.ref,
             thinking=setup.thinking,

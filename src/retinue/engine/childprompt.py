@@ -40,6 +40,8 @@ BOUNDARY = (
     "context are not for you. Start no subagents and propose none; do the assigned task and nothing else. When "
     "something has to be edited, call the real tool: a tool call written out as text changes nothing."
 )
+ENVIRONMENT = "environment"
+"""The section that says where a child works."""
 CODINGCODE_ROLE = "You are a specialized agent."
 CONTEXT_HEADING = "# Parent Conversation Context"
 TASK_HEADING = "# Your Task (below)"
@@ -75,7 +77,7 @@ def build_append(
     """The parent's prompt, then what is special about this child. The parent's text is a byte-exact prefix."""
     # Never cut and never changed: providers keep what they have read of it.
     sections = {"parent": parent or PREAMBLE, "bridge": BRIDGE, "active_agent": render_tag(identity)}
-    sections["environment"] = render_environment(place)
+    sections[ENVIRONMENT] = render_environment(place)
     if worktree_of:
         sections["worktree"] = _render_worktree(place, worktree_of)
     if body := definition.prompt.strip():
@@ -85,7 +87,7 @@ def build_append(
 
 def build_replace(definition: Definition, identity: Identity, place: Place, *, worktree_of: str = "") -> dict[str, str]:
     """The definition's own prompt, with nothing of the parent in it."""
-    sections = {"active_agent": render_tag(identity), "header": HEADER, "environment": render_environment(place)}
+    sections = {"active_agent": render_tag(identity), "header": HEADER, ENVIRONMENT: render_environment(place)}
     if worktree_of:
         sections["worktree"] = _render_worktree(place, worktree_of)
     sections["instructions"] = bound_section(choose_role(definition))
@@ -124,7 +126,7 @@ def build_codingcode(definition: Definition, place: Place, *, rules: Sequence[st
     if place.shell:
         facts.append(f"- Shell: {to_line(place.shell)}")
     sections = {"role": definition.prompt.strip() or CODINGCODE_ROLE}
-    sections["environment"] = "\n".join(("## Environment", "", *facts))
+    sections[ENVIRONMENT] = "\n".join(("## Environment", "", *facts))
     if texts := [text.strip() for text in rules if text.strip()]:
         sections["rules"] = "\n\n".join(("## User-defined Rules", *texts))
     return {name: bound_section(text) for name, text in sections.items()}

@@ -1,0 +1,35 @@
+from pathlib import Path
+
+from retinue.app.hosting import bring_home, to_request
+from retinue.core.run import Outcome, Reason, Status
+from retinue.durable.assignment import Assignment
+from retinue.durable.worker import Job
+
+ASSIGNMENT = Assignment(
+    run_id="r",
+    attempt=1,
+    agent="a",
+    description="d",
+    depth=1,
+    task="t",
+    system_prompt="You are a.",
+    cwd="/home/me/project",
+    tools=(),
+    model="p/m",
+    thinking="off",
+    marks={},
+    trusted=True,
+)
+JOB = Job(ASSIGNMENT, Path("/w/sessions"), Path("/w/copies/1"), None, None, False, None, None)
+
+
+def test_outcome_names_files_at_home():
+    told = Outcome(Status.COMPLETED, Reason.DONE, text="See /w/copies/1/src/a.py:3.", notes="/w/copies/1 is full")
+    found = bring_home(told, JOB)
+    assert (found.text, found.notes) == ("See /home/me/project/src/a.py:3.", "/home/me/project is full")
+
+
+def test_prompt_says_whose_copy_it_is():
+    said = to_request(ASSIGNMENT, "s.jsonl").system_prompt
+    assert said.startswith("You are a.\n\n# Where you work\n")
+    assert "a copy of /home/me/project." in said
