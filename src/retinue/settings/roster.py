@@ -85,14 +85,17 @@ class Roster:
         return self._switched[2]
 
     def glance(self) -> Definitions:
-        """The same, with one look for all who ask in the same turn of the event loop: hundreds may start in one."""
+        """The same, with one look for all who ask in the same turn of the event loop: hundreds may start in one.
+
+        It counts for the next turn, too, in which those begin that are asked for in this one.
+        """
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
             return self.read()
         if self._glance is None or self._glance[0] is not loop:
             self._glance = loop, self.read()
-            loop.call_soon(self._look_away)
+            loop.call_soon(loop.call_soon, self._look_away)
         return self._glance[1]
 
     def _look_away(self) -> None:
