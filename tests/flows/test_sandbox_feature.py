@@ -1,5 +1,4 @@
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,7 +28,7 @@ def build(home: Path, *backends: Backend, **settings: object) -> tuple[Boundarie
 async def enter(feature: Confined, work: Path) -> ToolContext:
     model = object.__new__(ScriptedModel)
     setup = await feature.enter(RunSetup(run_id="r", cwd=work, model=model))
-    return replace(ToolContext(work), confinement=setup.confinement)
+    return ToolContext(work, confinement=setup.confinement)
 
 
 @pytest.mark.attack("B18", "SEC-4")
