@@ -1,10 +1,15 @@
 """What holds for every test: no network beyond loopback, a home of its own, no keys, no local model server."""
 
+import asyncio
 import ipaddress
+import itertools
 import os
+import shlex
+import shutil
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +17,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from retinue.testing.postgres import Postgres, find_postgres, open_postgres
+from tests.farm import Farm, open_yard
 from tests.runners import PROGRAM, use_runner
+
+_numbers = itertools.count(1)
 
 # Examples that are thought up: a few with every run, many in `make soak`.
 settings.register_profile("sample", max_examples=40, deadline=None, print_blob=True)
@@ -89,7 +98,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--runner", default="", help="the runner of all crews that name none, such as durable")
+    parser.addoption("--runner", default="", help="the runner of all crews that name none, durable or cluster")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -110,9 +119,59 @@ def crew_runner(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.
         return
     if request.node.get_closest_marker("inprocess") is not None:
         pytest.skip(f"pins what becomes of a run whose runner is inprocess, not {name}")
-    monkeypatch.setenv("RETINUE_BIN", f"{sys.executable} {PROGRAM} {name}")
-    with use_runner(name):
+    farm = request.getfixturevalue("farm") if name == "cluster" else None
+    place = (farm.yard, farm.database) if farm is not None else ("", "")
+    monkeypatch.setenv("RETINUE_BIN", shlex.join([sys.executable, str(PROGRAM), name, *place]))
+    with use_runner(name, farm):
         yield name
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A server for all tests of this process; each has its own database."""
+    programs = find_postgres()
+    if programs is None:
+        missing = "no Postgres: install Debian's postgresql"
+        if os.environ.get("CI") == "true":
+            pytest.fail(missing)
+        pytest.skip(missing)
+    # Not below pytest's own folder: the server is another user, who may not enter it.
+    root = Path(tempfile.mkdtemp(prefix="retinue-postgres-"))
+    try:
+        with open_postgres(programs, root) as server:
+            yield server
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def prepared(postgres: Postgres) -> str:
+    """A database with all tables, to be copied: making them takes longer than most tests."""
+    from retinue.durable.database import Database
+    from retinue.durable.engine import prepare_engine
+
+    async def prepare(url: str) -> None:
+        async with Database(url):
+            await prepare_engine(url)
+
+    url = postgres.make_database()
+    asyncio.run(prepare(url))
+    return url
+
+
+@pytest.fixture(scope="session")
+def yard(prepared: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Where workers come from, for tests that know nothing of them."""
+    with open_yard(tmp_path_factory.mktemp("farm"), prepared) as opened:
+        yield opened
+
+
+@pytest.fixture
+def farm(yard: str, prepared: str) -> Iterator[Farm]:
+    """The workers of this test: none before it sends a run."""
+    opened = Farm(yard, f"{prepared.rpartition('/')[0]}/farm_{next(_numbers)}")
+    yield opened
+    opened.end()
 
 
 @pytest.fixture

@@ -1,38 +1,63 @@
-"""With which runner the crews of the tests work where nothing else is said: `pytest --runner durable`.
+"""With which runner the crews of the tests work where nothing else is said: `pytest --runner durable`, or `cluster`.
 
 The product knows no such switch: its default is changed from outside, here and in the program that tests start.
 """
 
+import asyncio
 import runpy
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from tests.farm import Farm
 
 PROGRAM = Path(__file__)
 _chosen = "inprocess"
 
 
 @contextmanager
-def use_runner(name: str) -> Iterator[None]:
-    """Let a runner be the default."""
+def use_runner(name: str, farm: Farm | None = None) -> Iterator[None]:
+    """Let a runner be the default; `farm` has the workers of a cluster."""
     global _chosen
     from retinue.settings import subagents
 
     merge, before = subagents.merge_layers, _chosen
+    changes: dict[str, Any] = {"runner": name}
+    if farm is not None:
+        changes["cluster"] = subagents.ClusterSettings(database=farm.database)
 
     def merge_layers(defaults: Any, *rest: Any) -> Any:
-        changes = {"runner": name} if isinstance(defaults, subagents.CrewSettings) else {}
-        return merge(msgspec.structs.replace(defaults, **changes), *rest)
+        is_crew = isinstance(defaults, subagents.CrewSettings)
+        return merge(msgspec.structs.replace(defaults, **changes) if is_crew else defaults, *rest)
 
     subagents.merge_layers, _chosen = merge_layers, name  # type: ignore[assignment]
     try:
-        yield
+        with _hire(farm) if farm is not None else nullcontext():
+            yield
     finally:
         subagents.merge_layers, _chosen = merge, before
+
+
+@contextmanager
+def _hire(farm: Farm) -> Iterator[None]:
+    """Let there be a worker when a face sends its first run."""
+    from retinue.durable.cluster import Cluster
+
+    real = Cluster._open
+
+    async def open_cluster(cluster: Cluster) -> None:
+        await asyncio.to_thread(farm.want)
+        await real(cluster)
+
+    Cluster._open = open_cluster  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Cluster._open = real  # type: ignore[method-assign]
 
 
 def is_durable() -> bool:
@@ -84,6 +109,7 @@ class Endured:
 
 
 if __name__ == "__main__":  # the program itself, with another default
-    with use_runner(sys.argv.pop(1)):
+    _, runner, yard, database, *sys.argv[1:] = sys.argv
+    with use_runner(runner, Farm(yard, database) if yard else None):
         sys.argv[0] = "retinue"
         runpy.run_module("retinue", run_name="__main__")
