@@ -119,6 +119,8 @@ def crew_runner(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.
         return
     if request.node.get_closest_marker("inprocess") is not None:
         pytest.skip(f"pins what becomes of a run whose runner is inprocess, not {name}")
+    if name == "cluster" and (here := request.node.get_closest_marker("here")) is not None:
+        pytest.skip(f"only on one machine: {here.args[0]}")
     farm = request.getfixturevalue("farm") if name == "cluster" else None
     place = (farm.yard, farm.database) if farm is not None else ("", "")
     monkeypatch.setenv("RETINUE_BIN", shlex.join([sys.executable, str(PROGRAM), name, *place]))
