@@ -8,9 +8,10 @@ from retinue.app.outsourcing import build_premises
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.question import Question
+from retinue.engine.choosing import unwrap
+from retinue.engine.errand import Errand
 from retinue.engine.external.post import Post
 from retinue.engine.extras import Extras
-from retinue.engine.outfit import Errand, unwrap
 from retinue.engine.questions import Desk
 from retinue.engine.restraint import Restrained, Restraint
 from retinue.engine.runner import LiveRun

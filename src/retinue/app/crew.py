@@ -27,13 +27,17 @@ from retinue.core.run import Reason, Run
 from retinue.core.tool import Tool
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
+from retinue.engine.choosing import choose_runner
+from retinue.engine.errand import Errand
+from retinue.engine.fitting import Fitting
 from retinue.engine.ids import make_run_id
 from retinue.engine.journal import CREW
 from retinue.engine.keeping import Grounds
 from retinue.engine.keeping import find_session_dir as find_keeping_dir
+from retinue.engine.kit import Kit
 from retinue.engine.manager import Bounds, Manager
 from retinue.engine.notify import Notifier
-from retinue.engine.outfit import Errand, Fitting, Kit, Outfitter, choose_runner
+from retinue.engine.outfit import Outfitter
 from retinue.engine.recovery import Remains, read_remains
 from retinue.engine.request import RunRequest
 from retinue.engine.restraint import Restraint

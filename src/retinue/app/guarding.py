@@ -20,7 +20,7 @@ from retinue.engine.setup import Feature
 if TYPE_CHECKING:
     from retinue.core.launch import Confining
     from retinue.durable.case import Origin
-    from retinue.engine.outfit import Fitting
+    from retinue.engine.fitting import Fitting
     from retinue.features.approvals.book import Book
     from retinue.features.hooks.board import Board
     from retinue.features.hooks.command import Workplace

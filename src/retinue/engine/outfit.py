@@ -4,161 +4,45 @@ What it needs from above (which definitions there are, how a model is opened, wh
 in as a Kit. Must not know settings, files of definitions or any surface's results.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Literal, Protocol, TypeAlias, TypeVar
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
-from retinue.core.errors import ModelError, RetinueError, quote
+from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event, RunForgotten, RunQueued, Warned
-from retinue.core.messages import THINKING_LEVELS, ThinkingLevel, Usage
-from retinue.core.model import Model, ModelInfo
+from retinue.core.messages import Usage
 from retinue.core.run import Grant, Outcome, Run
-from retinue.core.tool import Tool
 from retinue.definitions.toolnames import KNOWN_TOOLS
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.childprompt import (
     Identity,
-    Place,
     build_append,
     build_codingcode,
     build_replace,
     build_sticky,
     build_subagent,
 )
-from retinue.engine.extras import NOTHING, Extras, add_nothing
+from retinue.engine.choosing import choose_level, choose_limits, choose_model, choose_runner
+from retinue.engine.errand import HERE, Errand
+from retinue.engine.extras import Extras
+from retinue.engine.fitting import Fitting
 from retinue.engine.ids import make_uuid
-from retinue.engine.limits import CLEANUP_S, Limits
+from retinue.engine.kit import Kit
 from retinue.engine.prompt import render_prompt
 from retinue.engine.request import RunRequest
-from retinue.engine.restraint import Restrained, Restraint
+from retinue.engine.restraint import Restrained
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import Feature, RunSetup
+from retinue.engine.setup import RunSetup
 from retinue.engine.survey import Surveys
-from retinue.models.resolve import Choice
-from retinue.models.retry import RetryPolicy
 from retinue.models.thinking import clamp_level
-from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
 from retinue.sessions.tree import SessionTree
 from retinue.tools.policy import SUBAGENT_READONLY, Rights, Terms, decide_tools, is_readonly, narrow_rights
 from retinue.tools.renamed import rename_tools
 from retinue.tools.selectors import Offer
-
-Number = TypeVar("Number", int, float)
-Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
-HERE = ("inprocess", "durable")
-"""Runners that work in this process."""
-ISOLATED_CLEANUP_S = 120.0
-"""Saving the work of a whole repository takes longer than closing a file."""
-
-
-class Models(Protocol):
-    """Where models come from."""
-
-    def resolve(self, query: str) -> Choice:
-        """The model a definition's or a caller's words mean. Raises ModelError."""
-        ...
-
-    def open(self, info: ModelInfo) -> Model:
-        """A model ready to be asked. Raises ModelError or ConfigError."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """What the user decides about all agents."""
-
-    readonly_bash: bool = False
-    is_confined: bool = False
-    confinement: str = "no sandbox is available on this machine"
-    judge: Callable[[], tuple[bool, str]] | None = None
-    """Says both when they are needed, which takes a while; instead of the two above."""
-    has_lsp: bool = True
-    always_exposed: tuple[str, ...] = ()
-    denied: tuple[str, ...] = ()
-    """Tools that no agent has."""
-    max_depth: Mapping[str, int] = field(default_factory=lambda: {"fleet": 4})
-    """How deep runs of a surface may nest; 1 where it is not said."""
-    base_depth: int = 0
-    """How deep the main agent is itself, when it runs inside another program's agent."""
-    default_max_turns: int | None = None
-    grace_turns: int = 5
-
-    def tell(self) -> tuple[bool, str]:
-        """Whether read-only commands can be confined, and why not."""
-        return self.is_confined, self.confinement
-
-    def find_depth(self, surface: str) -> int:
-        return self.max_depth.get(surface, 1)
-
-
-class Fitting(Struct, frozen=True):
-    """A run on the way to its setup: what features look at to decide whether they are wanted."""
-
-    definition: Definition
-    request: RunRequest
-    rights: Rights
-    terms: Terms
-    cwd: Path
-    tools: Mapping[str, Tool]
-    """Every tool there is, by its own name."""
-    branch: str = ""
-    """Where an earlier attempt has left its changes."""
-    extras: Extras = NOTHING
-
-
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """What has to be known of a run, beside its setup, to let it work elsewhere."""
-
-    runner: Runner
-    definition: Definition
-    request: RunRequest
-    rights: Rights
-    session_file: str
-    """Where its session is kept; empty for nowhere."""
-    lease: Lease
-    attempt: int = 1
-    branch: str = ""
-    """Where an earlier attempt has left its changes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Kit:
-    """All that runs of one main agent are made from."""
-
-    find: Callable[[str, str], Definition]
-    """By name and surface; raises RetinueError for a name that cannot be run."""
-    models: Models
-    tools: Mapping[str, Tool]
-    survey: Callable[[Path], Awaitable[Place]]
-    list_features: Callable[[Fitting], Sequence[Feature]] = lambda fitting: ()
-    compaction: Callable[[str], CompactionConfig] = lambda ref: CompactionConfig()
-    retry: RetryPolicy = field(default_factory=RetryPolicy)
-    policy: Policy = field(default_factory=Policy)
-    context_files: Sequence[tuple[str, str]] = ()
-    """Instructions of the project, for agents whose prompt has them."""
-    rules: Sequence[str] = ()
-    orphan_dir: Path | None = None
-    """Where sessions of runs are kept whose main agent has none."""
-    extend: Callable[[Definition, RunRequest], Awaitable[Extras]] = add_nothing
-    lease: Lease = field(default_factory=Lease)
-    """What one main prompt may spend with all it starts."""
-    restraint: Restraint = field(default_factory=Restraint)
-    """What has been taken from runs since they began."""
-    runner: Runner = "inprocess"
-    """Where runs work whose definition does not say."""
-    asks: Callable[[], bool] = lambda: False
-    """Whether a person may be asked about calls; a question does not get out of another process."""
-    has_cluster: bool = False
-    """Whether there are other machines to work on; what is asked or ruled is so here, wherever a run works."""
-    send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
-    """Makes a run that works in a process of its own; None where all work here."""
 
 
 class Outfitter:
@@ -340,7 +224,7 @@ class Outfitter:
         definition, rights, kit = fitting.definition, fitting.rights, self._kit
         is_pi = choose_runner(definition, request, kit) == "pi"
         model, wanted = choose_model(definition, request, parent.setup.model, kit.models, is_foreign=is_pi)
-        level = _find_level(request.thinking, definition.thinking, wanted) or parent.setup.thinking
+        level = choose_level(request.thinking, definition.thinking, wanted) or parent.setup.thinking
         depth, max_depth = run.level + kit.policy.base_depth, kit.policy.find_depth(request.surface)
         depths = {"PI_SUBAGENT_DEPTH": depth, "PI_SUBAGENT_MAX_DEPTH": max_depth}
         limits = choose_limits(definition, request, kit.policy)
@@ -432,72 +316,3 @@ class Outfitter:
         unknown = [item.sentence for item in rights.refused if item.code == "unknown" and item.name not in KNOWN_TOOLS]
         for text in (*unknown, *rights.warnings):
             parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {text}"))
-
-
-def choose_runner(definition: Definition, request: RunRequest, kit: Kit) -> Runner:
-    """Where a run works: where its file says, else where the settings say."""
-    wanted = definition.runner or kit.runner
-    if request.surface == "dispatch":
-        return "durable" if wanted == "durable" else "inprocess"  # what its runs may do is asked here, call by call
-    if wanted == "pi" and definition.source == "project" and kit.runner != "pi":
-        wanted = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
-    if wanted == "cluster" and not kit.has_cluster:
-        wanted = "inprocess"
-    return "inprocess" if wanted == "process" and kit.asks() else wanted
-
-
-def choose_model(
-    definition: Definition, request: RunRequest, inherited: Model, models: Models, *, is_foreign: bool = False
-) -> tuple[Model, ThinkingLevel | None]:
-    """What the request settles, else what the file pins or wishes, else the parent's; and the level in that name.
-
-    `is_foreign`: another program asks the model, which may know it by a name that means nothing here.
-    """
-    name = request.model or definition.model
-    if not name:
-        return unwrap(inherited), None
-    try:
-        choice = models.resolve(name)
-    except ModelError as error:
-        is_lenient = definition.is_model_wish or request.surface == "fleet"
-        if is_foreign or (request.model is None and is_lenient):
-            return unwrap(inherited), None
-        raise ModelError(f"agent {quote(definition.name)}: {error}") from error
-    if choice.info.ref == inherited.info.ref:
-        return unwrap(inherited), choice.thinking
-    return models.open(choice.info), choice.thinking
-
-
-def unwrap(model: Model) -> Model:
-    """The model itself: a child spends on its own lease and has its own hooks, not its parent's."""
-    while True:
-        inner: Model | None = model.model if isinstance(model, BudgetedModel) else getattr(model, "inner_model", None)
-        if inner is None:
-            return model
-        model = inner
-
-
-def choose_limits(definition: Definition, request: RunRequest, policy: Policy) -> Limits:
-    """What the request settles, else what the file says, else what the user says; 0 turns is no limit."""
-    said = (request.max_turns, definition.max_turns, policy.default_max_turns)
-    turns = next((number for number in said if number is not None), None)
-    return Limits(
-        max_turns=turns or None,
-        grace_turns=policy.grace_turns,
-        wall_s=request.wall_s,
-        idle_s=request.idle_s,
-        strict_idle=request.strict_idle,
-        tool_s=request.tool_s,
-        tokens=_find_smaller(request.tokens, definition.max_tokens_total),
-        cost_usd=_find_smaller(request.cost_usd, definition.max_cost),
-        cleanup_s=ISOLATED_CLEANUP_S if request.isolation else CLEANUP_S,
-    )
-
-
-def _find_smaller(one: Number | None, other: Number | None) -> Number | None:
-    return min((value for value in (one, other) if value is not None), default=None)
-
-
-def _find_level(*words: str | None) -> ThinkingLevel | None:
-    """The first that is a level; a file may say anything."""
-    return next((level for word in words for level in THINKING_LEVELS if level == word), None)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from retinue.engine.outfit import Fitting
+from retinue.engine.fitting import Fitting
 from retinue.engine.setup import Feature
 from retinue.features.confined import Boundaries
 from retinue.features.finalise import Finalising

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from retinue.core.tool import Tool
 from retinue.engine.childprompt import Place
-from retinue.engine.outfit import Fitting, Kit, Models, Policy
+from retinue.engine.fitting import Fitting
+from retinue.engine.kit import Kit, Models, Policy
 from retinue.engine.setup import Feature
 from retinue.features.place import survey_place
 from retinue.features.registry import Grounds, build_features

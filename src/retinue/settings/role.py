@@ -10,9 +10,11 @@ from retinue.core.errors import ModelError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.tool import Tool
 from retinue.engine.childprompt import choose_role as choose_text
+from retinue.engine.choosing import choose_limits
 from retinue.engine.extras import Extras
+from retinue.engine.fitting import Fitting
+from retinue.engine.kit import Policy
 from retinue.engine.limits import Limits
-from retinue.engine.outfit import Fitting, Policy, choose_limits
 from retinue.engine.request import RunRequest
 from retinue.engine.setup import Feature
 from retinue.models.registry import Registry

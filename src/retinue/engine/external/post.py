@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from retinue.core.tool import Effect
+from retinue.engine.errand import Errand
 from retinue.engine.external.premises import Premises
-from retinue.engine.outfit import Errand
 from retinue.engine.setup import RunSetup
 
 _OURS = ("offline", "scripted", "bridge")

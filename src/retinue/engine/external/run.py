@@ -12,6 +12,7 @@ from retinue.core.errors import ModelError, RetinueError
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
 from retinue.core.run import Outcome, Reason, Status
+from retinue.engine.errand import Errand, Runner
 from retinue.engine.external.papers import open_papers
 from retinue.engine.external.post import Post
 from retinue.engine.external.premises import Premises
@@ -20,7 +21,6 @@ from retinue.engine.external.stream import Stream
 from retinue.engine.external.telling import Telling
 from retinue.engine.ids import make_uuid
 from retinue.engine.loop import Ending
-from retinue.engine.outfit import Errand, Runner
 from retinue.engine.prompt import render_prompt
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.core.run import Outcome, Run
+from retinue.engine.fitting import Fitting
 from retinue.engine.manager import Outfitter
-from retinue.engine.outfit import Fitting
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature

@@ -1,0 +1,89 @@
+"""What a run gets where the request, the agent's file and the user each have a say: runner, model, level, limits.
+
+Pure, but for opening a model. What it may use is decided elsewhere.
+"""
+
+from typing import TypeVar
+
+from retinue.core.definition import Definition
+from retinue.core.errors import ModelError, quote
+from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
+from retinue.core.model import Model
+from retinue.engine.budget import BudgetedModel
+from retinue.engine.errand import Runner
+from retinue.engine.kit import Kit, Models, Policy
+from retinue.engine.limits import CLEANUP_S, Limits
+from retinue.engine.request import RunRequest
+
+Number = TypeVar("Number", int, float)
+ISOLATED_CLEANUP_S = 120.0
+"""Saving the work of a whole repository takes longer than closing a file."""
+
+
+def choose_runner(definition: Definition, request: RunRequest, kit: Kit) -> Runner:
+    """Where a run works: where its file says, else where the settings say."""
+    wanted = definition.runner or kit.runner
+    if request.surface == "dispatch":
+        return "durable" if wanted == "durable" else "inprocess"  # what its runs may do is asked here, call by call
+    if wanted == "pi" and definition.source == "project" and kit.runner != "pi":
+        wanted = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
+    if wanted == "cluster" and not kit.has_cluster:
+        wanted = "inprocess"
+    return "inprocess" if wanted == "process" and kit.asks() else wanted
+
+
+def choose_model(
+    definition: Definition, request: RunRequest, inherited: Model, models: Models, *, is_foreign: bool = False
+) -> tuple[Model, ThinkingLevel | None]:
+    """What the request settles, else what the file pins or wishes, else the parent's; and the level in that name.
+
+    `is_foreign`: another program asks the model, which may know it by a name that means nothing here.
+    """
+    name = request.model or definition.model
+    if not name:
+        return unwrap(inherited), None
+    try:
+        choice = models.resolve(name)
+    except ModelError as error:
+        is_lenient = definition.is_model_wish or request.surface == "fleet"
+        if is_foreign or (request.model is None and is_lenient):
+            return unwrap(inherited), None
+        raise ModelError(f"agent {quote(definition.name)}: {error}") from error
+    if choice.info.ref == inherited.info.ref:
+        return unwrap(inherited), choice.thinking
+    return models.open(choice.info), choice.thinking
+
+
+def unwrap(model: Model) -> Model:
+    """The model itself: a child spends on its own lease and has its own hooks, not its parent's."""
+    while True:
+        inner: Model | None = model.model if isinstance(model, BudgetedModel) else getattr(model, "inner_model", None)
+        if inner is None:
+            return model
+        model = inner
+
+
+def choose_limits(definition: Definition, request: RunRequest, policy: Policy) -> Limits:
+    """What the request settles, else what the file says, else what the user says; 0 turns is no limit."""
+    said = (request.max_turns, definition.max_turns, policy.default_max_turns)
+    turns = next((number for number in said if number is not None), None)
+    return Limits(
+        max_turns=turns or None,
+        grace_turns=policy.grace_turns,
+        wall_s=request.wall_s,
+        idle_s=request.idle_s,
+        strict_idle=request.strict_idle,
+        tool_s=request.tool_s,
+        tokens=_find_smaller(request.tokens, definition.max_tokens_total),
+        cost_usd=_find_smaller(request.cost_usd, definition.max_cost),
+        cleanup_s=ISOLATED_CLEANUP_S if request.isolation else CLEANUP_S,
+    )
+
+
+def _find_smaller(one: Number | None, other: Number | None) -> Number | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def choose_level(*words: str | None) -> ThinkingLevel | None:
+    """The first that is a level; a file may say anything."""
+    return next((level for word in words for level in THINKING_LEVELS if level == word), None)

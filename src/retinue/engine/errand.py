@@ -1,0 +1,29 @@
+"""What is sent along with a run that works elsewhere, and where runs can work. Plain data."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from retinue.core.definition import Definition
+from retinue.engine.budget import Lease
+from retinue.engine.request import RunRequest
+from retinue.tools.policy import Rights
+
+Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
+HERE = ("inprocess", "durable")
+"""Runners that work in this process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """What has to be known of a run, beside its setup, to let it work elsewhere."""
+
+    runner: Runner
+    definition: Definition
+    request: RunRequest
+    rights: Rights
+    session_file: str
+    """Where its session is kept; empty for nowhere."""
+    lease: Lease
+    attempt: int = 1
+    branch: str = ""
+    """Where an earlier attempt has left its changes."""
