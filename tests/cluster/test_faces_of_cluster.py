@@ -54,6 +54,24 @@ def test_run_outlives_its_face(world):
     assert said.strip().endswith("I was told."), (said, errors)
 
 
+def test_stream_names_the_worker(world):
+    world.play(
+        to("^Start", calls=spawn("Dig.")),
+        to("^Start", text="Waiting."),
+        to("^Dig", **world.act(1)),
+        to("^Dig", text="Found it."),
+        to("task-notification", text="I was told."),
+    )
+    worker = world.start_worker()
+    said, errors = start_face(world, "--mode", "json", "Start.").communicate(timeout=60)
+    records = [record for record in map(json.loads, said.splitlines()) if record["type"].startswith("subagents:")]
+    placed = [(record["type"], record.get("worker", "")) for record in records]
+    [name] = {name for _, name in placed} - {""}
+    life = ["created", "started", "placed", "placed", "completed"]
+    assert [kind.partition(":")[2] for kind, _ in placed] == life, errors
+    assert ([name for _, name in placed[2:]], f"-{worker.pid}-" in name) == (["", name, name], True)
+
+
 def test_run_starts_runs_elsewhere(world):
     world.play(
         to("^Start", calls=spawn("Lead.", "lead")),

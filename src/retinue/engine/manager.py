@@ -19,6 +19,7 @@ from retinue.core.events import (
     Event,
     RunFinished,
     RunForgotten,
+    RunPlaced,
     RunQueued,
     RunRead,
     RunStarted,
@@ -468,7 +469,7 @@ class Manager:
             fold(run, event)
         if isinstance(event, TurnStarted):
             self._welcome(run.id)
-        if isinstance(event, Compacted | Warned):
+        if isinstance(event, Compacted | Warned | RunPlaced):
             self.root.bus.publish(event)
 
     def _finish(self, run: Run, outcome: Outcome) -> None:
