@@ -1,6 +1,7 @@
 """What a run on a worker tells its face: events in batches, with a bounded delay, and never one row for each piece."""
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 
@@ -19,6 +20,7 @@ class Teller:
         self._claim = claim
         self._events: list[Event] = []
         self._has_news = asyncio.Event()
+        self._ended = asyncio.Event()
 
     def hear(self, event: Event) -> None:
         """Take an event of the run itself; its start and its end are told by others."""
@@ -34,11 +36,19 @@ class Teller:
         self._has_news.set()
 
     async def run(self) -> None:
-        """Tell for ever."""
-        while True:
+        """Tell until the end."""
+        while not self._ended.is_set():
             await self._has_news.wait()
-            await asyncio.sleep(DELAY_S)
-            await self.flush()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(DELAY_S):
+                    await self._ended.wait()
+            if not self._ended.is_set():
+                await self.flush()
+
+    def end(self) -> None:
+        """Let `run` return; what it is telling is told first, since nobody else knows of it any more."""
+        self._ended.set()
+        self._has_news.set()
 
     async def flush(self, outcome: Outcome | None = None) -> None:
         """Tell what there is; an outcome ends the run."""

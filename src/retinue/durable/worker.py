@@ -201,9 +201,9 @@ class Worker:
         folder = self._folder / "runs" / f"{assignment.id}-{claim.epoch}"
         try:
             async with asyncio.TaskGroup() as group:
-                telling = group.create_task(teller.run())
+                group.create_task(teller.run())
                 outcome = await self._contain(self._work_in(database, claim, purse, teller, folder))
-                telling.cancel()
+                teller.end()
             await teller.flush(outcome)
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, True)

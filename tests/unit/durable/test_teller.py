@@ -1,3 +1,4 @@
+import asyncio
 from typing import Any
 
 import msgspec
@@ -55,3 +56,37 @@ async def test_end_is_told_with_rest():
     teller.hear(say("a"))
     await teller.flush(end)
     assert claim.told == [([say("a")], end)]
+
+
+class SlowClaim(FakeClaim):
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun = asyncio.Event()
+        self.may_end = asyncio.Event()
+
+    async def tell(self, lines: Any, outcome: Outcome | None) -> None:
+        self.begun.set()
+        await self.may_end.wait()
+        await super().tell(lines, outcome)
+
+
+async def test_what_is_being_told_stays():
+    claim, end = SlowClaim(), Outcome(Status.COMPLETED, Reason.DONE, text="x")
+    teller = Teller(claim)
+    async with asyncio.TaskGroup() as group:
+        group.create_task(teller.run())
+        teller.hear(say("a"))
+        await claim.begun.wait()
+        teller.hear(say("b"))
+        teller.end()
+        claim.may_end.set()
+    await teller.flush(end)
+    assert claim.told == [([say("a")], None), ([say("b")], end)]
+
+
+async def test_end_is_not_waited_for():
+    teller = Teller(FakeClaim())
+    async with asyncio.timeout(1), asyncio.TaskGroup() as group:
+        group.create_task(teller.run())
+        await asyncio.sleep(0)
+        teller.end()
