@@ -118,7 +118,7 @@ class RemoteRun(LiveRun):
             description=request.description,
             # Counted from the first face, through all workers: else a run could wait for a place that it holds.
             depth=int(setup.environment.get("PI_SUBAGENT_DEPTH", 1)),
-            task=journey.post.render_task(task),
+            task=task,
             # Where it works is told by whoever works on it.
             system_prompt=render_prompt({name: text for name, text in setup.sections.items() if name != ENVIRONMENT}),
             cwd=str(setup.cwd),
