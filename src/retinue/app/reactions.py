@@ -5,6 +5,8 @@ somebody else waits for. What it does not react to waits in its inbox for the ne
 """
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from retinue.core.events import Event, RunFinished, RunForgotten
 from retinue.core.messages import CustomMessage
@@ -46,6 +48,17 @@ class Reactions:
     def close(self) -> None:
         """Leave the main agent alone until its next prompt."""
         self._is_open = False
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Leave the main agent alone until its next prompt, unless what is done here goes wrong."""
+        was_open, self._is_open = self._is_open, False
+        try:
+            yield
+        except BaseException:
+            self._is_open = was_open
+            self._begin()
+            raise
 
     def _hear(self, event: Event) -> None:
         if isinstance(event, RunForgotten):

@@ -33,6 +33,7 @@ from retinue.settings.paths import find_paths, find_session_dir
 from retinue.settings.subagents import load_crew
 
 if TYPE_CHECKING:  # loaded when somebody asks for one
+    from retinue.app.branching import Branching
     from retinue.app.catalogue import Catalogue
     from retinue.app.chronicle import Chronicle
     from retinue.app.commands import Commands
@@ -302,6 +303,15 @@ class Retinue:
             stock = self._stock
             self._shell = Shell(lambda: self._main, stock.tool_options.trees, stock.environment, stock.clock)
         return self._shell
+
+    @property
+    def branching(self) -> "Branching":
+        """The other points of the session that the main agent can go on from."""
+        from retinue.app.branching import Branching
+
+        here = self._here
+        reactions = None if here.crew is None else here.crew.reactions
+        return Branching(here.main, reactions, self._stock.clock, here.world.loaded.settings.branch_summary)
 
     @property
     def sessions(self) -> Sessions:

@@ -41,6 +41,10 @@ class Compactor:
         """Go on with another model or other limits."""
         self._setup = setup
 
+    def begin(self) -> None:
+        """Another conversation: what failed before says nothing about it."""
+        self._failed_at = 0
+
     async def check(self, talk: Conversation) -> None:
         """Summarise when too few tokens are free. Does not raise."""
         setup = self._setup

@@ -142,6 +142,14 @@ class LiveRun:
         """Stop at once, whatever it is doing; False when it is at rest."""
         return self._scope.cancel(reason)
 
+    def branch(self, entry_id: str | None) -> None:
+        """Go on from another entry of the session, or from its beginning. Raises RetinueError while it works."""
+        if self._is_open:
+            raise RetinueError(f"run {self.setup.run_id!r} is working; stop it or wait for it")
+        self.session.branch(entry_id)
+        self._read_talk = None
+        self._compactor.begin()
+
     async def compact(self, instructions: str = "") -> bool:
         """Summarise the context now; False when there was nothing to gain or it failed."""
         return await self._compactor.run(self._talk, "manual", instructions=instructions)

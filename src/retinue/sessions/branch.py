@@ -43,6 +43,17 @@ class Branch:
             first -= 1
         return build_context(self.history.load(places[first:]), self._is_settled).messages, first == 0
 
+    def passes(self, entry_id: str) -> bool:
+        """Whether an entry is on it."""
+        index = self.history.index
+        return index.by_id[entry_id] in index.path(self.leaf)
+
+    def load_beyond(self, entry_id: str) -> list[Entry]:
+        """What is on this branch and not on the way to another entry."""
+        index = self.history.index
+        shared = set(index.path(index.by_id[entry_id]))
+        return self.history.load([place for place in index.path(self.leaf) if place not in shared])
+
     def _is_settled(self, entry_id: str) -> bool:
         return self.history.index.by_id[entry_id] < self.settled
 

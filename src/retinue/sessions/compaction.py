@@ -207,15 +207,28 @@ def collect_files(context: Context, messages: Iterable[Message]) -> tuple[frozen
     read: set[str] = set()
     modified: set[str] = set()
     previous = context.compaction
-    if previous is not None and previous.from_hook in (UNSET, None, False) and isinstance(previous.details, dict):
-        read.update(_read_names(previous.details.get("readFiles")))
-        modified.update(_read_names(previous.details.get("modifiedFiles")))
+    if previous is not None and previous.from_hook in (UNSET, None, False):
+        earlier = read_details(previous.details)
+        read.update(earlier[0])
+        modified.update(earlier[1])
     for message in messages:
-        for call in message.calls if type(message) is AssistantMessage else ():
-            path = call.arguments.get("path")
-            if isinstance(path, str) and path:
-                {"read": read, "write": modified, "edit": modified}.get(call.name, set[str]()).add(path)
+        if type(message) is AssistantMessage:
+            list_files(message, read, modified)
     return frozenset(read - modified), frozenset(modified)
+
+
+def list_files(message: AssistantMessage, read: set[str], modified: set[str]) -> None:
+    """Add the files that a reply's calls read and change."""
+    for call in message.calls:
+        path = call.arguments.get("path")
+        if isinstance(path, str) and path:
+            {"read": read, "write": modified, "edit": modified}.get(call.name, set[str]()).add(path)
+
+
+def read_details(details: Any) -> tuple[list[str], list[str]]:
+    """The files that an earlier summary names: those read, and those changed."""
+    known = details if isinstance(details, dict) else {}
+    return _read_names(known.get("readFiles")), _read_names(known.get("modifiedFiles"))
 
 
 def _read_names(value: Any) -> list[str]:
@@ -229,19 +242,20 @@ async def compact(preparation: Preparation, summarise: Summarise, instructions: 
     summary = plan.previous_summary
     if plan.to_summarise or not plan.span_prefix:
         prompt = render_prompt("history", plan.to_summarise, plan.previous_summary, instructions)
-        summary, usage = await _ask(summarise, prompt)
+        summary, usage = await ask_summary(summarise, prompt)
     if plan.span_prefix:
-        prefix, spent = await _ask(summarise, render_prompt("prefix", plan.span_prefix, "", instructions))
+        prefix, spent = await ask_summary(summarise, render_prompt("prefix", plan.span_prefix, "", instructions))
         usage += spent
         summary = f"{summary or 'Nothing happened before.'}\n\n---\n\n## Current request, first part\n\n{prefix}"
     _check_smaller(plan, summary)
     read_files, modified_files = sorted(plan.read_files), sorted(plan.modified_files)
-    summary += _render_files("read-files", read_files) + _render_files("modified-files", modified_files)
+    summary += render_files(read_files, modified_files)
     details = {"readFiles": read_files, "modifiedFiles": modified_files}
     return Compaction(summary, plan.first_kept_entry_id, plan.tokens_before, usage, details)
 
 
-async def _ask(summarise: Summarise, prompt: str) -> tuple[str, Usage]:
+async def ask_summary(summarise: Summarise, prompt: str) -> tuple[str, Usage]:
+    """Have one written; returns it and what it used. Raises CompactionFailed."""
     reply = await summarise(SYSTEM_PROMPT, prompt)
     if reply.stop_reason in ("error", "aborted"):
         raise CompactionFailed(f"the summary failed: {reply.error_message or reply.stop_reason}")
@@ -260,5 +274,10 @@ def _check_smaller(plan: Preparation, summary: str) -> None:
         raise CompactionFailed(f"the summary is no shorter ({len(summary)} characters) than what it sums up ({before})")
 
 
-def _render_files(tag: str, names: list[str]) -> str:
+def render_files(read_files: list[str], modified_files: list[str]) -> str:
+    """The files as a summary names them; empty without any."""
+    return _render_names("read-files", read_files) + _render_names("modified-files", modified_files)
+
+
+def _render_names(tag: str, names: list[str]) -> str:
     return f"\n\n<{tag}>\n" + "\n".join(names) + f"\n</{tag}>" if names else ""

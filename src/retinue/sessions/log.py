@@ -267,7 +267,7 @@ class Session:
     ) -> str:
         """Tell the model what happened on a branch that was left."""
         fields = {"fromId": from_id or "root", "summary": summary, "details": details, "usage": usage}
-        entry_id = self._append("branch_summary", _drop_none(fields))
+        entry_id = self._append("branch_summary", _drop_none(fields), sync=True)
         self._context = None
         return entry_id
 
@@ -331,7 +331,8 @@ class Session:
         place = -1 if entry_id is None else self._history.index.by_id.get(entry_id)
         if place is None:
             raise SessionError(f"session {self.id} has no entry {quote(entry_id)}")
-        self._leaf = place
+        # Whatever a call on that branch came to is on another one: it gets no result here any more.
+        self._leaf, self._settled = place, len(self)
         self._context = None
 
     def context(self) -> Context:

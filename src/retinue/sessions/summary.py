@@ -57,6 +57,33 @@ What the user wants to reach.
 ## Critical Context
 - Facts, values and places without which the work cannot go on."""
 
+BRANCH_PROMPT: Final = """\
+The conversation above is a way that the user has left; the work goes on from an earlier point of it, and whoever goes \
+on shall know what was tried and found. Be short, but copy paths, names, commands and error messages letter by letter. \
+Write "(none)" where a section has nothing. Use these sections:
+
+## Goal
+What the user wanted on this way.
+
+## Constraints & Preferences
+- What the user asked to respect or avoid.
+
+## Progress
+### Done
+- [x] What was finished.
+
+### In Progress
+- [ ] What had been begun.
+
+### Blocked
+- What stood in the way.
+
+## Key Decisions
+- **The decision**: why it was taken.
+
+## Next Steps
+1. What would have come next on this way."""
+
 UPDATE_PROMPT: Final = """\
 The conversation continues the one that the previous summary describes. Write one new summary of both: keep what still \
 holds, move what was finished to Done, add what is new, and leave out what no longer matters."""
@@ -120,6 +147,15 @@ def render_prompt(
         pieces.append(f"<previous-summary>\n{previous_summary}\n</previous-summary>")
         pieces.append(UPDATE_PROMPT)
     pieces.append(PREFIX_PROMPT if part == "prefix" else HISTORY_PROMPT)
-    if instructions:
-        pieces.append(f"The user asks for special attention to: {instructions}")
-    return "\n\n".join(pieces)
+    return _join_pieces(pieces, instructions)
+
+
+def render_branch_prompt(messages: Iterable[Message], instructions: str) -> str:
+    """The request for a summary of a way that was left."""
+    conversation = f"<conversation>\n{render_conversation(messages)}\n</conversation>"
+    return _join_pieces([conversation, BRANCH_PROMPT], instructions)
+
+
+def _join_pieces(pieces: list[str], instructions: str) -> str:
+    wish = [f"The user asks for special attention to: {instructions}"] if instructions else []
+    return "\n\n".join([*pieces, *wish])

@@ -19,7 +19,7 @@ BUILTIN_TOOLS = ("read", "bash", "edit", "write", "grep", "find", "ls")
 # `externalEditor` are read by settings/habits.py, for a terminal program alone and from the user's file alone.
 # fmt: off
 PI_KEYS = frozenset((
-    "$schema", "autocompleteMaxVisible", "branchSummary", "cacheWarming", "codemode", "collapseChangelog", "deviceId",
+    "$schema", "autocompleteMaxVisible", "cacheWarming", "codemode", "collapseChangelog", "deviceId",
     "doubleEscapeAction", "editorPaddingX", "enableAnalytics", "enableInstallTelemetry", "enableSkillCommands",
     "extensionChangelogVersions", "extensions", "externalEditor", "fullscreenCopyOnSelect", "fullscreenExitOutput",
     "fullscreenScrollbar", "fullscreenWheelScrollLines", "hideThinkingBlock", "httpProxy", "images.autoResize",
@@ -48,6 +48,15 @@ class Compaction(Struct, frozen=True):
         """`(reserve_tokens, keep_recent_tokens)` of one model."""
         own = self.model_overrides.get(ref, {})
         return own.get("reserveTokens", self.reserve_tokens), own.get("keepRecentTokens", self.keep_recent_tokens)
+
+
+class BranchSummaries(Struct, frozen=True):
+    """The summary of a branch that is left."""
+
+    reserve_tokens: int = 16_384
+    """Tokens of the model's window that are kept free when a branch that is left is summed up."""
+    skip_prompt: bool = False
+    """Leave branches without asking whether to sum them up; none is then."""
 
 
 class Retry(Struct, frozen=True):
@@ -85,6 +94,7 @@ class Settings(Struct, frozen=True):
     follow_up_mode: QueueMode = "one-at-a-time"
     """The same for messages that wait until the agent is done."""
     compaction: Compaction = Compaction()
+    branch_summary: BranchSummaries = BranchSummaries()
     retry: Retry = Retry()
     http_idle_timeout_ms: int = 300_000
     """How long a connection may be silent; 0 is for ever."""
@@ -116,6 +126,8 @@ SETTINGS = (
     Setting(
         "compaction.modelOverrides", "compaction.model_overrides", by_model(counts("reserveTokens", "keepRecentTokens"))
     ),
+    Setting("branchSummary.reserveTokens", "branch_summary.reserve_tokens", count()),
+    Setting("branchSummary.skipPrompt", "branch_summary.skip_prompt", flag()),
     Setting("retry.enabled", "retry.enabled", flag()),
     Setting("retry.maxRetries", "retry.max_retries", count(1_000)),
     Setting("retry.baseDelayMs", "retry.base_delay_ms", count(86_400_000)),

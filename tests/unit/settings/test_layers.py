@@ -142,10 +142,11 @@ def test_project_tools_change_the_users(load: Any) -> None:
 
 
 def test_table_names_every_field_once() -> None:
+    groups = ("compaction", "branch_summary", "retry")
     fields = [
-        f"{name}.{inner}" if name in ("compaction", "retry") else name
+        f"{name}.{inner}" if name in groups else name
         for name in Settings.__struct_fields__
-        for inner in (type(getattr(Settings(), name)).__struct_fields__ if name in ("compaction", "retry") else ("",))
+        for inner in (type(getattr(Settings(), name)).__struct_fields__ if name in groups else ("",))
     ]
     assert sorted(item.field for item in SETTINGS) == sorted(fields)
     assert not {item.key for item in SETTINGS} & PI_KEYS
