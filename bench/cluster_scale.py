@@ -141,7 +141,7 @@ async def _claim(database: Database, number: int) -> Claim:
         description="",
         depth=1,
         task="",
-        system_prompt="",
+        sections=(),
         tools=(),
         model="",
         thinking="off",

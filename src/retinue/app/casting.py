@@ -76,8 +76,9 @@ class Casting:
             model=model,
             thinking=thinking,
             tools=tools,
-            refusals={} if role is None else role.rights.refusals,
-            sections=build_sections(
+            refusals=self._stock.own.refusals if role is None else role.rights.refusals,
+            sections=request.sections
+            or build_sections(
                 cwd=str(paths.cwd),
                 tools={name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)},
                 custom=system,

@@ -14,6 +14,7 @@ from retinue.app.aftermath import Aftermath, has_left_copies
 from retinue.app.delegating import make_tools
 from retinue.app.enduring import FILE, Enduring
 from retinue.app.extending import Extending
+from retinue.app.inheriting import inherit_agents
 from retinue.app.modelling import Models, to_retry
 from retinue.app.reactions import Reactions
 from retinue.app.scheduling import Scheduling
@@ -299,6 +300,7 @@ class Crew:
             cluster = self.cluster or Cluster(url)
             self._clustering = Clustering(cluster, self.world, self._models, self.environment, self._clock)
             self._clustering.extending, self._clustering.restraint = self._extending, self.restraint
+            self._clustering.main = self._main
             self._backend.start("cluster", cluster.listen())
         return self._clustering
 
@@ -342,7 +344,9 @@ class Crew:
     def _find_allowed(self, run_id: str) -> tuple[str, ...] | None:
         """The agents that a run's definition lets it start; None for all."""
         run = self.find(run_id)
-        return None if run is None else self.world.roster.find(run.agent, run.surface).allowed_subagents
+        if run is None:
+            return inherit_agents(self.environment)
+        return self.world.roster.find(run.agent, run.surface).allowed_subagents
 
     def find_session_dir(self, run_id: str) -> Path | None:
         """Where sessions of the runs that a run starts are kept; None when they are not."""

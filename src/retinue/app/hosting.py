@@ -4,10 +4,11 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 
-from retinue.app.request import Request, SessionWish
+from retinue.app.request import Request, SessionCover, SessionWish
 from retinue.app.retinue import Retinue
 from retinue.core.events import Answered, Asked, Event
 from retinue.core.messages import AssistantMessage, TextContent, Usage, UserMessage
@@ -19,8 +20,10 @@ from retinue.durable.judged import Appeals, Judged
 from retinue.durable.parcel import Parcel
 from retinue.durable.remote import SESSION_NAME
 from retinue.durable.worker import Hosted, Job
-from retinue.engine.childprompt import to_line
+from retinue.engine.childprompt import ENVIRONMENT, to_line
 from retinue.engine.limits import Limits
+from retinue.engine.prompt import CWD, render_cwd
+from retinue.features.finalise import Finalising
 
 
 class Hosting:
@@ -45,16 +48,19 @@ class HostedRun:
         self._appeals = Appeals(job.submit)
         self._retinue = Retinue(
             job.workspace,
-            request=to_request(job.assignment, str(job.sessions / SESSION_NAME)),
+            request=to_request(job.assignment, job.workspace, job.sessions / SESSION_NAME),
             environment={**environment, **job.assignment.marks},
             say=lambda text: None,
             output_transcript=False,  # they would lie in the workspace, and travel as its changes
         )
         judged = [Judged(self._appeals, wants=job.assignment.judged)] if job.assignment.judged else []
+        finalising = [Finalising()] if job.assignment.finalises else []
         self._retinue.bring(
-            features=[job.recorded, *judged],
+            features=[*finalising, job.recorded, *judged],
             cluster=cluster,
             judge=self._judge_below if job.assignment.judged_below else None,
+            names=job.assignment.names,
+            refusals=job.assignment.refusals,
         )
         self._early: list[Word] = []
         self._is_open = False
@@ -121,14 +127,14 @@ class HostedRun:
             self._job.hear(msgspec.structs.replace(event, run_id=self._assignment.run_id))
 
 
-def to_request(assignment: Assignment, session_file: str) -> Request:
+def to_request(assignment: Assignment, workspace: Path, session_file: Path) -> Request:
     """The same as a process of its own would be asked for by its command line."""
     request = Request(
         model=assignment.model,
         thinking=assignment.thinking,
-        session=SessionWish("named", session_file, is_alone=True),
+        session=SessionWish("named", str(session_file), is_alone=True, cover=_to_cover(assignment)),
         tools=assignment.tools,
-        system_prompt=f"{assignment.system_prompt}{_tell_place(assignment)}{_tell_missing(assignment)}",
+        sections=build_sections(assignment, str(workspace)),
         context_files=False,
         skills=False,
         approve=assignment.trusted,
@@ -139,7 +145,23 @@ def to_request(assignment: Assignment, session_file: str) -> Request:
             tool_s=assignment.tool_s,
         ),
     )
-    return replace(request, is_child=True)
+    return replace(request, is_child=True, is_hosted=True)
+
+
+def build_sections(assignment: Assignment, workspace: str) -> dict[str, str]:
+    """The prompt it was sent with, saying where it is now."""
+    home, sections = assignment.cwd, dict(assignment.sections)
+    places = [name for name in (ENVIRONMENT, CWD) if name in sections]
+    for name in places if home else ():
+        sections[name] = sections[name].replace(home, workspace)
+    sections |= {} if places else {CWD: render_cwd(workspace)}
+    told = {"elsewhere": _tell_place(assignment), "missing": _tell_missing(assignment)}
+    return {**sections, **{name: text for name, text in told.items() if text}}
+
+
+def _to_cover(assignment: Assignment) -> SessionCover:
+    cover = assignment.cover
+    return SessionCover(cover.id, cover.parent, cover.labels)
 
 
 def bring_home(outcome: Outcome, job: Job) -> Outcome:
@@ -156,8 +178,8 @@ def _tell_place(assignment: Assignment) -> str:
     if not assignment.cwd:
         return ""
     return (
-        f"\n\n# Where you work\nYou work on another machine, in a copy of {to_line(assignment.cwd)}. A path below that "
-        "folder means the same path below your own working directory; use that one, and name files relative to it.\n"
+        f"# Where you work\nYou work on another machine, in a copy of {to_line(assignment.cwd)}. A path below that "
+        "folder means the same path below your own working directory; use that one, and name files relative to it."
     )
 
 
@@ -165,7 +187,7 @@ def _tell_missing(assignment: Assignment) -> str:
     """What the agent must know of its workspace: what of it could not travel."""
     notes = msgspec.convert(assignment.parcel, type=Parcel).notes
     listed = "\n".join(f"- {note}" for note in notes)
-    return f"\n\n# What is missing in your workspace\n{listed}\n" if notes else ""
+    return f"# What is missing in your workspace\n{listed}" if notes else ""
 
 
 def _list_calls(retinue: Retinue) -> list[str]:

@@ -31,5 +31,11 @@ def inherit(request: Request, environment: Mapping[str, str]) -> Request:
     )
 
 
+def inherit_agents(environment: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The agents that a child may start; None for all."""
+    named = environment.get("RETINUE_AGENTS") if environment.get("PI_SUBAGENT_CHILD") == "1" else None
+    return None if named is None else tuple(filter(None, named.split(",")))
+
+
 def _read_count(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0

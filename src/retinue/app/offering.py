@@ -57,7 +57,16 @@ class Offering:
 
             given[FINALIZE] = FinalizeTool()
         given.update(delegation)
-        return self.drop_denied({name: given[name] for name in names})
+        return self._rename(self.drop_denied({name: given[name] for name in names}))
+
+    def _rename(self, tools: dict[str, Tool]) -> dict[str, Tool]:
+        """The tools as the agent knows them."""
+        names = self._stock.own.names
+        if not names:
+            return tools
+        from retinue.tools.renamed import rename_tools
+
+        return rename_tools(tools, {shown: name for name in tools for shown, own in names.items() if own == name})
 
     def drop_denied(self, tools: dict[str, Tool]) -> dict[str, Tool]:
         """The tools without those that the user lets no agent have."""
@@ -97,4 +106,5 @@ class Offering:
 
     def _may_have(self, surface: str) -> bool:
         is_off = surface == "dispatch" and not self._world.guarding.switches.is_enabled
-        return not is_off and self._world.crew.settings.allows_surface(surface, is_child=self._stock.is_child)
+        is_child = self._stock.is_child and not self._stock.request.is_hosted
+        return not is_off and self._world.crew.settings.allows_surface(surface, is_child=is_child)

@@ -1,11 +1,23 @@
 """What a caller may ask for; everything else comes from the user's files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from retinue.core.messages import ThinkingLevel
 from retinue.engine.limits import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCover:
+    """What a session begins with when it has to be made."""
+
+    id: str = ""
+    """Empty for a new one."""
+    parent: str = ""
+    """The file of the session it belongs to."""
+    labels: Mapping[str, Any] = field(default_factory=dict)
+    """Custom entries by their kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +32,7 @@ class SessionWish:
     name: str = ""
     is_alone: bool = False
     """A process of its own keeps it, also where it lies below another session; it is at home wherever that works."""
+    cover: SessionCover = field(default_factory=SessionCover)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +53,8 @@ class Request:
     """Those whose delegation tools are offered, `*` for all there are; None for the settings' choice."""
     system_prompt: str | None = None
     append_system_prompt: Sequence[str] = ()
+    sections: Mapping[str, str] | None = None
+    """The whole prompt, instead of one that is made from these and from files."""
     context_files: bool = True
     skills: bool = True
     approve: bool | None = None
@@ -47,6 +62,8 @@ class Request:
     limits: Limits = field(default_factory=Limits)
     is_child: bool = False
     """Whether another agent has started this process."""
+    is_hosted: bool = False
+    """Whether it is that agent's run, worked on for it by a worker: which tools it has is settled."""
     is_readonly: bool = False
     """Its commands may change nothing, and neither may anything it starts."""
     inherited_provider: str | None = None

@@ -10,6 +10,17 @@ MAX_QUEUES = 4
 """What lies deeper shares the last one."""
 
 
+class Cover(Struct, frozen=True, kw_only=True, rename="camel"):
+    """What a session begins with when it is made for a run."""
+
+    id: str = ""
+    """Known where the run was sent from before its worker has one; empty for any."""
+    parent: str = ""
+    """The file of the session that it belongs to, where it was sent from."""
+    labels: dict[str, dict[str, Any]] = {}
+    """Entries of its own, by their kind."""
+
+
 class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     """One run for a worker, settled: the face has read the definition and decided the rights."""
 
@@ -19,10 +30,16 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     description: str
     depth: int
     task: str
-    system_prompt: str
+    sections: tuple[tuple[str, str], ...]
+    """Its prompt."""
     cwd: str = ""
     """The folder that its workspace is a copy of."""
     tools: tuple[str, ...]
+    names: dict[str, str] = {}
+    """What its model calls each of them, with its own name; empty where they are the same."""
+    refusals: dict[str, str] = {}
+    """What is answered to calls of tools that it could not be given."""
+    cover: Cover = Cover()
     model: str
     """`provider/id`; the worker has its own key for it."""
     thinking: ThinkingLevel
@@ -46,6 +63,8 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     """What of it is judged at its face, and whether it waits for the answer; nothing for a user without rules."""
     judged_below: bool = False
     """Whether its face has anything to say about the runs it starts."""
+    finalises: bool = False
+    """Whether it gives its answer by a call."""
     parcel: dict[str, Any] = {}
     """The workspace; empty for none."""
     digest: str = ""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from uuid import UUID, uuid5
 
 import msgspec
 
@@ -13,7 +14,7 @@ from retinue.core.events import Answered, Asked, Event, MessageFinished, RunPlac
 from retinue.core.messages import AssistantMessage, TextContent, UserContent
 from retinue.core.question import Question
 from retinue.core.run import Outcome, Reason, Status
-from retinue.durable.assignment import Assignment, WordKind
+from retinue.durable.assignment import Assignment, Cover, WordKind
 from retinue.durable.case import Wants
 from retinue.durable.cluster import Cluster
 from retinue.durable.court import Court, OpenBelow, is_end
@@ -21,24 +22,27 @@ from retinue.durable.hearing import Hearing
 from retinue.durable.landing import land
 from retinue.durable.mirror import SESSION
 from retinue.durable.parcel import Parcel, release
-from retinue.engine.childprompt import ENVIRONMENT
 from retinue.engine.external.post import Post
 from retinue.engine.external.premises import Premises
 from retinue.engine.ids import make_uuid
 from retinue.engine.loop import Ending
-from retinue.engine.prompt import render_prompt
 from retinue.engine.runner import LiveRun
 from retinue.engine.scope import run_shielded
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.gate import ALLOW, ALLOW_AGAIN
 from retinue.features.worktree.copies import BRANCH_PREFIX
+from retinue.features.worktree.feature import RULE, render_kept
+from retinue.features.worktree.keeping import Kept
+from retinue.sessions.entry import check_session_id
 from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
 
 GOODBYE_S = 5.0
 """For a run that is stopped to say how far it came."""
-_THERE = ("worktree", "sandbox", "lsp-diagnostics")
+_THERE = ("worktree", "sandbox", "lsp-diagnostics", "finalising", "deferred tools")
 """What stands around a run where its tools work: there it is put around it again."""
+_NAMESPACE = UUID("6c9b7a3e-2f0d-4a57-9a31-5d3c0e8f4b12")
+"""Of the ids of sessions that are made on workers."""
 RULED_S = 5.0
 """For those who only watch to be told the rest, when a run has ended."""
 Ask = Callable[[Question], Awaitable[str]]
@@ -58,17 +62,23 @@ class Journey:
     """Whether somebody is there now."""
     open_below: OpenBelow | None = None
     """What stands here around runs that this one starts; None where nothing does."""
+    cover: Cover = Cover()
+    """What its session begins with, beside its id."""
 
 
 class RemoteRun(LiveRun):
     """The live side of a run on a worker. Its own session is a memory of what was heard of it."""
 
     def __init__(self, setup: RunSetup, journey: Journey, *, clock: Clock) -> None:
-        memory = Session.create(cwd=setup.cwd, directory=None, clock=clock, new_id=make_uuid)
+        identity = find_session_id(setup.run_id, journey.post.errand.session_file)
+        memory = Session.create(
+            cwd=setup.cwd, directory=None, session_id=identity, clock=clock, new_id=make_uuid
+        )
         features = [feature for feature in setup.features if feature.name not in _THERE]
         limits = replace(setup.limits, wall_s=None, idle_s=None)  # they count where it works, not while it waits
         super().__init__(setup.change(features=features, limits=limits), memory, clock=clock)
         self._limits = setup.limits
+        self._finalises = any(feature.name == "finalising" for feature in setup.features)
         self._journey = journey
         self._words: asyncio.Queue[tuple[WordKind, dict[str, str]]] = asyncio.Queue()
         self._worker = ""
@@ -119,10 +129,12 @@ class RemoteRun(LiveRun):
             # Counted from the first face, through all workers: else a run could wait for a place that it holds.
             depth=int(setup.environment.get("PI_SUBAGENT_DEPTH", 1)),
             task=task,
-            # Where it works is told by whoever works on it.
-            system_prompt=render_prompt({name: text for name, text in setup.sections.items() if name != ENVIRONMENT}),
+            sections=tuple(setup.sections.items()),
             cwd=str(setup.cwd),
             tools=tuple(tools),
+            names=journey.post.list_names(setup, tools),
+            refusals=dict(setup.refusals),
+            cover=msgspec.structs.replace(journey.cover, id=self.session.id),
             model=setup.model.info.ref,
             thinking=setup.thinking,
             marks={**journey.premises.marks, **journey.post.render_marks(setup), "PI_SUBAGENT_CHILD": "1"},
@@ -135,6 +147,7 @@ class RemoteRun(LiveRun):
             asks=journey.ask is not None,
             judged=judged,
             judged_below=journey.open_below is not None,
+            finalises=self._finalises,
         )
 
     @property
@@ -220,7 +233,7 @@ class RemoteRun(LiveRun):
             own = b"".join(data for path, _, data in pieces if path == SESSION_NAME)
             await asyncio.to_thread(_write_session, Path(errand.session_file), own)
             file = errand.session_file if own else ""
-        branch, notes = "", self._ended.notes
+        branch, problem = "", ""
         states = await cluster.read_states(assignment)
         parcel = msgspec.convert(assignment.parcel, type=Parcel)
         try:
@@ -234,7 +247,8 @@ class RemoteRun(LiveRun):
                 bundle=bundle,
             )
         except RetinueError as error:
-            notes = "\n".join(filter(None, (notes, f"its changes are in the cluster's database only: {error}")))
+            problem = f"Its changes are in the cluster's database only: {error}"
+        notes = _render_notes(self._ended.notes, Kept(branch), problem)
         self._ended = msgspec.structs.replace(self._ended, session_file=file, branch=branch, notes=notes)
 
     def _judge(self, ending: Ending) -> Outcome:
@@ -251,6 +265,21 @@ SESSION_NAME = "session.jsonl"
 """A run's own session among the files of its folder."""
 
 
+def find_session_id(run_id: str, session_file: str) -> str:
+    """The id of a run's session: that of the file which it goes on with, else one that every face of the run knows."""
+    if session_file and (identity := _read_id(Path(session_file))):
+        return identity
+    return str(uuid5(_NAMESPACE, run_id))
+
+
+def _read_id(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return check_session_id(str(msgspec.json.decode(file.readline(), type=dict)["id"]))
+    except (OSError, KeyError, msgspec.DecodeError, RetinueError):
+        return ""
+
+
 def _write_session(path: Path, data: bytes) -> None:
     if not data:
         return
@@ -259,6 +288,13 @@ def _write_session(path: Path, data: bytes) -> None:
     temporary.write_bytes(data)
     temporary.chmod(0o600)
     temporary.replace(path)
+
+
+def _render_notes(told: str, kept: Kept, problem: str) -> str:
+    """What is put under the result: what the worker has to say, and where the changes are."""
+    lines = [told.strip().removeprefix(RULE.strip()).strip(), *render_kept(kept), problem]
+    text = "\n".join(filter(None, lines))
+    return f"{RULE}{text}" if text else ""
 
 
 def _join(blocks: Sequence[UserContent]) -> str:

@@ -19,6 +19,8 @@ RULES = (
     "Be brief; say what you did and what you found.",
     "Name files as path:line so that the reader can open them.",
 )
+CWD = "cwd"
+"""The section that says where an agent works."""
 MAX_SECTION_CHARS = 120_000
 
 
@@ -47,8 +49,13 @@ def build_sections(
         sections["project_context"] = _wrap("project_context", "\n\n".join(["Instructions of this project:", *texts]))
     for name, text in (extra or {}).items():
         sections[name] = _wrap(name, text)
-    sections["cwd"] = _wrap("cwd", cwd)
+    sections[CWD] = render_cwd(cwd)
     return {name: bound_section(text) for name, text in sections.items()}
+
+
+def render_cwd(cwd: str) -> str:
+    """Where an agent works."""
+    return _wrap(CWD, cwd)
 
 
 def render_prompt(sections: Mapping[str, str]) -> str:

@@ -1,6 +1,8 @@
 from pathlib import Path
 
-from retinue.app.hosting import bring_home, to_request
+import msgspec
+
+from retinue.app.hosting import bring_home, build_sections
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.assignment import Assignment
 from retinue.durable.worker import Job
@@ -12,7 +14,7 @@ ASSIGNMENT = Assignment(
     description="d",
     depth=1,
     task="t",
-    system_prompt="You are a.",
+    sections=(("role", "You are a."), ("environment", "# Environment\nWorking directory: /home/me/project")),
     cwd="/home/me/project",
     tools=(),
     model="p/m",
@@ -30,6 +32,13 @@ def test_outcome_names_files_at_home():
 
 
 def test_prompt_says_whose_copy_it_is():
-    said = to_request(ASSIGNMENT, "s.jsonl").system_prompt
-    assert said.startswith("You are a.\n\n# Where you work\n")
-    assert "a copy of /home/me/project." in said
+    said = build_sections(ASSIGNMENT, "/w/copies/1")
+    assert list(said) == ["role", "environment", "elsewhere"]
+    assert said["environment"] == "# Environment\nWorking directory: /w/copies/1"
+    assert said["elsewhere"].startswith("# Where you work\n")
+    assert "a copy of /home/me/project." in said["elsewhere"]
+
+
+def test_prompt_without_a_place_gets_one():
+    said = build_sections(msgspec.structs.replace(ASSIGNMENT, sections=(("role", "You are a."),)), "/w/copies/1")
+    assert (list(said), "/w/copies/1" in said["cwd"]) == (["role", "cwd", "elsewhere"], True)

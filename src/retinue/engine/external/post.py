@@ -1,5 +1,6 @@
 """One run that works in a process of its own, as its command line says it. Pure."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from retinue.core.tool import Effect
@@ -45,6 +46,13 @@ class Post:
                 given.append(target)
         return list(dict.fromkeys(given)), missing
 
+    def list_names(self, setup: RunSetup, tools: Collection[str]) -> dict[str, str]:
+        """What the model calls each of these tools, with its own name; empty where all are called by that."""
+        targets = self.errand.rights.targets
+        names = {name: targets.get(name, name) for name in setup.tools}
+        given = {name: own for name, own in names.items() if own in tools}
+        return given if any(name != own for name, own in given.items()) else {}
+
     def render_flags(self, setup: RunSetup, tools: list[str], prompt_file: str, *, trusted: bool) -> list[str]:
         """The command line between the program and the task."""
         errand, is_pi = self.errand, self.errand.runner == "pi"
@@ -71,6 +79,9 @@ class Post:
         info, limits = setup.model.info, setup.limits
         marks = {**setup.environment, "PI_PROVIDER": info.provider, "PI_MODEL": info.id}
         marks["PI_REASONING_LEVEL"] = setup.thinking
+        allowed = self.errand.definition.allowed_subagents
+        # Said in any case: else it would be told what its parent may start.
+        marks["RETINUE_AGENTS"] = "*" if allowed is None else ",".join(allowed)
         if self.errand.rights.readonly:
             marks["RETINUE_READONLY"] = "1"
         if limits.max_turns is not None:
