@@ -9,18 +9,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from tests.farm import Farm
+if TYPE_CHECKING:
+    from tests.farm import Farm
 
 PROGRAM = Path(__file__)
 _chosen = "inprocess"
 
 
 @contextmanager
-def use_runner(name: str, farm: Farm | None = None) -> Iterator[None]:
+def use_runner(name: str, farm: "Farm | None" = None) -> Iterator[None]:
     """Let a runner be the default; `farm` has the workers of a cluster."""
     global _chosen
     from retinue.settings import subagents
@@ -43,7 +44,7 @@ def use_runner(name: str, farm: Farm | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def _hire(farm: Farm) -> Iterator[None]:
+def _hire(farm: "Farm") -> Iterator[None]:
     """Let there be a worker when a face sends its first run."""
     from retinue.durable.cluster import Cluster
 
@@ -109,6 +110,10 @@ class Endured:
 
 
 if __name__ == "__main__":  # the program itself, with another default
+    # Whoever starts it works elsewhere, and a script finds its own folder only.
+    sys.path[0] = str(PROGRAM.resolve().parents[1])
+    from tests.farm import Farm
+
     _, runner, yard, database, *sys.argv[1:] = sys.argv
     with use_runner(runner, Farm(yard, database) if yard else None):
         sys.argv[0] = "retinue"
