@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from retinue.core.errors import ConfigError, RetinueError, quote
-from retinue.durable.schema import CREATE, VERSION
+from retinue.durable.schema import STEPS, VERSION
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
     from psycopg.rows import TupleRow
 
     Connection = AsyncConnection[TupleRow]
+    Upgrade = Callable[[Connection, int, str], Awaitable[None]]
+    """Brings tables of an older version up to date, in a database that is called so; raises RetinueError."""
 
 MAX_CONNECTIONS = 4
 CONNECT_S = 10
@@ -26,6 +28,8 @@ IDLE_MS = 5_000
 SCHEMES = ("postgresql", "postgres")
 MIGRATION_LOCK = 0x72657469
 """Only one program at a time makes the tables."""
+_SAME = "install the same retinue everywhere, or give this one a database of its own"
+_NEWER = "start a worker of this version, which brings them up to date"
 Value = TypeVar("Value")
 
 
@@ -50,16 +54,23 @@ class Database:
     """One shared database. Use it as an async context manager; entering checks the address and the tables."""
 
     def __init__(
-        self, url: str, *, name: str = "retinue", patience_s: float | None = None, creates: bool = True
+        self,
+        url: str,
+        *,
+        name: str = "retinue",
+        patience_s: float | None = None,
+        creates: bool = True,
+        upgrade: "Upgrade | None" = None,
     ) -> None:
         """`patience_s`: how long a question waits for a database that is away; None for ever.
 
-        `creates`: whether tables are made where there are none.
+        `creates`: whether tables are made where there are none. Without `upgrade` older ones are refused.
         """
         self.url = url
         self._name = name
         self._patience_s = patience_s
         self._creates = creates
+        self._upgrade = upgrade
         self._psycopg = import_driver()
         self._idle: list[Connection] = []
         self._is_closed = False
@@ -101,6 +112,9 @@ class Database:
             try:
                 async with self._borrow() as connection:
                     return await work(connection)
+            except self._psycopg.errors.RaiseException as error:  # by the tables themselves, and only for this
+                told = first_line(error.diag.message_primary or error)
+                raise ConfigError(f"the database {self.describe()}: {told}: {_SAME}") from error
             except (self._psycopg.OperationalError, OSError) as error:
                 if self._patience_s is not None and waited_s >= self._patience_s:
                     raise DatabaseAway(f"the database {self.describe()} is away: {first_line(error)}") from error
@@ -115,7 +129,7 @@ class Database:
             connect_timeout=CONNECT_S,
             application_name=self._name,
             # Whoever falls asleep in the middle of something must not keep the others from it.
-            options=f"-c idle_in_transaction_session_timeout={IDLE_MS}",
+            options=f"-c idle_in_transaction_session_timeout={IDLE_MS} -c retinue.version={VERSION}",
         )
         return connection
 
@@ -139,7 +153,7 @@ class Database:
                 self._idle.append(connection)
 
     async def _check(self) -> None:
-        """Make the tables where there are none; refuse those of another version."""
+        """Make the tables where there are none, bring older ones up to date if wanted, refuse any other."""
         check_address(self.url)
         try:
             connection = await self.connect()
@@ -157,12 +171,14 @@ class Database:
                     raise NoTables(f"the database {self.describe()} has no tables yet: the first worker makes them")
                 await self._create(connection)
             cursor = await connection.execute("SELECT version FROM retinue.meta")
-            found = await cursor.fetchone()
-            if found is None or found[0] != VERSION:
-                told = "none" if found is None else found[0]
+            row = await cursor.fetchone()
+            found = 0 if row is None else row[0]
+            if self._upgrade is not None and 0 < found < VERSION:
+                await self._upgrade(connection, found, self.describe())
+            elif found != VERSION:
                 raise ConfigError(
-                    f"the database {self.describe()} has tables of version {told}, this program knows {VERSION}: "
-                    "install the same retinue everywhere, or give this one a database of its own"
+                    f"the database {self.describe()} has tables of version {found or 'none'}, this program knows "
+                    f"{VERSION}: {_NEWER if 0 < found < VERSION else _SAME}"
                 )
         except self._psycopg.Error as error:
             raise ConfigError(f"the database {self.describe()}: {first_line(error)}") from error
@@ -171,7 +187,8 @@ class Database:
 
     async def _create(self, connection: "Connection") -> None:
         async with connection.transaction():
-            await connection.execute(CREATE)
+            for step in STEPS:
+                await connection.execute(step)
             await connection.execute("INSERT INTO retinue.meta VALUES (%s)", (VERSION,))
 
 

@@ -18,6 +18,8 @@ from retinue.durable.schema import VERSION
 if TYPE_CHECKING:
     from dbos import DBOSClient
 
+    from retinue.durable.database import Connection
+
 NAME = "retinue"
 WORKFLOW = "retinue.run"
 APPLICATION = f"retinue-{VERSION}"
@@ -203,6 +205,17 @@ class Taking:
         await asyncio.to_thread(lambda: dbos.DBOS.destroy(destroy_registry=True))
         # It had put its own threads into the loop, and has ended them.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+
+
+async def adopt_runs(connection: "Connection") -> None:
+    """Let workers of this version take the runs that were queued for those of an earlier one."""
+    cursor = await connection.execute("SELECT to_regclass(%s) IS NOT NULL", (TABLE,))
+    row = await cursor.fetchone()
+    if row is not None and row[0]:
+        await connection.execute(
+            f"UPDATE {TABLE} SET application_version = %s WHERE name = %s AND status = ANY(%s)",
+            (APPLICATION, WORKFLOW, ["ENQUEUED", *_STARTED]),
+        )
 
 
 def _find_pause_s(queue: str) -> float:

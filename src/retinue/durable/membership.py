@@ -14,15 +14,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from retinue.core.errors import quote
-from retinue.durable.database import Database, first_line
-from retinue.durable.engine import Waiting
+from retinue.durable.database import MIGRATION_LOCK, Database, first_line
+from retinue.durable.engine import TABLE, Waiting
+from retinue.durable.upgrade import LEASE_S
 
 if TYPE_CHECKING:
     from retinue.durable.database import Connection
 
 BEAT_S = 0.5
-LEASE_S = 10.0
-"""Without a sign for so long a worker counts as hanging."""
 LEAVE_S = 5.0
 """A worker that cannot say goodbye goes without."""
 CALM_S = 3.0
@@ -63,7 +62,23 @@ class Membership:
             self._slots,
         )
         self._since_s = time.monotonic()
+        await self._give_back_left(self._connection)
         await self._compare(version)
+
+    async def _give_back_left(self, connection: "Connection") -> None:
+        """Queue again what workers had that an upgrade of the tables has sent away."""
+        # One after the other: what the first has given back, somebody may be working on by now.
+        await connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+        try:
+            rows = await self._database.fetch(
+                f"SELECT DISTINCT w.id FROM {TABLE} e JOIN retinue.workers w ON w.id = e.executor_id"
+                " WHERE e.status = 'PENDING' AND w.gone IS NOT NULL"
+            )
+            for (worker,) in rows:
+                runs = await self._waiting.give_back(worker)
+                self._say(f"worker {worker} is gone; {len(runs)} of its runs go on elsewhere")
+        finally:
+            await connection.execute("SELECT pg_advisory_unlock(%s)", (MIGRATION_LOCK,))
 
     async def _compare(self, version: str) -> None:
         """Whoever comes last says that it is another version than the others: it can still be exchanged."""

@@ -1,11 +1,12 @@
-"""The tables that runs on many machines share, and their version. DBOS has its own, in another schema."""
+"""The tables that runs on many machines share, and their version. DBOS has its own, in another schema.
+
+Each version is a step upon the one before; new tables are made by all of them. A step that was ever in use is not
+changed any more.
+"""
 
 from typing import Final
 
-VERSION: Final = 2
-"""Raised with every change of the tables; a program that knows another one does not touch them."""
-
-CREATE: Final = """
+_FIRST = """
 CREATE SCHEMA IF NOT EXISTS retinue;
 CREATE TABLE IF NOT EXISTS retinue.meta (version integer NOT NULL);
 CREATE TABLE IF NOT EXISTS retinue.workers (
@@ -28,10 +29,6 @@ CREATE TABLE IF NOT EXISTS retinue.events (
 CREATE TABLE IF NOT EXISTS retinue.words (
     seq bigserial PRIMARY KEY, id text NOT NULL, key text NOT NULL UNIQUE, kind text NOT NULL, data jsonb NOT NULL);
 CREATE INDEX IF NOT EXISTS words_run ON retinue.words (id, seq);
-CREATE TABLE IF NOT EXISTS retinue.cases (
-    seq bigserial PRIMARY KEY, key text NOT NULL UNIQUE, id text NOT NULL, epoch integer NOT NULL,
-    waits boolean NOT NULL, data bytea NOT NULL, created timestamptz NOT NULL DEFAULT now());
-CREATE INDEX IF NOT EXISTS cases_run ON retinue.cases (id, seq);
 CREATE TABLE IF NOT EXISTS retinue.leases (
     id text PRIMARY KEY, tokens bigint, usd double precision,
     spent_tokens bigint NOT NULL DEFAULT 0, spent_usd double precision NOT NULL DEFAULT 0,
@@ -43,3 +40,36 @@ CREATE INDEX IF NOT EXISTS holds_run ON retinue.holds (run);
 CREATE TABLE IF NOT EXISTS retinue.parcels (
     digest text PRIMARY KEY, data bytea NOT NULL, created timestamptz NOT NULL DEFAULT now());
 """
+
+_CASES = """
+CREATE TABLE retinue.cases (
+    seq bigserial PRIMARY KEY, key text NOT NULL UNIQUE, id text NOT NULL, epoch integer NOT NULL,
+    waits boolean NOT NULL, data bytea NOT NULL, created timestamptz NOT NULL DEFAULT now());
+CREATE INDEX cases_run ON retinue.cases (id, seq);
+"""
+"""Calls that are judged at the face."""
+
+_GUARD = """
+CREATE FUNCTION retinue.check_version() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    found integer := (SELECT version FROM retinue.meta);
+    known text := coalesce(nullif(current_setting('retinue.version', true), ''), 'an older one');
+BEGIN
+    IF known <> found::text THEN
+        RAISE EXCEPTION 'the tables are of version % by now, this program knows %', found, known;
+    END IF;
+    RETURN NEW;
+END $$;
+CREATE TRIGGER check_version BEFORE INSERT ON retinue.workers EXECUTE FUNCTION retinue.check_version();
+CREATE TRIGGER check_version BEFORE INSERT ON retinue.runs EXECUTE FUNCTION retinue.check_version();
+"""
+"""Whoever looked at the version before an upgrade learns of it when it sends a run, or begins to work.
+
+For each statement, so that it costs one question for as many rows as there are.
+"""
+
+STEPS: Final = (_FIRST, _CASES, _GUARD)
+"""From each version to the next; the first one from nothing."""
+
+VERSION: Final = len(STEPS)
+"""A program that knows another one does not touch the tables, but for a worker that knows a later one (`upgrade`)."""

@@ -36,6 +36,7 @@ from retinue.durable.purse import Purse, SharedBudgetModel
 from retinue.durable.record import Claim, Fenced
 from retinue.durable.recorded import SNAPSHOT, Keeper, Recorded, Snapshot, States
 from retinue.durable.teller import Teller
+from retinue.durable.upgrade import upgrade_tables
 
 DROP_S = 10.0
 CACHE_BYTES = 20 << 30
@@ -109,7 +110,11 @@ class Worker:
 
     async def run(self, stop: asyncio.Event, *, drain_s: float = 0.0) -> None:
         """Work until told to stop; then what is not finished in `drain_s` is left to others."""
-        async with Database(self._url, name="retinue worker") as database, Waiting(self._url) as waiting:
+        upgrade = partial(upgrade_tables, self._say)
+        async with (
+            Database(self._url, name="retinue worker", upgrade=upgrade) as database,
+            Waiting(self._url) as waiting,
+        ):
             # What takes long comes before anybody waits for a sign of life.
             await prepare_engine(self._url)
             await prune_cache(self._folder / "workspaces", CACHE_BYTES)
