@@ -234,7 +234,8 @@ class Berth:
         from retinue.tools.policy import Rights
 
         own = {**main.setup.tools, **crew.main_tools, **build_extra_tools()}
-        await crew.open(main, Rights(allowed=tuple(own), readonly=self._is_readonly))
+        targets = {name: tool.spec.own_name for name, tool in own.items() if tool.spec.own_name != name}
+        await crew.open(main, Rights(allowed=tuple(own), readonly=self._is_readonly, targets=targets))
         if crew.dismissed:
             self.stock.say(
                 f"session {quote(self.session.id)} lies where others may write, so its {crew.dismissed} earlier runs "

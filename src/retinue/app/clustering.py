@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from retinue.app.extending import Extending
     from retinue.app.modelling import Models
     from retinue.app.world import World
+    from retinue.durable.assignment import Cover
     from retinue.durable.case import Origin
     from retinue.durable.cluster import Cluster
 
@@ -46,6 +47,8 @@ class Clustering:
         """Whose hooks stand around runs."""
         self.restraint = Restraint()
         """What was taken from runs."""
+        self.main: LiveRun | None = None
+        """Whose crew it is."""
         self._world = world
         self._models = models
         self._environment = environment
@@ -68,8 +71,21 @@ class Clustering:
             ask=ask if desk.has_face else None,
             is_attended=lambda: desk.has_face,
             open_below=partial(self._open_below, setup) if self._guards_below() else None,
+            cover=self._cover(errand),
         )
         return RemoteRun(setup, journey, clock=self._clock)
+
+    def _cover(self, errand: Errand) -> "Cover":
+        """What its session says of where it comes from, as one here would; only the main agent dispatches."""
+        from retinue.durable.assignment import Cover
+
+        if errand.request.surface != "dispatch" or self.main is None:
+            return Cover()
+        from retinue.surfaces.dispatch.tool import META, describe_origin
+
+        above = self.main.session
+        labels = {META: describe_origin(above.id, errand.definition.name)}
+        return Cover(parent=str(above.path or ""), labels=labels)
 
     def _guards_below(self) -> bool:
         """Whether anything here may have to say something about a run that is started elsewhere."""

@@ -67,6 +67,7 @@ def open_subagent(crew: "Crew", run_id: str, model: str | None = None) -> "Subag
 
 def make_dispatch(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
     """The one of the `dispatch` surface."""
+    from retinue.settings.kit import find_own_depth
     from retinue.surfaces.dispatch.ports import DispatchPorts
     from retinue.surfaces.dispatch.tool import NAME, DispatchTool
 
@@ -80,6 +81,7 @@ def make_dispatch(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
         open_model=models.open,
         board=lambda: guarding.board,
         max_steps=guarding.switches.max_steps,
+        base_depth=find_own_depth(crew.environment),
     )
     return {NAME: DispatchTool(ports)}
 

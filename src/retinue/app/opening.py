@@ -37,14 +37,18 @@ def open_session(
         found = next(directory.glob(f"*_{wish.reference}.jsonl"), None)
     if found is not None and found.exists():
         return Session.open(found, clock=clock, new_id=make_uuid, cwd=str(paths.cwd), is_alone=wish.is_alone)
-    return Session.create(
+    session = Session.create(
         cwd=paths.cwd,
         directory=None if wish.kind in ("none", "children") else directory,
         path=found,
-        session_id=wish.reference if wish.kind == "exact" else None,
+        session_id=wish.reference if wish.kind == "exact" else wish.cover.id or None,
+        parent_session=wish.cover.parent or None,
         clock=clock,
         new_id=make_uuid,
     )
+    for kind, data in wish.cover.labels.items():
+        session.append_custom(kind, data)
+    return session
 
 
 def find_folder(session: Session, environment: Mapping[str, str]) -> Paths:

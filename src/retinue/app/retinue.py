@@ -100,9 +100,15 @@ class Retinue:
         features: "Sequence[Feature]" = (),
         cluster: "Cluster | None" = None,
         judge: "Callable[[Origin], Feature] | None" = None,
+        names: "Mapping[str, str] | None" = None,
+        refusals: "Mapping[str, str] | None" = None,
     ) -> None:
-        """Before it is opened: what a worker puts around the main agent it works on and its runs, and its way out."""
-        self._stock.own = replace(self._stock.own, features=features, cluster=cluster, judge=judge)
+        """Before it is opened: what a worker puts around the main agent it works on and its runs, and its way out.
+
+        `names` are what that agent calls its tools, `refusals` what it is told of tools that it could not be given.
+        """
+        own = replace(self._stock.own, features=features, cluster=cluster, judge=judge)
+        self._stock.own = replace(own, names=names or {}, refusals=refusals or {})
 
     async def __aenter__(self) -> Self:
         stock, wish = self._stock, self._stock.request.session

@@ -52,6 +52,10 @@ class Own:
     """The other machines, for a main agent that works on one of them itself."""
     judge: "Callable[[Origin], Feature] | None" = None
     """Lets the face of such an agent judge what its runs do; None where nobody there has anything to say."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """What such an agent calls its tools, with their own names; empty where they are the same."""
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """What it is told when it calls a tool that it could not be given."""
 
 
 @dataclass(slots=True)

@@ -23,8 +23,8 @@ ISOLATED_CLEANUP_S = 120.0
 def choose_runner(definition: Definition, request: RunRequest, kit: Kit) -> Runner:
     """Where a run works: where its file says, else where the settings say."""
     wanted = definition.runner or kit.runner
-    if request.surface == "dispatch":
-        return "durable" if wanted == "durable" else "inprocess"  # what its runs may do is asked here, call by call
+    if request.surface == "dispatch" and wanted in ("process", "pi"):
+        return "inprocess"  # what its runs may do is asked here, call by call, and out of a process nobody could ask
     if wanted == "pi" and definition.source == "project" and kit.runner != "pi":
         wanted = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
     if wanted == "cluster" and not kit.has_cluster:

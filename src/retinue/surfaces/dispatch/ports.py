@@ -31,3 +31,5 @@ class DispatchPorts:
     """The hooks of the run whose tool this is."""
     max_steps: int = DEFAULT_STEPS
     """Of agents that name no limit."""
+    base_depth: int = 0
+    """How deep the main agent is itself, when another one has started it."""

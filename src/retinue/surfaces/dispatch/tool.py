@@ -73,7 +73,7 @@ class DispatchTool:
         ports = self._ports
         if not ports.is_enabled():
             raise DispatchFailed(FAILED, "Subagent dispatch is disabled in global settings")
-        if ports.seat.depth > 0:
+        if ports.seat.depth + ports.base_depth > 0:
             raise DispatchFailed(FAILED, "A subagent cannot dispatch subagents")
         definition = ports.find(name)
         if definition is None:
@@ -123,7 +123,7 @@ class DispatchTool:
             await self._wait_started(run)
             if (live := manager.live(run.id)) is not None:
                 facts["childSessionId"] = live.session.id
-                meta = {"parentSessionId": facts["sessionId"], "agentName": run.agent}
+                meta = describe_origin(facts["sessionId"], run.agent)
                 live.journal.write(lambda: live.session.append_custom(META, meta))
                 await board.tell("agent.subagent.spawn.after", facts)
             await manager.wait(run.id)
@@ -155,6 +155,11 @@ class DispatchTool:
         seat = self._ports.seat
         live = seat.manager.live(seat.run_id) or seat.manager.root
         return live.session.id
+
+
+def describe_origin(session_id: str, agent: str) -> dict[str, str]:
+    """Whose child a session is."""
+    return {"parentSessionId": session_id, "agentName": agent}
 
 
 def _describe_end(run: Run, max_steps: int) -> dict[str, Any]:
