@@ -234,7 +234,8 @@ class Berth:
         from retinue.tools.policy import Rights
 
         own = {**main.setup.tools, **crew.main_tools, **build_extra_tools()}
-        targets = {name: tool.spec.own_name for name, tool in own.items() if tool.spec.own_name != name}
+        names = self.stock.own.names
+        targets = {name: names[name] for name in own if names.get(name, name) != name}
         await crew.open(main, Rights(allowed=tuple(own), readonly=self._is_readonly, targets=targets))
         if crew.dismissed:
             self.stock.say(
