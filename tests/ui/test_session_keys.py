@@ -8,6 +8,7 @@ from retinue.ui.screens.picker import Picker
 from retinue.ui.screens.prompt import Asking
 from retinue.ui.screens.sessionpicker import SessionPicker
 from retinue.ui.screens.treepicker import TreePicker
+from retinue.ui.screens.waiting import Waiting
 
 
 @pytest.fixture
@@ -22,6 +23,9 @@ REPLIES = [
     {"calls": [{"name": "bash", "arguments": {"command": "echo hi"}}]},
     *({"text": text} for text in ("first answer", "second answer", "third answer", "fourth answer")),
 ]
+
+
+SLOW_NOTES = {"match": {"last_user": "a way that the user has left"}, "text": "notes", "delay_ms": 30_000}
 
 
 async def say(stage, *prompts):
@@ -63,16 +67,131 @@ async def test_tree_is_filtered(tmp_path, work):
         await stage.press("escape")
 
 
+async def answer(stage, *keys):
+    """Answer the question about a summary."""
+    await stage.wait(lambda: getattr(stage.app.screen, "title_text", "") == "Summarise what you leave?")
+    await stage.wait(lambda: stage.app.screen.shown)
+    await stage.press(*keys)
+
+
+def read_kinds(stage):
+    """Kinds and parents of the entries that say something, by what they say."""
+    found = {}
+    for entry in stage.app.link.crew.chronicle.list_entries():
+        content = entry.get("message", {}).get("content")
+        said = content[0].get("text", "") if isinstance(content, list) and content else entry.get("summary", "")
+        found[said] = (entry["id"], entry["parentId"])
+    return found
+
+
 async def test_tree_leads_to_any_entry(tmp_path, work):
     async with open_stage(tmp_path, *REPLIES) as stage:
         await say(stage, "one", "two")
+        file = stage.app.link.crew.chronicle.file
         await call(stage, "/tree", TreePicker)
         await stage.press("up", "up", "enter")
+        await answer(stage, "enter")
         await stage.wait(lambda: stage.prompts == ["one"])
-        assert stage.editor.text == ""
+        assert (stage.editor.text, stage.app.link.crew.chronicle.file) == ("", file)
+        await say(stage, "other")
+        said = read_kinds(stage)
+        assert said["other"][1] == said["first answer"][0]
         await call(stage, "/tree", TreePicker)
+        assert rows(stage)[-4:] == ["  ⑂ two", "  agent: second answer", "  ⑂ other", "  agent: second answer"]
         await stage.press("ctrl+u", "enter")
+        await answer(stage, "enter")
         await stage.wait(lambda: stage.prompts == [] and stage.editor.text == "one")
+
+
+async def test_left_branch_is_summed_up(tmp_path, work):
+    replies = (*REPLIES[:3], {"match": {"last_user": "attention to: the tests"}, "text": "## Goal\nTwo."})
+    async with open_stage(tmp_path, *replies) as stage:
+        await say(stage, "one", "two")
+        await call(stage, "/tree", TreePicker)
+        await stage.press("up", "up", "enter")
+        await answer(stage, "down", "down", "enter")
+        await stage.wait(lambda: isinstance(stage.app.screen, Asking))
+        await stage.write("the tests")
+        await stage.press("ctrl+s")
+        await stage.wait(lambda: stage.prompts == ["one"] and stage.notes)
+        entries = stage.app.link.crew.chronicle.list_entries()
+        assert (entries[-1]["type"], entries[-1]["parentId"]) == (
+            "branch_summary",
+            read_kinds(stage)["first answer"][0],
+        )
+        blocks = stage.app.link.state.talk.blocks
+        assert any("## Goal" in getattr(block, "summary", "") for block in blocks)
+
+
+async def test_question_leads_back_to_the_tree(tmp_path, work):
+    async with open_stage(tmp_path, *REPLIES[:3], SLOW_NOTES) as stage:
+        await say(stage, "one", "two")
+        leaf = stage.app.link.crew.chronicle.leaf_id
+        await call(stage, "/tree", TreePicker)
+        await stage.press("up", "up", "enter")
+        await answer(stage, "down", "down", "enter")
+        await stage.wait(lambda: isinstance(stage.app.screen, Asking))
+        await stage.press("escape")
+        await answer(stage, "escape")
+        await stage.wait(lambda: isinstance(stage.app.screen, TreePicker) and stage.app.screen.lit)
+        assert stage.app.screen.lit.label == "agent: first answer"
+        await stage.press("enter")
+        await answer(stage, "down", "enter")
+        await stage.wait(lambda: isinstance(stage.app.screen, Waiting))
+        await stage.press("escape")
+        await stage.wait(lambda: isinstance(stage.app.screen, TreePicker))
+        await stage.press("escape")
+        await stage.wait(lambda: len(stage.app.screen_stack) == 1)
+        assert (stage.app.link.crew.chronicle.leaf_id, stage.prompts) == (leaf, ["one", "two"])
+
+
+async def test_question_is_left_out_by_setting(tmp_path, work, agent_dir):
+    settings = {"branchSummary": {"skipPrompt": True}, "treeFilterMode": "user-only"}
+    (agent_dir / "settings.json").write_text(json.dumps(settings))
+    async with open_stage(tmp_path, *REPLIES) as stage:
+        await say(stage, "one", "two")
+        await call(stage, "/tree", TreePicker)
+        assert rows(stage) == ["one", "two"]
+        await stage.press("enter")
+        await stage.wait(lambda: stage.prompts == ["one"] and stage.editor.text == "two")
+
+
+async def test_present_place_is_told(tmp_path, work):
+    async with open_stage(tmp_path, *REPLIES) as stage:
+        await say(stage, "one")
+        await call(stage, "/tree", TreePicker)
+        await stage.press("enter")
+        await stage.wait(lambda: "you are there already" in stage.notes)
+
+
+async def test_going_elsewhere_stops_the_agent(tmp_path, work):
+    replies = ({"text": "first answer"}, {"text": "never", "delay_ms": 30_000})
+    async with open_stage(tmp_path, *replies) as stage:
+        await say(stage, "one")
+        stage.app.speech.take("two")
+        await stage.wait(lambda: stage.prompts == ["one", "two"])
+        await call(stage, "/tree", TreePicker)
+        await stage.press("up", "up", "enter") if rows(stage)[-1] != "two" else await stage.press("up", "enter")
+        await answer(stage, "enter")
+        await stage.wait(lambda: stage.prompts == ["one"])
+        assert not stage.app.link.crew.is_busy
+
+
+async def test_fork_and_clone_are_sessions(tmp_path, work):
+    async with open_stage(tmp_path, *REPLIES) as stage:
+        await say(stage, "one", "two")
+        chronicle = stage.app.link.crew.chronicle
+        await call(stage, "/fork", Picker)
+        assert rows(stage) == ["one", "two"]
+        await stage.press("enter")
+        await stage.wait(lambda: stage.prompts == ["one"] and stage.editor.text == "two")
+        stage.editor.put("")
+        forked = stage.app.link.crew.chronicle.file
+        stage.app.speech.take("/clone")
+        await stage.wait(lambda: stage.app.link.crew.chronicle.file != forked)
+        assert stage.prompts == ["one"]
+        files = {chronicle.file, forked, stage.app.link.crew.chronicle.file}
+    assert len(files) == 3
 
 
 async def test_tree_is_marked(tmp_path, work):

@@ -282,7 +282,7 @@ async def test_unbound_actions_can_have_keys(tmp_path, work, agent_dir):
         await stage.press("enter")
         await stage.wait(lambda: stage.prompts)
         await stage.rest()
-        for key, title in (("f6", "Go back to"), ("f7", "Go back to"), ("f8", "Resume a session")):
+        for key, title in (("f6", "Go back to"), ("f7", "Fork before"), ("f8", "Resume a session")):
             await stage.press(key)
             await stage.wait(lambda title=title: getattr(stage.app.screen, "title_text", "") == title)
             await stage.press("escape")

@@ -75,10 +75,6 @@ class Sessions:
         await self._enter(self._copy(before))
         return text
 
-    async def follow(self, entry_id: str) -> None:
-        """Go over to a copy that ends with an entry. Raises RetinueError when there is no such."""
-        await self._enter(self._copy(entry_id))
-
     async def clone(self) -> None:
         """Go over to a copy. Raises RetinueError when nothing has been said yet."""
         if self._present.leaf_id is None:

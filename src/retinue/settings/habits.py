@@ -25,6 +25,7 @@ MOST_BYTES = 2 * 1024 * 1024
 
 
 ESCAPES = ("tree", "fork", "none")
+FILTERS = ("default", "no-tools", "user-only", "labeled-only", "all")
 
 
 class Wishes(Struct, frozen=True):
@@ -34,6 +35,8 @@ class Wishes(Struct, frozen=True):
     """What Escape does when it is pressed twice in an empty editor: one of `ESCAPES`."""
     external_editor: str = ""
     """The command to write with; empty for that of the environment."""
+    tree_filter: str = "default"
+    """How much of a session its tree shows at first: one of `FILTERS`."""
 
 
 def load_wishes(paths: Paths) -> tuple[Wishes, list[Diagnostic]]:
@@ -49,7 +52,15 @@ def load_wishes(paths: Paths) -> tuple[Wishes, list[Diagnostic]]:
     if not isinstance(editor, str):
         text = f"{path}: externalEditor: found {show_value(editor)}; expected a command such as code --wait"
         problems.append(Diagnostic(text, str(path), code="settings", field="externalEditor"))
-    wishes = Wishes(escape if escape in ESCAPES else "tree", editor.strip() if isinstance(editor, str) else "")
+    shown = found.get("treeFilterMode", "default")
+    if shown not in FILTERS:
+        text = f"{path}: treeFilterMode: found {show_value(shown)}; expected {', '.join(FILTERS)}; using default"
+        problems.append(Diagnostic(text, str(path), code="settings", field="treeFilterMode"))
+    wishes = Wishes(
+        escape if escape in ESCAPES else "tree",
+        editor.strip() if isinstance(editor, str) else "",
+        shown if shown in FILTERS else "default",
+    )
     return wishes, problems
 
 

@@ -65,6 +65,8 @@ class RetinueApp(App[int], inherit_bindings=False):
         """What is kept of the user; None until it is read, and where there is no home."""
         self.double_escape = "tree"
         """What Escape does when it is pressed twice at rest."""
+        self.tree_filter = "default"
+        """How much of a session the tree shows at first."""
         self.external_editor = ""
         """The command the user wishes to write with."""
         self.pasteboard = Pasteboard()
@@ -151,6 +153,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         habits, kept = await asyncio.to_thread(read_habits)
         self.habits = habits
         self.double_escape, self.external_editor = kept.double_escape, kept.external_editor
+        self.tree_filter = kept.tree_filter
         self._take_keys(kept.keys)
         if kept.theme in self.available_themes:
             self.theme = kept.theme

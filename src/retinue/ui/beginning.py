@@ -19,6 +19,7 @@ class Kept:
     problems: list[str] = field(default_factory=list)
     double_escape: str = "tree"
     external_editor: str = ""
+    tree_filter: str = "default"
 
 
 def read_habits() -> tuple[Habits, Kept]:
@@ -27,7 +28,16 @@ def read_habits() -> tuple[Habits, Kept]:
     keys, problems = habits.load_keys()
     wishes, more = habits.load_wishes()
     history = habits.history.load()
-    return habits, Kept(keys, habits.theme, history, problems + more, wishes.double_escape, wishes.external_editor)
+    kept = Kept(keys, habits.theme, history, problems + more)
+    kept.double_escape, kept.external_editor = wishes.double_escape, wishes.external_editor
+    kept.tree_filter = to_filter(wishes.tree_filter)
+    return habits, kept
+
+
+def to_filter(mode: str) -> str:
+    """A `treeFilterMode` of pi's as the tree names it: `no-tools` is `noTools`."""
+    first, *others = mode.split("-")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def find_doubt() -> tuple[str, tuple[str, ...]] | None:

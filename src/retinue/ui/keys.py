@@ -33,7 +33,7 @@ _TABLE: dict[str, tuple[tuple[str, str, str], ...]] = {
         ("app.message.copy", "ctrl+x", "copy the last reply"),
         ("app.session.new", "", "new session"),
         ("app.session.tree", "", "go back in the conversation"),
-        ("app.session.fork", "", "go back in the conversation; the way so far stays in its session"),
+        ("app.session.fork", "", "go back in a copy of the session"),
         ("app.session.resume", "", "another session"),
     ),
     "Reading": (

@@ -51,7 +51,7 @@ class Stopping:
             else:
                 self._screen.tell(f"{app.keys.show('app.interrupt')} again stops {describe_runs(runs)}")
         elif not self._screen.query_one(Editor).text and app.double_escape != "none" and self._going_back.press(now_s):
-            self._screen.action_call("/tree")
+            self._screen.action_call(f"/{app.double_escape}")
 
     def clear_or_leave(self) -> None:
         """Copy what is selected, empty the editor, or stop the agent; twice with nothing to do leaves."""

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import UsageError, quote
-from retinue.ui.commands import agents, entries, general, model, session, toolkit
+from retinue.ui.commands import agents, branches, entries, general, model, session, toolkit
 from retinue.ui.commands.base import Command, Run
 
 if TYPE_CHECKING:
@@ -18,7 +18,9 @@ OWN = (
     model.THINKING,
     session.NEW,
     session.RESUME,
-    session.TREE,
+    branches.TREE,
+    branches.FORK,
+    branches.CLONE,
     session.NAME,
     session.SESSION,
     session.COMPACT,

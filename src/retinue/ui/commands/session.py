@@ -1,4 +1,4 @@
-"""`/new`, `/resume`, `/tree`, `/name`, `/session`, `/compact`: the session one works in."""
+"""`/new`, `/resume`, `/name`, `/session`, `/compact`: the session one works in."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -8,9 +8,8 @@ from retinue.app import list_sessions
 from retinue.core.errors import UsageError, quote
 from retinue.core.figures import format_cost, format_tokens
 from retinue.ui.commands.base import Command
-from retinue.ui.formats import clean_line, fold_skill
+from retinue.ui.formats import clean_line
 from retinue.ui.screens.sessionpicker import SessionPicker
-from retinue.ui.screens.treepicker import TreePicker
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -55,24 +54,6 @@ async def resume_session(app: "RetinueApp", words: str) -> None:
         app.link.reload()
 
 
-async def show_tree(app: "RetinueApp", words: str) -> None:
-    """Go back to something that was said and take another way from there; the way so far stays in the session."""
-    prompts = app.link.crew.chronicle.list_prompts()
-    if not prompts:
-        raise UsageError("nothing has been said yet")
-    picker = TreePicker(app)
-    chosen = await app.ask(picker)
-    if not chosen or chosen == app.link.crew.chronicle.leaf_id:
-        return
-    if picker.is_user(chosen):
-        text = await app.link.crew.sessions.fork(chosen)
-        app.link.reload()
-        app.put_words(fold_skill(text))
-    else:
-        await app.link.crew.sessions.follow(chosen)
-        app.link.reload()
-
-
 async def name_session(app: "RetinueApp", words: str) -> None:
     """Give the session a name."""
     if not words:
@@ -104,7 +85,6 @@ async def compact_session(app: "RetinueApp", words: str) -> None:
 
 NEW = Command("new", "begin a new session", begin_session, needs_rest=True)
 RESUME = Command("resume", "go on with another session", resume_session, "[name|all]", needs_rest=True)
-TREE = Command("tree", "go back to something said and take another way", show_tree, needs_rest=True)
 NAME = Command("name", "name this session", name_session, "NAME")
 SESSION = Command("session", "the figures of this session", show_session)
 COMPACT = Command("compact", "summarise the conversation so far", compact_session, "[what to keep]", needs_rest=True)

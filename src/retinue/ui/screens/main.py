@@ -76,7 +76,7 @@ class MainScreen(Screen[None]):
                 "app.message.dequeue": "take_back",
                 "app.session.new": "call('/new')",
                 "app.session.tree": "call('/tree')",
-                "app.session.fork": "call('/tree')",
+                "app.session.fork": "call('/fork')",
                 "app.session.resume": "call('/resume')",
                 "app.editor.external": "edit_outside",
                 "app.clipboard.pasteImage": "paste",

@@ -38,7 +38,8 @@ class TreePicker(Picker):
     ]
     app: "RetinueApp"
 
-    def __init__(self, app: "RetinueApp", wanted: str = "default") -> None:
+    def __init__(self, app: "RetinueApp", wanted: str = "default", chosen: str = "") -> None:
+        """`chosen` is lit, else where one is."""
         self._chronicle = app.link.crew.chronicle
         self._roots = self._chronicle.build_tree()
         self._wanted = wanted
@@ -47,7 +48,7 @@ class TreePicker(Picker):
         self._leaves: list[Leaf] = []
         super().__init__("Go back to", self._make_rows())
         present = [leaf.entry_id for leaf in self._leaves if leaf.is_present]
-        self._chosen = present[-1] if present else ""
+        self._chosen = chosen or (present[-1] if present else "")
 
     def on_mount(self) -> None:
         """Say which keys there are."""

@@ -1,0 +1,123 @@
+"""`/tree`, `/fork`, `/clone`: other ways to go on from something that was said, in this session or in a copy of it."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from retinue.core.errors import UsageError
+from retinue.ui.commands.base import Command
+from retinue.ui.formats import clean_line, fold_skill
+from retinue.ui.screens.backdrop import hold_keys
+from retinue.ui.screens.main import MainScreen
+from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.treepicker import TreePicker
+from retinue.ui.screens.waiting import Waiting
+from retinue.ui.widgets.editor import Editor
+
+if TYPE_CHECKING:
+    from retinue.ui.app import RetinueApp
+
+_CHOICES = (
+    Choice("none", "No summary", "the agent knows nothing of what you leave"),
+    Choice("plain", "Summarise", "it gets a summary of it"),
+    Choice("asked", "Summarise with your own words", "you say what it should look at"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What becomes of what is left."""
+
+    is_summed_up: bool = False
+    words: str = ""
+    """What the summary should look at."""
+
+
+async def show_tree(app: "RetinueApp", words: str) -> None:
+    """Go on from anything that was said or done; what was said after it stays in the session."""
+    _check_said(app)
+    async with hold_keys(app):
+        lit = ""
+        while chosen := await app.ask(TreePicker(app, app.tree_filter, chosen=lit)):
+            if app.link.crew.branching.is_here(chosen):
+                app.link.note("you are there already")
+                return
+            if await _go(app, chosen):
+                return
+            lit = chosen
+
+
+async def _go(app: "RetinueApp", entry_id: str) -> bool:
+    """Go there; False when the user would rather choose again."""
+    branching = app.link.crew.branching
+    asks = branching.asks and branching.leaves_words(entry_id)
+    wish = await _ask_summary(app) if asks else Wish()
+    if wish is None:
+        return False
+    await _stop_agent(app)
+    if wish.is_summed_up:
+        going = branching.go(entry_id, summarise=True, instructions=wish.words)
+        said = await app.ask(Waiting("summing up what you leave", going))
+        if said is None:
+            return False
+    else:
+        said = await branching.go(entry_id)
+    app.link.reload()
+    app.link.note("what you say now goes on from here; what was said after it stays in this session: /tree")
+    _put_words(app, said)
+    return True
+
+
+async def _ask_summary(app: "RetinueApp") -> Wish | None:
+    while True:
+        chosen = await app.ask(Picker("Summarise what you leave?", _CHOICES, hint="enter takes · esc back to the tree"))
+        if chosen != "asked":
+            return None if chosen is None else Wish(chosen == "plain")
+        words = await app.ask(Asking("What should the summary look at?", is_long=True))
+        if words is not None:
+            return Wish(True, words.strip())
+
+
+async def _stop_agent(app: "RetinueApp") -> None:
+    """Whoever goes elsewhere has no use for what the agent says here; its runs go on."""
+    crew, main = app.link.crew, app.screen_stack[0]
+    if crew.is_busy and isinstance(main, MainScreen):
+        main.action_take_back()
+        crew.abort(spares_runs=True)
+        await crew.rest()
+
+
+async def fork_session(app: "RetinueApp", words: str) -> None:
+    """Go over to a new session, a copy that ends before something the user has said; that is written anew."""
+    _check_said(app)
+    said = app.link.crew.chronicle.list_prompts()
+    rows = [Choice(each.entry_id, clean_line(fold_skill(each.text), 200)) for each in said]
+    chosen = await app.ask(Picker("Fork before", rows, chosen=said[-1].entry_id))
+    if chosen:
+        text = await app.link.crew.sessions.fork(chosen)
+        app.link.reload()
+        app.link.note("this is a copy, a session of its own; the one before is in /resume")
+        _put_words(app, text)
+
+
+async def clone_session(app: "RetinueApp", words: str) -> None:
+    """Go over to a new session, a copy of this one as it is now."""
+    await app.link.crew.sessions.clone()
+    app.link.reload()
+    app.link.note("this is a copy, a session of its own; the one before is in /resume")
+
+
+def _check_said(app: "RetinueApp") -> None:
+    if not app.link.crew.chronicle.list_prompts():
+        raise UsageError("nothing has been said yet")
+
+
+def _put_words(app: "RetinueApp", text: str) -> None:
+    """To be changed and said again, unless something else is being written."""
+    if text and not app.screen_stack[0].query_one(Editor).text.strip():
+        app.put_words(fold_skill(text))
+
+
+TREE = Command("tree", "go back to something said and take another way", show_tree)
+FORK = Command("fork", "go back to something you said, in a copy of the session", fork_session, needs_rest=True)
+CLONE = Command("clone", "go on in a copy of the session", clone_session, needs_rest=True)
