@@ -3,8 +3,10 @@
 What is committed survives a power cut. Knows no runs, models or tools, and no event loop: its one user is a thread.
 """
 
+import errno
 import os
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -75,8 +77,7 @@ class Ledger:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None:
             make_private(self.path.parent)
-            # Made here so that it is private from its first moment; what SQLite puts beside it is as private.
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
+            _make_file(self.path)
             connection = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, cached_statements=16)
             try:
                 self._prepare(connection)
@@ -134,6 +135,29 @@ class Ledger:
         if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
             return f"it cannot be written ({said}); check the rights of the file and of its folder"
         return f"{said}; check the disk, or move the file away"
+
+
+def _make_file(path: Path) -> None:
+    """Make the file where there is none, private from its first moment; what SQLite puts beside it is as private.
+
+    One that is there is not opened here: closing it again would take away the locks of every connection of this
+    process, and another one would then believe that it is the last, and clear away what these still write to.
+    """
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link")
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if path.exists():
+        return
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(handle)
+    with suppress(FileExistsError):  # another process was faster
+        try:
+            os.link(name, path)
+        except PermissionError:  # no links on this disk
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        finally:
+            os.unlink(name)
 
 
 def put_run(connection: sqlite3.Connection, entry: Entry) -> None:

@@ -36,6 +36,27 @@ def test_kept_pieces_are_read_in_order(tmp_path):
     ledger.close()
 
 
+def test_two_crews_of_one_program_lose_nothing(tmp_path):
+    first, second = Ledger(tmp_path / "runs.db"), Ledger(tmp_path / "runs.db")
+    first.transact([partial(put_run, entry=RUN)])
+    second.transact([read_runs])
+    # The last one who closes the file takes its journal away: this one is not the last.
+    look = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); print(c.execute('SELECT run FROM runs').fetchall())"
+    subprocess.run([sys.executable, "-c", look, str(first.path)], check=True, capture_output=True)
+    first.transact([partial(put_run, entry=RUN._replace(run="later"))])
+    told = subprocess.run([sys.executable, "-c", look, str(first.path)], check=True, capture_output=True, text=True)
+    assert told.stdout == "[('later',), ('r',)]\n"
+    first.close()
+    second.close()
+
+
+def test_link_is_refused(tmp_path):
+    (tmp_path / "elsewhere.db").touch()
+    (tmp_path / "runs.db").symlink_to(tmp_path / "elsewhere.db")
+    with pytest.raises(RecordError, match="it is a link; check the file"):
+        Ledger(tmp_path / "runs.db").transact([read_runs])
+
+
 def test_longer_piece_replaces_shorter(tmp_path):
     ledger = Ledger(tmp_path / "runs.db")
     ledger.transact([keep(piece(0))])
