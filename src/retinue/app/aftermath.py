@@ -12,9 +12,9 @@ from retinue.core.messages import AssistantMessage, UserMessage
 from retinue.core.run import Outcome, Run, Status
 from retinue.engine.ids import make_uuid
 from retinue.engine.inbox import to_text
+from retinue.engine.keeping import find_file
 from retinue.engine.manager import interrupt
 from retinue.engine.recovery import Remains
-from retinue.engine.request import RunRequest
 from retinue.sessions.log import Session
 
 if TYPE_CHECKING:
@@ -25,15 +25,6 @@ def has_left_copies(remains: Remains) -> bool:
     """Whether a run that works in a copy was cut off."""
     cut_off = (run.id for run in remains.runs.values() if run.status is Status.RUNNING)
     return any(remains.requests[run_id].isolation is not None for run_id in cut_off)
-
-
-def find_file(main: Session, run: Run, request: RunRequest) -> Path | None:
-    """Where a run of a main session keeps its own; None for one that keeps none."""
-    if not request.keeps_session:
-        return None
-    if request.session_file:
-        return Path(request.session_file)
-    return main.tree.child_path(run.id) if main.tree else None
 
 
 class Aftermath:
@@ -81,7 +72,7 @@ class Aftermath:
 
     def _find_file(self, run: Run) -> Path | None:
         """Where a run keeps its session; None for one that keeps none."""
-        return find_file(self._main, run, self._requests[run.id])
+        return find_file(self._main.tree, run.id, self._requests[run.id])
 
     def _open(self, run: Run) -> Session | None:
         path, kept = self._find_file(run), self._requests[run.id].session_file

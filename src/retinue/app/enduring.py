@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from retinue.app.aftermath import find_file
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event
 from retinue.core.run import Outcome, Run
+from retinue.engine.keeping import find_file
 from retinue.engine.outfit import Outfitter
 from retinue.engine.recovery import Remains
 from retinue.engine.request import RunRequest
@@ -104,7 +104,7 @@ class Enduring:
             self._embedded = Embedded(
                 self._scribe,
                 self._main,
-                lambda run, request: find_file(self._main, run, request),
+                lambda run, request: find_file(self._main.tree, run.id, request),
                 self._inner.charge,
                 lambda: self._journal.is_saved,
             )

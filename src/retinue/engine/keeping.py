@@ -1,14 +1,21 @@
-"""Where the session of a run is kept when its agent's file says so. Pure.
+"""Where the session of a run is kept, and opened or made when the run begins.
 
-Must not know how sessions are written. Where a file says nothing, a session lies beside its parent's.
+Must not know how sessions are written. Where an agent's file says nothing, a session lies beside its parent's.
 """
 
 import os
+from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.core.clock import Clock
 from retinue.core.definition import Definition
-from retinue.core.errors import UsageError, quote
+from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.run import Run
+from retinue.engine.ids import make_uuid
+from retinue.engine.request import RunRequest
+from retinue.sessions.log import Session
+from retinue.sessions.tree import SessionTree
 
 
 class Grounds(Struct, frozen=True):
@@ -41,3 +48,65 @@ def find_session_dir(definition: Definition, grounds: Grounds) -> str:
 def _is_inside(path: str, folder: str) -> bool:
     real, top = os.path.realpath(path), os.path.realpath(folder)
     return os.path.commonpath((real, top)) == top
+
+
+def find_file(tree: SessionTree | None, run_id: str, request: RunRequest) -> Path | None:
+    """Where a run keeps its session: where the request says, else beside its main session; None for nowhere."""
+    if not request.keeps_session:
+        return None
+    if request.session_file:
+        return Path(request.session_file)
+    return None if tree is None else tree.child_path(run_id)
+
+
+class Keeper:
+    """The sessions of the runs of one main agent."""
+
+    def __init__(self, clock: Clock, orphan_dir: Path | None) -> None:
+        """`orphan_dir` is for runs whose main agent has no session; None keeps none of them."""
+        self._clock = clock
+        self._orphan_dir = orphan_dir
+        self._unsaved: dict[str, Session] = {}
+        """Sessions without a file, which a resumed run goes on with."""
+
+    def find_place(self, run: Run, request: RunRequest, above: Session) -> tuple[Path | None, SessionTree | None]:
+        """Where the session of a run lies, and the tree whose lock it is under; `above` is its parent's."""
+        tree = above.tree
+        path = find_file(tree, run.id, request)
+        if path is None:
+            folder = self._orphan_dir if request.keeps_session else None
+            return None if folder is None else folder / run.id / "session.jsonl", None
+        if not request.session_file:
+            return path, tree
+        # What is not below the main session is not under its lock.
+        is_below = tree is not None and tree.main is not None and path.is_relative_to(tree.main.with_suffix(""))
+        return path, tree if is_below else None
+
+    def open(self, run: Run, request: RunRequest, above: Session, cwd: Path, *, is_new: bool) -> Session:
+        """The session of a run, opened or made. `is_new`: nobody knew of the run before this process."""
+        path, tree = self.find_place(run, request, above)
+        if path is None and run.id in self._unsaved:
+            return self._unsaved[run.id]
+        # Such a run has no file at a place of its own; to look costs more than to know.
+        is_unmade = is_new and run.attempt == 1 and not request.session_file
+        exists = path is not None and not is_unmade and path.exists()
+        if run.attempt > 1 and run.started_ms and not exists:
+            raise RetinueError(f'Agent "{run.id}" has no active session to resume.')
+        if path is not None and exists:
+            return Session.open(path, clock=self._clock, new_id=make_uuid, tree=tree, cwd=str(cwd))
+        session = Session.create(
+            cwd=cwd,
+            directory=None,
+            path=path,
+            parent_session=str(above.path) if above.path else None,
+            clock=self._clock,
+            new_id=make_uuid,
+            tree=tree,
+        )
+        if path is None:
+            self._unsaved[run.id] = session
+        return session
+
+    def forget(self, run_id: str) -> None:
+        """Keep nothing of a run that is forgotten, its file apart."""
+        self._unsaved.pop(run_id, None)

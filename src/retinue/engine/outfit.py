@@ -29,7 +29,7 @@ from retinue.engine.choosing import choose_level, choose_limits, choose_model, c
 from retinue.engine.errand import HERE, Errand
 from retinue.engine.extras import Extras
 from retinue.engine.fitting import Fitting
-from retinue.engine.ids import make_uuid
+from retinue.engine.keeping import Keeper
 from retinue.engine.kit import Kit
 from retinue.engine.prompt import render_prompt
 from retinue.engine.request import RunRequest
@@ -38,8 +38,6 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.engine.survey import Surveys
 from retinue.models.thinking import clamp_level
-from retinue.sessions.log import Session
-from retinue.sessions.tree import SessionTree
 from retinue.tools.policy import SUBAGENT_READONLY, Rights, Terms, decide_tools, is_readonly, narrow_rights
 from retinue.tools.renamed import rename_tools
 from retinue.tools.selectors import Offer
@@ -65,8 +63,7 @@ class Outfitter:
         """Runs that this process was asked for: what the main agent gets while they wait is theirs, too."""
         self._leases: dict[str, Lease] = {}
         """Of every run so far: what one had bounds its children, and itself when it is resumed."""
-        self._unsaved: dict[str, Session] = {}
-        """Sessions without a file, which a resumed run goes on with."""
+        self._keeper = Keeper(clock, kit.orphan_dir)
 
     async def outfit(
         self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
@@ -135,8 +132,10 @@ class Outfitter:
             text = f"agent {quote(run.agent)}: runner {wanted} is not open to it; it runs as {runner}"
             parent.bus.publish(Warned(run_id=run.id, text=text))
         if runner in HERE or kit.send_out is None:
-            return LiveRun(setup, self._open_session(run, request, parent, fitting.cwd), clock=self._clock)
-        path, _ = self._find_place(run, request, parent)
+            is_new = run.id in self._asked_here
+            session = self._keeper.open(run, request, parent.session, fitting.cwd, is_new=is_new)
+            return LiveRun(setup, session, clock=self._clock)
+        path, _ = self._keeper.find_place(run, request, parent.session)
         if path is None and run.attempt > 1 and runner != "cluster":
             raise RetinueError(f"run {run.id!r} worked in a process that kept no session: it cannot be resumed")
         errand = Errand(
@@ -189,7 +188,8 @@ class Outfitter:
         if isinstance(event, RunForgotten):
             self._asked_here.discard(event.run_id)
             self._kit.restraint.forget(event.run_id)
-            for store in (self._rights, self._leases, self._unsaved):
+            self._keeper.forget(event.run_id)
+            for store in (self._rights, self._leases):
                 store.pop(event.run_id, None)
 
     def charge(self, run_id: str, usage: Usage) -> None:
@@ -270,46 +270,6 @@ class Outfitter:
         if definition.prompt_mode == "append":
             return build_append(definition, identity, place, parent=render_prompt(parent.setup.sections))
         return build_replace(definition, identity, place)
-
-    def _open_session(self, run: Run, request: RunRequest, parent: LiveRun, cwd: Path) -> Session:
-        """The run's session, opened or made."""
-        path, tree = self._find_place(run, request, parent)
-        if path is None and run.id in self._unsaved:
-            return self._unsaved[run.id]
-        # A run that nobody knew before this process has no file at a place of its own; to look costs more than to know.
-        is_new = run.attempt == 1 and run.id in self._asked_here and not request.session_file
-        exists = path is not None and not is_new and path.exists()
-        if run.attempt > 1 and run.started_ms and not exists:
-            raise RetinueError(f'Agent "{run.id}" has no active session to resume.')
-        if path is not None and exists:
-            return Session.open(path, clock=self._clock, new_id=make_uuid, tree=tree, cwd=str(cwd))
-        above = parent.session.path
-        session = Session.create(
-            cwd=cwd,
-            directory=None,
-            path=path,
-            parent_session=str(above) if above else None,
-            clock=self._clock,
-            new_id=make_uuid,
-            tree=tree,
-        )
-        if path is None:
-            self._unsaved[run.id] = session
-        return session
-
-    def _find_place(self, run: Run, request: RunRequest, parent: LiveRun) -> tuple[Path | None, SessionTree | None]:
-        """Where its session lies: where the request says, beside its main session, or among those without one."""
-        tree = parent.session.tree
-        if not request.keeps_session:
-            return None, None
-        if request.session_file:
-            path = Path(request.session_file)
-            # What is not below the main session is not under its lock.
-            is_below = tree is not None and tree.main is not None and path.is_relative_to(tree.main.with_suffix(""))
-            return path, tree if is_below else None
-        if tree is not None:
-            return tree.child_path(run.id), tree
-        return None if self._kit.orphan_dir is None else self._kit.orphan_dir / run.id / "session.jsonl", None
 
     def _warn(self, run: Run, rights: Rights, parent: LiveRun) -> None:
         """Tell what the file asks for and nobody knows: it is a slip of the pen, or an extension is missing."""
