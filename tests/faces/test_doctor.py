@@ -1,8 +1,12 @@
 import json
 import os
 import re
+import sqlite3
+from functools import partial
 
 import pytest
+
+from retinue.durable.ledger import Entry, Ledger, put_run
 
 
 @pytest.fixture
@@ -117,3 +121,72 @@ def test_text_has_a_summary(place):
     assert (done.status, done.stderr) == (0, "")
     assert re.match(r"\d+ passed, \d warnings, 0 failed\n\n\[PYTHON\]\n  \[PASS\] Python 3", done.stdout)
     assert "[AGENTS]\n  [PASS] 11 builtin agents discovered\n" in done.stdout
+
+
+@pytest.fixture
+def ledger(place):
+    """The record of durable runs, with one that has not ended."""
+    ledger = Ledger(place.agent_dir / "retinue" / "runs.db")
+    (place.agent_dir / "main.jsonl").touch()
+    ledger.transact([partial(put_run, entry=Entry("s", "r", 1, 0, str(place.agent_dir / "main.jsonl")))])
+    ledger.close()
+    return ledger
+
+
+def read_record(doctor):
+    status, items = doctor()
+    return status, [
+        (item["status"], item["message"], item["details"]) for item in items if item["category"] == "record"
+    ]
+
+
+def test_record_is_told_where_wanted(place, doctor):
+    assert read_record(doctor) == (0, [])
+    (place.agent_dir / "subagents.json").write_text('{"runner": "durable"}')
+    where = f"{place.agent_dir}/retinue/runs.db"
+    assert read_record(doctor) == (0, [("pass", "No durable run on record", f"{where} is made with the first one")])
+    assert not (place.agent_dir / "retinue").exists()
+
+
+def test_record_of_an_agent_is_told(place, doctor):
+    (place.agent_dir / "agents").mkdir()
+    (place.agent_dir / "agents" / "long.md").write_text(
+        "---\nname: long\ndescription: d\nrunner: durable\n---\nWork.\n"
+    )
+    assert [row[:2] for row in read_record(doctor)[1]] == [("pass", "No durable run on record")]
+
+
+def test_waiting_durable_runs_are_told(doctor, ledger, place):
+    ledger.transact([partial(put_run, entry=Entry("s2", "r", 1, 0, str(place.agent_dir / "gone.jsonl")))])
+    ledger.close()
+    main = f"{place.agent_dir}/main.jsonl"
+    rows = [
+        ("pass", "Record of durable runs usable", str(ledger.path)),
+        ("info", "1 durable run has not ended", f"at work now, or to go on with: retinue --session {main}"),
+        ("warn", "1 durable run cannot go on", f"not there any more: {place.agent_dir}/gone.jsonl"),
+    ]
+    before = ledger.path.read_bytes(), os.listdir(ledger.path.parent)
+    assert read_record(doctor) == (0, rows)
+    assert before == (ledger.path.read_bytes(), os.listdir(ledger.path.parent))
+
+
+def test_damaged_record_fails(doctor, ledger):
+    data = bytearray(ledger.path.read_bytes())
+    data[4096:] = os.urandom(len(data) - 4096)
+    ledger.path.write_bytes(data)
+    status, [(kind, message, details)] = read_record(doctor)
+    assert (status, kind, message) == (1, "fail", "Record of durable runs cannot be used")
+    assert details.startswith(f"cannot record runs in {ledger.path}: it is damaged (")
+    assert details.endswith("; move it away, and resume by hand what had not finished")
+
+
+def test_held_record_is_told(doctor, ledger):
+    with sqlite3.connect(ledger.path, isolation_level=None) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        status, [(kind, message, details)] = read_record(doctor)
+    holder.close()
+    assert (status, kind, message) == (0, "warn", "Record of durable runs is held")
+    assert details == (
+        f"cannot record runs in {ledger.path}: another program has held it for more than 1 s; "
+        "end that one, or try again"
+    )

@@ -67,11 +67,13 @@ def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryAp
 
 def run_checkup(request: Request) -> "Report":
     """Look at everything that is configured here and say what is wrong with it. Starts no agent and asks no model."""
+    from retinue.app.auditing import check_record
     from retinue.app.supervising import check_cluster
     from retinue.settings.checkup import Report, examine
 
     report = examine(os.environ, approve=request.approve, offline=request.offline)
-    return Report((*report.items, *check_cluster(os.environ)))
+    more = (*check_record(os.environ, approve=request.approve), *check_cluster(os.environ))
+    return Report((*report.items, *more))
 
 
 def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +29,10 @@ _TABLES = (
 )
 Act = Callable[[sqlite3.Connection], Any]
 """Something to be done in a transaction."""
+
+
+class HeldError(RecordError):
+    """Raised when another program writes to the file for longer than anybody should."""
 
 
 class Entry(NamedTuple):
@@ -66,6 +70,29 @@ class Ledger:
         except (sqlite3.Error, OSError) as error:
             self._drop()
             raise RecordError(f"cannot record runs in {self.path}: {self._explain(error)}") from error
+
+    def check(self) -> list[Entry]:
+        """Look at all of a file that is there, whether it could be written, and what is on record; changes nothing.
+
+        Raises RecordError.
+        """
+        try:
+            _refuse_other(self.path)
+            connection = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode=rw", uri=True, timeout=self._busy_s, isolation_level=None
+            )
+            with closing(connection):
+                version = self._read_version(connection)
+                connection.execute("BEGIN IMMEDIATE")
+                said = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if said != "ok":
+                    raise RecordError(f"cannot record runs in {self.path}: {_damage(str(said))}")
+                found = read_runs(connection) if version else []
+                connection.execute("ROLLBACK")
+                return found
+        except (sqlite3.Error, OSError) as error:
+            kind = HeldError if _is_busy(error) else RecordError
+            raise kind(f"cannot record runs in {self.path}: {self._explain(error)}") from error
 
     def close(self) -> None:
         """Give back what runs that are gone have used, and close."""
@@ -126,15 +153,31 @@ class Ledger:
             return f"{error.strerror or error}; check the file, its folder and their rights"
         name = str(getattr(error, "sqlite_errorname", ""))
         said = quote(str(error), 200)
-        if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        if _is_busy(error):
             return f"another program has held it for more than {self._busy_s:g} s; end that one, or try again"
         if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
-            return f"it is damaged ({said}); move it away, and resume by hand what had not finished"
+            return _damage(str(error))
         if name.startswith("SQLITE_FULL"):
             return "the disk is full; make room, and resume the run"
         if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
             return f"it cannot be written ({said}); check the rights of the file and of its folder"
         return f"{said}; check the disk, or move the file away"
+
+
+def _is_busy(error: Exception) -> bool:
+    return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _damage(said: str) -> str:
+    return f"it is damaged ({quote(said, 200)}); move it away, and resume by hand what had not finished"
+
+
+def _refuse_other(path: Path) -> None:
+    """Raise OSError for what can be no record."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link")
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
 
 
 def _make_file(path: Path) -> None:
@@ -143,10 +186,7 @@ def _make_file(path: Path) -> None:
     One that is there is not opened here: closing it again would take away the locks of every connection of this
     process, and another one would then believe that it is the last, and clear away what these still write to.
     """
-    if path.is_symlink():
-        raise OSError(errno.ELOOP, "it is a link")
-    if path.is_dir():
-        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+    _refuse_other(path)
     if path.exists():
         return
     handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)

@@ -153,14 +153,14 @@ def _check_places(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) 
     else:
         yield Item("pass", "permissions", "Agent directory safe", str(folder))
     sessions = find_session_dir(paths, environment, setting=loaded.settings.session_dir)
-    problem = _try_writing(sessions)
+    problem = try_writing(sessions)
     if problem:
         yield Item("fail", "permissions", "Session directory not writable", f"{sessions}: {problem}")
     else:
         yield Item("pass", "permissions", "Session directory writable", str(sessions))
 
 
-def _try_writing(folder: Path) -> str:
+def try_writing(folder: Path) -> str:
     """Why nothing can be written there; empty when something can. Leaves nothing behind."""
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     try:
