@@ -72,6 +72,21 @@ def test_stream_names_the_worker(world):
     assert ([name for _, name in placed[2:]], f"-{worker.pid}-" in name) == (["", name, name], True)
 
 
+def test_parent_learns_the_branch(world):
+    told = {"match": {"last_user": r"Changes saved to branch `pi-agent-\w+`\nMerge: `git merge pi-agent-"}}
+    world.play(
+        to("^Start", calls=spawn("Dig.")),
+        to("^Start", text="Waiting."),
+        to("^Dig", calls=[{"name": "bash", "arguments": {"command": "echo new > new.txt"}}]),
+        to("^Dig", text="Found it."),
+        {**told, "text": "I was told."},
+        to("task-notification", text="I was not told."),
+    )
+    world.start_worker()
+    said, errors = start_face(world, "Start.").communicate(timeout=60)
+    assert said.strip().endswith("I was told."), (said, errors)
+
+
 def test_run_starts_runs_elsewhere(world):
     world.play(
         to("^Start", calls=spawn("Lead.", "lead")),

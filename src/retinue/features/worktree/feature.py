@@ -14,6 +14,9 @@ from retinue.features.worktree.keeping import Kept, keep_work
 from retinue.features.worktree.leftovers import resume_copy
 from retinue.features.worktree.records import Record, Records
 
+RULE = "\n\n---\n"
+"""Between a result and what is said about it."""
+
 
 class Worktree:
     """The feature `isolation: worktree` of one run, entered for each of its prompts.
@@ -58,7 +61,7 @@ class Worktree:
 def render_notes(kept: Kept, record: Record) -> str:
     """What is put under a run's result; nothing when there is nothing to say."""
     lines = render_kept(kept, record.top if record.names_repo else "")
-    return "\n\n---\n" + "\n".join(lines) if lines else ""
+    return RULE + "\n".join(lines) if lines else ""
 
 
 def render_kept(kept: Kept, repository: str = "") -> list[str]:
