@@ -157,7 +157,7 @@ class Crew:
         remains.drop_used(aftermath.read_words)
         main.bus.listen(outfitter.hear, pieces=False, kinds=outfitter.hears)
         if self._extending.servers is not None:
-            self._extending.servers.join(outfitter.admit)
+            self._extending.servers.join(outfitter.rights.admit)
         await self._backend.__aenter__()
         recorder, tidying = self.world.recorder, Tidying(enduring, self._workshop)
         self._manager = Manager(
@@ -172,7 +172,7 @@ class Crew:
             judge_dead=aftermath.judge,
             goes_on=partial(self._goes_on, kit),
         )
-        self._manager.find_grant = outfitter.find_grant
+        self._manager.find_grant = outfitter.rights.find_grant
         self._reactions = Reactions(main, self._backend)
         self._notifier = connect_notifier(
             self._manager, self._backend, self._render, self._clock, self._reactions.rouse

@@ -1,0 +1,108 @@
+"""What the runs of one main agent may use: decided when each begins, never more than its parent's, and remembered.
+
+Which tools a definition asks for and gets is settled in `tools/policy.py`, what is taken from a run that works by the
+Restraint. Must not know what a run does with them.
+"""
+
+from collections.abc import Container, Iterable
+
+from msgspec import structs
+
+from retinue.core.definition import Definition
+from retinue.core.errors import RetinueError
+from retinue.core.run import Grant, Run
+from retinue.engine.extras import Extras
+from retinue.engine.kit import Kit
+from retinue.engine.request import RunRequest
+from retinue.tools.policy import SUBAGENT_READONLY, Rights, Terms, decide_tools, is_readonly, narrow_rights
+from retinue.tools.selectors import Offer
+
+
+class CrewRights:
+    """The rights of the runs of one main agent, and its own."""
+
+    def __init__(self, kit: Kit, root: Rights, asked_here: Container[str]) -> None:
+        """`root` are the main agent's; `asked_here`: the runs to which whatever it gets while they wait counts, too."""
+        self._policy = kit.policy
+        self._restraint = kit.restraint
+        self._offers = {name: Offer(tool.effect) for name, tool in kit.tools.items()}
+        self._root = root
+        self._asked_here = asked_here
+        self._rights: dict[str, Rights] = {}
+        self._admitted: tuple[str, ...] = ()
+        # Runs that start together are mostly alike: what was worked out for the last one is often the same.
+        self._decided: tuple[Definition, Terms, Rights] | None = None
+        self._granted: tuple[Rights, Grant] | None = None
+        self._narrowed: tuple[Rights, Grant | None, Rights] | None = None
+
+    def decide(self, run: Run, request: RunRequest, definition: Definition, extras: Extras) -> tuple[Rights, Terms]:
+        """The rights of a run, never more than its parent's, and what decided them."""
+        policy = self._policy
+        is_subagent = request.surface == "subagent"
+        terms = Terms(
+            available={**self._offers, **extras.offers},
+            parent=self._find_bound(run, request),
+            allow_write=request.allow_write,
+            readonly_set=SUBAGENT_READONLY if is_subagent else None,
+            readonly_bash=policy.readonly_bash,
+            is_exact=is_subagent,
+            has_lsp=policy.has_lsp,
+            user_denied=policy.denied,
+            may_nest=run.level + policy.base_depth < policy.find_depth(request.surface),
+            isolated=request.isolated,
+            always_exposed=policy.always_exposed,
+            extensions=extras.found,
+            failed=extras.failed,
+        )
+        # To find that out takes a while, and starts programs: only runs to which it matters ask.
+        if is_readonly(definition, terms):
+            is_confined, confinement = (policy.judge or policy.tell)()
+            terms = structs.replace(terms, is_confined=is_confined, confinement=confinement)
+        if self._decided is None or self._decided[0] is not definition or self._decided[1] != terms:
+            self._decided = (definition, terms, decide_tools(definition, terms))
+        return self._decided[2], terms
+
+    def narrow(self, run: Run, request: RunRequest, definition: Definition) -> Definition:
+        """The definition as read-only as its run will be: what is started for it must be no wider."""
+        terms = Terms(available={}, parent=self._find_bound(run, request), allow_write=request.allow_write)
+        if definition.readonly or not is_readonly(definition, terms):
+            return definition
+        return structs.replace(definition, readonly=True)
+
+    def remember(self, run_id: str, rights: Rights) -> None:
+        """A run begins with these: they bound what it starts, and itself when it is resumed."""
+        self._rights[run_id] = rights
+
+    def forget(self, run_id: str) -> None:
+        """Keep nothing of a run."""
+        self._rights.pop(run_id, None)
+
+    def admit(self, names: Iterable[str]) -> None:
+        """Tools that the main agent has got since: its runs may have them, too."""
+        new = [name for name in names if name not in self._root.tools]
+        self._root = structs.replace(self._root, allowed=(*self._root.allowed, *new)) if new else self._root
+        self._admitted += tuple(new)
+
+    def find_grant(self, run_id: str) -> Grant:
+        """What a run may use now; for any other id what the main agent may."""
+        rights = self._restraint.narrow(run_id, self._rights.get(run_id, self._root))
+        if self._granted is None or self._granted[0] is not rights:
+            self._granted = rights, Grant(tuple(sorted(rights.tools)), rights.readonly)
+        return self._granted[1]
+
+    def _find_bound(self, run: Run, request: RunRequest) -> Rights:
+        """The rights that a run's cannot exceed. A file that has changed since does not widen a resumed run."""
+        restraint = self._restraint
+        if (own := self._rights.get(run.id)) is not None:
+            return restraint.narrow(run.id, own)
+        # In another process nobody remembers the parent; what it could use is on record with the run.
+        is_known = run.depth <= 1 or run.parent_id in self._rights
+        if not is_known and run.grant is None:
+            raise RetinueError(f"run {run.id!r} cannot start: what its parent {run.parent_id!r} may use is not known")
+        bound = self._root if run.depth <= 1 else self._rights.get(run.parent_id, self._root)
+        grant = run.grant
+        if grant is not None and self._admitted and run.depth <= 1 and run.id in self._asked_here:
+            grant = Grant((*grant.tools, *self._admitted), grant.readonly)
+        if self._narrowed is None or self._narrowed[0] is not bound or self._narrowed[1] is not grant:
+            self._narrowed = bound, grant, narrow_rights(bound, grant)
+        return restraint.narrow(run.parent_id, narrow_rights(self._narrowed[2], request.grant))
