@@ -63,6 +63,7 @@ SAMPLES = [
     events.MessageDelta(run_id="r", delta=Delta("text_delta", 0, delta="a"), usage=Usage()),
     events.MessageFinished(run_id="r", message=UserMessage("hello", 4)),
     events.ToolStarted(run_id="r", call_id="c1", name="read", arguments={"path": "a"}),
+    events.CallChanged(run_id="r", call_id="c1", name="read", arguments={"path": "b"}, by=["fixer"]),
     events.ToolProgress(run_id="r", call_id="c1", name="read", arguments={}, content=[], details={"lines": 1}),
     events.ToolFinished(run_id="r", result=RESULT, duration_ms=3),
     events.RetryScheduled(run_id="r", attempt=1, max_attempts=3, delay_ms=2000, error="why"),

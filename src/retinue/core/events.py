@@ -115,6 +115,17 @@ class ToolStarted(_Fact, frozen=True, tag=True):
     arguments: dict[str, Any]
 
 
+class CallChanged(_Fact, frozen=True, tag=True):
+    """A tool call is made with other arguments than the model's: hooks have changed them."""
+
+    call_id: str
+    name: str
+    arguments: dict[str, Any]
+    """What it is really made with."""
+    by: list[str]
+    """The hooks, in their order."""
+
+
 class ToolProgress(_Fact, frozen=True, tag=True):
     """Live. What a tool has so far."""
 
@@ -256,6 +267,7 @@ Event: TypeAlias = (
     | MessageDelta
     | MessageFinished
     | ToolStarted
+    | CallChanged
     | ToolProgress
     | ToolFinished
     | RetryScheduled

@@ -4,7 +4,7 @@ This file must not know which tools exist.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -41,6 +41,28 @@ class ToolResult:
     def of(cls, text: str, details: Any = UNSET, *, is_error: bool = False, ends_run: bool = False) -> "ToolResult":
         """A result of one text."""
         return cls([TextContent(text)], details, is_error, ends_run)
+
+    def note(self, facts: Mapping[str, Any]) -> "ToolResult":
+        """The same with facts added for people and programs; details that are no object stay as they are."""
+        known = {} if self.details is UNSET else self.details
+        return replace(self, details={**known, **facts}) if isinstance(known, Mapping) else self
+
+
+class Amendment(Struct, frozen=True):
+    """Other arguments for a call, from somebody who was asked about it. The call counts only with them."""
+
+    arguments: dict[str, Any]
+    by: tuple[str, ...] = ()
+    """Who wanted that, in their order."""
+    keys: tuple[str, ...] = ()
+    """The same, told apart even where they share a name; the last is content with the call as it is now."""
+    word: str = ""
+    """What was said about the changed call: allow, ask, or nothing."""
+    reason: str = ""
+
+    def describe(self) -> dict[str, Any]:
+        """For the details of the result."""
+        return {"modifiedInput": {"by": list(self.by), "args": self.arguments}}
 
 
 def ignore_progress(partial: ToolResult) -> None:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from retinue.core.messages import ImageContent, TextContent, ToolCall, UserContent
-from retinue.core.tool import Effect, Tool, ToolResult
+from retinue.core.tool import Amendment, Effect, Tool, ToolResult
 
 Kind: TypeAlias = Literal["enter", "call", "result", "step", "reply", "stop", "leave"]
 """A run begins that another one on a worker has started; a call before it acts, and its result; a request to the model,
@@ -43,6 +43,8 @@ class Called(Struct, frozen=True, kw_only=True, rename="camel"):
     """Where the run works on its worker."""
     forms: tuple[str, ...] = ()
     """What the call says, with paths as they really are there."""
+    made: Amendment | None = None
+    """What hooks at the face have made of it; it is asked about once more, with what it says now."""
 
     def to_call(self) -> ToolCall:
         """As hooks get it."""
@@ -85,7 +87,9 @@ class Case(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
         """The same for the very same call of the same run; empty for what is no call."""
         if self.kind != "call" or self.call is None:
             return ""
-        said = (self.run_id, self.call.name, self.call.arguments)
+        # A yes to a changed call is none to the same call by the model itself: other hooks were asked.
+        made = () if self.call.made is None else (self.call.made.keys,)
+        said = (self.run_id, self.call.name, self.call.arguments, *made)
         return hashlib.sha256(msgspec.json.encode(said, order="sorted")).hexdigest()
 
 
@@ -100,6 +104,8 @@ class Ruling(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     """Said to a run that would stop, which goes on; or why a step is refused."""
     error: str = ""
     """Why a run that has come to its end has failed."""
+    change: Amendment | None = None
+    """What the call is to be made with; it does not pass before it was asked about again."""
     wants: Wants = {}
 
 
@@ -113,10 +119,12 @@ class Verdict(Struct, frozen=True, kw_only=True, rename="camel"):
     call_id: str = ""
 
 
-def describe_tool(call: ToolCall, tool: Tool, cwd: str, forms: tuple[str, ...]) -> Called:
+def describe_tool(
+    call: ToolCall, tool: Tool, cwd: str, forms: tuple[str, ...], made: Amendment | None = None
+) -> Called:
     """A call as it is sent."""
     name = tool.spec.own_name
-    return Called(id=call.id, name=name, effect=tool.effect, arguments=call.arguments, cwd=cwd, forms=forms)
+    return Called(id=call.id, name=name, effect=tool.effect, arguments=call.arguments, cwd=cwd, forms=forms, made=made)
 
 
 def bound_result(result: ToolResult) -> Given:

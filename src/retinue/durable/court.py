@@ -13,10 +13,10 @@ from retinue.core.errors import quote
 from retinue.core.messages import Usage
 from retinue.core.model import Model, ToolSpec
 from retinue.core.run import Outcome, Reason, Status
-from retinue.core.tool import Effect, Tool, ToolContext, ToolResult
+from retinue.core.tool import Amendment, Effect, Tool, ToolContext, ToolResult
 from retinue.durable.case import Called, Case, Origin, Ruling, Wants, to_given
 from retinue.durable.judged import JudgedEnd, JudgedModel
-from retinue.engine.calls import CallHook
+from retinue.engine.calls import CallHook, describe_quarrel
 from retinue.engine.enclosure import Enclosure
 from retinue.engine.loop import Ending
 from retinue.engine.setup import Reviewer, RunSetup
@@ -163,10 +163,17 @@ class Bench:
         called = case.call
         assert called is not None
         tool, call = self._find_tool(called)
-        for hook in self._hooks:
+        made = called.made
+        for place, hook in enumerate(self._hooks):
+            key = f"hook {place}"
+            if made is not None and made.keys[-1:] == (key,):
+                continue  # content with what it has made of the call
             if isinstance(hook, Gate):
-                hook.know(call.id, self._translate(called))
+                hook.know(call.id, self._translate(called), made)
             answer = await hook.before(call, tool)
+            if isinstance(answer, Amendment):
+                # Only where the call is made can be said what it says now: that is judged when it is asked about again.
+                return _change(case, answer if isinstance(hook, Gate) else _sign(answer, key, made), made)
             if answer is not None:
                 return _refuse(case, answer)
         return Ruling()
@@ -178,7 +185,7 @@ class Bench:
         first = result = given.to_result()
         for hook in self._hooks:
             if isinstance(hook, CallWatch):
-                await hook.tell_end(call, result, int(case.facts.get("durationMs", 0)))
+                result = await hook.tell_end(call, result, int(case.facts.get("durationMs", 0)))
             else:
                 result = await hook.after(call, tool, result)
         if result is first:
@@ -251,6 +258,22 @@ def _refuse(case: Case, result: ToolResult) -> Ruling:
     if case.kind == "result":
         return Ruling()
     return Ruling(passes=False, given=to_given(result), details=_to_plain(result.details), words=words, wants=_ANY)
+
+
+def _sign(answer: Amendment, key: str, made: Amendment | None) -> Amendment:
+    """The change of somebody who is asked beside a gate, on top of what others have made of the call."""
+    past = made or Amendment({})
+    word, reason = ("ask", past.reason) if past.word == "ask" else ("", "")
+    return Amendment(answer.arguments, (*past.by, *answer.by), (*past.keys, key), word, reason)
+
+
+def _change(case: Case, change: Amendment, made: Amendment | None) -> Ruling:
+    """Let a call be asked about again with other arguments; refused when that would go on and on."""
+    if made is not None and change.keys[-1] in made.keys:
+        return _refuse(case, ToolResult.of(describe_quarrel(change.by), {}, is_error=True))
+    # Whoever does not know of changes must not make the call as it was.
+    text = "hooks have changed its arguments, and it could not be made with others"
+    return msgspec.structs.replace(_refuse(case, ToolResult.of(text, {}, is_error=True)), change=change)
 
 
 def _to_plain(details: Any) -> Any:

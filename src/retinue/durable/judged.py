@@ -5,18 +5,24 @@ A sibling of `recorded`: knows how to ask, and neither rules nor hooks nor peopl
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import msgspec
+from msgspec import structs
 
+from retinue.core.errors import quote
 from retinue.core.messages import ToolCall
 from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
 from retinue.core.run import Outcome, Reason, Status
-from retinue.core.tool import Tool, ToolResult
+from retinue.core.schema import fit_arguments
+from retinue.core.tool import Amendment, Tool, ToolResult
 from retinue.durable.case import MAX_TOLD, Case, Kind, Origin, Ruling, Verdict, Wants, bound_result, describe_tool
+from retinue.engine.calls import Answer
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.rules import describe_call
+from retinue.features.hooks.feature import CallWatch
 
 Submit = Callable[[Case], Awaitable[None]]
 
@@ -99,7 +105,10 @@ class Judged:
             wants = (await line.ask("enter")).wants
             self._has_entered = True
         if "call" in wants or "result" in wants:
-            setup = setup.change(hooks=(*setup.hooks, JudgedCalls(line, wants, str(setup.cwd))))
+            # Who watches what is really made hears of it when it is settled.
+            watches = [hook for hook in setup.hooks if isinstance(hook, CallWatch)]
+            others = [hook for hook in setup.hooks if not isinstance(hook, CallWatch)]
+            setup = setup.change(hooks=(*others, JudgedCalls(line, wants, str(setup.cwd)), *watches))
         if "step" in wants or "reply" in wants:
             setup = setup.change(model=JudgedModel(setup.model, line, wants, setup))
         if "stop" in wants:
@@ -131,7 +140,7 @@ class Line:
 
 
 class JudgedCalls:
-    """Asks about each call. Stands behind all other hooks of the worker: what they refuse need not be asked about."""
+    """Asks about each call. Stands behind all that may refuse one on the worker: that need not be asked about."""
 
     def __init__(self, line: Line, wants: Wants, cwd: str) -> None:
         self.wants = {kind: waits for kind, waits in wants.items() if kind in ("call", "result")}
@@ -139,18 +148,26 @@ class JudgedCalls:
         self._cwd = cwd
         self._begun_s: dict[str, float] = {}
 
-    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
-        """None when it may act."""
+    async def before(self, call: ToolCall, tool: Tool) -> Answer:
+        """None when it may act; what it is to be made with when hooks at the face want that."""
+        made, ruling = None, Ruling()
         if self.wants.get("call", False):
             ruling = await self._line.ask("call", call=self._describe(call, tool))
-        else:
-            ruling = Ruling()
-            if "call" in self.wants:
-                await self._line.tell("call", call=self._describe(call, tool))
+            while ruling.change is not None and not ruling.passes:
+                made = ruling.change
+                arguments, problems = fit_arguments(made.arguments, tool.spec.parameters)
+                if problems:
+                    text = f"{call.name} was not run: {', '.join(map(quote, made.by))} changed its arguments: "
+                    return ToolResult.of(text + "; ".join(problems[:8]), {}, is_error=True)
+                call, made = structs.replace(call, arguments=arguments), structs.replace(made, arguments=arguments)
+                ruling = await self._line.ask("call", call=self._describe(call, tool, made))
+        elif "call" in self.wants:
+            await self._line.tell("call", call=self._describe(call, tool))
         if ruling.passes:
             self._begun_s[call.id] = asyncio.get_running_loop().time()
-            return None
-        return _to_result(ruling) or ToolResult.of(f"{call.name} was refused", {}, is_error=True)
+            return made
+        refusal = _to_result(ruling) or ToolResult.of(f"{call.name} was refused", {}, is_error=True)
+        return refusal if made is None else refusal.note(made.describe())
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
         """The result, or what the face makes of it."""
@@ -163,12 +180,16 @@ class JudgedCalls:
         if not self.wants["result"]:
             await self._line.tell("result", **parts)
             return result
-        return _to_result(await self._line.ask("result", **parts)) or result
+        changed = _to_result(await self._line.ask("result", **parts))
+        if changed is None or not isinstance(changed.details, dict):
+            return changed or result
+        # What is in the details here never was there.
+        return replace(changed, details=result.details).note(changed.details)
 
-    def _describe(self, call: ToolCall, tool: Tool) -> Any:
+    def _describe(self, call: ToolCall, tool: Tool, made: Amendment | None = None) -> Any:
         names = filter(None, (call.name, tool.spec.name))
         seen = describe_call(names, call.arguments, self._cwd)
-        return describe_tool(call, tool, self._cwd, seen.real)
+        return describe_tool(call, tool, self._cwd, seen.real, made)
 
 
 class JudgedModel:

@@ -6,16 +6,16 @@ Knows no particular tool, no session and no surface. Whatever a tool does, each 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import UNSET, Struct, structs
 
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed, quote
-from retinue.core.events import Event, MessageFinished, ToolFinished, ToolProgress, ToolStarted, Warned
+from retinue.core.events import CallChanged, Event, MessageFinished, ToolFinished, ToolProgress, ToolStarted, Warned
 from retinue.core.messages import TextContent, ToolCall, ToolResultMessage, UserContent
 from retinue.core.schema import fit_arguments
-from retinue.core.tool import Refusing, Tool, ToolContext, ToolResult
+from retinue.core.tool import Amendment, Refusing, Tool, ToolContext, ToolResult
 from retinue.engine.scope import run_together
 
 MAX_RESULT_CHARS = 400_000
@@ -27,11 +27,14 @@ def keep_data(value: Any) -> Any:
     return value
 
 
+Answer: TypeAlias = ToolResult | Amendment | None
+
+
 class CallHook(Protocol):
     """Asked around every call that is about to run. MUST NOT raise."""
 
-    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
-        """Return a result to answer the call without running the tool."""
+    async def before(self, call: ToolCall, tool: Tool) -> Answer:
+        """Return a result to answer the call without running the tool, or other arguments to make it with."""
         ...
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
@@ -166,18 +169,28 @@ class _Running:
 
     async def _run(self, call: ToolCall, tool: Tool, arguments: dict[str, Any]) -> ToolResult:
         ports = self._ports
-        context = structs.replace(ports.context, call_id=call.id, progress=self._progress(call))
+        facts: dict[str, Any] = {}
         try:
-            for hook in ports.hooks:
-                answer = await hook.before(call, tool)
-                if answer is not None:
-                    return answer
+            answer = await ask_hooks(call, tool, ports.hooks)
+            if isinstance(answer, Amendment):
+                arguments, facts = answer.arguments, answer.describe()
+                call = structs.replace(call, arguments=arguments)
+                self._tell_change(call, answer.by)
+            elif answer is not None:
+                return answer
+            context = structs.replace(ports.context, call_id=call.id, progress=self._progress(call))
             result = await self._contain(tool.call(arguments, context), call.name)
             for hook in ports.hooks:
                 result = await hook.after(call, tool, result)
         except Exception as error:
-            return _tell_unexpected(call.name, error)
-        return _bound(result, call.name)
+            result = _tell_unexpected(call.name, error)
+        return _bound(result, call.name).note(facts) if facts else _bound(result, call.name)
+
+    def _tell_change(self, call: ToolCall, by: Sequence[str]) -> None:
+        ports, arguments = self._ports, self._ports.redact(call.arguments)
+        ports.publish(
+            CallChanged(run_id=ports.run_id, call_id=call.id, name=call.name, arguments=arguments, by=list(by))
+        )
 
     async def _contain(self, work: Awaitable[ToolResult], name: str) -> ToolResult:
         """The result of a tool, also when it fails: hooks hear of that, too."""
@@ -236,6 +249,39 @@ class _Running:
         self._ports.publish(
             ToolFinished(run_id=self._ports.run_id, result=message, duration_ms=duration_ms, in_order=is_next)
         )
+
+
+async def ask_hooks(call: ToolCall, tool: Tool, hooks: Sequence[CallHook]) -> Answer:
+    """What all hooks make of a call: a result in its place, the arguments it is to be made with, or nothing.
+
+    Whoever changes a call is content with it; all the others judge the changed one, also those who let the first one
+    pass. Who changes it again after others did is not content, and then it is not made.
+    """
+    made: Amendment | None = None
+    at, changer, changers = 0, -1, set[int]()
+    while at < len(hooks):
+        answer = await hooks[at].before(call, tool) if at != changer else None
+        if isinstance(answer, ToolResult):
+            return answer if made is None else answer.note(made.describe())
+        if answer is None or answer.arguments == call.arguments:
+            at += 1
+            continue
+        by = (*(made.by if made else ()), *answer.by)
+        arguments, problems = fit_arguments(answer.arguments, tool.spec.parameters)
+        if problems:
+            text = f"{', '.join(map(quote, answer.by))} changed its arguments: {'; '.join(problems[:8])}"
+            return ToolResult.of(f"{call.name} was not run: {text}", {}, is_error=True)
+        if at in changers:
+            return ToolResult.of(f"{call.name} was not run: {describe_quarrel(by)}", {}, is_error=True)
+        call, made = structs.replace(call, arguments=arguments), Amendment(arguments, by)
+        changers.add(at)
+        at, changer = 0, at
+    return made
+
+
+def describe_quarrel(by: Sequence[str]) -> str:
+    """Why a call is not made that hooks change again and again."""
+    return f"hooks do not agree about its arguments ({', '.join(map(quote, dict.fromkeys(by)))})"
 
 
 def _name_unknown(name: str, known: list[str]) -> str:

@@ -15,6 +15,7 @@ from retinue.core.errors import SessionError
 from retinue.core.events import (
     Answered,
     Asked,
+    CallChanged,
     Event,
     MessageFinished,
     RunFinished,
@@ -39,6 +40,8 @@ RECORD = "subagents:record"
 """Custom entry of a main session: how such a run ended, in the form other programs know."""
 QUESTION = "retinue.question"
 """Custom entry of a main session: what was asked and how it was answered, for whoever looks back."""
+CHANGED = "retinue.call_changed"
+"""Custom entry: a call that is made with other arguments than the message says; written before it acts."""
 
 _MOST_BYTES = 1 << 20
 _MOST_EVENTS = 1000
@@ -88,6 +91,8 @@ class Journal:
             self._result(event)  # type: ignore[arg-type]
         elif kind is Asked or kind is Answered:
             self.write(lambda: self._record.append_custom(QUESTION, msgspec.to_builtins(event)))
+        elif kind is CallChanged:
+            self.write(lambda: self._record.append_custom(CHANGED, msgspec.to_builtins(event)))
         elif event.run_id != self._run_id:
             if isinstance(event, _CREW_EVENTS):
                 self._write_facts(self._list_facts(event))

@@ -3,7 +3,7 @@
 from retinue.core.messages import ToolCall
 from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
 from retinue.core.tool import Tool, ToolResult
-from retinue.engine.calls import CallHook
+from retinue.engine.calls import Answer, CallHook
 from retinue.engine.scope import Scope
 
 
@@ -14,7 +14,7 @@ class PatientHook:
         self._hook = hook
         self._scope = scope
 
-    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
+    async def before(self, call: ToolCall, tool: Tool) -> Answer:
         """What it says before a call."""
         with self._scope.patience():
             return await self._hook.before(call, tool)

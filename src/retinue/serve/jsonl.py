@@ -96,6 +96,21 @@ class JsonFace:
             }
         )
 
+    def _call_changed(self, event: ev.CallChanged) -> None:
+        """Nothing has come of it yet; the arguments are what is new."""
+        self._print(
+            {
+                "type": "tool_execution_update",
+                "toolCallId": event.call_id,
+                "toolName": event.name,
+                "args": event.arguments,
+                "partialResult": {
+                    "content": [],
+                    "details": {"modifiedInput": {"by": event.by, "args": event.arguments}},
+                },
+            }
+        )
+
     def _tool_progress(self, event: ev.ToolProgress) -> None:
         self._print(
             {
@@ -197,6 +212,7 @@ _RENDERERS: dict[type, Callable[[JsonFace, Any], None]] = {
     ev.MessageDelta: JsonFace._message_delta,
     ev.MessageFinished: JsonFace._message_finished,
     ev.ToolStarted: JsonFace._tool_started,
+    ev.CallChanged: JsonFace._call_changed,
     ev.ToolProgress: JsonFace._tool_progress,
     ev.ToolFinished: JsonFace._tool_finished,
     ev.RetryScheduled: JsonFace._retry_scheduled,

@@ -50,6 +50,9 @@ class Progress:
                 name = escape_line(event.name, 60)
                 self._line(f"  {self._paint(name, 36)} {_describe(event.arguments)}")
                 self._doing = name
+            case ev.CallChanged():
+                by = escape_line(", ".join(event.by), 100)
+                self._line(f"  {self._paint('!', 33)} changed by {by}: {_describe(event.arguments)}")
             case ev.ToolFinished() if event.result.is_error:
                 first = next((block.text for block in event.result.content if hasattr(block, "text")), "")
                 self._line(f"  {self._paint('!', 31)} {escape_line(f'{event.result.tool_name}: {first}', 260)}")

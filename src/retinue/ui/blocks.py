@@ -54,6 +54,8 @@ class ToolBlock(Block):
     details: Any = None
     duration_ms: int | None = None
     started_ms: int = 0
+    changes: str = ""
+    """Which hooks have changed what of it."""
 
 
 @dataclass(slots=True)

@@ -91,6 +91,9 @@ class Talk:
                 self.add(event.message)
             case ev.ToolStarted():
                 self._begin(event)
+            case ev.CallChanged() if (block := self._calls.get(event.call_id)) is not None:
+                _note_changes(block, {"modifiedInput": {"by": event.by, "args": event.arguments}})
+                self._touch(block)
             case ev.ToolProgress():
                 self._update(event.call_id, event.content, event.details)
             case ev.ToolFinished():
@@ -240,6 +243,7 @@ class Talk:
         block.details = None if result.details is UNSET else result.details
         block.status = "failed" if result.is_error else "done"
         block.duration_ms = duration_ms
+        _note_changes(block, block.details)
         self._touch(block)
 
     def _note_compaction(self, event: ev.Compacted) -> None:
@@ -249,6 +253,19 @@ class Talk:
             self._append(SummaryBlock(summary, tokens if isinstance(tokens, int) else 0))
         elif event.error and not event.aborted:
             self._append(NoteBlock(f"The context could not be summarised: {event.error}", "warning"))
+
+
+def _note_changes(block: ToolBlock, details: Any) -> None:
+    """What hooks have changed of a call: it is shown as it was really made."""
+    known = details if isinstance(details, dict) else {}
+    parts = []
+    for key, words in (("modifiedInput", "changed by"), ("modifiedOutput", "result changed by")):
+        change = known.get(key)
+        if isinstance(change, dict) and isinstance(change.get("by"), list):
+            parts.append(f"{words} {', '.join(map(str, change['by']))}")
+            if key == "modifiedInput" and isinstance(change.get("args"), dict):
+                block.arguments = change["args"]
+    block.changes = "; ".join(parts) or block.changes
 
 
 def _find_turn(messages: Sequence[Message], at: int) -> int:

@@ -8,14 +8,18 @@ import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from msgspec import structs
 
 from retinue.core.jsonline import to_plain
 from retinue.core.messages import ToolCall
 from retinue.core.question import Question
 from retinue.core.run import Outcome
+from retinue.core.schema import fit_arguments
 from retinue.core.terminal import escape_line
-from retinue.core.tool import Effect, Tool, ToolResult
+from retinue.core.tool import Amendment, Effect, Tool, ToolResult
+from retinue.engine.calls import Answer, describe_quarrel
 from retinue.engine.ids import make_run_id
 from retinue.engine.questions import Desk
 from retinue.engine.setup import RunSetup
@@ -27,6 +31,10 @@ ALLOW, ALLOW_AGAIN, DENY = "allow", "allow this call from now on", "deny"
 HOOK_DENIAL = "Denied by PreToolUse hook"
 
 
+_STRICTNESS = {"deny": 3, "ask": 2, "allow": 1}
+Fit: TypeAlias = Callable[[dict[str, Any]], tuple[dict[str, Any], list[str]]]
+
+
 class Advice(Protocol):
     """What a hook says about a call."""
 
@@ -36,8 +44,31 @@ class Advice(Protocol):
     @property
     def reason(self) -> str: ...
 
+    @property
+    def hook(self) -> str: ...
 
-async def ask_nobody(point: str, payload: Mapping[str, Any]) -> Advice | None:
+    @property
+    def key(self) -> str:
+        """Tells the hook apart from all others."""
+        ...
+
+    @property
+    def modified_input(self) -> dict[str, Any] | None:
+        """The arguments it wants, which fit the tool."""
+        ...
+
+
+class Consult(Protocol):
+    """Asks hooks about a call."""
+
+    async def __call__(
+        self, point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
+    ) -> Advice | None: ...
+
+
+async def ask_nobody(
+    point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
+) -> Advice | None:
     """For a run without hooks."""
     return None
 
@@ -55,7 +86,7 @@ class GatePorts:
     """The name of the run's definition; empty for the main agent."""
     is_confined: bool = False
     """Its commands can change nothing: they run inside a sandbox that says so."""
-    consult: Callable[[str, Mapping[str, Any]], Awaitable[Advice | None]] = ask_nobody
+    consult: Consult = ask_nobody
     tell: Callable[[str, Mapping[str, Any]], Awaitable[None]] = tell_nobody
 
 
@@ -88,62 +119,86 @@ class Gate:
         self._ports = ports
         self._run_id = setup.run_id
         self._cwd = str(setup.cwd)
-        self._forms: dict[str, tuple[str, ...]] = {}
+        self._away: dict[str, tuple[tuple[str, ...], Amendment | None]] = {}
         self._spared: Counter[tuple[str, str]] = Counter()
 
-    def know(self, call_id: str, forms: tuple[str, ...]) -> None:
-        """What a call says where it is to be made: links and folders there are not those here."""
-        self._forms[call_id] = forms
+    def know(self, call_id: str, forms: tuple[str, ...], made: Amendment | None = None) -> None:
+        """What a call says where it is to be made: links and folders there are not those here.
+
+        `made`: what hooks here have made of it when they were asked before. A call that is changed now is given back
+        at once, to be asked about again with what it says there then.
+        """
+        self._away[call_id] = forms, made
 
     def spare(self, tool: str, text: str) -> None:
         """A person has just allowed a call that says this: the same question is not put to them again."""
         self._spared[tool, text] += 1
 
-    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
-        """None lets the call pass; a refusal is its result."""
-        names = (call.name, tool.spec.name, tool.spec.own_name)
-        described = describe_call(names, call.arguments, self._cwd)
-        if forms := self._forms.pop(call.id, ()):
-            described = replace_texts(described, forms)
-        subject = Subject(
-            described,
-            tool.effect,
-            self._ports.is_confined and tool.effect is Effect.EXECUTE,
-        )
-        findings = await self._decide(call, subject)
+    async def before(self, call: ToolCall, tool: Tool) -> Answer:
+        """None lets the call pass; a refusal is its result. Changed arguments are judged here like the first ones."""
+        is_away = call.id in self._away
+        forms, made = self._away.pop(call.id, ((), None))
+        asked = call
+        while True:
+            findings = await self._decide(call, tool, forms, made)
+            if not isinstance(findings, Amendment):
+                break
+            if is_away:
+                return findings
+            made, call = findings, structs.replace(call, arguments=findings.arguments)
         last = findings[-1]
         layers = [{"layer": found.layer, "decision": found.action, "reason": found.reason} for found in findings]
         record = {"tool": call.name, "input": call.arguments, "decision": last.action, "layers": layers}
-        await self._ports.tell("tool.approval.post", record)
+        changed = {"modifiedBy": list(made.by)} if made is not None else {}
+        await self._ports.tell("tool.approval.post", record | changed)
         if last.action == "allow":
-            return None
+            return None if call is asked else made
         denied = {"toolName": call.name, "args": call.arguments, "reason": last.reason, "source": last.layer}
-        await self._ports.tell("tool.execute.denied", denied)
-        return deny(call.name, last.reason)
+        await self._ports.tell("tool.execute.denied", denied | changed)
+        refusal = deny(call.name, last.reason)
+        return refusal if made is None else refusal.note(made.describe())
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
         """What has passed is nobody's business here."""
         return result
 
-    async def _decide(self, call: ToolCall, subject: Subject) -> list[Finding]:
-        """What each layer said that was asked; the last one counts."""
+    def _describe(self, call: ToolCall, tool: Tool, forms: tuple[str, ...]) -> Subject:
+        names = (call.name, tool.spec.name, tool.spec.own_name)
+        described = describe_call(names, call.arguments, self._cwd)
+        is_confined = self._ports.is_confined and tool.effect is Effect.EXECUTE
+        return Subject(replace_texts(described, forms) if forms else described, tool.effect, is_confined)
+
+    async def _decide(
+        self, call: ToolCall, tool: Tool, forms: tuple[str, ...], made: Amendment | None
+    ) -> list[Finding] | Amendment:
+        """What each layer said that was asked, of which the last one counts; or what hooks make of the call first."""
+        subject = self._describe(call, tool, forms)
         first = self._book.judge(subject)
         if first.action == "deny":
             return [first]
         payload = {"toolName": call.name, "args": call.arguments, "callId": call.id}
-        advice = await self._ports.consult("tool.approval.pre", payload)
+        payload |= {"modifiedBy": list(made.by)} if made is not None else {}
+        advice = await self._ports.consult(
+            "tool.approval.pre",
+            payload,
+            fit=lambda given: fit_arguments(given, tool.spec.parameters),
+            leaving_out=made.keys[-1] if made is not None else "",
+        )
         found = [first]
-        if advice is not None and advice.word in ("allow", "deny", "ask"):
-            word: Action = "deny" if advice.word == "deny" else "ask" if advice.word == "ask" else "allow"
-            reason = advice.reason or (HOOK_DENIAL if word == "deny" else "")
+        if advice is not None and (change := _find_change(call, tool, advice, made)) is not None:
+            if isinstance(change, Amendment):
+                return change
+            return [first, change]
+        word, reason = _join_words(advice, made)
+        if word is not None:
             if word == "allow" and first == Finding("ask", "rule", first.reason):
                 word = "ask"  # the user's rule wants a person's word, which no hook can give
             found.append(Finding(word, "hook", reason))
         if found[-1].action == "ask":
-            found.append(await self._confirm(call, subject, found[-1]))
+            found.append(await self._confirm(call, subject, found[-1], made))
         return found
 
-    async def _confirm(self, call: ToolCall, subject: Subject, why: Finding) -> Finding:
+    async def _confirm(self, call: ToolCall, subject: Subject, why: Finding, made: Amendment | None) -> Finding:
         desk = self._ports.desk
         if not desk.has_face:
             return Finding("deny", "confirmation", NO_FACE)
@@ -151,12 +206,14 @@ class Gate:
         if self._spared[call.name, text] > 0:
             self._spared[call.name, text] -= 1
             return Finding("allow", "confirmation")
+        changed = f"changed by {', '.join(made.by)}" if made is not None else ""
+        reason = "; ".join(filter(None, (changed, why.reason)))
         question = Question(
             id=make_run_id(),
             run_id=self._run_id,
             agent=self._ports.agent,
             # One line, whatever a hook gave as its reason: the title must not look like the call.
-            title=f"Allow {call.name}?" + (f" ({escape_line(why.reason, 300)})" if why.reason else ""),
+            title=f"Allow {call.name}?" + (f" ({escape_line(reason, 300)})" if reason else ""),
             text=text,
             options=(ALLOW, ALLOW_AGAIN, DENY),
             default=DENY,
@@ -168,6 +225,30 @@ class Gate:
         if answer in (ALLOW, ALLOW_AGAIN):
             return Finding("allow", "confirmation")
         return Finding("deny", "confirmation", "denied by the user" if desk.has_face else NO_FACE)
+
+
+def _find_change(call: ToolCall, tool: Tool, advice: Advice, made: Amendment | None) -> Amendment | Finding | None:
+    """The call as a hook wants it, together with what hooks before it wanted; a refusal when one wants it twice."""
+    given = advice.modified_input
+    if advice.word == "deny" or given is None or given == fit_arguments(call.arguments, tool.spec.parameters)[0]:
+        return None
+    past = made or Amendment({})
+    by, keys = (*past.by, advice.hook), (*past.keys, advice.key)
+    if advice.key in past.keys:
+        return Finding("deny", "hook", describe_quarrel(by))
+    # Whoever wanted a person's word about a part of it gets that; an allow was only about what its hook saw.
+    word, reason = ("ask", past.reason) if past.word == "ask" else (advice.word, advice.reason)
+    return Amendment(given, by, keys, word, reason)
+
+
+def _join_words(advice: Advice | None, made: Amendment | None) -> tuple[Action | None, str]:
+    """The stricter one of what hooks say about a call and what was said by the one that made it what it is."""
+    said = [(each.word, each.reason) for each in (advice, made) if each is not None and each.word in _STRICTNESS]
+    if not said:
+        return None, ""
+    word, reason = max(said, key=lambda each: _STRICTNESS[each[0]])
+    found: Action = "deny" if word == "deny" else "ask" if word == "ask" else "allow"
+    return found, reason or (HOOK_DENIAL if found == "deny" else "")
 
 
 def deny(tool: str, reason: str) -> ToolResult:

@@ -7,16 +7,18 @@ Must not know how extensions are found or loaded.
 import inspect
 import logging
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.core.errors import RetinueError, ToolFailed, quote
 from retinue.core.messages import ToolCall
 from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request, ToolSpec
 from retinue.core.run import Outcome
-from retinue.core.tool import Effect, Tool, ToolContext, ToolResult
+from retinue.core.tool import Amendment, Effect, Tool, ToolContext, ToolResult
+from retinue.engine.calls import Answer
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.extensions.foreign import (
     ForeignFailed,
@@ -96,14 +98,18 @@ class ExtensionHook(Struct, frozen=True):
         names = {"call": "before", "result": "after"}
         return {kind: True for kind, name in names.items() if getattr(self.inner, name, None) is not None}
 
-    async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
+    async def before(self, call: ToolCall, tool: Tool) -> Answer:
         """Ask it; a guard that fails denies the call."""
         if getattr(self.inner, "before", None) is None:
             return None
+        # A copy: what it writes into the arguments would be judged by nobody.
+        shown = structs.replace(call, arguments=deepcopy(call.arguments))
         try:
-            answer = await await_foreign(lambda: self.inner.before(call, tool))
+            answer = await await_foreign(lambda: self.inner.before(shown, tool))
         except ForeignFailed as error:
             return ToolResult.of(f"{call.name} was not run: a hook failed: {_tell(self, error)}", {}, is_error=True)
+        if isinstance(answer, Amendment):
+            return Amendment(answer.arguments, (self.extension,))
         if answer is None or isinstance(answer, ToolResult):
             return answer
         text = f"{call.name} was not run: a hook of extension {quote(self.extension)} returned no result"
@@ -150,9 +156,10 @@ class ExtensionPoint(Struct, frozen=True):
     async def ask(self, payload: Mapping[str, Any]) -> Any:
         """Call it. Raises HookFailed."""
         try:
+            given = deepcopy(dict(payload))
             if _is_async(self.function):
-                return await await_limited(lambda: self.function(dict(payload)), LIMIT_S)
-            return await call_in_thread(lambda: self.function(dict(payload)), LIMIT_S)
+                return await await_limited(lambda: self.function(given), LIMIT_S)
+            return await call_in_thread(lambda: self.function(given), LIMIT_S)
         except ForeignFailed as error:
             kind = HookLate if error.cause is None else HookFailed
             raise kind(f"failed: {_tell(self, error)}") from error

@@ -6,7 +6,7 @@ Must not know what a point is about: payloads and consequences are the business 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from msgspec.structs import replace
 
@@ -18,6 +18,8 @@ from retinue.features.hooks.spec import HookSpec, Kind, Scope
 
 _RANKS: Mapping[Scope, int] = {"session": 2, "project": 1, "global": 0}
 _LOG = logging.getLogger("retinue.hooks")
+Fit: TypeAlias = Callable[[dict[str, Any]], tuple[dict[str, Any], list[str]]]
+"""Makes arguments fit a tool; the list says what is wrong with them."""
 
 
 class Hook(Protocol):
@@ -90,6 +92,10 @@ class Board:
         """Whether anybody is at one of these points."""
         return any(point in self._by_point for point in points)
 
+    def decides(self, point: str) -> bool:
+        """Whether anybody at a point is asked, not only told."""
+        return any(hook.kind == "decision" for hook in self._by_point.get(point, ()))
+
     async def tell(self, point: str, payload: Mapping[str, Any]) -> None:
         """Tell everybody at a point, side by side; nothing they do comes back."""
         hooks = self._by_point.get(point)
@@ -97,11 +103,14 @@ class Board:
             whole = self._complete(point, payload)
             await asyncio.gather(*(self._tell_one(hook, whole) for hook in hooks))
 
-    async def decide(self, point: str, payload: Mapping[str, Any]) -> Decision | None:
+    async def decide(
+        self, point: str, payload: Mapping[str, Any], *, fit: Fit | None = None, leaving_out: str = ""
+    ) -> Decision | None:
         """The first opinion anybody has; None when nobody has one.
 
         A hook that fails has none, and the next is asked. At a guarded point that is not enough to pass: unless another
-        refuses, the failure does. Those that only observe are told.
+        refuses, the failure does. Those that only observe are told. `fit` checks changed arguments; `leaving_out` is
+        the key of the hook whose own change this is about.
         """
         hooks = self._by_point.get(point)
         if not hooks:
@@ -109,25 +118,42 @@ class Board:
         whole = self._complete(point, payload)
         failure: Decision | None = None
         found: Decision | None = None
-        for hook in hooks:
+        for place, hook in enumerate(hooks):
             if hook.kind == "observer":
                 await self._tell_one(hook, whole)
                 continue
-            if found is not None:
+            key = f"{place}:{hook.scope}:{hook.name}"
+            if key == leaving_out or (found is not None and _is_settled(found, point)):
                 continue
             try:
-                found = parse_decision(await hook.ask(whole))
+                said = _read_answer(hook, point, await hook.ask(whole), fit)
             except HookFailed as error:
                 self._note(hook, error)
                 if failure is None and point in GUARDS:
                     failure = Decision("deny", f"the hook {quote(hook.name)} {error}", hook=hook.name)
             else:
-                found = found and replace(found, hook=hook.name, is_own=hook.is_own)
-                if found is not None and not hook.is_own and found.word == "allow":
-                    found = None  # a project cannot answer for the user; who comes next may
+                found = _join(found, said and replace(said, key=key))
         if failure is not None and (found is None or found.word != "deny"):
             return failure
         return found
+
+    async def revise(self, point: str, payload: Mapping[str, Any], field: str) -> tuple[str, list[str]]:
+        """Let everybody at a point change a text of the payload, one after the other: the text, and who did."""
+        whole = self._complete(point, payload)
+        by: list[str] = []
+        for hook in self._by_point.get(point, ()):
+            if hook.kind == "observer":
+                await self._tell_one(hook, whole)
+                continue
+            try:
+                said = parse_decision(await hook.ask(whole), point)
+            except HookFailed as error:
+                self._note(hook, error)
+                continue
+            if said is not None and said.modified_output not in (None, whole[field]):
+                whole[field] = said.modified_output
+                by.append(hook.name)
+        return whole[field], by
 
     def _complete(self, point: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         return {"point": point, **self.facts, **payload}
@@ -149,3 +175,37 @@ class Board:
         if hook.name not in self._told:
             self._told.add(hook.name)
             self._warn(text)
+
+
+def _read_answer(hook: Hook, point: str, raw: Any, fit: Fit | None) -> Decision | None:
+    """What a hook says, as far as it may say it. Raises HookFailed."""
+    said = parse_decision(raw, point)
+    if said is None:
+        return None
+    said = replace(said, hook=hook.name, is_own=hook.is_own)
+    if said.modified_input is not None and fit is not None:
+        fitted, problems = fit(said.modified_input)
+        if problems:
+            raise HookFailed(f"answered a modifiedInput that does not fit: {'; '.join(problems[:8])}")
+        said = replace(said, modified_input=fitted)
+    if hook.is_own or said.word == "deny":
+        return said
+    if said.modified_input is not None:
+        return replace(said, word="ask")  # a project may propose; what it proposes needs a person's word
+    # A project cannot answer for the user; who comes next may.
+    return None if said.word == "allow" or (said.word == "continue" and point in GUARDS) else said
+
+
+def _is_settled(found: Decision, point: str) -> bool:
+    """Whether nobody else need be asked: what a project wants to be asked about, a guard of the user may still refuse.
+
+    Who changes a call ends this round as well; all the others are asked about the changed one.
+    """
+    return found.is_own or found.word == "deny" or found.modified_input is not None or point not in GUARDS
+
+
+def _join(first: Decision | None, second: Decision | None) -> Decision | None:
+    """Two opinions, of which the first wants a person to be asked: that stays so, unless the second refuses."""
+    if first is None or second is None:
+        return first or second
+    return second if second.word == "deny" else replace(second, word="ask", reason=first.reason or second.reason)

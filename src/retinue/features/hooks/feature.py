@@ -4,6 +4,7 @@ What a hook wants is decided on the Board; here is only where it is asked and wh
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -17,14 +18,14 @@ from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolResult
 from retinue.engine.setup import RunSetup
 from retinue.features.hooks.board import Board
-from retinue.features.hooks.points import STEP, STOP
+from retinue.features.hooks.points import AFTER, FAILED, STEP, STOP
 
 MAX_CONTINUATIONS = 2
 """How often hooks may send a run back that would stop."""
 CONTINUE_TEXT = "(continue)"
 LOOP_TEXT = "[AGENT_LOOP_DETECTED] Stop hooks sent the run back more than {} times"
 _MODEL_POINTS = (STEP, "llm.request.before", "llm.response.after", "llm.response.error")
-_TOOL_POINTS = ("tool.execute.before", "tool.execute.after", "tool.execute.error")
+_TOOL_POINTS = ("tool.execute.before", AFTER, FAILED)
 _ENDS = {Reason.TURN_LIMIT: "maxSteps", Reason.TURN_LIMIT_WRAPPED: "maxSteps"}
 
 
@@ -158,7 +159,10 @@ class HookedModel:
 
 
 class CallWatch:
-    """Tells of the tool calls that are really made. Stands behind whatever may still refuse one."""
+    """Tells of the tool calls that are really made, and lets hooks change what the model sees of their results.
+
+    Stands behind whatever may still refuse or change a call.
+    """
 
     def __init__(self, board: Board, clock: Clock) -> None:
         self._board = board
@@ -168,9 +172,9 @@ class CallWatch:
     @property
     def wants(self) -> dict[str, bool]:
         """Which parts of a call made elsewhere must be known here; nobody waits for those who only watch."""
-        has = self._board.has
-        begun = {"call": False} if has("tool.execute.before") else {}
-        return begun | ({"result": False} if has("tool.execute.after", "tool.execute.error") else {})
+        board = self._board
+        begun = {"call": False} if board.has("tool.execute.before") else {}
+        return begun | ({"result": board.decides(AFTER) or board.decides(FAILED)} if board.has(AFTER, FAILED) else {})
 
     async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
         """Tell that a call begins."""
@@ -181,18 +185,23 @@ class CallWatch:
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
         """Tell how it ended."""
         begun_s = self._begun_s.pop(call.id, self._clock.steady_s())
-        await self.tell_end(call, result, round((self._clock.steady_s() - begun_s) * 1000))
-        return result
+        return await self.tell_end(call, result, round((self._clock.steady_s() - begun_s) * 1000))
 
-    async def tell_end(self, call: ToolCall, result: ToolResult, duration_ms: int) -> None:
-        """Tell how a call ended that took so long, wherever it was made."""
+    async def tell_end(self, call: ToolCall, result: ToolResult, duration_ms: int) -> ToolResult:
+        """Tell how a call ended that took so long, wherever it was made; the result, changed or not."""
         self._begun_s.pop(call.id, None)
         text = "\n".join(block.text for block in result.content if isinstance(block, TextContent))
-        facts = {**describe_call(call), "durationMs": duration_ms}
-        if result.is_error:
-            await self._board.tell("tool.execute.error", {**facts, "error": text})
-        else:
-            await self._board.tell("tool.execute.after", {**facts, "result": text})
+        point, field = (FAILED, "error") if result.is_error else (AFTER, "result")
+        facts = {**describe_call(call), "durationMs": duration_ms, field: text}
+        if not self._board.decides(point):
+            await self._board.tell(point, facts)
+            return result
+        shown, by = await self._board.revise(point, facts, field)
+        if not by:
+            return result
+        others = [block for block in result.content if not isinstance(block, TextContent)]
+        changed = dataclasses.replace(result, content=[TextContent(shown), *others])
+        return changed.note({"modifiedOutput": {"by": by}})
 
 
 def describe_call(call: ToolCall) -> Mapping[str, Any]:

@@ -17,12 +17,15 @@ APPROVAL = "tool.approval.pre"
 SPAWN = "agent.subagent.spawn.before"
 STOP = "agent.turn.stop"
 STEP = "agent.step.before"
-DECIDED = (APPROVAL, SPAWN, STOP, STEP)
+AFTER, FAILED = "tool.execute.after", "tool.execute.error"
+RESULTS = frozenset((AFTER, FAILED))
+"""Where a hook may change what the model sees of a result, and nothing else."""
+DECIDED = (APPROVAL, SPAWN, STOP, STEP, AFTER, FAILED)
 """Where an answer counts."""
 GUARDS = frozenset((APPROVAL, SPAWN))
 """Where a hook stands guard: what could not be asked there has not agreed."""
 OBSERVED = (
-    *("tool.execute.before", "tool.execute.after", "tool.execute.error", "tool.execute.denied", "tool.approval.post"),
+    *("tool.execute.before", "tool.execute.denied", "tool.approval.post"),
     *("llm.request.before", "llm.response.after", "llm.response.error", "session.save.after"),
     *("agent.turn.start", "agent.turn.end", "agent.subagent.spawn.after", "agent.subagent.complete"),
 )
@@ -53,20 +56,41 @@ class Decision(Struct, frozen=True):
     """Who said so."""
     is_own: bool = True
     """Said by a hook of the user, not of a project."""
+    key: str = ""
+    """Which hook that was, told apart from others of its name."""
+    modified_input: dict[str, Any] | None = None
+    """What the call is to be made with."""
+    modified_output: str | None = None
+    """What the model is to see of the result."""
 
 
-def parse_decision(raw: Any) -> Decision | None:
-    """The decision object of a hook; None for no opinion. Raises HookFailed for what is none."""
+def parse_decision(raw: Any, point: str = "") -> Decision | None:
+    """The decision object of a hook; None for no opinion. Raises HookFailed for what is none.
+
+    Changes are read where they count. There they are an opinion even if nothing else is said.
+    """
     if raw is None:
         return None
     if not isinstance(raw, Mapping):
         raise HookFailed(f"answered {show_value(raw)} instead of an object with a decision")
     word = raw.get("decision")
-    if word is None:
-        return None
-    if word not in WORDS:
+    if word is not None and word not in WORDS:
         raise HookFailed(f"answered the decision {show_value(word)}; expected {', '.join(WORDS)} or null")
-    return Decision(word, _read_text(raw, "reason"), _read_text(raw, "injection"))
+    given = raw.get("modifiedInput") if point == APPROVAL and word != "deny" else None
+    if given is not None and not isinstance(given, dict):
+        raise HookFailed(f"answered the modifiedInput {show_value(given)}; expected an object of arguments")
+    shown = raw.get("modifiedOutput") if point in RESULTS else None
+    if shown is not None and not isinstance(shown, str):
+        raise HookFailed(f"answered the modifiedOutput {show_value(shown)}; expected text")
+    if word is None and given is None and shown is None:
+        return None
+    return Decision(
+        word or "continue",
+        _read_text(raw, "reason"),
+        _read_text(raw, "injection"),
+        modified_input=given,
+        modified_output=shown,
+    )
 
 
 def _read_text(raw: Mapping[str, Any], field: str) -> str:

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import show_value, suggest
 from retinue.core.errors import quote
-from retinue.features.hooks.points import DECIDED, GUARDS, POINTS, SILENT
+from retinue.features.hooks.points import APPROVAL, DECIDED, GUARDS, POINTS, SILENT
 
 Kind: TypeAlias = Literal["observer", "decision"]
 Scope: TypeAlias = Literal["session", "project", "global"]
@@ -124,7 +124,8 @@ class _Entry:
             # In doubt it decides: an observer would let pass what it was meant to stop.
             return "decision" if point in DECIDED else "observer"
         if value == "decision" and point not in DECIDED:
-            self.warn("type", f"a decision changes nothing at {point}; it is told only")
+            other = f"; {APPROVAL} is asked" if point == "tool.execute.before" else ""
+            self.warn("type", f"a decision changes nothing at {point}; it is told only{other}")
             return "observer"
         return "decision" if value == "decision" else "observer"
 

@@ -64,6 +64,8 @@ class ToolView(BlockView):
         return Padding(Text(f"⎿  {words}", style="dim"), (0, 0, 0, 2)) if words else None
 
     def _append_time(self, head: Text) -> None:
+        if self.block.changes:
+            head.append(f"  {clean_line(self.block.changes, 120)}", style="dim")
         if self.block.duration_ms is not None and self.block.duration_ms >= 1000:
             head.append(f"  {format_duration(self.block.duration_ms)}", style="dim")
 
