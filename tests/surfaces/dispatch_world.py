@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from retinue import Request, Retinue, SessionWish
+from retinue.core.events import Warned
 
 PROFILE = "---\nname: {name}\ndescription: Does {name}\n{fields}---\nYou are {name}.\n"
 
@@ -30,6 +31,7 @@ class World:
         self.work = folder / "work"
         self.work.mkdir()
         self.said: list[str] = []
+        self.warned: list[str] = []
         self.opened = 0
         self.settings(surfaces=["dispatch"])
 
@@ -89,6 +91,7 @@ class World:
     async def run(self, *replies: dict, **options) -> list[str]:
         """The texts of the results that the main agent's calls got."""
         async with self.open(*replies, **options) as crew:
+            crew.listen(lambda event: self.warned.append(event.text) if isinstance(event, Warned) else None)
             self.outcome = await crew.prompt("begin")
             self.entries = [json.loads(line) for line in crew.session_file.read_text().splitlines()]
         return self.results(self.entries)
