@@ -114,7 +114,11 @@ class Casting:
         guards = world.guarding.surround_main(definition, self._extras.points, rights)
         is_readonly = self._stock.request.is_readonly
         own = [world.boundaries.surround(readonly=is_readonly)] if role is None else role.features
-        return [*own, *guards, *world.languages.surround_main(), *self._extras.features, *self._stock.own.features]
+        extras = self._extras.features
+        # What adds tools while the run works must be the last to have them in hand; until then all are recorded alike.
+        late = [feature for feature in extras if feature.name == "deferred tools"]
+        early = [feature for feature in extras if feature not in late]
+        return [*own, *guards, *world.languages.surround_main(), *early, *self._stock.own.features, *late]
 
     def _advise(self, tools: Mapping[str, Tool]) -> dict[str, str]:
         """The skills there are, and when to delegate, for an agent that can."""
