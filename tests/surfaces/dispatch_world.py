@@ -49,14 +49,16 @@ class World:
         text = PROFILE.format(name=name, fields=fields)
         return self.put(f"agents/{name}.md", text, in_project=in_project)
 
-    def hook(self, name: str, point: str, answer=None, *, kind: str = "decision", code: str = "") -> dict:
+    def hook(
+        self, name: str, point: str, answer=None, *, kind: str = "decision", code: str = "", keeps: bool = True
+    ) -> dict:
         """An entry of hooks.yaml whose command keeps its payloads where a project's hook may, then answers."""
         script = self.folder / f"{name}.py"
         seen = self.work / f".{name}.jsonl"
         lines = (
             "import json, sys",
             "payload = json.load(sys.stdin)",
-            f"open({str(seen)!r}, 'a').write(json.dumps(payload) + chr(10))",
+            f"open({str(seen)!r}, 'a').write(json.dumps(payload) + chr(10))" if keeps else "",
             code or "",
             "" if answer is None else f"print({json.dumps(answer)!r})",
         )
@@ -112,4 +114,8 @@ class World:
 
     def child(self) -> list[dict]:
         (path,) = self.children()
+        return self.read(path)
+
+    @staticmethod
+    def read(path: Path) -> list[dict]:
         return [json.loads(line) for line in path.read_text().splitlines()]

@@ -9,6 +9,7 @@ from retinue.core.tool import Effect
 from retinue.features.approvals.book import Book, Subject
 from retinue.features.approvals.gate import ALLOW, ALLOW_AGAIN, DENY, NO_FACE
 from retinue.features.approvals.rules import PRESETS, Rule, describe_call, find_rule
+from retinue.testing import make_repo
 
 DENIED = '[Denied] Tool "{}" was denied: {}'
 
@@ -26,6 +27,11 @@ def look(**reply):
 
 def write(path="a.txt"):
     return call("write_file", path=path, content="x\n")
+
+
+def has_written(world):
+    """Whether the first call of the child was made, wherever it works."""
+    return world.results(world.child())[0].startswith("Successfully wrote to ")
 
 
 async def answering(crew, *answers):
@@ -47,7 +53,7 @@ async def answering(crew, *answers):
 @pytest.mark.spec("codingcode:28")
 async def test_without_a_face_it_is_a_no(world):
     calls = [write(), call("execute_command", command="true"), call("read_file", path="b.txt")]
-    (world.work / "b.txt").write_text("readable\n")
+    make_repo(world.work, {"b.txt": "readable\n"})
     assert await world.dispatch(look(calls=calls), look(text="tried")) == "tried"
     results = world.results(world.child())
     denied = [DENIED.format(name, NO_FACE) for name in ("write_file", "execute_command")]
@@ -100,7 +106,7 @@ async def test_permission_lets_the_call_pass(world):
     replies = (to("^begin", calls=[dispatch()]), to("^begin", text="done"), look(calls=[write()]), look(text="wrote"))
     async with world.open(*replies) as crew:
         asked = await answering(crew, ALLOW)
-    assert (len(asked), (world.work / "a.txt").read_text()) == (1, "x\n")
+    assert (len(asked), has_written(world)) == (1, True)
 
 
 async def test_granted_call_is_not_asked_again(world):
@@ -119,6 +125,7 @@ async def test_model_cannot_approve(world):
     assert world.results(world.child()) == [DENIED.format("write_file", NO_FACE)]
 
 
+@pytest.mark.here("a person who leaves has answered nothing to a run that can wait for the next one")
 async def test_leaving_face_decides_by_default(world):
     replies = (to("^begin", calls=[dispatch()]), to("^begin", text="done"), look(calls=[write()]), look(text="tried"))
     async with world.open(*replies) as crew, asyncio.timeout(5), asyncio.TaskGroup() as group:
@@ -287,7 +294,7 @@ async def test_bypass_asks_nothing(world):
     world.settings(approvals="bypass")
     calls = [write(), call("execute_command", command="sudo true")]
     await world.dispatch(look(calls=calls), look(text="did"))
-    assert (world.work / "a.txt").exists()
+    assert has_written(world)
     assert world.results(world.child())[1] == DENIED.format("execute_command", "it would act as another user")
 
 

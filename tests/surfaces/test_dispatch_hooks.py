@@ -53,6 +53,13 @@ async def test_other_answers_proceed(world, answer):
     assert await world.dispatch(look(text="went on")) == "went on"
 
 
+@pytest.mark.spec("codingcode:20")
+@pytest.mark.parametrize("given", [{"prompt": "something else"}, "rubbish"])
+async def test_spawn_is_not_changed(world, given):
+    world.hooks(world.hook("guard", SPAWN, {"decision": "continue", "modifiedInput": given}))
+    assert await world.dispatch(look(text="went on")) == "went on"
+
+
 @pytest.mark.spec("codingcode:21")
 async def test_hooks_fire_in_order(world):
     points = {"before": SPAWN, "after": "agent.subagent.spawn.after", "done": "agent.subagent.complete"}
@@ -185,6 +192,7 @@ async def test_disabled_hooks_do_not_run(world):
     assert (world.seen("off"), world.seen("switched")) == ([], [])
 
 
+@pytest.mark.here("its worker has the same hooks here, and asks them as well")
 async def test_every_point_is_told(world):
     from retinue.features.hooks.points import DECIDED, OBSERVED
 
@@ -344,13 +352,14 @@ async def test_continuations_are_configured(world, most, turns):
 
 @pytest.mark.attack("A1", "A12")
 async def test_hooks_of_project_agents_need_a_yes(world, monkeypatch):
-    hook = world.hook("own", "tool.approval.pre")
+    hook = world.hook("own", "tool.approval.pre", {"decision": "deny", "reason": "said theirs"}, keeps=False)
     world.agent("theirs", f"tools: [search_files]\nhooks: [{json.dumps(hook)}]\n", in_project=True)
     replies = (look(calls=[call("search_files", pattern="*")]), look(text="hi"))
     assert await world.dispatch(*replies, agent="theirs") == "hi"
-    assert world.seen("own") == []
+    before = world.children()
     assert any("hook 'theirs/own' of this project is not approved" in line for line in world.said)
     monkeypatch.chdir(world.work)
     HookApproval("theirs/own", os.environ, approve=True).decide(True)
     assert await world.dispatch(*replies, agent="theirs") == "hi"
-    assert len(world.seen("own")) == 1
+    said = [world.results(world.read(path)) for path in (*before, *(set(world.children()) - {*before}))]
+    assert ["was denied: said theirs" in text for (text,) in said] == [False, True]
