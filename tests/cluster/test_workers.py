@@ -59,6 +59,23 @@ async def test_dead_worker_is_replaced(world):
     assert noticed_s < 10  # two seconds on a quiet machine: `make bench`
 
 
+async def test_moved_run_learns_its_new_place(world):
+    world.play(*(world.act(turn, after="pwd; sleep 60") for turn in (1, 2)), world.act(3, after="pwd"), DONE)
+    handle = None
+    async with world.open_face() as face:
+        for turn in (1, 2):
+            worker = world.start_worker()
+            handle = handle or await face.spawn("general-purpose", "Work.")
+            await wait_for(world, lambda turn=turn: len(world.effects) == turn, f"call {turn} acts")
+            world.kill(worker)
+        world.start_worker()
+        outcome = await handle.wait()
+    places = [path for (path,) in world.ask("SELECT path FROM retinue.records WHERE kind = 'place' ORDER BY seq")]
+    first, *_, last = [str(request.json) for request in world.server.requests]
+    assert (outcome.status, len(set(places)), "Before, you worked" in first) == (Status.COMPLETED, 3, False)
+    assert "Before, you worked in {} and in {}. ".format(*places[:2]) in last
+
+
 async def test_run_hears_and_stops(world):
     slow = world.act(1, after="sleep 2")
     world.play(slow, {"calls": [{"name": "bash", "arguments": {"command": "sleep 60"}}]}, DONE)

@@ -1,7 +1,7 @@
 """Works on a run for somebody on another machine: the same main agent and crew as here, with a record around it."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,9 @@ from retinue.engine.childprompt import ENVIRONMENT, to_line
 from retinue.engine.limits import Limits
 from retinue.engine.prompt import CWD, render_cwd
 from retinue.features.finalise import Finalising
+
+MOST_NAMED = 5
+"""Former places that an agent is told of."""
 
 
 class Hosting:
@@ -48,7 +51,7 @@ class HostedRun:
         self._appeals = Appeals(job.submit)
         self._retinue = Retinue(
             job.workspace,
-            request=to_request(job.assignment, job.workspace, job.sessions / SESSION_NAME),
+            request=to_request(job, job.sessions / SESSION_NAME),
             environment={**environment, **job.assignment.marks},
             say=lambda text: None,
             output_transcript=False,  # they would lie in the workspace, and travel as its changes
@@ -127,14 +130,15 @@ class HostedRun:
             self._job.hear(msgspec.structs.replace(event, run_id=self._assignment.run_id))
 
 
-def to_request(assignment: Assignment, workspace: Path, session_file: Path) -> Request:
+def to_request(job: Job, session_file: Path) -> Request:
     """The same as a process of its own would be asked for by its command line."""
+    assignment = job.assignment
     request = Request(
         model=assignment.model,
         thinking=assignment.thinking,
         session=SessionWish("named", str(session_file), is_alone=True, cover=_to_cover(assignment)),
         tools=assignment.tools,
-        sections=build_sections(assignment, str(workspace)),
+        sections=build_sections(assignment, str(job.workspace), job.former),
         context_files=False,
         skills=False,
         approve=assignment.trusted,
@@ -148,14 +152,15 @@ def to_request(assignment: Assignment, workspace: Path, session_file: Path) -> R
     return replace(request, is_child=True, is_hosted=True)
 
 
-def build_sections(assignment: Assignment, workspace: str) -> dict[str, str]:
-    """The prompt it was sent with, saying where it is now."""
+def build_sections(assignment: Assignment, workspace: str, former: Sequence[str] = ()) -> dict[str, str]:
+    """The prompt it was sent with, saying where it is now, and where it was before."""
     home, sections = assignment.cwd, dict(assignment.sections)
     places = [name for name in (ENVIRONMENT, CWD) if name in sections]
     for name in places if home else ():
         sections[name] = sections[name].replace(home, workspace)
     sections |= {} if places else {CWD: render_cwd(workspace)}
-    told = {"elsewhere": _tell_place(assignment), "missing": _tell_missing(assignment)}
+    elsewhere = "\n\n".join(filter(None, (_tell_place(assignment), _tell_former(workspace, former))))
+    told = {"elsewhere": elsewhere, "missing": _tell_missing(assignment)}
     return {**sections, **{name: text for name, text in told.items() if text}}
 
 
@@ -166,10 +171,13 @@ def _to_cover(assignment: Assignment) -> SessionCover:
 
 def bring_home(outcome: Outcome, job: Job) -> Outcome:
     """An outcome that names files where whoever asked for it has them."""
-    there, here = str(job.workspace), job.assignment.cwd
+    here = job.assignment.cwd
     if not here:
         return outcome
-    text, error, notes = (words.replace(there, here) for words in (outcome.text, outcome.error, outcome.notes))
+    text, error, notes = outcome.text, outcome.error, outcome.notes
+    # Longer ones first, of which another may be the beginning.
+    for there in sorted({str(job.workspace), *job.former}, key=len, reverse=True):
+        text, error, notes = (words.replace(there, here) for words in (text, error, notes))
     return msgspec.structs.replace(outcome, text=text, error=error, notes=notes)
 
 
@@ -180,6 +188,19 @@ def _tell_place(assignment: Assignment) -> str:
     return (
         f"# Where you work\nYou work on another machine, in a copy of {to_line(assignment.cwd)}. A path below that "
         "folder means the same path below your own working directory; use that one, and name files relative to it."
+    )
+
+
+def _tell_former(workspace: str, former: Sequence[str]) -> str:
+    """What the agent must know of where it was: its own words, and what it was told, are full of paths there."""
+    places = [to_line(place) for place in former if place != workspace][-MOST_NAMED:]
+    if not places:
+        return ""
+    named, folder = " and in ".join(places), "That folder is" if len(places) == 1 else "Those folders are"
+    below = "it" if len(places) == 1 else "one of them"
+    return (
+        f"Before, you worked in {named}. {folder} not here: where a path below {below} was named, the same path below "
+        "your working directory is meant. Processes you had started there are gone."
     )
 
 

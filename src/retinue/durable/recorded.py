@@ -44,7 +44,7 @@ class Keeper:
         self._mirror = mirror
         self._states = states
         self._new: list[Piece] = []
-        """States that are not on record yet."""
+        """States and notes that are not on record yet."""
         self._turn = asyncio.Lock()
         self.notes: dict[str, None] = {}
         """What could not be carried, for whoever reads the outcome."""
@@ -57,6 +57,10 @@ class Keeper:
             await self._shelf.keep([*pieces, *states])
             self._mirror.settle(pieces)
             del self._new[: len(states)]
+
+    def note(self, piece: Piece) -> None:
+        """Keep something together with what is new next."""
+        self._new.append(piece)
 
     async def look(self) -> None:
         """Take the state of the workspace after a call that may have changed it."""

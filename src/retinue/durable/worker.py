@@ -41,6 +41,8 @@ from retinue.durable.upgrade import upgrade_tables
 DROP_S = 10.0
 CACHE_BYTES = 20 << 30
 """Repositories that were fetched, and are kept for the next run."""
+PLACE = "place"
+"""How it is kept in which folder a run has worked."""
 WORD_S = 1.0
 """How long a word may take when its notice got lost."""
 
@@ -61,6 +63,8 @@ class Job:
     hear: Callable[[Event], None]
     submit: Callable[[Case], Awaitable[None]]
     """Puts something before its face that is judged there."""
+    former: tuple[str, ...] = ()
+    """Workspaces of workers that had it before."""
 
 
 class Hosted(Protocol):
@@ -236,11 +240,13 @@ class Worker:
         states = [piece for piece, attempt in kept if piece.kind == SNAPSHOT and attempt == assignment.attempt]
         async with self._open_workspace(database, assignment, states) as (workspace, snapshot):
             keeper = Keeper(claim, mirror, States(snapshot, str(assignment.attempt), len(states)))
+            # With the first of its record: nothing names a place in which nothing was said.
+            keeper.note(Piece(PLACE, str(workspace), 0, b""))
             budget = _find_budget(purse, assignment)
             submit = partial(bring_case, database, assignment.id, claim.epoch)
-            job = Job(
-                assignment, sessions, workspace, Recorded(keeper, budget), keeper.keep, goes_on, teller.hear, submit
-            )
+            former = tuple(dict.fromkeys(piece.path for piece, _ in kept if piece.kind == PLACE))
+            recorded = Recorded(keeper, budget)
+            job = Job(assignment, sessions, workspace, recorded, keeper.keep, goes_on, teller.hear, submit, former)
             hosted = self._host(job)
             self._hosted[assignment.id] = hosted
             try:

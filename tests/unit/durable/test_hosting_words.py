@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -29,6 +30,20 @@ def test_outcome_names_files_at_home():
     told = Outcome(Status.COMPLETED, Reason.DONE, text="See /w/copies/1/src/a.py:3.", notes="/w/copies/1 is full")
     found = bring_home(told, JOB)
     assert (found.text, found.notes) == ("See /home/me/project/src/a.py:3.", "/home/me/project is full")
+
+
+def test_moved_run_names_files_at_home():
+    told = Outcome(Status.COMPLETED, Reason.DONE, text="/v/copies/10/a.py, /v/copies/1/b.py and /w/copies/1/c.py")
+    found = bring_home(told, replace(JOB, former=("/v/copies/1", "/v/copies/10")))
+    assert found.text == "/home/me/project/a.py, /home/me/project/b.py and /home/me/project/c.py"
+
+
+def test_prompt_says_where_it_was():
+    said = build_sections(ASSIGNMENT, "/w/copies/1", ("/v/copies/1", "/w/copies/1"))["elsewhere"]
+    assert said.endswith(
+        "\n\nBefore, you worked in /v/copies/1. That folder is not here: where a path below it was named, the same "
+        "path below your working directory is meant. Processes you had started there are gone."
+    )
 
 
 def test_prompt_says_whose_copy_it_is():
