@@ -206,6 +206,7 @@ async def test_updates_have_their_shape(world):
     ]
 
 
+@pytest.mark.here("its model exists in one process only")
 @pytest.mark.spec("devkit:43")
 async def test_passing_failure_is_retried(world):
     result = await world.call("explorer", "look", model=Flaky({"text": "At last."}))
@@ -291,7 +292,7 @@ async def test_activity_keeps_it_alive(world):
 
 @pytest.mark.spec("devkit:53")
 async def test_stopped_run_says_so(world):
-    async with world.open({"text": "late", "delay_ms": 20_000}) as crew, asyncio.timeout(5):
+    async with world.open({"text": "late", "delay_ms": 20_000}) as crew, asyncio.timeout(20):
         call = asyncio.ensure_future(crew.call_subagent("explorer", "look"))
         while not (runs := await crew.runs()) or runs[0].status != "running":
             await asyncio.sleep(0.01)
@@ -307,7 +308,7 @@ async def test_stopped_run_says_so(world):
 async def test_aborted_main_agent_stops_it(world):
     call = ask("subagent", agent="explorer", task="look")
     replies = [to("^go", calls=call), to("^look", text="late", delay_ms=20_000)]
-    async with world.open(*replies) as crew, asyncio.timeout(5), asyncio.TaskGroup() as group:
+    async with world.open(*replies) as crew, asyncio.timeout(20), asyncio.TaskGroup() as group:
         group.create_task(crew.prompt("go"))
         while not (runs := await crew.runs()) or runs[0].status != "running":
             await asyncio.sleep(0.01)

@@ -18,7 +18,6 @@ from retinue.durable.case import Origin
 from retinue.durable.cluster import Cluster
 from retinue.durable.judged import Appeals, Judged
 from retinue.durable.parcel import Parcel
-from retinue.durable.remote import SESSION_NAME
 from retinue.durable.worker import Hosted, Job
 from retinue.engine.childprompt import ENVIRONMENT, to_line
 from retinue.engine.limits import Limits
@@ -51,7 +50,7 @@ class HostedRun:
         self._appeals = Appeals(job.submit)
         self._retinue = Retinue(
             job.workspace,
-            request=to_request(job, job.sessions / SESSION_NAME),
+            request=to_request(job, job.sessions / job.assignment.session),
             environment={**environment, **job.assignment.marks},
             say=lambda text: None,
             output_transcript=False,  # they would lie in the workspace, and travel as its changes

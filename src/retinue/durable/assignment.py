@@ -32,6 +32,8 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     task: str
     sections: tuple[tuple[str, str], ...]
     """Its prompt."""
+    session: str = "session.jsonl"
+    """The name of its session: an attempt that has another one than the last begins anew."""
     cwd: str = ""
     """The folder that its workspace is a copy of."""
     tools: tuple[str, ...]

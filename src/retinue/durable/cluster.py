@@ -17,9 +17,11 @@ from retinue.core.events import Event
 from retinue.core.run import Outcome
 from retinue.durable.assignment import CHANNEL, Assignment, WordKind
 from retinue.durable.case import Case, Ruling
-from retinue.durable.database import Database, pack_json
+from retinue.durable.database import Database
 from retinue.durable.docket import forget_cases, list_cases, settle_case
 from retinue.durable.engine import Waiting, prepare_engine
+from retinue.durable.mirror import SESSION
+from retinue.durable.packing import pack_json, unpack_json
 from retinue.durable.parcel import Parcel, pack
 from retinue.durable.purse import Purse, open_leases
 from retinue.durable.record import submit
@@ -29,6 +31,14 @@ from retinue.engine.budget import Lease
 LOOK_S = 1.0
 PACKED_S = 2.0
 """Runs that start together get the same workspace."""
+_PAST = """
+WITH sent (run, kind, path, data) AS (VALUES (%s, %s, %s, %s::bytea))
+INSERT INTO retinue.records (run, attempt, epoch, kind, path, place, data)
+SELECT run, 0, 0, kind, path, 0, data FROM sent WHERE NOT EXISTS (
+    SELECT 1 FROM retinue.records r WHERE r.run = sent.run AND r.kind = sent.kind AND r.path = sent.path)
+ON CONFLICT DO NOTHING
+"""
+"""Of no attempt, so that nobody takes the run for one that goes on."""
 _decoder = msgspec.json.Decoder(Event)
 
 
@@ -111,15 +121,18 @@ class Cluster:
         await self._waiting.__aexit__(None, None, None)
         await self._database.__aexit__(None, None, None)
 
-    async def send(self, assignment: Assignment, lease: Lease, cwd: Path, branch: str = "") -> Assignment:
+    async def send(
+        self, assignment: Assignment, lease: Lease, cwd: Path, branch: str = "", past: bytes = b""
+    ) -> Assignment:
         """Queue a run for whichever worker is free; the same run twice is one.
 
-        `branch` has what an earlier attempt has changed. What is returned is the run as it was sent, perhaps earlier.
+        `branch` has what an earlier attempt has changed; `past` is the session that it goes on with, for a database
+        that has none of it. What is returned is the run as it was sent, perhaps earlier.
         """
         await self._open()
         known = await self._database.fetch("SELECT assignment::text FROM retinue.runs WHERE id = %s", assignment.id)
         if known:
-            assignment = msgspec.json.decode(known[0][0], type=Assignment)
+            assignment = unpack_json(known[0][0], Assignment)
         else:
             await self._before_send()
             parcel, bundle = await self._pack(cwd, branch)
@@ -131,6 +144,8 @@ class Cluster:
                     digest,
                     bundle,
                 )
+            if past:
+                await self._database.fetch(_PAST, assignment.run_id, SESSION, assignment.session, past)
             own = await open_leases(self._database, lease)
             self._leased.update(own)
             leases = (*own, *self._above)
@@ -162,7 +177,7 @@ class Cluster:
             ended = rows[0][0] if rows else None
             if told or ended is not None:
                 events = [_decoder.decode(line) for _, data in told for line in data.splitlines() if line]
-                outcome = None if ended is None else msgspec.json.decode(ended, type=Outcome)
+                outcome = None if ended is None else unpack_json(ended, Outcome)
                 return News(events, told[-1][0] if told else seq, rows[0][1], outcome)
             await flag.wait()
 

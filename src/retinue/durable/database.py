@@ -5,7 +5,7 @@ tables only as far as their version.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
@@ -225,10 +225,3 @@ def describe_address(url: str) -> str:
     if parts.scheme not in SCHEMES or "@" in parts.path:
         return "(not an address)"
     return quote(f"{parts.hostname or ''}{port}{parts.path}", 200)
-
-
-def pack_json(value: Mapping[str, Any] | Sequence[Any]) -> str:
-    """A value for a column of JSON."""
-    import msgspec
-
-    return msgspec.json.encode(value).decode()

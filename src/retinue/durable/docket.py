@@ -8,6 +8,7 @@ import msgspec
 from retinue.durable.assignment import CHANNEL
 from retinue.durable.case import Case, Ruling, Verdict
 from retinue.durable.database import Database
+from retinue.durable.packing import pack_json
 from retinue.durable.record import Fenced
 
 RULING = "ruling"
@@ -56,8 +57,7 @@ async def settle_case(database: Database, run: str, case: Case, ruling: Ruling) 
         run,
         case.key,
         RULING,
-        # A column of JSON cannot hold this character, and no ruling depends on it.
-        msgspec.json.encode(verdict).decode().replace("\\u0000", "\\ufffd"),
+        pack_json(verdict),
         CHANNEL,
         run,
     )

@@ -7,12 +7,11 @@ models or tools.
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
 from retinue.core.errors import RetinueError
 from retinue.core.run import Outcome
 from retinue.durable.assignment import Assignment
-from retinue.durable.database import Database, pack_json
+from retinue.durable.database import Database
+from retinue.durable.packing import pack_json, to_column, unpack_json
 from retinue.durable.piece import Piece
 
 _CHECK = "SELECT id, face FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE"
@@ -58,7 +57,7 @@ class Claim:
         )
         if not rows:
             return None
-        assignment = msgspec.json.decode(rows[0][1], type=Assignment)
+        assignment = unpack_json(rows[0][1], Assignment)
         claim = cls(database, assignment, worker, rows[0][0])
         await claim.tell([])  # the face learns where it works
         return claim
@@ -99,7 +98,7 @@ class Claim:
             self._need(await cursor.fetchall())
             await connection.execute(
                 "UPDATE retinue.runs SET outcome = %s, finished = now() WHERE id = %s",
-                (msgspec.json.encode(outcome).decode(), assignment.id),
+                (pack_json(outcome), assignment.id),
             )
 
         await self._database.transact(write)
@@ -134,8 +133,8 @@ async def submit(database: Database, assignment: Assignment) -> None:
         assignment.run_id,
         assignment.attempt,
         assignment.face,
-        assignment.agent,
-        assignment.description,
+        to_column(assignment.agent),
+        to_column(assignment.description),
         assignment.queue,
-        pack_json(msgspec.to_builtins(assignment)),
+        pack_json(assignment),
     )

@@ -19,6 +19,7 @@ from retinue.durable.case import Wants
 from retinue.durable.cluster import Cluster
 from retinue.durable.court import Court, OpenBelow, is_end
 from retinue.durable.hearing import Hearing
+from retinue.durable.homefile import HomeFile
 from retinue.durable.landing import land
 from retinue.durable.mirror import SESSION
 from retinue.durable.parcel import Parcel, release
@@ -34,7 +35,6 @@ from retinue.features.worktree.copies import BRANCH_PREFIX
 from retinue.features.worktree.feature import RULE, render_kept
 from retinue.features.worktree.keeping import Kept
 from retinue.sessions.entry import check_session_id
-from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
 
 GOODBYE_S = 5.0
@@ -71,13 +71,13 @@ class RemoteRun(LiveRun):
 
     def __init__(self, setup: RunSetup, journey: Journey, *, clock: Clock) -> None:
         identity = find_session_id(setup.run_id, journey.post.errand.session_file)
-        memory = Session.create(
-            cwd=setup.cwd, directory=None, session_id=identity, clock=clock, new_id=make_uuid
-        )
+        memory = Session.create(cwd=setup.cwd, directory=None, session_id=identity, clock=clock, new_id=make_uuid)
         features = [feature for feature in setup.features if feature.name not in _THERE]
         limits = replace(setup.limits, wall_s=None, idle_s=None)  # they count where it works, not while it waits
         super().__init__(setup.change(features=features, limits=limits), memory, clock=clock)
         self._limits = setup.limits
+        errand = journey.post.errand
+        self._home = HomeFile(errand.session_file, is_shared=bool(errand.request.session_file))
         self._finalises = any(feature.name == "finalising" for feature in setup.features)
         self._journey = journey
         self._words: asyncio.Queue[tuple[WordKind, dict[str, str]]] = asyncio.Queue()
@@ -94,25 +94,32 @@ class RemoteRun(LiveRun):
         """Send it, and follow it to its end."""
         self._begin()
         self._ended, self._text, self._worker = None, "", ""
-        cluster, errand = self._journey.cluster, self._journey.post.errand
         court = Court(self.setup, self._journey.open_below)
         # Who stands at the end of the run is asked by the run itself, which goes on where it works.
         self.setup = self.setup.change(reviewers=[each for each in self.setup.reviewers if not is_end(each)])
-        sent = self._assign(_join(blocks), court.wants)
         try:
-            sent = await cluster.send(sent, errand.lease, self.setup.cwd, errand.branch)
+            with self._home.hold():
+                self._ended = await self._travel(self._assign(_join(blocks), court.wants), court)
+        except RetinueError as error:
+            return Ending(Reason.ERROR, error=str(error))
+        return Ending(self._ended.reason, error=self._ended.error)
+
+    async def _travel(self, sent: Assignment, court: Court) -> Outcome:
+        """There and back."""
+        cluster, errand = self._journey.cluster, self._journey.post.errand
+        past = await asyncio.to_thread(self._home.read)
+        try:
+            sent = await cluster.send(sent, errand.lease, self.setup.cwd, errand.branch, past)
             self._publish(RunPlaced(run_id=self.setup.run_id))
             self._ended = await self._accompany(sent, court)
             await self._bring_home(sent)
-        except RetinueError as error:
-            return Ending(Reason.ERROR, error=str(error))
         except asyncio.CancelledError:
             await run_shielded(court.close(), RULED_S)
             # Only a stop is meant for the run; whoever merely goes away leaves it to those who come back.
             if self._scope.reason is not None:
                 await run_shielded(self._stop(sent), GOODBYE_S)
             raise
-        return Ending(self._ended.reason, error=self._ended.error)
+        return self._ended
 
     def _assign(self, task: str, judged: Wants) -> Assignment:
         journey, setup, limits = self._journey, self.setup, self._limits
@@ -130,6 +137,7 @@ class RemoteRun(LiveRun):
             depth=int(setup.environment.get("PI_SUBAGENT_DEPTH", 1)),
             task=task,
             sections=tuple(setup.sections.items()),
+            session=self._home.name,
             cwd=str(setup.cwd),
             tools=tuple(tools),
             names=journey.post.list_names(setup, tools),
@@ -227,12 +235,9 @@ class RemoteRun(LiveRun):
         """Put its session where sessions are, and its changes into a branch."""
         assert self._ended is not None
         cluster, errand, setup = self._journey.cluster, self._journey.post.errand, self.setup
-        file = ""
-        if errand.session_file:
-            pieces = await cluster.read_files(setup.run_id, SESSION)
-            own = b"".join(data for path, _, data in pieces if path == SESSION_NAME)
-            await asyncio.to_thread(_write_session, Path(errand.session_file), own)
-            file = errand.session_file if own else ""
+        pieces = await cluster.read_files(setup.run_id, SESSION) if errand.session_file else []
+        own = b"".join(data for path, _, data in pieces if path == assignment.session)
+        file = await asyncio.to_thread(self._home.write, own)
         branch, problem = "", ""
         states = await cluster.read_states(assignment)
         parcel = msgspec.convert(assignment.parcel, type=Parcel)
@@ -261,15 +266,12 @@ class RemoteRun(LiveRun):
         return Outcome(status, reason, text=self._text, error=ending.error)
 
 
-SESSION_NAME = "session.jsonl"
-"""A run's own session among the files of its folder."""
-
-
 def find_session_id(run_id: str, session_file: str) -> str:
     """The id of a run's session: that of the file which it goes on with, else one that every face of the run knows."""
     if session_file and (identity := _read_id(Path(session_file))):
         return identity
-    return str(uuid5(_NAMESPACE, run_id))
+    # An attempt with another file has another session.
+    return str(uuid5(_NAMESPACE, f"{run_id}/{Path(session_file).name}"))
 
 
 def _read_id(path: Path) -> str:
@@ -278,16 +280,6 @@ def _read_id(path: Path) -> str:
             return check_session_id(str(msgspec.json.decode(file.readline(), type=dict)["id"]))
     except (OSError, KeyError, msgspec.DecodeError, RetinueError):
         return ""
-
-
-def _write_session(path: Path, data: bytes) -> None:
-    if not data:
-        return
-    make_private(path.parent)
-    temporary = path.with_suffix(".part")
-    temporary.write_bytes(data)
-    temporary.chmod(0o600)
-    temporary.replace(path)
 
 
 def _render_notes(told: str, kept: Kept, problem: str) -> str:

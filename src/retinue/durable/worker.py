@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event
 from retinue.core.model import Model
 from retinue.core.run import Outcome, Reason, Status
@@ -30,6 +30,7 @@ from retinue.durable.docket import bring_case
 from retinue.durable.engine import Taking, Waiting, prepare_engine
 from retinue.durable.membership import Membership
 from retinue.durable.mirror import SESSION, Mirror
+from retinue.durable.packing import unpack_json
 from retinue.durable.parcel import Parcel
 from retinue.durable.piece import Piece
 from retinue.durable.purse import Purse, SharedBudgetModel
@@ -231,6 +232,8 @@ class Worker:
     async def _work_in(self, database: Database, claim: Claim, purse: Purse, teller: Teller, folder: Path) -> Outcome:
         assignment = claim.assignment
         kept = await claim.read()
+        if assignment.session != Path(assignment.session).name:
+            raise RetinueError(f"the run names a session outside of its folder: {quote(assignment.session)}")
         sessions = folder / "sessions"
         sessions.mkdir(mode=0o700, parents=True)
         mirror = Mirror(sessions)
@@ -306,7 +309,7 @@ class Worker:
         for seq, kind, data in rows if hosted is not None else ():
             self._heard[run] = max(seq, self._heard.get(run, 0))
             assert hosted is not None
-            hosted.take(Word(kind, msgspec.json.decode(data)))
+            hosted.take(Word(kind, unpack_json(data, dict[str, Any])))
 
 
 def _find_budget(purse: Purse, assignment: Assignment) -> Callable[[Model], Model]:
