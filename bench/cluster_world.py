@@ -83,8 +83,9 @@ class ClusterWorld:
     def launch_worker(self, *flags: str, **variables: str) -> subprocess.Popen[str]:
         """The same, and nobody waits until it takes runs."""
         number = len(self._workers)
-        environment = {**os.environ, **variables, "RETINUE_DATABASE": self.database}
-        environment["XDG_CACHE_HOME"] = str(self._root / f"w{number}")
+        place = str(self._root / f"w{number}")
+        own = {"XDG_CACHE_HOME": place, "RETINUE_WORKER_DIR": place, "RETINUE_DATABASE": self.database}
+        environment = {**os.environ, **own, **variables}
         with (self._root / f"worker{number}.log").open("w") as log:
             worker = subprocess.Popen(
                 [sys.executable, "-m", "retinue", "worker", *(() if "--drain" in flags else ("--drain", "0")), *flags],

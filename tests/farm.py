@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE_S = 30.0
+FOLDERS = Path(__file__).parents[1] / ".cache" / "farm"
+"""Of workers: not below /tmp, where sandboxes hide what the git of a run reads."""
 
 
 class Farm:
@@ -105,20 +107,21 @@ class Yard:
     def _start(self, wish: dict[str, Any], sockets: tuple[socket.socket, ...]) -> None:
         database = wish["database"]
         self._do(f"CREATE DATABASE {_name(database)} TEMPLATE {_name(self._prepared)}")
+        folder = self._find_folder(database)
         pid = os.fork()
         if pid == 0:
             for each in sockets:
                 each.close()
             os.setsid()
             os.environ.clear()
-            os.environ.update(wish["environment"], XDG_CACHE_HOME=str(self._find_folder(database)))
+            os.environ.update(wish["environment"], RETINUE_WORKER_DIR=str(folder))
             os.chdir(wish["folder"])
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             _be_worker(Farm(self._path, database))
         self._workers[database] = pid
 
     def _find_folder(self, database: str) -> Path:
-        return Path(self._path).parent / _name(database)
+        return FOLDERS / f"{os.getpid()}-{_name(database)}"
 
     def _do(self, statement: str) -> None:
         import psycopg

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from retinue.app.supervising import name_database
+from retinue.settings.paths import find_agent_dir, find_home
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,10 @@ async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]
 
 
 def find_worker_dir(environment: Mapping[str, str]) -> Path:
-    """Where a worker keeps repositories and workspaces: not where the sandbox lets nobody look, such as beside keys."""
-    cache = environment.get("XDG_CACHE_HOME", "")
-    return (Path(cache) if cache else Path.home() / ".cache") / "retinue" / "worker"
+    """Where a worker keeps repositories and workspaces.
+
+    Runs may look there, and write each in its own place only. In `~/.cache` they may all write.
+    """
+    if named := environment.get("RETINUE_WORKER_DIR", ""):
+        return Path(named).expanduser()
+    return find_agent_dir(environment, find_home(environment)) / "retinue" / "worker"
