@@ -77,13 +77,14 @@ async def test_file_names_the_agents_it_may_start(world):
     ]
 
 
-async def test_fleet_obeys_the_same_list(world):
-    world.set(surfaces=["fleet"])
+@pytest.mark.parametrize("runner", [{}, {"runner": "process"}])
+async def test_fleet_obeys_the_same_list(world, runner):
+    world.set(surfaces=["fleet"], **runner)
     world.add(WRITER.replace("read, write, bash", "read, Agent\nallowed_subagents: Explore"))
     call = ask("Agent", subagent_type="general-purpose", prompt="inner", description="d")
     async with world.open(to("^outer", calls=call), to("^outer", text="done")) as crew:
         run = await crew.spawn("writer", "outer")
-        outcome = await run.wait(5)
+        outcome = await run.wait(20)
         runs = await crew.runs()
     (answer,) = [item for item in read_messages(outcome.session_file) if item["role"] == "toolResult"]
     assert (len(runs), 'Agent type "general-purpose" is not open' in answer["content"][0]["text"]) == (1, True)
