@@ -105,7 +105,7 @@ class Enduring:
                 self._scribe,
                 self._main,
                 lambda run, request: find_file(self._main.tree, run.id, request),
-                self._inner.charge,
+                self._inner.leases.charge,
                 lambda: self._journal.is_saved,
             )
         return self._embedded

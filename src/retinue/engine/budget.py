@@ -99,6 +99,33 @@ class Lease:
         return " and ".join(parts)
 
 
+class Leases:
+    """Those of every run of one main agent so far: what one had bounds its children, and itself when it is resumed."""
+
+    def __init__(self, main: Lease) -> None:
+        """`main` is what one main prompt may spend with all it starts."""
+        self._main = main
+        self._leases: dict[str, Lease] = {}
+
+    def open(self, run_id: str, above: str | None, tokens: int | None, cost_usd: float | None) -> Lease:
+        """The lease of a run that begins, below that of the run `above`; with None it is no part of the main prompt."""
+        parent = self._main.repeat() if above is None else self._leases.get(above, self._main)
+        self._leases[run_id] = lease = Lease(tokens, cost_usd, parent)
+        return lease
+
+    def find(self, run_id: str) -> Lease:
+        """The lease of a run that has begun."""
+        return self._leases[run_id]
+
+    def charge(self, run_id: str, usage: Usage) -> None:
+        """What an earlier process has spent on a run that goes on counts, here and above."""
+        self._leases[run_id].settle(0, 0.0, usage)
+
+    def forget(self, run_id: str) -> None:
+        """Keep nothing of a run."""
+        self._leases.pop(run_id, None)
+
+
 class BudgetedModel:
     """A model that is only asked when its lease covers the answer."""
 

@@ -11,10 +11,8 @@ from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event, RunForgotten, RunQueued, Warned
-from retinue.core.messages import Usage
 from retinue.core.run import Outcome, Run
-from retinue.definitions.toolnames import KNOWN_TOOLS
-from retinue.engine.budget import BudgetedModel, Lease
+from retinue.engine.budget import BudgetedModel, Leases
 from retinue.engine.childprompt import (
     Identity,
     build_append,
@@ -32,7 +30,7 @@ from retinue.engine.kit import Kit
 from retinue.engine.prompt import render_prompt
 from retinue.engine.request import RunRequest
 from retinue.engine.restraint import Restrained
-from retinue.engine.rights import CrewRights
+from retinue.engine.rights import CrewRights, list_doubts
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.engine.survey import Surveys
@@ -52,9 +50,8 @@ class Outfitter:
         self._asked_here: set[str] = set()
         """Runs that nobody knew before this process."""
         self.rights = CrewRights(kit, root, self._asked_here)
+        self.leases = Leases(kit.lease)
         self._keeper = Keeper(clock, kit.orphan_dir)
-        self._leases: dict[str, Lease] = {}
-        """Of every run so far: what one had bounds its children, and itself when it is resumed."""
 
     async def outfit(
         self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
@@ -81,7 +78,8 @@ class Outfitter:
         extras: Extras,
     ) -> Outcome:
         rights, terms = self.rights.decide(run, request, definition, extras)
-        self._warn(run, rights, parent)
+        for text in list_doubts(rights):
+            parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {text}"))
         tools = {**self._kit.tools, **extras.tools}
         fitting = Fitting(definition, request, rights, terms, cwd, tools, run.branch, extras)
         setup = await self._set_up(run, request, parent, fitting)
@@ -122,7 +120,7 @@ class Outfitter:
             request,
             fitting.rights,
             str(path or ""),
-            self._leases[run.id],
+            self.leases.find(run.id),
             run.attempt,
             run.branch,
         )
@@ -138,12 +136,8 @@ class Outfitter:
             self._asked_here.discard(event.run_id)
             self._kit.restraint.forget(event.run_id)
             self.rights.forget(event.run_id)
+            self.leases.forget(event.run_id)
             self._keeper.forget(event.run_id)
-            self._leases.pop(event.run_id, None)
-
-    def charge(self, run_id: str, usage: Usage) -> None:
-        """What an earlier process has spent on a run that goes on counts, here and above."""
-        self._leases[run_id].settle(0, 0.0, usage)
 
     async def _set_up(self, run: Run, request: RunRequest, parent: LiveRun, fitting: Fitting) -> RunSetup:
         definition, rights, kit = fitting.definition, fitting.rights, self._kit
@@ -154,9 +148,8 @@ class Outfitter:
         depths = {"PI_SUBAGENT_DEPTH": depth, "PI_SUBAGENT_MAX_DEPTH": max_depth}
         limits = choose_limits(definition, request, kit.policy)
         # What the clock starts is no part of the last prompt.
-        above = kit.lease.repeat() if request.skips_queue else self._leases.get(run.parent_id, kit.lease)
-        lease = Lease(limits.tokens, limits.cost_usd, above)
-        self._leases[run.id] = lease
+        above = None if request.skips_queue else run.parent_id
+        lease = self.leases.open(run.id, above, limits.tokens, limits.cost_usd)
         guard = Restrained(kit.restraint, run.id, lambda name: rights.targets.get(name, name))
         return RunSetup(
             run_id=run.id,
@@ -195,9 +188,3 @@ class Outfitter:
         if definition.prompt_mode == "append":
             return build_append(definition, identity, place, parent=render_prompt(parent.setup.sections))
         return build_replace(definition, identity, place)
-
-    def _warn(self, run: Run, rights: Rights, parent: LiveRun) -> None:
-        """Tell what the file asks for and nobody knows: it is a slip of the pen, or an extension is missing."""
-        unknown = [item.sentence for item in rights.refused if item.code == "unknown" and item.name not in KNOWN_TOOLS]
-        for text in (*unknown, *rights.warnings):
-            parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {text}"))

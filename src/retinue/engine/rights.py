@@ -11,6 +11,7 @@ from msgspec import structs
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
 from retinue.core.run import Grant, Run
+from retinue.definitions.toolnames import KNOWN_TOOLS
 from retinue.engine.extras import Extras
 from retinue.engine.kit import Kit
 from retinue.engine.request import RunRequest
@@ -106,3 +107,9 @@ class CrewRights:
         if self._narrowed is None or self._narrowed[0] is not bound or self._narrowed[1] is not grant:
             self._narrowed = bound, grant, narrow_rights(bound, grant)
         return restraint.narrow(run.parent_id, narrow_rights(self._narrowed[2], request.grant))
+
+
+def list_doubts(rights: Rights) -> list[str]:
+    """What a file asks for and nobody knows: it is a slip of the pen, or an extension is missing."""
+    unknown = [item.sentence for item in rights.refused if item.code == "unknown" and item.name not in KNOWN_TOOLS]
+    return [*unknown, *rights.warnings]
