@@ -3,6 +3,7 @@ import json
 import signal
 import time
 
+import psycopg
 import pytest
 
 from retinue.core.run import Status
@@ -205,6 +206,27 @@ def test_other_tables_are_refused(world):
         assert (done.status, "has tables of version 0, this program knows" in done.stderr) == (2, True)
     items, done = check(world)
     assert (items, done.status) == ([("fail", "The cluster's database cannot be used")], 1)
+
+
+def test_role_without_rights_is_told(world):
+    world.play(DONE)
+    world.kill(world.start_worker())
+    with psycopg.connect(world.database, autocommit=True) as connection:
+        connection.execute("DROP ROLE IF EXISTS looker")
+        connection.execute("CREATE ROLE looker LOGIN")
+        connection.execute("GRANT USAGE ON SCHEMA retinue, dbos TO looker")
+        connection.execute("GRANT SELECT ON ALL TABLES IN SCHEMA retinue, dbos TO looker")
+        world.database = world.database.replace("retinue@", "looker@")
+        run = ("run", "--model", "mock/mock-1", "general-purpose", "Work.")
+        words = (("worker",), ("cluster", "prune", "--days", "1"), run)
+        told = [retinue(world, *each) for each in words]
+        looked = retinue(world, "cluster", "status")
+        connection.execute("DROP OWNED BY looker")
+        connection.execute("DROP ROLE looker")
+    assert ([done.status for done in told], looked.status) == ([2, 2, 1], 0)
+    for done in told:
+        assert "permission denied for table" in done.stderr and "connect as the role that owns it" in done.stderr
+        assert "internal error" not in done.stderr and "InsufficientPrivilege" not in done.stderr
 
 
 def test_doctor_looks_and_leaves_nothing(world, postgres):

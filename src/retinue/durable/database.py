@@ -28,6 +28,7 @@ IDLE_MS = 5_000
 SCHEMES = ("postgresql", "postgres")
 MIGRATION_LOCK = 0x72657469
 """Only one program at a time makes the tables."""
+_RIGHTS = "connect as the role that owns it, or let that one give this role its rights"
 _SAME = "install the same retinue everywhere, or give this one a database of its own"
 _NEWER = "start a worker of this version, which brings them up to date"
 Value = TypeVar("Value")
@@ -115,6 +116,8 @@ class Database:
             except self._psycopg.errors.RaiseException as error:  # by the tables themselves, and only for this
                 told = first_line(error.diag.message_primary or error)
                 raise ConfigError(f"the database {self.describe()}: {told}: {_SAME}") from error
+            except (self._psycopg.errors.InsufficientPrivilege, self._psycopg.errors.ReadOnlySqlTransaction) as error:
+                raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {_RIGHTS}") from error
             except (self._psycopg.OperationalError, OSError) as error:
                 if self._patience_s is not None and waited_s >= self._patience_s:
                     raise DatabaseAway(f"the database {self.describe()} is away: {first_line(error)}") from error
@@ -180,6 +183,8 @@ class Database:
                     f"the database {self.describe()} has tables of version {found or 'none'}, this program knows "
                     f"{VERSION}: {_NEWER if 0 < found < VERSION else _SAME}"
                 )
+        except self._psycopg.errors.InsufficientPrivilege as error:
+            raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {_RIGHTS}") from error
         except self._psycopg.Error as error:
             raise ConfigError(f"the database {self.describe()}: {first_line(error)}") from error
         finally:
