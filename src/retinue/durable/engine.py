@@ -8,11 +8,13 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Self
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from retinue.core.errors import ConfigError
 from retinue.durable.assignment import MAX_QUEUES, Assignment
-from retinue.durable.database import RETRY_S, describe_address, first_line
+from retinue.durable.database import RETRY_S, DatabaseAway, describe_address, first_line
 from retinue.durable.schema import VERSION
 
 if TYPE_CHECKING:
@@ -26,12 +28,15 @@ APPLICATION = f"retinue-{VERSION}"
 """Pinned: by default it is a hash of the code, and no worker would go on with the runs of another version's."""
 POLL_S = (0.1, 0.25, 0.5)
 """How often a queue is looked at, by depth; the last one counts for what lies deeper."""
+CLOSE_S = 2.0
+"""For what was cut off to come to its end."""
 REREAD_S = 2.0
 """How soon a worker learns that another one has named a new limit for all."""
 QUEUES = tuple(f"retinue-{depth}" for depth in range(1, MAX_QUEUES + 1))
 TABLE = "dbos.workflow_status"
 """Who has taken what (`PENDING`), and what waits; for those who only look."""
 _STARTED = ("PENDING",)
+Value = TypeVar("Value")
 
 
 def import_engine() -> Any:
@@ -50,19 +55,26 @@ class Waiting:
     def __init__(self, url: str) -> None:
         self._url = url
         self._client: DBOSClient | None = None
-        self._opening = asyncio.Lock()
+        self._connecting = Lock()
+        self._is_closed = False
+        self._busy: set[asyncio.Future[Any]] = set()
+        """What threads are doing, also for those who were cut off meanwhile."""
 
     async def __aenter__(self) -> Self:
+        self._is_closed = False
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._client is not None:
-            await asyncio.to_thread(self._client.destroy)
-            self._client = None
+        self._is_closed = True
+        if self._busy:
+            # A connection that is in use when the others are closed would be left open.
+            await asyncio.wait(set(self._busy), timeout=CLOSE_S)
+        client, self._client = self._client, None
+        if client is not None:
+            await asyncio.to_thread(client.destroy)
 
     async def add(self, assignment: Assignment) -> None:
         """Queue a run; the same run twice is one."""
-        client = await self._open()
         options: Any = {
             "workflow_name": WORKFLOW,
             "queue_name": assignment.queue,
@@ -70,38 +82,61 @@ class Waiting:
             "app_version": APPLICATION,
             "priority": assignment.priority,
         }
-        await client.enqueue_async(options, assignment.id)
+        await self._do(lambda client: client.enqueue(options, assignment.id))
 
     async def cancel(self, run: str) -> None:
         """Take a run out of its queue; one that works is not disturbed by it until it asks."""
-        client = await self._open()
-        await client.cancel_workflow_async(run)
+        await self._do(lambda client: client.cancel_workflow(run))
 
     async def give_back(self, worker: str) -> list[str]:
         """Queue again what a worker has taken and not finished; returns the runs."""
-        client = await self._open()
-        left = await client.list_workflows_async(
-            status=list(_STARTED), executor_id=worker, name=WORKFLOW, load_input=False, load_output=False
+        left = await self._do(
+            lambda client: client.list_workflows(
+                status=list(_STARTED), executor_id=worker, name=WORKFLOW, load_input=False, load_output=False
+            )
         )
         runs: dict[str, list[str]] = {}
         for workflow in left:
             runs.setdefault(workflow.queue_name or QUEUES[0], []).append(workflow.workflow_id)
         for queue, ids in runs.items():
-            await client.resume_workflows_async(ids, queue_name=queue)
+            await self._do(partial(_resume, ids, queue))
         return [run for ids in runs.values() for run in ids]
 
     async def forget(self, runs: list[str]) -> None:
         """Throw away what is known of finished runs."""
         if runs:
-            client = await self._open()
-            await client.delete_workflows_async(runs)
+            await self._do(lambda client: client.delete_workflows(runs))
 
-    async def _open(self) -> "DBOSClient":
-        async with self._opening:
-            while self._client is None:
-                self._client = await asyncio.to_thread(self._connect)
-                if self._client is None:
-                    await asyncio.sleep(RETRY_S)
+    async def _do(self, work: "Callable[[DBOSClient], Value]") -> Value:
+        """Do something in a thread, when the database is there."""
+        while not self._is_closed:
+            client = self._client or await self._in_thread(self._open)
+            if client is not None:
+                return await self._in_thread(partial(work, client))
+            await asyncio.sleep(RETRY_S)
+        raise DatabaseAway(f"the queues in {describe_address(self._url)} are closed")
+
+    async def _in_thread(self, work: Callable[[], Value]) -> Value:
+        """A thread cannot be cut off: whoever waits for it can, and what it does is waited for at the end."""
+        future = asyncio.get_running_loop().run_in_executor(None, work)
+        self._busy.add(future)
+        future.add_done_callback(self._settle)
+        return await asyncio.shield(future)
+
+    def _settle(self, future: "asyncio.Future[Any]") -> None:
+        self._busy.discard(future)
+        if not future.cancelled():
+            future.exception()  # perhaps nobody is there any more to ask for it
+
+    def _open(self) -> "DBOSClient | None":
+        """One for all; None while the database is away."""
+        with self._connecting:
+            if self._client is None:
+                made = self._connect()
+                if made is not None and self._is_closed:
+                    made.destroy()
+                    return None
+                self._client = made
             return self._client
 
     def _connect(self) -> "DBOSClient | None":
@@ -205,6 +240,10 @@ class Taking:
         await asyncio.to_thread(lambda: dbos.DBOS.destroy(destroy_registry=True))
         # It had put its own threads into the loop, and has ended them.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+
+
+def _resume(ids: list[str], queue: str, client: "DBOSClient") -> None:
+    client.resume_workflows(ids, queue_name=queue)
 
 
 async def adopt_runs(connection: "Connection") -> None:
