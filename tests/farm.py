@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +112,15 @@ class Yard:
         if pid == 0:
             for each in sockets:
                 each.close()
-            os.setsid()
+            os.setpgid(0, 0)
             os.environ.clear()
             os.environ.update(wish["environment"], RETINUE_WORKER_DIR=str(folder))
             os.chdir(wish["folder"])
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             _be_worker(Farm(self._path, database))
+        # Here as well: it may have to end before it has come to say so itself.
+        with suppress(OSError):
+            os.setpgid(pid, pid)
         self._workers[database] = pid
 
     def _find_folder(self, database: str) -> Path:
