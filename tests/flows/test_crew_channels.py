@@ -5,7 +5,7 @@ import pytest
 from crew_world import call, script, to
 
 from retinue import Request, Retinue
-from retinue.testing import EventCollector
+from retinue.testing import EventCollector, make_repo
 
 ASKER = """
 import json
@@ -105,14 +105,14 @@ async def test_extension_hears_of_the_crew(tmp_path, agent_dir):
 
 
 @pytest.mark.spec("fleet:B76")
-async def test_other_folder_brings_no_configuration(tmp_path, agent_dir):
+@pytest.mark.parametrize("more", ["", "runner: process\n"])
+async def test_other_folder_brings_no_configuration(tmp_path, agent_dir, crew_runner, more):
     install(agent_dir, asker=ASKER)
     here, there = tmp_path / "here", tmp_path / "there"
     for folder, text in ((here, "Mine."), (there, "Foreign.")):
-        (folder / ".pi" / "agents").mkdir(parents=True)
-        (folder / ".pi" / "extensions").mkdir()
-        (folder / ".pi" / "agents" / "looker.md").write_text(f"---\ndescription: d\ntools: ls\n---\n\n{text}\n")
-        (folder / ".pi" / "extensions" / "trap.py").write_text(MARK.format(folder / "ran"))
+        looker = f"---\ndescription: d\ntools: ls\n{more}---\n\n{text}\n"
+        trap = MARK.format(folder / "ran")
+        make_repo(folder, {".pi/agents/looker.md": looker, ".pi/extensions/trap.py": trap})
     options = {"cwd": str(there)}
     model = script(
         tmp_path, *ask("^begin", "spawn", type="looker", prompt="look", options=options), to("^look", text="x")
@@ -120,9 +120,10 @@ async def test_other_folder_brings_no_configuration(tmp_path, agent_dir):
     async with Retinue(here, model=model, request=Request(tools=["ask"], approve=True)) as crew:
         await answers(crew, "begin")
         [run] = await crew.runs()
-        session = (await run.wait(5)).session_file
+        session = (await run.wait(15)).session_file
     prompt = Path(session).read_text()
-    assert ("Mine." in prompt, "Foreign." in prompt, f"Working directory: {there}" in prompt) == (True, False, True)
+    place = f"in a copy of {there}" if crew_runner == "cluster" and not more else f"Working directory: {there}"
+    assert ("Mine." in prompt, "Foreign." in prompt, place in prompt) == (True, False, True)
     assert ((here / "ran").exists(), (there / "ran").exists()) == (True, False)
 
 

@@ -58,7 +58,7 @@ class Clustering:
         """The live side of a run on whichever worker takes it; `tools` are the names of those there are here."""
         from retinue.durable.remote import Journey, RemoteRun
 
-        premises = build_premises(self._world, self._models, self._environment, tools)
+        premises = build_premises(self._world, self._models, self._environment, tools, setup.cwd)
 
         async def ask(question: Question) -> str:
             return await desk.ask(question)

@@ -94,7 +94,7 @@ class Crew:
         self._backend = LocalBackend()
         self.restraint = Restraint()
         """What has been taken from its runs, and from the main agent."""
-        self._workshop = Workshop(world.paths.own_dir / "worktrees", self._warn)
+        self._workshop = Workshop(world.paths.copies_dir, self._warn)
         self._main: LiveRun | None = None
         self._manager: Manager | None = None
         self._notifier: Notifier | None = None
@@ -310,7 +310,7 @@ class Crew:
             return self._need_clustering().send(setup, errand, self._own_tools, self.desk)
         from retinue.app.outsourcing import build_outpost  # most crews work in one process
 
-        outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools)
+        outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools, setup.cwd)
         return outpost.send(setup, errand)
 
     def _surround(self, fitting: Fitting) -> list[Feature]:

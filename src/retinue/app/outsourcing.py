@@ -1,6 +1,8 @@
 """Lets runs of the crew work in processes of their own: from the settings to what the engine starts them with."""
 
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 from retinue.app.modelling import Models
 from retinue.app.world import World
@@ -9,17 +11,20 @@ from retinue.definitions.toolnames import KNOWN_TOOLS
 from retinue.engine.external.premises import Premises
 from retinue.engine.external.run import Outpost
 from retinue.settings.outside import export_search_keys
+from retinue.settings.paths import find_project
 
 
 def build_outpost(
-    world: World, models: Models, environment: Mapping[str, str], clock: Clock, tools: Iterable[str]
+    world: World, models: Models, environment: Mapping[str, str], clock: Clock, tools: Iterable[str], cwd: Path
 ) -> Outpost:
     """How this user's children are started; `tools` are the names of those there are, wherever they come from."""
-    return Outpost(build_premises(world, models, environment, tools), models.resolve, clock)
+    return Outpost(build_premises(world, models, environment, tools, cwd), models.resolve, clock)
 
 
-def build_premises(world: World, models: Models, environment: Mapping[str, str], tools: Iterable[str]) -> Premises:
-    """What a child is told of this user's world."""
+def build_premises(
+    world: World, models: Models, environment: Mapping[str, str], tools: Iterable[str], cwd: Path
+) -> Premises:
+    """What a child that works in `cwd` is told of this user's world."""
     settings = world.crew.settings
     return Premises(
         environment=environment,
@@ -31,6 +36,13 @@ def build_premises(world: World, models: Models, environment: Mapping[str, str],
         },
         export_key=models.registry.export_key,
         export_tools=lambda tools: export_search_keys(settings, environment, tools),
-        trusted=world.is_trusted,
+        trusted=world.is_trusted and is_own_folder(world, cwd),
         private_tools=frozenset(tools) - frozenset(KNOWN_TOOLS),
     )
+
+
+def is_own_folder(world: World, cwd: Path) -> bool:
+    """Whether a folder is of the project that was decided about: nobody has said anything about another one's files."""
+    real = Path(os.path.realpath(cwd))
+    is_copy = real.is_relative_to(os.path.realpath(world.paths.copies_dir))
+    return is_copy or find_project(real, world.paths.home) == world.paths.project

@@ -31,6 +31,11 @@ class Paths(Struct, frozen=True):
         return self.agent_dir / "retinue"
 
     @property
+    def copies_dir(self) -> Path:
+        """Copies of repositories that runs work in."""
+        return self.own_dir / "worktrees"
+
+    @property
     def user_settings(self) -> Path:
         return self.agent_dir / "settings.json"
 
