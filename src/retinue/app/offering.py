@@ -13,7 +13,7 @@ from retinue.core.errors import UsageError, quote
 from retinue.core.tool import Tool
 from retinue.engine.extras import Extras
 from retinue.surfaces.names import FINALIZE, SURFACE_TOOLS, list_tools
-from retinue.tools.registry import BUILTIN_TOOLS, build_tools
+from retinue.tools.registry import BUILTIN_TOOLS, build_extra_tools, build_tools
 
 if TYPE_CHECKING:
     from retinue.app.connecting import Connecting
@@ -51,7 +51,7 @@ class Offering:
     def build(self, names: list[str], delegation: Mapping[str, Tool]) -> dict[str, Tool]:
         """The tools of these names without those that are denied; `delegation` are those of its crew."""
         made = build_tools(self._stock.tool_options, [name for name in names if name in BUILTIN_TOOLS])
-        given = {**made, **self._beside, **self._extras.tools, **self._stock.own.tools}
+        given = {**made, **self._extra, **self._beside, **self._extras.tools, **self._stock.own.tools}
         if FINALIZE in names:
             from retinue.features.finalise import FinalizeTool
 
@@ -96,8 +96,13 @@ class Offering:
 
     def _list_known(self) -> list[str]:
         delegation = list_tools(name for name in SURFACE_TOOLS if self._may_have(name))
-        known = [*BUILTIN_TOOLS, *self._beside, *self._stock.own.tools, *self._extras.tools, *delegation]
+        known = [*BUILTIN_TOOLS, *self._extra, *self._beside, *self._stock.own.tools, *self._extras.tools, *delegation]
         return [*known, FINALIZE] if self._stock.is_child else known
+
+    @cached_property
+    def _extra(self) -> dict[str, Tool]:
+        """Those that an agent's file may ask for: a child has been given them by name."""
+        return build_extra_tools() if self._stock.is_child else {}
 
     @cached_property
     def _beside(self) -> dict[str, Tool]:
