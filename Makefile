@@ -41,7 +41,8 @@ attack: setup-dev  ## every attack of the security plan: its tests and how they 
 
 soak: setup-dev  ## the long sweeps that make test only samples
 	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile soak --timeout 600 -rs $(args)
-	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" --runner durable tests/surfaces tests/flows tests/faces $(args)
+	for runner in durable cluster; do $(BIN)/pytest -n 2 --dist worksteal -m "not slow" --runner $$runner \
+		tests/surfaces tests/flows tests/faces $(args) || exit; done
 
 docs: setup-dev  ## run every example of the documentation, check every link
 	$(BIN)/pytest tests/docs -rs

@@ -102,12 +102,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A sample of the tests of crews is run with both runners that work in this process."""
-    chosen = metafunc.config.getoption("--runner")
-    place = metafunc.definition.path.as_posix()
-    is_for_both = any(part in place for part in BOTH) and metafunc.definition.get_closest_marker("inprocess") is None
-    if not chosen and is_for_both:
-        metafunc.parametrize("crew_runner", ["inprocess", "durable"], indirect=True)
+    """Tests of crews are run with both runners that work in this process, a sample of them on a worker, too."""
+    test, place = metafunc.definition, metafunc.definition.path.as_posix()
+    is_for_both = any(part in place for part in BOTH) and test.get_closest_marker("inprocess") is None
+    if not metafunc.config.getoption("--runner") and is_for_both:
+        others = ["cluster"] if test.get_closest_marker("everywhere") is not None else []
+        metafunc.parametrize("crew_runner", ["inprocess", "durable", *others], indirect=True)
 
 
 @pytest.fixture(autouse=True)

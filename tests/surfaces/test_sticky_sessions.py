@@ -34,6 +34,7 @@ def list_given(result):
 
 
 @pytest.mark.spec("sticky:3", "sticky:4", "sticky:16")
+@pytest.mark.everywhere
 async def test_success_has_its_header(world):
     result = await world.call("scout", "look", DONE)
     details = result["details"]
@@ -92,6 +93,7 @@ async def test_invalid_call_is_told(world, arguments, words):
 
 
 @pytest.mark.spec("sticky:8", "sticky:9", "sticky:11", "sticky:25")
+@pytest.mark.everywhere
 async def test_plain_text_is_sent_back(world):
     result = await world.call("scout", "look", {"text": "Here it is."}, {"text": "As I said."}, DONE)
     details = result["details"]
@@ -150,6 +152,7 @@ async def test_last_valid_call_counts(world):
 
 
 @pytest.mark.spec("sticky:13")
+@pytest.mark.everywhere
 async def test_id_continues_the_session(world, crew_runner):
     first = await world.call("scout", "one", to("^one", **DONE))
     session_id = first["details"]["sessionId"]
@@ -228,6 +231,7 @@ async def test_unreadable_session_is_told(world):
     assert "scout_mine.jsonl" in result["content"][0]["text"]
 
 
+@pytest.mark.everywhere
 async def test_session_in_use_is_refused(world):
     replies = [to("^slow", **DONE, delay_ms=1200), to("^quick", **DONE)]
     async with world.open(*replies) as crew:
@@ -288,6 +292,7 @@ async def test_both_lists_are_refused(world):
 
 
 @pytest.mark.spec("sticky:24")
+@pytest.mark.everywhere
 async def test_body_is_the_prompt(world):
     world.add(KEEPER.format(lists=""), "subagents")
     (world.work / "AGENTS.md").write_text("Mind the gap.")

@@ -52,6 +52,7 @@ async def test_tool_can_be_absent(world, settings, environment):
 
 
 @pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.everywhere
 async def test_nesting_needs_list_and_depth(world, depth):
     world.set(surfaces=["subagent"], subagents={"maxDepth": depth, "allowWrite": True})
     world.add(WRITER.replace("read, write, bash", "read, subagent"))
@@ -62,6 +63,7 @@ async def test_nesting_needs_list_and_depth(world, depth):
     assert answer == "inner done" if depth == 2 else "Tool 'subagent' not found" in answer
 
 
+@pytest.mark.everywhere
 async def test_file_names_the_agents_it_may_start(world):
     world.set(surfaces=["subagent"], subagents={"maxDepth": 2, "allowWrite": True})
     world.add(WRITER.replace("read, write, bash", "read, subagent\nallowed_subagents: explorer"))
@@ -101,6 +103,7 @@ async def test_surfaces_stand_side_by_side(world):
 
 
 @pytest.mark.spec("devkit:30", "devkit:55")
+@pytest.mark.everywhere
 async def test_tool_gives_the_result(world):
     result = await world.ask("explorer", "look", to("^look", text="Found."))
     details = result.details
@@ -265,6 +268,7 @@ async def test_silent_agent_is_ended(world):
 
 
 @pytest.mark.spec("devkit:35")
+@pytest.mark.everywhere
 async def test_failure_without_words_is_described(world):
     result = await world.call("explorer", "look", {"calls": ask("ls")}, {"error": "INTERNAL_ERROR of a gateway"})
     described = "Last captured output:\n(no answer: the last event was turn_end, the last stop reason was error, "
@@ -292,6 +296,7 @@ async def test_activity_keeps_it_alive(world):
 
 
 @pytest.mark.spec("devkit:53")
+@pytest.mark.everywhere
 async def test_stopped_run_says_so(world):
     async with world.open({"text": "late", "delay_ms": 20_000}) as crew, asyncio.timeout(20):
         call = asyncio.ensure_future(crew.call_subagent("explorer", "look"))
