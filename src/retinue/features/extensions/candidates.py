@@ -6,6 +6,7 @@ A project that is not trusted is not even listed. Must not know which run wants 
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from msgspec import Struct
@@ -178,15 +179,23 @@ def _find_metadata(folder: str) -> list[Path]:
             names = sorted(entry.name for entry in entries if entry.name.endswith((".dist-info", ".egg-info")))
     except OSError:
         return []
-    return [Path(folder, name) for name in names if _mentions_group(Path(folder, name))]
+    return [Path(folder, name) for name in names if _mentions_group(f"{folder}{os.sep}{name}")]
 
 
-def _mentions_group(path: Path) -> bool:
+def _mentions_group(path: str) -> bool:
+    """Looked at each time and read when it has changed: who opens one crew after the other has hundreds of these."""
     try:
-        with Folder.open(path, follow=True) as folder:
-            return GROUP.encode() in folder.read("entry_points.txt", MAX_METADATA_BYTES)
+        told = os.lstat(f"{path}{os.sep}entry_points.txt")
+        return _reads_group(path, (told.st_dev, told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns))
     except OSError:
         return False
+
+
+@lru_cache(maxsize=4096)
+def _reads_group(path: str, stamp: tuple[int, ...]) -> bool:
+    """Whether a file speaks of our group; of one that is still the same it is remembered. Raises OSError."""
+    with Folder.open(Path(path), follow=True) as folder:
+        return GROUP.encode() in folder.read("entry_points.txt", MAX_METADATA_BYTES)
 
 
 def _expand(entry: str, places: Places) -> Path | None:
