@@ -264,7 +264,7 @@ async def test_sampled_trees_never_widen(tmp_path, work, agent_dir, measure):
     async with Retinue(work, model=script(tmp_path, *replies), request=SESSION) as crew:
         crew.listen(seen)
         manager = (await crew._here.need_crew()).manager
-        manager.bounds = type(manager.bounds)(8, 4, 10_000)
+        manager.admission.bounds = type(manager.admission.bounds)(8, 4, 10_000)
         for _ in range(90):
             above = None
             for _ in range(dice.randint(1, 4)):

@@ -7,9 +7,10 @@ import pytest
 
 from retinue.core.events import RunFinished, RunQueued, RunStarted
 from retinue.core.run import Reason, Status
+from retinue.engine.admission import Bounds, SpawnRefused
 from retinue.engine.backend import LocalBackend
 from retinue.engine.clock import SystemClock
-from retinue.engine.manager import Bounds, Manager, SpawnRefused
+from retinue.engine.manager import Manager
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
@@ -183,7 +184,7 @@ async def test_depth_and_count_are_limited():
         crew.spawn()
         with pytest.raises(SpawnRefused, match="maxSpawnsPerTree"):
             crew.spawn()
-        crew.manager.begin_prompt()
+        crew.manager.admission.begin_prompt()
         assert crew.spawn().depth == 1
 
 

@@ -10,13 +10,14 @@ from retinue.core.events import RunForgotten, Warned
 from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo
 from retinue.core.run import Status
+from retinue.engine.admission import Bounds
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
 from retinue.engine.childprompt import Place
 from retinue.engine.choosing import choose_limits
 from retinue.engine.clock import SystemClock
 from retinue.engine.kit import Kit, Policy
-from retinue.engine.manager import Bounds, Manager
+from retinue.engine.manager import Manager
 from retinue.engine.outfit import Outfitter
 from retinue.engine.prompt import build_sections, render_prompt
 from retinue.engine.request import RunRequest

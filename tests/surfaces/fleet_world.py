@@ -7,11 +7,12 @@ from retinue.core.errors import RetinueError
 from retinue.core.model import ModelInfo
 from retinue.core.schema import fit_arguments
 from retinue.core.tool import ToolContext
+from retinue.engine.admission import Bounds
 from retinue.engine.backend import LocalBackend
 from retinue.engine.ids import make_run_id, make_uuid
 from retinue.engine.inbox import to_text
 from retinue.engine.limits import Limits
-from retinue.engine.manager import Bounds, Manager
+from retinue.engine.manager import Manager
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.features.transcript import Transcribing

@@ -5,8 +5,8 @@ import pytest
 from retinue.core.definition import Definition
 from retinue.core.errors import UsageError
 from retinue.core.run import Status
+from retinue.engine.admission import SpawnRefused
 from retinue.engine.budget import Lease
-from retinue.engine.manager import SpawnRefused
 from retinue.engine.request import RunRequest
 from retinue.surfaces.fleet.agent import NOTICE
 from retinue.surfaces.fleet.ports import FleetSettings, ScheduledCall, ScheduleWish

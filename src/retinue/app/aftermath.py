@@ -13,8 +13,7 @@ from retinue.core.run import Outcome, Run, Status
 from retinue.engine.ids import make_uuid
 from retinue.engine.inbox import to_text
 from retinue.engine.keeping import find_file
-from retinue.engine.manager import interrupt
-from retinue.engine.recovery import Remains
+from retinue.engine.recovery import Remains, interrupt
 from retinue.sessions.log import Session
 
 if TYPE_CHECKING:

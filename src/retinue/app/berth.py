@@ -155,7 +155,7 @@ class Berth:
         """Begin to count anew what one prompt may cost and start."""
         self.lease.renew()
         if self.crew is not None:
-            self.crew.manager.begin_prompt()
+            self.crew.manager.admission.begin_prompt()
 
     async def need_crew(self) -> "Crew":
         """The crew, made now if the main agent has no use for one of its own."""

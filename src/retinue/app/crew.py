@@ -26,6 +26,7 @@ from retinue.core.events import RunFinished, Warned
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Tool
+from retinue.engine.admission import Bounds
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
 from retinue.engine.choosing import choose_runner
@@ -36,7 +37,7 @@ from retinue.engine.journal import CREW
 from retinue.engine.keeping import Grounds
 from retinue.engine.keeping import find_session_dir as find_keeping_dir
 from retinue.engine.kit import Kit
-from retinue.engine.manager import Bounds, Manager
+from retinue.engine.manager import Manager
 from retinue.engine.notify import Notifier
 from retinue.engine.outfit import Outfitter
 from retinue.engine.recovery import Remains, read_remains

@@ -16,7 +16,7 @@ from retinue.core.clock import Clock
 from retinue.core.errors import SessionError
 from retinue.core.events import Event, RunFinished, RunForgotten, RunQueued, RunSteered
 from retinue.core.fold import fold
-from retinue.core.run import Reason, Run
+from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.ids import make_uuid
 from retinue.engine.notify import CUSTOM_TYPE, list_told
 from retinue.engine.request import RunRequest
@@ -62,6 +62,12 @@ class Remains:
         ended = [run for run in self.runs.values() if run.status.is_final and run.is_background and not run.is_read]
         told = {parent_id: _read_told(parent_id, main, root_id, clock) for parent_id in {r.parent_id for r in ended}}
         return [run for run in ended if (run.id, run.attempt) not in told[run.parent_id]]
+
+
+def interrupt(run: Run, text: str = "") -> Outcome:
+    """The outcome of a run whose process died when it had said this."""
+    error = "the process that worked on it ended"
+    return Outcome(Status.INTERRUPTED, Reason.CRASH, text=text, error=error, usage=run.usage)
 
 
 def _read_told(parent_id: str, main: Session, root_id: str, clock: Clock) -> set[tuple[str, int]]:

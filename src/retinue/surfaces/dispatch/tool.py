@@ -12,7 +12,7 @@ from retinue.core.events import Event, RunFinished, RunStarted
 from retinue.core.model import ModelInfo, ToolSpec
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.engine.manager import SpawnRefused
+from retinue.engine.admission import SpawnRefused
 from retinue.engine.request import RunRequest
 from retinue.features.approvals.gate import deny
 from retinue.features.hooks.points import SPAWN

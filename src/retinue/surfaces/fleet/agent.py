@@ -12,7 +12,7 @@ from retinue.core.messages import THINKING_LEVELS, Message
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.engine.manager import SpawnRefused
+from retinue.engine.admission import SpawnRefused
 from retinue.surfaces.fleet.agents import find_agent, list_names, pick_available
 from retinue.surfaces.fleet.describe import describe_agent
 from retinue.surfaces.fleet.ports import FleetPorts, ScheduleWish
@@ -63,7 +63,8 @@ class AgentTool:
         """What the model is told; fixed for the life of a run, since a change would cost it its cached prompt."""
         seat, settings = self._seat, self._ports.settings
         available = pick_available(seat.definitions(), seat.allowed_agents)
-        described = describe_agent(settings, available, depth=seat.depth, max_depth=seat.manager.bounds.max_depth)
+        bounds = seat.manager.admission.bounds
+        described = describe_agent(settings, available, depth=seat.depth, max_depth=bounds.max_depth)
         for warning in described.warnings:
             seat.warn(warning)
         return ToolSpec(

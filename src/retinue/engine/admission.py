@@ -1,0 +1,104 @@
+"""Which runs are accepted, and as what: the bounds of a crew, the record of a new run, another attempt of an old one.
+
+Starts nothing, and writes nothing down: what is refused leaves no trace.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from retinue.core.clock import Clock
+from retinue.core.errors import RetinueError
+from retinue.core.run import Grant, Run
+from retinue.engine.register import Register
+from retinue.engine.request import RunRequest
+
+
+class SpawnRefused(RetinueError):
+    """Raised when a run cannot be accepted; nothing was recorded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one main agent's crew may grow to."""
+
+    max_concurrent: int = 4
+    """Working runs of one parent."""
+    max_depth: int = 4
+    max_spawns: int = 200
+    """Runs one main prompt may start in all."""
+
+
+class Admission:
+    """Accepts or refuses the runs of one main agent."""
+
+    def __init__(self, bounds: Bounds, runs: Register, clock: Clock, new_id: Callable[[], str]) -> None:
+        self.bounds = bounds
+        self._runs = runs
+        self._clock = clock
+        self._new_id = new_id
+        self._spawned = 0
+
+    def begin_prompt(self) -> None:
+        """A new main prompt: spawns are counted from zero."""
+        self._spawned = 0
+
+    def admit(
+        self, request: RunRequest, parent_id: str, find_grant: Callable[[str], Grant | None]
+    ) -> tuple[Run, RunRequest]:
+        """A new run, and the request as it is kept. Raises SpawnRefused. `find_grant` says what a run may use now."""
+        parent = self._runs.find(parent_id)
+        depth, extra_depth = (1, 0) if parent is None else (parent.depth + 1, parent.extra_depth)
+        extra_depth += request.extra_depth
+        if depth + extra_depth > self.bounds.max_depth:
+            raise SpawnRefused(f"Cannot spawn agent: maximum recursive subagent depth is {self.bounds.max_depth}.")
+        # What past the queue is started by the clock, not by the prompt.
+        if self._spawned >= self.bounds.max_spawns and not request.skips_queue:
+            raise SpawnRefused(
+                f"Cannot spawn agent: this prompt has started {self._spawned} runs, the most it may (maxSpawnsPerTree)."
+            )
+        self._spawned += not request.skips_queue
+        run_id = self._new_id()
+        if request.session_dir and not request.session_file:
+            file = os.path.join(request.session_dir, f"{run_id}.jsonl")
+            request = msgspec.structs.replace(request, session_file=file)
+        run = Run(
+            id=run_id,
+            parent_id=parent_id,
+            depth=depth,
+            agent=request.agent,
+            description=request.description,
+            surface=request.surface,
+            queued_ms=self._clock.now_ms(),
+            call_id=request.call_id,
+            join=request.join,
+            is_background=request.is_background,
+            output_file=os.path.join(request.transcript_dir, f"agent-{run_id}.jsonl") if request.transcript_dir else "",
+            invocation=request.invocation,
+            grant=find_grant(parent_id),
+            extra_depth=extra_depth,
+        )
+        return run, request
+
+    def readmit(self, run_id: str, task: str, session_file: str) -> tuple[Run, RunRequest]:
+        """Another attempt of a finished run, with a new task. Raises SpawnRefused."""
+        run = self._runs.find(run_id)
+        if run is None:
+            raise SpawnRefused(f'Agent not found: "{run_id}". It may have been cleaned up.')
+        if not run.status.is_final:
+            raise SpawnRefused(f'Agent "{run_id}" is still {run.status}; steer it, or wait until it is done.')
+        before = self._runs.find_request(run_id)
+        is_unbegun = run.outcome is not None and run.outcome.is_unbegun
+        request = msgspec.structs.replace(
+            before,
+            task=f"{before.task}\n\n{task}" if is_unbegun else task,
+            preface=before.preface if is_unbegun else "",
+            session_file=session_file or before.session_file,
+        )
+        # Where it never worked there is nothing to go on from.
+        began_ms = 0 if session_file or is_unbegun else run.started_ms
+        now_ms = self._clock.now_ms()
+        again = msgspec.structs.replace(run, attempt=run.attempt + 1, queued_ms=now_ms, started_ms=began_ms)
+        return again, request
