@@ -42,8 +42,10 @@ FREE = "wrote socket yes"
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = fresh_home(tmp_path)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("PI_CODING_AGENT_DIR")
     (home / ".pi" / "agent" / "agents").mkdir(parents=True)
     (tmp_path / "work").mkdir()
     (tmp_path / "raw.py").write_text(PROGRAM.replace("#EXTRA#", DEEDS))

@@ -17,9 +17,11 @@ CHILD = "---\nname: helper\ndescription: d\ntools: [read_file]\nmcpServers: [raw
 
 
 @pytest.fixture
-def place(tmp_path):
-    """A home with servers and an agent that uses one of them."""
+def place(tmp_path, monkeypatch):
+    """A home with servers and an agent that uses one of them: that of the workers, too."""
     home = fresh_home(tmp_path)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("PI_CODING_AGENT_DIR")
     (home / ".codingcode" / "agents").mkdir(parents=True)
     (home / ".codingcode" / "agents" / "helper.md").write_text(CHILD)
     (tmp_path / "work").mkdir()
@@ -28,6 +30,12 @@ def place(tmp_path):
     entry = {"command": sys.executable, "args": ["-I", "-S", str(tmp_path / "raw.py")]}
     (home / ".pi" / "agent" / "mcp.json").write_text(json.dumps({"mcpServers": {"raw": entry}}))
     return tmp_path
+
+
+@pytest.fixture
+def sides(crew_runner):
+    """How often a run's server is started: a worker does that as well as whoever has to know its tools here."""
+    return 2 if crew_runner == "cluster" else 1
 
 
 def starts(place):
@@ -73,7 +81,7 @@ async def wait_disconnected(retinue):
 
 
 @pytest.mark.spec("codingcode:30")
-async def test_run_holds_its_server_until_its_end(place):
+async def test_run_holds_its_server_until_its_end(place, sides):
     retinue, told = crew(place, CALL, {"text": "one"})
     async with retinue:
         before = starts(place)
@@ -81,9 +89,10 @@ async def test_run_holds_its_server_until_its_end(place):
         assert await wait_disconnected(retinue)
         second = await (await retinue.spawn("helper", "look")).wait()
     assert (before, first.text, second.text, told) == ([], "one", "one", [])
-    assert (len(starts(place)), first.tool_calls, second.tool_calls) == (2, 1, 1)
+    assert (len(starts(place)), first.tool_calls, second.tool_calls) == (2 * sides, 1, 1)
 
 
+@pytest.mark.here("a run on a worker shares no connection with others")
 @pytest.mark.spec("codingcode:30")
 async def test_runs_share_one_connection(place):
     retinue, _ = crew(place, *[CALL] * 4, *[{"text": "done"}] * 4)
@@ -94,15 +103,16 @@ async def test_runs_share_one_connection(place):
     assert len(starts(place)) == 1
 
 
-async def test_main_agent_keeps_its_servers(place):
+async def test_main_agent_keeps_its_servers(place, sides):
     retinue, _ = crew(place, CALL, {"text": "one"}, CALL, {"text": "two"})
     async with retinue:
         await retinue.prompt("begin")
         await (await retinue.spawn("helper", "look")).wait()
         outcome = await retinue.prompt("again")
-    assert (outcome.text, len(starts(place))) == ("two", 1)
+    assert (outcome.text, len(starts(place))) == ("two", sides)
 
 
+@pytest.mark.here("a worker makes a copy also where there is no repository")
 async def test_failed_start_gives_its_lease_back(place):
     agents = place / "home" / ".pi" / "agent" / "agents"
     agents.mkdir()
@@ -187,12 +197,12 @@ def add_server(place, name):
 
 
 @pytest.mark.spec("codingcode:31")
-async def test_other_servers_stay_out(place):
+async def test_other_servers_stay_out(place, sides):
     add_server(place, "other")
     agent = "tools: [read_file]\nmcpServers: [raw]"
     text = await ask(place, agent, "mcp__other__hi", ".codingcode/agents")
     assert text.startswith("Tool 'mcp__other__hi' not found.") and text.endswith("Available: read_file, mcp__raw__hi")
-    assert len(starts(place)) == 1
+    assert len(starts(place)) == sides
 
 
 @pytest.mark.parametrize("tools", ["read, raw:hi", "read, ext:mcp/hi", "read, ext:mcp", "read, mcp__raw__hi", "read"])
@@ -247,8 +257,9 @@ async def test_missing_server_does_not_stop_the_run(place, name, reason):
 
 
 @pytest.mark.attack("E6")
-async def test_server_counts_as_a_level(place):
+async def test_server_counts_as_a_level(place, crew_runner):
     path = place / "raw.py"
     tell = 'def call(message):\n    say(message, os.environ["PI_SUBAGENT_DEPTH"])\n'
     path.write_text(path.read_text().replace("for line in sys.stdin", f"{tell}\nfor line in sys.stdin"))
-    assert await ask(place, "tools: read, raw:hi") == "1"
+    # On a worker it is the run's own, and below it.
+    assert await ask(place, "tools: read, raw:hi") == ("2" if crew_runner == "cluster" else "1")

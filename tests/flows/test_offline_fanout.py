@@ -6,7 +6,7 @@ import pytest
 
 from retinue import Retinue, Status
 from retinue.core.events import RunFinished, RunQueued, RunStarted, ToolStarted
-from retinue.testing import EventCollector
+from retinue.testing import EventCollector, make_repo
 from retinue.testing.process import fresh_home, run_cli
 
 FILES = {
@@ -45,12 +45,7 @@ SIMPLE = "Where is the class Shelf defined?"
 
 @pytest.fixture
 def larder(tmp_path):
-    folder = tmp_path / "work"
-    for name, text in FILES.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return folder
+    return make_repo(tmp_path / "work", FILES)
 
 
 async def ask(folder, *questions):
