@@ -1,0 +1,73 @@
+import pytest
+from msgspec.structs import replace
+
+from retinue.core.events import RunFinished
+from retinue.core.run import Grant, Outcome, Reason, Status
+from retinue.engine.admission import Admission, Bounds, SpawnRefused
+from retinue.engine.bus import Bus
+from retinue.engine.register import Register
+from retinue.engine.request import RunRequest
+from retinue.testing.clock import FakeClock
+
+REQUEST = RunRequest(agent="a", task="look", description="d", surface="fleet", preface="Before. ")
+READS = Grant(("read",), True)
+
+
+class Door:
+    def __init__(self, **bounds):
+        self.runs = Register("main", Bus())
+        numbers = iter(range(9))
+        self.admission = Admission(Bounds(**bounds), self.runs, FakeClock(), lambda: f"r{next(numbers)}")
+
+    def let_in(self, request=REQUEST, parent="main"):
+        run, request = self.admission.admit(request, parent, lambda run_id: READS)
+        self.runs.add(run, request)
+        return run
+
+    def end(self, run, **fields):
+        outcome = Outcome(Status.COMPLETED, Reason.DONE, **fields)
+        self.runs.tell(RunFinished(run_id=run.id, outcome=outcome, at_ms=1))
+
+
+def test_extra_depth_counts_below_too():
+    door = Door(max_depth=3)
+    above = door.let_in(replace(REQUEST, extra_depth=1))
+    below = door.let_in(parent=above.id)
+    assert [(run.depth, run.extra_depth, run.grant) for run in (above, below)] == [(1, 1, READS), (2, 1, READS)]
+    with pytest.raises(SpawnRefused, match="maximum recursive subagent depth is 3"):
+        door.let_in(parent=below.id)
+
+
+def test_refused_run_is_not_counted():
+    door = Door(max_depth=1, max_spawns=2)
+    above = door.let_in()
+    with pytest.raises(SpawnRefused, match="depth"):
+        door.let_in(parent=above.id)
+    door.let_in()
+    with pytest.raises(SpawnRefused, match="has started 2 runs"):
+        door.let_in()
+
+
+def test_run_in_a_folder_has_a_file():
+    run, request = Door().admission.admit(replace(REQUEST, session_dir="/s"), "main", lambda run_id: None)
+    assert (run.id, request.session_file) == ("r0", "/s/r0.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("is_unbegun", "expected"), [(False, ("more", "")), (True, ("look\n\nmore", "Before. "))], ids=["begun", "unbegun"]
+)
+def test_unbegun_run_keeps_its_task(is_unbegun, expected):
+    door = Door()
+    run = door.let_in()
+    door.end(run, is_unbegun=is_unbegun)
+    again, request = door.admission.readmit(run.id, "more", "")
+    assert (again.attempt, request.task, request.preface) == (2, *expected)
+
+
+def test_only_finished_runs_are_readmitted():
+    door = Door()
+    run = door.let_in()
+    with pytest.raises(SpawnRefused, match="is still queued"):
+        door.admission.readmit(run.id, "more", "")
+    with pytest.raises(SpawnRefused, match="not found"):
+        door.admission.readmit("nobody", "more", "")
