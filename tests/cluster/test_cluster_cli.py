@@ -208,6 +208,23 @@ def test_other_tables_are_refused(world):
     assert (items, done.status) == ([("fail", "The cluster's database cannot be used")], 1)
 
 
+async def test_worker_without_key_says_so(world):
+    world.play(DONE)
+    theirs = world.agent_dir.parent / "theirs"
+    theirs.mkdir()
+    models = json.loads((world.agent_dir / "models.json").read_text())
+    models["providers"]["mock"]["apiKey"] = "$NO_SUCH_KEY"
+    (theirs / "models.json").write_text(json.dumps(models))
+    world.start_worker(PI_CODING_AGENT_DIR=str(theirs))
+    [worker] = read_status(world)["workers"]
+    async with world.open_face() as face:
+        [handle] = await spawn(world, face)
+        outcome = await handle.wait()
+    told = "no key for provider mock: set NO_SUCH_KEY, which its apiKey in models.json names"
+    assert (outcome.status, outcome.error) == (Status.FAILED, f"on worker {worker['name']}: {told}")
+    assert world.read_log(0).splitlines()[1:] == [f"retinue: run {handle.id}.1 cannot work here: {told}"]
+
+
 def test_role_without_rights_is_told(world):
     world.play(DONE)
     world.kill(world.start_worker())

@@ -21,6 +21,7 @@ from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event
 from retinue.core.model import Model
 from retinue.core.run import Outcome, Reason, Status
+from retinue.core.terminal import escape_line
 from retinue.durable.assignment import CHANNEL, Assignment, Word
 from retinue.durable.cache import prune_cache
 from retinue.durable.case import Case
@@ -44,6 +45,7 @@ CACHE_BYTES = 20 << 30
 """Repositories that were fetched, and are kept for the next run."""
 PLACE = "place"
 """How it is kept in which folder a run has worked."""
+MOST_TOLD = 1000
 WORD_S = 1.0
 """How long a word may take when its notice got lost."""
 
@@ -212,22 +214,27 @@ class Worker:
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(teller.run())
-                outcome = await self._contain(self._work_in(database, claim, purse, teller, folder))
+                outcome = await self._contain(claim, self._work_in(database, claim, purse, teller, folder))
                 teller.end()
             await teller.flush(outcome)
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
-    async def _contain(self, work: Awaitable[Outcome]) -> Outcome:
+    async def _contain(self, claim: Claim, work: Awaitable[Outcome]) -> Outcome:
         """One failed run, never a worker that others wait for."""
         try:
             return await work
         except Fenced:
             raise
         except RetinueError as error:
-            return Outcome(Status.FAILED, Reason.ERROR, error=str(error))
+            reason, told = Reason.ERROR, str(error)
+        except OSError as error:
+            reason, told = Reason.ERROR, f"{quote(error.filename or 'a file', 200)}: {error.strerror or error}"
         except Exception as error:
-            return Outcome(Status.FAILED, Reason.CRASH, error=f"{type(error).__name__}: {error}")
+            reason, told = Reason.CRASH, f"{type(error).__name__}: {error}"
+        # Whoever can mend it may be here or where the run came from, and each has to know where it went wrong.
+        self._say(f"run {claim.assignment.id} cannot work here: {escape_line(told, MOST_TOLD)}")
+        return Outcome(Status.FAILED, reason, error=f"on worker {self.name}: {told}")
 
     async def _work_in(self, database: Database, claim: Claim, purse: Purse, teller: Teller, folder: Path) -> Outcome:
         assignment = claim.assignment
