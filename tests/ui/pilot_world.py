@@ -71,7 +71,8 @@ async def open_stage(
     script = folder / "script.json"
     script.write_text(json.dumps({"replies": replies}))
     request.setdefault("tools", ("read", "bash"))
-    app = RetinueApp(Request(model=f"scripted/{script}", **request))
+    request.setdefault("model", f"scripted/{script}")
+    app = RetinueApp(Request(**request))
     async with app.run_test(size=size) as pilot:
         stage = Stage(app, pilot)
         if is_opened:

@@ -81,6 +81,15 @@ TALK = (
     REPORT,
     reply(WORDS),
 )
+BRANCHED = (
+    say("Which buffer holds the log?"),
+    reply("The ring."),
+    say("Make it twice as long."),
+    reply("", EDIT),
+    answer(EDIT, "Applied 1 edit to src/sessions/log.py"),
+    reply("It holds 2,000 lines now."),
+)
+OTHER_WAY = (say("Leave it, and write to a file instead."), reply("A file it is."))
 TROUBLE = (
     say("Run the tests and repair what fails."),
     reply("I begin with the tests.", TEST),

@@ -1,15 +1,18 @@
 """Every screen as a text in screens/: `screen_world.py` says how they are compared and renewed."""
 
+import json
 from pathlib import Path
 
 import pytest
 from menu_world import enter, open_menu, read_rows, read_title
-from screen_tales import ASKED, INSIDE, NESTED, ONE, TALK, TROUBLE, TWELVE
+from screen_tales import ASKED, BRANCHED, INSIDE, NESTED, ONE, OTHER_WAY, TALK, TROUBLE, TWELVE
 from screen_world import FILES, NOW_MS, Look, Screens, compare
 
 from retinue.core import events as ev
 from retinue.ui.screens.prompt import Asking
+from retinue.ui.screens.scopepicker import ScopePicker
 from retinue.ui.screens.textpage import TextPage
+from retinue.ui.screens.treepicker import TreePicker
 from retinue.ui.screens.trust import TrustScreen
 from retinue.ui.state import apply
 
@@ -148,6 +151,34 @@ async def test_choosing_a_model(screens):
         stage.app.speech.take("/model")
         await stage.wait(lambda: read_rows(stage))
         await compare(stage, "models", *BOTH, Look(40, 24))
+
+
+async def test_scoped_models(screens):
+    async with screens.open() as stage:
+        stage.app.link.crew.selection.limit(["local/b-model", "gone/c-model"])
+        stage.app.speech.take("/scoped-models")
+        await stage.wait(lambda: isinstance(stage.app.screen, ScopePicker) and stage.app.screen.shown)
+        await compare(stage, "scoped-models", *BOTH, Look(40, 24))
+
+
+async def test_tree_with_branches(screens):
+    async with screens.open(*BRANCHED) as stage:
+        crew = stage.app.link.crew
+        await crew.branching.go(next(e["id"] for e in crew.chronicle.list_entries() if "The ring." in json.dumps(e)))
+        for message in OTHER_WAY:
+            crew._main.session.append_message(message)
+        stage.app.speech.take("/tree")
+        await stage.wait(lambda: isinstance(stage.app.screen, TreePicker) and stage.app.screen.shown)
+        await compare(stage, "tree", *BOTH, Look(40, 24))
+
+
+async def test_summary_asked_about(screens):
+    async with screens.open(*BRANCHED) as stage:
+        stage.app.speech.take("/tree")
+        await stage.wait(lambda: isinstance(stage.app.screen, TreePicker) and stage.app.screen.shown)
+        await stage.press("up", "up", "enter")
+        await stage.wait(lambda: getattr(stage.app.screen, "title_text", "") == "Summarise what you leave?")
+        await compare(stage, "summary-question", *BOTH, Look(40, 24))
 
 
 async def test_help(screens):

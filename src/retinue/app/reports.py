@@ -1,10 +1,11 @@
 """What can be known without starting an agent: models, sessions, agents, trust, and what is wrong with all that."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from retinue.app.request import Request
+from retinue.core.errors import ModelError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths, find_session_dir
@@ -152,13 +153,32 @@ def to_wishes(request: Request, settings: Settings, session: "Session | None", r
     default = (settings.default_model, settings.default_provider)
     if request.inherited_model and request.inherited_provider:
         default = (request.inherited_model, request.inherited_provider)
-    wishes = Wishes(request.model, request.provider, *default, settings.enabled_models)
+    scope = settings.enabled_models
+    if request.models:
+        default, scope = (None, None), _order_scope(request.models, default, registry)
+    wishes = Wishes(request.model, request.provider, *default, scope)
     used = session.choice[0] if session else None
     if request.model is None and request.provider is None and used is not None:
         ref = "/".join(used)
         if any(info.ref == ref for info in registry.candidates):
             return Wishes(model=ref)
     return wishes
+
+
+def _order_scope(
+    patterns: Sequence[str], default: tuple[str | None, str | None], registry: "Registry"
+) -> tuple[str, ...]:
+    """The models of a flag, by name; the default one first when it is among them. Raises ModelError without any."""
+    from retinue.models.resolve import match_pattern
+
+    found = [choice for pattern in patterns for choice in match_pattern(pattern, registry.names)]
+    if not found:
+        raise ModelError(f"--models: {quote(', '.join(patterns))} names no model that can be used; see retinue models")
+    model, provider = default
+    first = [choice for choice in found if model in (choice.info.id, choice.info.ref)]
+    first = [choice for choice in first if provider in (None, choice.info.provider)] or found
+    choice = first[0]
+    return (f"{choice.info.ref}:{choice.thinking}" if choice.thinking else choice.info.ref,)
 
 
 def read_level(session: "Session") -> ThinkingLevel | None:

@@ -43,6 +43,8 @@ class Request:
     provider: str | None = None
     api_key: str | None = field(default=None, repr=False)
     thinking: ThinkingLevel | None = None
+    models: Sequence[str] = ()
+    """Those to begin with and to turn through, as `enabledModels` names them; empty for the settings' choice."""
     session: SessionWish = field(default_factory=SessionWish)
     agent: str | None = None
     """The definition the main agent runs as."""

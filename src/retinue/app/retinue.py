@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.app.catalogue import Catalogue
     from retinue.app.chronicle import Chronicle
     from retinue.app.commands import Commands
+    from retinue.app.defaults import Defaults
     from retinue.app.delegation import Delegation
     from retinue.app.handle import Handle
     from retinue.app.lookout import Lookout
@@ -89,7 +90,8 @@ class Retinue:
             Desk(lambda event: self._here.main.bus.publish(event)),
             Own(own, models, {tool.spec.name: tool for tool in tools}, extensions),
         )
-        self._stock.settings = read_overrides(settings)
+        scope = {"enabled_models": list(asked.models)} if asked.models else {}
+        self._stock.settings = read_overrides({**settings, **scope})
         self._berth: Berth | None = None
         self._audience = Audience()
         self._shell: Shell | None = None
@@ -270,7 +272,16 @@ class Retinue:
         from retinue.app.selecting import Selection
 
         here = self._here
-        return Selection(here.main, here.models.registry, here.world.loaded.settings, here.open_model)
+        return Selection(
+            here.main, here.models.registry, here.world.loaded.settings, here.open_model, self._stock.scope
+        )
+
+    @property
+    def defaults(self) -> "Defaults":
+        """What of the user's choice of models is kept for other sessions."""
+        from retinue.app.defaults import Defaults
+
+        return Defaults(self._here.world.paths, self._here.world.loaded)
 
     @property
     def tuning(self) -> "Tuning":

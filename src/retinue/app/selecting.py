@@ -3,9 +3,10 @@
 A choice is an entry of the session, as pi writes it, and counts from the next reply on. Knows no face.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from retinue.app.scope import ModelScope
 from retinue.core.errors import ModelError
 from retinue.core.events import ModelChanged, ThinkingChanged
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
@@ -34,9 +35,15 @@ class Selection:
     """The model and the thinking level of one main agent."""
 
     def __init__(
-        self, main: LiveRun, registry: Registry, settings: Settings, open_model: Callable[[ModelInfo], Model]
+        self,
+        main: LiveRun,
+        registry: Registry,
+        settings: Settings,
+        open_model: Callable[[ModelInfo], Model],
+        scope: ModelScope,
     ) -> None:
         self._main = main
+        self._scope = scope
         self._registry = registry
         self._settings = settings
         self._open_model = open_model
@@ -136,7 +143,30 @@ class Selection:
             raise ModelError(f"Model not found: {ref}; the nearest is {info.ref}")
         return info
 
+    @property
+    def scope(self) -> list[str]:
+        """The models that are turned through, each as `enabledModels` names one; empty for all.
+
+        What names no model that can be asked now is kept as it is.
+        """
+        found: dict[str, str] = {}
+        for pattern in self._patterns:
+            matching = match_pattern(pattern, self._registry.names)
+            for ref, thinking in ((choice.info.ref, choice.thinking) for choice in matching):
+                found.setdefault(ref, f"{ref}:{thinking}" if thinking else ref)
+            if not matching:
+                found.setdefault(pattern, pattern)
+        return list(found.values())
+
+    def limit(self, names: Sequence[str]) -> None:
+        """Turn through these from now on, in this order; none for all. It counts until the program ends."""
+        self._scope.names = tuple(names)
+
+    @property
+    def _patterns(self) -> Sequence[str]:
+        return self._settings.enabled_models if self._scope.names is None else self._scope.names
+
     def _list_scoped(self) -> list[Choice]:
         names = self._registry.names
-        found = [choice for pattern in self._settings.enabled_models for choice in match_pattern(pattern, names)]
+        found = [choice for pattern in self._patterns for choice in match_pattern(pattern, names)]
         return list({choice.info.ref: choice for choice in found}.values())

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from retinue.app.modelling import Models, add_models
 from retinue.app.request import Request
+from retinue.app.scope import ModelScope
 from retinue.core.clock import Clock
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.model import Model
@@ -76,6 +77,8 @@ class Stock:
     restraint: Restraint = field(default_factory=Restraint)
     """What was taken from runs, the main agent's among them."""
     redactor: Redactor = field(init=False)
+    scope: ModelScope = field(default_factory=ModelScope)
+    """The models that are turned through."""
     models: Models | None = None
     """There once somebody needs one that the caller has not made."""
     _machine: "Machine | None" = None

@@ -50,6 +50,7 @@ model
   --provider NAME      look for the model only there
   --api-key KEY        use this key for this run only
   --thinking LEVEL     off, minimal, low, medium, high, xhigh or max
+  --models A,B         models to begin with and to turn through: names, globs, each with :LEVEL if wanted
   --offline            no network of our own accord: no search for local model servers
 
 session
@@ -92,6 +93,7 @@ class Options:
         self.provider = ""
         self.api_key = ""
         self.thinking = ""
+        self.models = ""
         self.offline = False
         self.continue_ = False
         self.session = ""
@@ -180,6 +182,7 @@ _MAIN: dict[str, tuple[str, Kind]] = {
     "--provider": ("provider", "value"),
     "--api-key": ("api_key", "value"),
     "--thinking": ("thinking", "value"),
+    "--models": ("models", "value"),
     "-c": ("continue_", "switch"),
     "--continue": ("continue_", "switch"),
     "--session": ("session", "value"),

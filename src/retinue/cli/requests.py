@@ -12,6 +12,7 @@ def to_request(options: Options) -> Request:
         provider=options.provider or None,
         api_key=options.api_key or None,
         thinking=options.thinking or None,  # type: ignore[arg-type]
+        models=_split(options.models),
         session=_to_wish(options),
         agent=options.agent or None,
         tools=tools,

@@ -6,8 +6,9 @@ A change writes one key and leaves everything else in the file as it is. Must no
 import ast
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -114,17 +115,26 @@ class Preferences:
 
     def _write(self, key: str, value: Any, *, is_kept: bool) -> None:
         path = find_user_file(self._paths)
-        try:
-            make_private(path.parent)
-            with hold_lock(path):
-                raw, problems = load_json(path)
-                if problems:
-                    raise ConfigError(f"{problems[0].message}; repair or remove the file first")
-                content = _set(raw or {}, key.split("."), value, is_kept=is_kept)
-                if content != (raw or {}):
-                    replace_own(path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
-        except OSError as error:
-            raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
+        write_keys(path, {key: value} if is_kept else {}, () if is_kept else (key,))
+
+
+def write_keys(path: Path, values: Mapping[str, Any], dropped: Iterable[str] = ()) -> None:
+    """Set some keys of a file and take others out; all else in it stays as it is. Raises ConfigError."""
+    try:
+        make_private(path.parent)
+        with hold_lock(path):
+            raw, problems = load_json(path)
+            if problems:
+                raise ConfigError(f"{problems[0].message}; repair or remove the file first")
+            content = raw or {}
+            for key, value in values.items():
+                content = _set(content, key.split("."), value, is_kept=True)
+            for key in dropped:
+                content = _set(content, key.split("."), None, is_kept=False)
+            if content != (raw or {}):
+                replace_own(path, orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n")
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from None
 
 
 def show(value: Any) -> str:

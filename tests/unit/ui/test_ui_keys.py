@@ -33,7 +33,7 @@ def test_keys_are_spelled_anew(pi, textual):
 
 
 def test_wanted_keys_replace_defaults():
-    table = KeyTable({"app.model.select": ("ctrl+n", "f2"), "app.exit": (), "app.models.save": ("x",)})
+    table = KeyTable({"app.model.select": ("ctrl+n", "f2"), "app.exit": (), "app.nothing": ("x",)})
     assert table.keymap == {"app.model.select": "ctrl+n,f2", "app.exit": NO_KEY}
     assert (table.find("app.exit"), table.find("app.clear")) == ((), ("ctrl+c",))
     assert (table.means("f2", "app.model.select"), table.means("ctrl+l", "app.model.select")) == (True, False)

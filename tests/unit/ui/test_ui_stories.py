@@ -26,6 +26,7 @@ FILES = {
     "app.tree": ("session_keys",),
 }
 TALKING = ("input", "input_keys", "writing_keys", "reading_keys", "stopping_keys", "real_terminal", "screens")
+FILES |= {"app.models": ("model_keys",), "app.thinking": (*TALKING, "model_keys")}
 TMUX = {"C-": "ctrl+", "M-": "alt+", "S-": "shift+"}
 
 

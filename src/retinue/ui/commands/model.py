@@ -1,4 +1,4 @@
-"""`/model`: another model; `/thinking`: another level."""
+"""`/model`: another model; `/thinking`: another level; `/scoped-models`: the models that keys turn through."""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +6,11 @@ from retinue.core.errors import UsageError, quote
 from retinue.core.figures import format_tokens
 from retinue.core.messages import THINKING_LEVELS
 from retinue.ui.commands.base import Command
-from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.formats import clean_line
+from retinue.ui.modelscope import ModelDraft
+from retinue.ui.screens.keepingpicker import ModelPicker, ThinkingPicker
+from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.scopepicker import ScopePicker
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -16,7 +20,7 @@ async def choose_model(app: "RetinueApp", words: str) -> None:
     """By name, or out of a list."""
     selection = app.link.crew.selection
     models = selection.list_models()
-    now = selection.model.ref
+    now, is_kept = selection.model.ref, False
     if words:
         found = [info for info in models if words.lower() in (info.ref.lower(), info.id.lower())]
         found = found or [info for info in models if words.lower() in f"{info.ref} {info.name}".lower()]
@@ -25,6 +29,7 @@ async def choose_model(app: "RetinueApp", words: str) -> None:
             raise UsageError(f"{quote(words)} names {len(found)} models; there are: {names}")
         chosen: str | None = found[0].ref
     else:
+        draft = ModelDraft(tuple(info.ref for info in models), tuple(selection.scope))
         rows = [
             Choice(
                 info.ref,
@@ -32,27 +37,50 @@ async def choose_model(app: "RetinueApp", words: str) -> None:
                 f"{info.name} · {format_tokens(info.context_window)}",
                 "●" if info.ref == now else "",
             )
-            for info in models
+            # Those that are turned through come first: they are what one mostly wants.
+            for info in sorted(models, key=lambda info: not draft.has(info.ref))
         ]
-        chosen = await app.ask(Picker("Model", rows, chosen=now))
+        picker = ModelPicker("Model", rows, chosen=now, hint=_describe_keys(app, "app.models.save"))
+        chosen, is_kept = await app.ask(picker), picker.is_kept
     if chosen:
         provider, _, name = chosen.partition("/")
-        app.link.note(f"model: {selection.select(provider, name).ref}")
+        info = selection.select(provider, name)
+        app.link.note(f"model: {info.ref}{_tell_kept(app.link.crew.defaults.keep_model(info)) if is_kept else ''}")
 
 
 async def choose_thinking(app: "RetinueApp", words: str) -> None:
     """By name, or out of a list of what the model can."""
     selection = app.link.crew.selection
     chosen: str | None = words
+    is_kept = False
     if not words:
         rows = [Choice(level, level, mark="●" if level == selection.thinking else "") for level in selection.levels]
-        chosen = await app.ask(Picker("Thinking level", rows, chosen=selection.thinking))
+        keys = _describe_keys(app, "app.thinking.save")
+        picker = ThinkingPicker("Thinking level", rows, chosen=selection.thinking, hint=keys)
+        chosen, is_kept = await app.ask(picker), picker.is_kept
     level = next((each for each in THINKING_LEVELS if each == chosen), None)
     if chosen and level is None:
         raise UsageError(f"{quote(chosen)} is no thinking level; there are: {', '.join(selection.levels)}")
     if level is not None:
-        app.link.note(f"thinking: {selection.think(level)}")
+        kept = _tell_kept(app.link.crew.defaults.keep_thinking(level)) if is_kept else ""
+        app.link.note(f"thinking: {selection.think(level)}{kept}")
+
+
+async def choose_scope(app: "RetinueApp", words: str) -> None:
+    """Out of a list."""
+    await app.ask(ScopePicker(app))
+
+
+def _describe_keys(app: "RetinueApp", action: str) -> str:
+    key = app.keys.show(action)
+    return f"enter takes{f' · {key} takes it for all sessions' if key else ''} · esc leaves"
+
+
+def _tell_kept(other: str) -> str:
+    """What to say of something that was kept; `other` decides before it does."""
+    return ", also in other sessions" if not other else f"; kept, but {clean_line(other, 200)} decides here"
 
 
 MODEL = Command("model", "choose another model", choose_model, "[name]")
 THINKING = Command("thinking", "choose how hard it thinks", choose_thinking, "[level]")
+SCOPE = Command("scoped-models", "choose the models that keys turn through", choose_scope)

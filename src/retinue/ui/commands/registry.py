@@ -16,6 +16,7 @@ OWN = (
     toolkit.TOOLKIT,
     model.MODEL,
     model.THINKING,
+    model.SCOPE,
     session.NEW,
     session.RESUME,
     branches.TREE,

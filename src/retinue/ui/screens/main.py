@@ -288,7 +288,8 @@ class MainScreen(Screen[None]):
         """The next model, or the previous one."""
         if self._link.is_open:
             chosen = self._link.crew.selection.cycle(step)
-            self._link.note(f"model: {chosen.model.ref}" if chosen is not None else "there is only one model")
+            few = "there is only one model to turn to; /scoped-models chooses which"
+            self._link.note(f"model: {chosen.model.ref}" if chosen is not None else few)
 
     def action_turn_thinking(self) -> None:
         """The next thinking level."""

@@ -26,6 +26,9 @@ _LOW, _TINY = 20, 9
 _WIDEST = 30
 """Columns of labels beyond which their notes follow where they end."""
 
+_DEEPEST = 24
+"""Columns by which a row is moved to the right at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -243,7 +246,8 @@ def _draw(choice: Choice, width: int) -> Text:
     """The notes begin below each other where the labels are not too long for that."""
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{choice.mark or ' '} ")
-    label = clean_line(choice.label, 200)
+    indent = len(choice.label) - len(choice.label.lstrip(" "))
+    label = " " * min(indent, _DEEPEST) + clean_line(choice.label, 200)
     line.append(label, style="" if choice.is_quiet else "bold")
     if choice.note:
         gap = " " * max(0, width - cell_len(label))
