@@ -59,6 +59,10 @@ class Clustering:
         from retinue.durable.remote import Journey, RemoteRun
 
         premises = build_premises(self._world, self._models, self._environment, tools, setup.cwd)
+        if errand.request.isolation is not None:
+            from retinue.features.worktree.abroad import Abroad
+
+            setup = setup.change(features=(Abroad(), *setup.features))
 
         async def ask(question: Question) -> str:
             return await desk.ask(question)
