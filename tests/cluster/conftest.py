@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,3 +18,20 @@ def world(database: str, agent_dir: Path, tmp_path: Path) -> Iterator[ClusterWor
     """A project, a model server, and workers that are gone when the test is."""
     with ClusterWorld.open(database, agent_dir, tmp_path) as opened:
         yield opened
+
+
+@pytest.fixture
+def plain(world: ClusterWorld, tmp_path: Path) -> Callable[[], dict[str, str]]:
+    """The settings of workers: they know nothing of the user's rules, hooks and agents."""
+    home = tmp_path / "theirs"
+    agent = home / ".pi" / "agent"
+
+    def make() -> dict[str, str]:
+        agent.mkdir(parents=True, exist_ok=True)
+        for name in ("models.json", "auth.json"):
+            if (world.agent_dir / name).exists():
+                (agent / name).write_bytes((world.agent_dir / name).read_bytes())
+        (agent / "subagents.json").write_text(json.dumps({"sandbox": {"mode": "off"}}))
+        return {"PI_CODING_AGENT_DIR": str(agent), "HOME": str(home)}
+
+    return make
