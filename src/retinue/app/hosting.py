@@ -10,7 +10,8 @@ import msgspec
 
 from retinue.app.request import Request, SessionCover, SessionWish
 from retinue.app.retinue import Retinue
-from retinue.core.events import Answered, Asked, Event
+from retinue.core.errors import quote
+from retinue.core.events import Answered, Asked, Event, Warned
 from retinue.core.messages import AssistantMessage, TextContent, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.assignment import Assignment, Word
@@ -52,7 +53,7 @@ class HostedRun:
             job.workspace,
             request=to_request(job, job.sessions / job.assignment.session),
             environment={**environment, **job.assignment.marks},
-            say=lambda text: None,
+            say=self._say,
             output_transcript=False,  # they would lie in the workspace, and travel as its changes
         )
         judged = [Judged(self._appeals, wants=job.assignment.judged)] if job.assignment.judged else []
@@ -121,6 +122,12 @@ class HostedRun:
     def _judge_below(self, origin: Origin) -> Judged:
         """What stands around a run that this one starts: its face judges that, too."""
         return Judged(self._appeals, origin=origin)
+
+    def _say(self, text: str) -> None:
+        """Which of its tools a run cannot have here is told to whoever sent it; all else is this machine's business."""
+        if text.endswith("; left out"):
+            words = f"agent {quote(self._assignment.agent)}: on its worker {text}"
+            self._job.hear(Warned(run_id=self._assignment.run_id, text=words))
 
     def _hear(self, retinue: Retinue, event: Event) -> None:
         """What the run itself says goes to its face under the name it has there."""

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from uuid import UUID, uuid5
 
@@ -62,7 +62,7 @@ class Journey:
     """Whether somebody is there now."""
     open_below: OpenBelow | None = None
     """What stands here around runs that this one starts; None where nothing does."""
-    cover: Cover = Cover()
+    cover: Cover = field(default_factory=Cover)
     """What its session begins with, beside its id."""
 
 
