@@ -386,15 +386,58 @@ async def test_restriction_counts_on_worker(world, plain):
     assert was_said(world, "bash was taken from this agent while it worked")
 
 
-async def test_unjudged_run_is_stopped_instead(world, plain):
-    world.play(world.act(1, after="sleep 30"), DONE)
+async def test_unjudged_run_loses_it_too(world, plain):
+    world.play(world.act(1, after="sleep 2"), world.act(2), DONE)
     world.start_worker(**plain())
     async with world.open_face() as face:
         handle = await face.spawn("general-purpose", "Work.")
         await wait_for(world, lambda: world.effects, "it acts")
         face.restrict("bash", run_id=handle.id)
         outcome = await handle.wait()
-    assert outcome.status is not Status.COMPLETED
+    assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 1)
+    assert was_said(world, "bash was taken from this agent while it worked")
+
+
+async def test_loss_outlives_worker(world, plain):
+    world.play(world.act(1, after="sleep 60"), world.act(2), DONE)
+    theirs = plain()
+    first = world.start_worker(**theirs)
+    async with world.open_face() as face:
+        handle = await face.spawn("general-purpose", "Work.")
+        await wait_for(world, lambda: world.effects, "it acts")
+        face.restrict(readonly=True)
+        await wait_for(world, lambda: world.ask("SELECT 1 FROM retinue.words WHERE kind = 'restrict'"), "said")
+        world.kill(first)
+        world.start_worker(**theirs)
+        outcome = await handle.wait()
+    assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 1)
+    assert was_said(world, "bash can change things, and this agent was made read-only while it worked")
+
+
+@pytest.mark.parametrize("runner", ["cluster", "inprocess", "process"])
+async def test_runs_of_runs_lose_it_too(world, plain, runner):
+    agents = world.project / ".pi" / "agents"
+    agents.mkdir(parents=True)
+    (agents / "lead.md").write_text(LEAD)
+    (agents / "digger.md").write_text(f"---\nname: digger\ndescription: Digs.\nrunner: {runner}\n---\n\nDig.\n")
+    spawned = {"prompt": "Dig.", "description": "dig", "subagent_type": "digger"}
+    world.play(
+        to("^Lead", calls=[{"name": "Agent", "arguments": spawned}]),
+        to("^Dig", **world.act(1, after="sleep 3")),
+        to("^Dig", **world.act(2)),
+        to("^Dig", text="Dug."),
+        to("^Lead", text="Led."),
+        to("task-notification", text="I was told."),
+    )
+    world.start_worker(**plain())
+    async with world.open_face(request=Request(approve=True)) as face:
+        handle = await face.spawn("lead", "Lead.")
+        await wait_for(world, lambda: world.effects, "the one below acts")
+        face.restrict("bash", run_id=handle.id)
+        outcome = await handle.wait()
+    # In a process of its own nothing can be taken from it: it is stopped.
+    told = was_said(world, "bash was taken from this agent while it worked")
+    assert (outcome.status, len(world.effects), told) == (Status.COMPLETED, 1, runner != "process")
 
 
 async def test_runs_of_worker_share_connections(world, plain):

@@ -4,7 +4,7 @@ Made when the main agent may delegate or somebody asks for a run; a Retinue that
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -319,15 +319,17 @@ class Crew:
         seating = Seating(lambda setup: make_tools(self, setup.run_id))
         return [seating, *self.world.guarding.surround(fitting)]
 
-    def stop_elsewhere(self, run_id: str) -> None:
-        """Stop a run and those below it that work where nobody can restrain them."""
+    def restrain_elsewhere(self, run_id: str, tools: Sequence[str], *, readonly: bool) -> None:
+        """Let a run and those below it know what they have lost that do not ask here; who cannot hear it is stopped."""
         manager, seat = self.manager, self.open_seat(run_id)
         for run in manager.list_runs():
             is_below, live = run.id == run_id or seat.find_run(run.id) is not None, manager.live(run.id)
-            # Of those on other machines the ones whose calls are judged here lose it with their next call.
-            is_out_of_reach = not manager.hears(run.id) or not getattr(live, "is_judged", True)
-            if is_below and live is not None and is_out_of_reach:
+            if not is_below or live is None:
+                continue
+            if not manager.hears(run.id):
                 manager.stop(run.id, Reason.PARENT)
+            elif (restrict := getattr(live, "restrict", None)) is not None:
+                restrict(tools, readonly=readonly)
 
     def open_seat(self, run_id: str) -> Seat:
         """The place of one run in the crew."""

@@ -79,6 +79,9 @@ class HostedRun:
             self._retinue.steer(str(word.data.get("text", "")))
         elif word.kind == "answer":
             self._retinue.questions.answer(str(word.data.get("question", "")), str(word.data.get("answer", "")))
+        elif word.kind == "restrict":
+            tools = [str(name) for name in word.data.get("tools", ())]
+            self._retinue.restrict(*tools, readonly=bool(word.data.get("readonly")))
         else:
             self._stopped = Reason(str(word.data.get("reason", Reason.USER)))
             self._retinue.abort()

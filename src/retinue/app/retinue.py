@@ -200,7 +200,7 @@ class Retinue:
         """
         self._stock.restraint.lower(run_id or self._main.setup.run_id, tools, readonly=readonly)
         if self._here.crew is not None:
-            self._here.crew.stop_elsewhere(run_id or self._main.setup.run_id)
+            self._here.crew.restrain_elsewhere(run_id or self._main.setup.run_id, tools, readonly=readonly)
 
     def abort(self, *, spares_runs: bool = False) -> bool:
         """Stop the main agent and all it started at once; False when they are at rest.

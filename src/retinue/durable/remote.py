@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 from uuid import UUID, uuid5
 
 import msgspec
@@ -80,15 +81,22 @@ class RemoteRun(LiveRun):
         self._home = HomeFile(errand.session_file, is_shared=bool(errand.request.session_file))
         self._finalises = any(feature.name == "finalising" for feature in setup.features)
         self._journey = journey
-        self._words: asyncio.Queue[tuple[WordKind, dict[str, str]]] = asyncio.Queue()
+        self._words: asyncio.Queue[tuple[WordKind, dict[str, Any]]] = asyncio.Queue()
+        self._losses: list[dict[str, Any]] = []
+        """What was taken from it and is not on its way for sure."""
         self._worker = ""
         self._text = ""
-        self._is_judged = False
         self._ended: Outcome | None = None
 
     def steer(self, content: str | Sequence[UserContent]) -> None:
         """Say something before its next reply, wherever it is."""
         self._words.put_nowait(("steer", {"text": content if isinstance(content, str) else _join(content)}))
+
+    def restrict(self, tools: Sequence[str], *, readonly: bool) -> None:
+        """Take tools from it where it works, and from all that it has started."""
+        loss = {"tools": list(tools), "readonly": readonly}
+        self._losses.append(loss)
+        self._words.put_nowait(("restrict", loss))
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
         """Send it, and follow it to its end."""
@@ -115,6 +123,7 @@ class RemoteRun(LiveRun):
             await self._bring_home(sent)
         except asyncio.CancelledError:
             await run_shielded(court.close(), RULED_S)
+            await run_shielded(self._say_losses(sent.id), GOODBYE_S)
             # Only a stop is meant for the run; whoever merely goes away leaves it to those who come back.
             if self._scope.reason is not None:
                 await run_shielded(self._stop(sent), GOODBYE_S)
@@ -158,15 +167,9 @@ class RemoteRun(LiveRun):
             finalises=self._finalises,
         )
 
-    @property
-    def is_judged(self) -> bool:
-        """Whether each of its calls is known here before it acts, so that what is taken from it counts at once."""
-        return self._is_judged
-
     async def _accompany(self, sent: Assignment, court: Court) -> Outcome:
         """Hear, speak and judge until it ends."""
         run, seq = sent.id, 0
-        self._is_judged = sent.judged.get("call", False)
         session = Hearing(self._journey.cluster, sent.id, court, self._journey.is_attended)
         async with asyncio.TaskGroup() as group:
             speaking = group.create_task(self._speak(run))
@@ -206,6 +209,17 @@ class RemoteRun(LiveRun):
         while True:
             kind, data = await self._words.get()
             await self._journey.cluster.say(run, kind, data)
+            if data in self._losses:
+                self._losses.remove(data)
+
+    async def _say_losses(self, run: str) -> None:
+        """Before this face goes: what is taken from a run counts also when nobody is there. Said twice is once."""
+        try:
+            while self._losses:
+                await self._journey.cluster.say(run, "restrict", self._losses[0])
+                self._losses.pop(0)
+        except RetinueError:
+            return
 
     async def _pass_on(self, question: Question, court: Court) -> None:
         """A question of the run, put to whoever is here under its name."""
