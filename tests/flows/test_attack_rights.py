@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+from pathlib import Path
 
 import pytest
 from crew_world import SESSION, call, script, to
@@ -37,6 +38,18 @@ def grants(seen):
     return [event.grant for event in seen.events if isinstance(event, RunStarted) and event.grant is not None]
 
 
+@pytest.fixture
+def trap():
+    """A file that whoever may write can write, wherever it works."""
+    folder = Path.home() / ".cache"
+    folder.mkdir()
+    return folder / "pwn"
+
+
+def fall_into(trap):
+    return [call("write", path=name, content="x") for name in ("pwn", str(trap))]
+
+
 async def until(found):
     for _ in range(300):
         if result := found():
@@ -46,22 +59,36 @@ async def until(found):
 
 
 @pytest.mark.attack("E1", "B23")
-async def test_readonly_agent_starts_no_writer(tmp_path, work):
+async def test_readonly_agent_starts_no_writer(tmp_path, work, trap, crew_runner):
     replies = [
         to("^go", calls=[start("reader", "middle")]),
         to("^middle", calls=[start("writer", "leaf")]),
-        to("^leaf", calls=[call("write", path="pwn", content="x")]),
+        to("^leaf", calls=fall_into(trap)),
         to("^", text="done"),
     ]
     seen = EventCollector()
+    known = 1 if crew_runner == "cluster" else 2  # what a worker's run starts is seen there
     async with Retinue(work, model=script(tmp_path, *replies), request=SESSION) as crew:
         crew.listen(seen)
         await crew.prompt("go", settle=True)
-        await until(lambda: len(grants(seen)) == 2)
-    assert [(grant.readonly, "write" in grant.tools) for grant in grants(seen)] == [(True, False)] * 2
-    assert not (work / "pwn").exists()
+        await until(lambda: len(grants(seen)) == known)
+    assert [(grant.readonly, "write" in grant.tools) for grant in grants(seen)] == [(True, False)] * known
+    assert ((work / "pwn").exists(), trap.exists()) == (False, False)
 
 
+async def test_writer_below_a_writer_writes(tmp_path, work, trap):
+    replies = [
+        to("^go", calls=[start("writer", "middle")]),
+        to("^middle", calls=[start("writer", "leaf")]),
+        to("^leaf", calls=fall_into(trap)),
+        to("^", text="done"),
+    ]
+    async with Retinue(work, model=script(tmp_path, *replies), request=SESSION) as crew:
+        await crew.prompt("go", settle=True)
+        await until(trap.exists)
+
+
+@pytest.mark.here("schedules belong to the session at home; a run on a worker makes none")
 @pytest.mark.attack("E14", "B23", "E6")
 async def test_schedule_has_its_makers_rights(tmp_path, work):
     replies = [
@@ -82,11 +109,12 @@ async def test_schedule_has_its_makers_rights(tmp_path, work):
         assert (job["retinueGrant"]["readonly"], job["retinueDepth"]) == (True, 1)
         event = (await until(fired))[0]
         run = next(run for run in await crew.runs() if run.id == event.agent_id)
-        await run.wait(5)
+        await run.wait(15)
     assert not (work / "pwn").exists()
     assert [(grant.readonly, "write" in grant.tools) for grant in grants(seen)] == [(True, False)] * 2
 
 
+@pytest.mark.here("schedules belong to the session at home; a run on a worker makes none")
 @pytest.mark.attack("E6")
 async def test_clock_starts_nobody_deeper(tmp_path, work):
     replies = [
@@ -112,24 +140,24 @@ async def test_restart_widens_no_resumed_run(tmp_path, work):
     narrow = Request(session=LATER.session, tools=("read", "Agent"))
     async with Retinue(work, model=script(tmp_path, one), request=narrow) as crew:
         run = await crew.spawn("writer", "first")
-        await run.wait(5)
+        await run.wait(15)
         await crew.prompt("first")
     again = [to("^again", calls=[call("write", path="pwn", content="x")]), to("^again", text="done")]
     seen = EventCollector()
     async with Retinue(work, model=script(tmp_path, *again), request=LATER) as crew:
         crew.listen(seen)
         resumed = await crew.resume(run.id, "again")
-        assert (await resumed.wait(5)).status is Status.COMPLETED
+        assert (await resumed.wait(15)).status is Status.COMPLETED
     assert (["write" in grant.tools for grant in grants(seen)], (work / "pwn").exists()) == ([False], False)
 
 
 @pytest.mark.attack("E13")
-async def test_denied_tool_is_nobodys(tmp_path, work, agent_dir):
+async def test_denied_tool_is_nobodys(tmp_path, work, agent_dir, trap, crew_runner):
     (agent_dir / "subagents.json").write_text(json.dumps({"denyTools": ["Write", "bash"]}))
     replies = [
         to("^go", calls=[start("writer", "middle"), call("write", path="pwn", content="x")]),
         to("^middle", calls=[start("general-purpose", "leaf"), call("write", path="pwn", content="x")]),
-        to("^leaf", calls=[call("bash", command="touch pwn"), call("write", path="pwn", content="x")]),
+        to("^leaf", calls=[call("bash", command=f"touch pwn {trap}"), *fall_into(trap)]),
         to("^", text="done"),
     ]
     seen = EventCollector()
@@ -137,9 +165,10 @@ async def test_denied_tool_is_nobodys(tmp_path, work, agent_dir):
         crew.listen(seen)
         await crew.prompt("go", settle=True)
         for run in await crew.runs():
-            await run.wait(5)
-    assert [set(grant.tools) & {"bash", "write"} for grant in grants(seen)] == [set(), set()]
-    assert not (work / "pwn").exists()
+            await run.wait(15)
+    known = 1 if crew_runner == "cluster" else 2
+    assert [set(grant.tools) & {"bash", "write"} for grant in grants(seen)] == [set()] * known
+    assert ((work / "pwn").exists(), trap.exists()) == (False, False)
 
 
 @pytest.mark.attack("E13")
@@ -174,20 +203,21 @@ async def test_lowered_parent_lowers_its_children(tmp_path, work):
     replies = [
         to("^go", calls=[start("writer", "leaf")]),
         to("^leaf", calls=[call("write", path="first", content="x")]),
-        to("^leaf", calls=[call("write", path="second", content="x")]),
+        to("^leaf", calls=[call("write", path="second", content="x")], delay_ms=500),
         to("^", text="done"),
     ]
-    seen = EventCollector()
+    seen, refused = EventCollector(), []
     async with Retinue(work, model=script(tmp_path, *replies), request=SESSION) as crew:
         crew.listen(seen)
         run = await crew.spawn("writer", "leaf")
         async for event in run.events():
-            if isinstance(event, ToolFinished) and (work / "first").exists():
+            if isinstance(event, ToolFinished):
+                refused.append(event.result.is_error)
                 crew.restrict(readonly=True)
-        await run.wait(5)
+        await run.wait(15)
         again = await crew.spawn("writer", "leaf")
-        await again.wait(5)
-    assert ((work / "first").exists(), (work / "second").exists()) == (True, False)
+        await again.wait(15)
+    assert (refused, (work / "second").exists()) == ([False, True], False)
     assert [grant.readonly for grant in grants(seen)] == [False, True]
 
 
@@ -217,10 +247,10 @@ def test_restraint_is_never_given_back():
         {"allow_write": True},
     ),
 )
-async def test_arguments_give_no_rights(tmp_path, work, more):
+async def test_arguments_give_no_rights(tmp_path, work, trap, more):
     replies = [
         to("^go", calls=[start("reader", "leaf", **more)]),
-        to("^leaf", calls=[call("write", path="pwn", content="x")]),
+        to("^leaf", calls=fall_into(trap)),
         to("^", text="done"),
     ]
     seen = EventCollector()
@@ -228,8 +258,9 @@ async def test_arguments_give_no_rights(tmp_path, work, more):
         crew.listen(seen)
         await crew.prompt("go", settle=True)
         for run in await crew.runs():
-            await run.wait(5)
-    assert ([grant for grant in grants(seen) if not grant.readonly], (work / "pwn").exists()) == ([], False)
+            await run.wait(15)
+    assert [grant for grant in grants(seen) if not grant.readonly] == []
+    assert ((work / "pwn").exists(), trap.exists()) == (False, False)
 
 
 @pytest.mark.attack("B19")
@@ -248,8 +279,9 @@ async def test_odd_bash_arguments_change_nothing(tmp_path, work, more):
 
 
 @pytest.mark.attack("SEC-6", "E1", "E5")
-async def test_sampled_trees_never_widen(tmp_path, work, agent_dir, measure):
+async def test_sampled_trees_never_widen(tmp_path, work, agent_dir, measure, crew_runner):
     seed = 20261115
+    trees, least = (8, 16) if crew_runner == "cluster" else (90, 200)
     print("seed", seed)
     dice, tools = random.Random(seed), ["read", "bash", "edit", "write", "grep", "find", "ls"]
     for number in range(40):
@@ -265,13 +297,13 @@ async def test_sampled_trees_never_widen(tmp_path, work, agent_dir, measure):
         crew.listen(seen)
         manager = (await crew._here.need_crew()).manager
         manager.admission.bounds = type(manager.admission.bounds)(8, 4, 10_000)
-        for _ in range(90):
+        for _ in range(trees):
             above = None
             for _ in range(dice.randint(1, 4)):
                 agent = f"a{dice.randrange(40)}"
                 request = RunRequest(agent=agent, task="d1", description="d", surface="fleet")
                 run = manager.spawn(request, above)
-                await manager.wait(run.id, 5)
+                await manager.wait(run.id, 15)
                 parents[run.id] = above
                 above = run.id
     grant = {event.run_id: event.grant for event in seen.events if isinstance(event, RunStarted) and event.grant}
@@ -281,7 +313,7 @@ async def test_sampled_trees_never_widen(tmp_path, work, agent_dir, measure):
         if above and (set(grant[run].tools) - set(grant[above].tools) or grant[above].readonly > grant[run].readonly)
     ]
     measure("SEC-6", "runs", wider=len(wider), runs=len(parents))
-    assert (wider, len(parents) >= 200) == ([], True)
+    assert (wider, len(parents) >= least) == ([], True)
 
 
 @pytest.mark.attack("E13")

@@ -51,6 +51,15 @@ async def test_file_wants_no_session(tmp_path, agent_dir):
         run = await crew.spawn("keeper", "look")
         assert (await run.wait(5)).session_file == ""
         assert (await (await crew.resume(run.id, "again")).wait(5)).text == "More"
+
+
+@pytest.mark.here("what was said on a worker is in the database, from where it goes on")
+async def test_unkept_run_ends_with_its_process(tmp_path, agent_dir):
+    define(agent_dir / "agents", persist_session="false")
+    async with Retinue(tmp_path, model=script(tmp_path, {"text": "Hi"}, *LOOK), request=SESSION) as crew:
+        await crew.prompt("hi")
+        run = await crew.spawn("keeper", "look")
+        await run.wait(5)
     async with Retinue(tmp_path, model=script(tmp_path, *LOOK), request=SESSION) as crew:
         outcome = await (await crew.resume(run.id, "again")).wait(5)
     assert (outcome.status, outcome.error) == (Status.FAILED, f'Agent "{run.id}" has no active session to resume.')

@@ -56,6 +56,8 @@ async def test_run_of_the_caller_rouses_nobody(tmp_path):
         told, _ = ends(crew)
         await crew.prompt("hi")
         run = await crew.spawn("Explore", "look")
+        async for _ in run.events():
+            pass
         await asyncio.sleep(0.6)
     assert (run.status, told) == (Status.COMPLETED, ["Hi"])
 

@@ -5,6 +5,7 @@ from retinue import Retinue, Status
 from retinue.core.errors import RetinueError
 from retinue.testing import FakeClock
 
+pytestmark = pytest.mark.here("the test turns the clock")
 MINUTE = 60
 
 
