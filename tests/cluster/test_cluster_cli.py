@@ -1,6 +1,7 @@
 import asyncio
 import json
 import signal
+import subprocess
 import time
 
 import psycopg
@@ -223,6 +224,24 @@ async def test_worker_without_key_says_so(world):
     told = "no key for provider mock: set NO_SUCH_KEY, which its apiKey in models.json names"
     assert (outcome.status, outcome.error) == (Status.FAILED, f"on worker {worker['name']}: {told}")
     assert world.read_log(0).splitlines()[1:] == [f"retinue: run {handle.id}.1 cannot work here: {told}"]
+
+
+async def test_remote_out_of_reach_is_told(world):
+    world.play(DONE)
+    remote = "http://127.0.0.1:1/away.git"
+    for words in (("remote", "add", "origin", remote), ("update-ref", "refs/remotes/origin/main", "HEAD")):
+        subprocess.run(["git", *words], cwd=world.project, check=True)
+    world.start_worker()
+    outcomes = []
+    for settings in ({}, {"cluster": {"useRemote": False}}):
+        world.change(settings)
+        async with world.open_face() as face:
+            handle = await face.spawn("general-purpose", "Work.")
+            outcomes.append(await handle.wait())
+    assert [outcome.status for outcome in outcomes] == [Status.FAILED, Status.COMPLETED]
+    assert f"the remote '{remote}' cannot be fetched from" in outcomes[0].error
+    assert "cluster.useRemote false in subagents.json" in outcomes[0].error
+    assert "cannot be fetched from" in world.read_log(0)
 
 
 def test_role_without_rights_is_told(world):

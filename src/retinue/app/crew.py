@@ -297,8 +297,9 @@ class Crew:
             from retinue.app.clustering import Clustering, find_database
             from retinue.durable.cluster import Cluster
 
-            url = find_database(self.world.crew.settings, self.environment)
-            cluster = self.cluster or Cluster(url)
+            settings = self.world.crew.settings
+            url = find_database(settings, self.environment)
+            cluster = self.cluster or Cluster(url, use_remote=settings.cluster.use_remote)
             self._clustering = Clustering(cluster, self.world, self._models, self.environment, self._clock)
             self._clustering.extending, self._clustering.restraint = self._extending, self.restraint
             self._clustering.main = self._main

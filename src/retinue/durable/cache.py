@@ -139,7 +139,7 @@ class Cache:
         remedy = "check that this worker may read it" if problem.startswith("cannot") else "push the commit there"
         raise RetinueError(
             f"the remote {quote(self._parcel.remote, 200)} {problem}, git said {quote(lines, 400)}; "
-            f"{remedy}, or send the run with a complete bundle"
+            f"{remedy}, or send all of it with the run: cluster.useRemote false in subagents.json where it comes from"
         )
 
     async def _unpack(self, bundle: bytes) -> None:

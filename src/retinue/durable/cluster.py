@@ -59,7 +59,9 @@ async def keep_nothing() -> None:
 class Cluster:
     """The cluster as one main agent's crew sees it."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, use_remote: bool = True) -> None:
+        """`use_remote`: workers fetch what a repository's remote has; else all of it is sent."""
+        self._use_remote = use_remote
         self.face = f"retinue_face_{secrets.token_hex(8)}"
         self._before_send: Callable[[], Awaitable[None]] = keep_nothing
         self._above: tuple[str, ...] = ()
@@ -261,11 +263,11 @@ class Cluster:
 
     async def _pack(self, cwd: Path, branch: str) -> tuple[Parcel, bytes]:
         if branch:
-            return await pack(cwd, branch=branch)
+            return await pack(cwd, branch=branch, use_remote=self._use_remote)
         async with self._opening:
             loop = asyncio.get_running_loop()
             at_s, parcel, bundle = self._packed.get(cwd, (0.0, None, b""))
             if parcel is None or loop.time() - at_s > PACKED_S:
-                parcel, bundle = await pack(cwd)
+                parcel, bundle = await pack(cwd, use_remote=self._use_remote)
                 self._packed[cwd] = (loop.time(), parcel, bundle)
             return parcel, bundle

@@ -85,6 +85,8 @@ class ClusterSettings(Struct, frozen=True):
     """The address of a Postgres, as `postgresql://user@host/name`; RETINUE_DATABASE wins."""
     max_concurrent: int = 200
     """Runs that one parent has there at once, waiting ones included."""
+    use_remote: bool = True
+    """Workers fetch from the repository's remote what that has; else all of it travels through the database."""
 
 
 class CrewSettings(Struct, frozen=True):
@@ -241,6 +243,7 @@ CREW_SETTINGS = (
     Setting("piCommand", "pi_command", trimmed(), user_only=True),
     Setting("cluster.database", "cluster.database", trimmed(), user_only=True),
     Setting("cluster.maxConcurrent", "cluster.max_concurrent", between(1, 10_000), user_only=True),
+    Setting("cluster.useRemote", "cluster.use_remote", flag()),
     Setting("approvals", "approvals", _approvals(), user_only=True),
     Setting("approvalRules", "approval_rules", _rules(), user_only=True),
     Setting("sandbox.mode", "sandbox.mode", choice("auto", "off"), user_only=True),
