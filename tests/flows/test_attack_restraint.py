@@ -24,6 +24,14 @@ def work(tmp_path: Path, agent_dir: Path) -> Path:
     return folder
 
 
+@pytest.fixture
+def trap() -> Path:
+    """A file that whoever may write can write, wherever it works."""
+    folder = Path.home() / ".cache"
+    folder.mkdir()
+    return folder / "pwn"
+
+
 async def until(found, limit_s: float = 15):
     deadline = time.monotonic() + limit_s
     while not (result := found()):
@@ -54,7 +62,7 @@ async def test_lowering_stops_other_processes(tmp_path: Path, work: Path, loss: 
         run = await crew.spawn("outside", "leaf")
         await until((work / "begun").exists)
         crew.restrict(*loss.get("tools", ()), readonly=loss.get("readonly", False))
-        outcome = await run.wait(10)
+        outcome = await run.wait(15)
         await until(lambda: not find_sleepers(seconds), 5)
     assert (outcome.status, (work / "pwn").exists()) == (Status.INTERRUPTED, False)
 
@@ -95,12 +103,12 @@ WRITER = "---\nname: writer\ndescription: d\ntools: read, write, bash\n---\n\nWr
 
 
 @pytest.mark.attack("E1", "B23")
-async def test_readonly_role_writes_nothing(tmp_path: Path, work: Path, agent_dir: Path) -> None:
+async def test_readonly_role_writes_nothing(tmp_path: Path, work: Path, agent_dir: Path, trap: Path) -> None:
     for name, text in (("reader", READER), ("writer", WRITER)):
         (agent_dir / "agents" / f"{name}.md").write_text(text)
     hurt = [
         call("write", path="pwn1", content="x"),
-        call("bash", command="echo x >pwn2; echo x >$HOME/pwn3; echo in $(pwd)"),
+        call("bash", command=f"echo x >pwn2; echo x >$HOME/pwn3; echo x >{trap}; echo in $(pwd)"),
         call("edit", path="a.txt", edits=[{"oldText": "one", "newText": "two"}]),
     ]
     (work / "a.txt").write_text("one\n")
@@ -108,22 +116,24 @@ async def test_readonly_role_writes_nothing(tmp_path: Path, work: Path, agent_di
     request = SESSION.__class__(session=SESSION.session, agent="reader")
     async with Retinue(work, model=script(tmp_path, *replies), request=request) as crew:
         outcome = await crew.prompt("go")
-        child = await (await crew.spawn("writer", "leaf")).wait(10)
+        child = await (await crew.spawn("writer", "leaf")).wait(15)
     left = sorted(path.name for path in (*work.glob("pwn*"), *Path.home().glob("pwn*")))
-    assert (left, (work / "a.txt").read_text()) == ([], "one\n")
+    assert (left, trap.exists(), (work / "a.txt").read_text()) == ([], False, "one\n")
     assert [each.sandbox.partition(",")[0] for each in (outcome, child)] == ["read-only", "read-only"]
     text = Path(outcome.session_file).read_text()
     assert f"in {work.resolve()}" in json.dumps(text)
 
 
-PUT = [call("write", path="pwn", content="x"), call("bash", command="touch pwn")]
+def put(trap: Path) -> list[dict]:
+    writes = [call("write", path=name, content="x") for name in ("pwn", str(trap))]
+    return [*writes, call("bash", command=f"touch pwn {trap}")]
 
 
 @pytest.mark.attack("E11", "E13")
 @pytest.mark.parametrize("way", ["begin", "clone", "fork", "open"])
-async def test_losses_outlive_a_session(tmp_path: Path, work: Path, agent_dir: Path, way: str) -> None:
+async def test_losses_outlive_a_session(tmp_path: Path, work: Path, agent_dir: Path, trap: Path, way: str) -> None:
     (agent_dir / "agents" / "writer.md").write_text(WRITER)
-    replies = [to("^(go|leaf)", calls=PUT), to("^", text="done")]
+    replies = [to("^(go|leaf)", calls=put(trap)), to("^", text="done")]
     async with Retinue(work, model=script(tmp_path, *replies), request=SESSION) as crew:
         await crew.prompt("hello")
         first, entry = crew.chronicle.file, crew.chronicle.list_prompts()[0].entry_id
@@ -133,26 +143,28 @@ async def test_losses_outlive_a_session(tmp_path: Path, work: Path, agent_dir: P
         argument = {"fork": (entry,), "open": (first,)}.get(way, ())
         await getattr(crew.sessions, way)(*argument)
         await crew.prompt("go")
-        await (await crew.spawn("writer", "leaf")).wait(10)
-    assert not (work / "pwn").exists()
+        await (await crew.spawn("writer", "leaf")).wait(15)
+    assert ((work / "pwn").exists(), trap.exists()) == (False, False)
 
 
 @pytest.mark.attack("E11", "E13")
 @pytest.mark.parametrize("switches", [False, True])
-async def test_losses_reach_earlier_runs(tmp_path: Path, work: Path, agent_dir: Path, switches: bool) -> None:
+async def test_losses_reach_earlier_runs(
+    tmp_path: Path, work: Path, agent_dir: Path, trap: Path, switches: bool
+) -> None:
     (agent_dir / "agents" / "writer.md").write_text(WRITER)
-    model = script(tmp_path, to("^leaf", calls=PUT), to("^", text="done"))
+    model = script(tmp_path, to("^leaf", calls=put(trap)), to("^", text="done"))
     async with Retinue(work, model=model, request=SESSION) as crew:
         run = await crew.spawn("writer", "hello")
-        await run.wait(10)
+        await run.wait(15)
         first = crew.chronicle.file
         if switches:
             await crew.sessions.begin()
             await crew.sessions.open(first)
             crew.restrict(readonly=True)
-            await (await crew.resume(run.id, "leaf")).wait(10)
+            await (await crew.resume(run.id, "leaf")).wait(15)
     if not switches:
         async with Retinue(work, model=model, request=SESSION) as crew:
             crew.restrict(readonly=True)
-            await (await crew.resume(run.id, "leaf")).wait(10)
-    assert not (work / "pwn").exists()
+            await (await crew.resume(run.id, "leaf")).wait(15)
+    assert ((work / "pwn").exists(), trap.exists()) == (False, False)
