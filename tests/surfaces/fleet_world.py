@@ -70,8 +70,9 @@ class Fleet:
         self.root.bus.listen(self._follow, pieces=False)
         self.endured = Endured(self, self.root, self.find_file, at_once=True)
         outfitter = Transcribing(self.endured, clock=self.clock, warn=seat.warn)
+        self.new_id = make_run_id
         self.manager = Manager(
-            self.root, outfitter, self.backend, clock=self.clock, new_id=make_run_id, bounds=Bounds(**bounds)
+            self.root, outfitter, self.backend, clock=self.clock, new_id=lambda: self.new_id(), bounds=Bounds(**bounds)
         )
         surface = FleetSurface(self.ports)
         self.notifier = connect_notifier(self.manager, self.backend, surface.render_notification, self.clock)

@@ -73,7 +73,7 @@ async def test_clear_drops_old_successes(tmp_path):
 async def test_clear_takes_unique_prefixes(tmp_path):
     async with make_fleet(tmp_path) as fleet:
         ids = iter(["aaaa0000000000001", "aaaa0000000000002", "bbbb0000000000003", "cccc0000000000004"])
-        fleet.manager._new_id = lambda: next(ids)
+        fleet.new_id = lambda: next(ids)
         for agent in ("general-purpose", "general-purpose", "general-purpose", "Explore"):
             await fleet.start(agent)
         await fleet.settle()
@@ -197,7 +197,7 @@ async def test_linked_file_is_not_followed(tmp_path):
     output = tmp_path / ".pi" / "output"
     output.mkdir(parents=True)
     async with Fleet(tmp_path, settings=FleetSettings(transcript_dir=str(output))) as fleet:
-        fleet.manager._new_id = lambda: "a" * 17
+        fleet.new_id = lambda: "a" * 17
         (output / f"agent-{'a' * 17}.jsonl").symlink_to(victim)
         await fleet.settle(await fleet.start())
         assert (victim.read_text(), len(fleet.warnings())) == ("", 1)
