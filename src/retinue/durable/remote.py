@@ -117,8 +117,9 @@ class RemoteRun(LiveRun):
         cluster, errand = self._journey.cluster, self._journey.post.errand
         past = await asyncio.to_thread(self._home.read)
         try:
-            sent = await cluster.send(sent, errand.lease, self.setup.cwd, errand.branch, past)
+            # First, since packing and the first connection take a while.
             self._publish(RunPlaced(run_id=self.setup.run_id))
+            sent = await cluster.send(sent, errand.lease, self.setup.cwd, errand.branch, past)
             self._ended = await self._accompany(sent, court)
             await self._bring_home(sent)
         except asyncio.CancelledError:
