@@ -253,12 +253,28 @@ def add_server(folder, program):
 
 
 @pytest.mark.spec("codingcode:30", "codingcode:31")
-@pytest.mark.parametrize("is_there", [True, False])
-async def test_servers_are_the_workers(dispatching, plain, home, tmp_path, is_there):
+async def test_promised_servers_keep_it_here(dispatching, home, tmp_path):
     (tmp_path / "raw.py").write_text(PROGRAM)
     dispatching.settings["approvals"] = "bypass"
     write_agent(home, "tools: [read_file]\nmcpServers: [raw]\n")
     play(dispatching, {"calls": [call("mcp__raw__hi")]}, {"text": "greeted"})
+    add_server(dispatching.agent_dir, tmp_path / "raw.py")
+    warned = []
+    async with dispatching.open_face() as face:
+        face.listen(lambda event: warned.append(event.text) if isinstance(event, Warned) else None)
+        result, run = await run_main(face)
+    assert (result["content"][0]["text"], results(run), run.worker) == ("greeted", ["hello"], "")
+    assert warned == ["agent 'helper': its MCP servers are those of this machine; it runs as inprocess"]
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_missing_tool_is_told(dispatching, plain, tmp_path, is_there):
+    (tmp_path / "raw.py").write_text(PROGRAM)
+    agents = dispatching.agent_dir / "agents"
+    agents.mkdir()
+    (agents / "greeter.md").write_text("---\ndescription: Greets\ntools: read, raw:hi\n---\n\nGreet.\n")
+    dispatching.settings["approvals"] = "bypass"
+    play(dispatching, {"calls": [call("mcp__raw__hi")]}, {"text": "greeted"}, agent="greeter")
     add_server(dispatching.agent_dir, tmp_path / "raw.py")
     theirs = plain()
     if is_there:
@@ -267,11 +283,9 @@ async def test_servers_are_the_workers(dispatching, plain, home, tmp_path, is_th
     warned = []
     async with dispatching.open_face() as face:
         face.listen(lambda event: warned.append(event.text) if isinstance(event, Warned) else None)
-        result, run = await run_main(face)
-    assert (result["content"][0]["text"], bool(run.worker)) == ("greeted", True)
-    [said] = results(run)
-    assert (said == "hello") == is_there
-    assert any("'mcp__raw__hi'" in text and "left out" in text for text in warned) != is_there
+        _, run = await run_main(face)
+    told = [] if is_there else ["agent 'greeter', on its worker: there is no tool 'mcp__raw__hi' here; left out"]
+    assert (bool(run.worker), (results(run) == ["hello"]), warned) == (True, is_there, told)
 
 
 async def test_dispatched_run_outlives_its_face(dispatching, plain, tmp_path):

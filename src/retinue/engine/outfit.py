@@ -21,7 +21,7 @@ from retinue.engine.childprompt import (
     build_sticky,
     build_subagent,
 )
-from retinue.engine.choosing import choose_level, choose_limits, choose_model, choose_runner
+from retinue.engine.choosing import choose_level, choose_limits, choose_model, choose_runner, explain_runner
 from retinue.engine.errand import HERE, Errand
 from retinue.engine.extras import Extras
 from retinue.engine.fitting import Fitting
@@ -104,9 +104,8 @@ class Outfitter:
         """The live side of a run, here or in a process of its own, which then keeps the session alone."""
         definition, request, kit = fitting.definition, fitting.request, self._kit
         runner = choose_runner(definition, request, kit)
-        if runner != (wanted := definition.runner or kit.runner) and request.surface != "dispatch":
-            text = f"agent {quote(run.agent)}: runner {wanted} is not open to it; it runs as {runner}"
-            parent.bus.publish(Warned(run_id=run.id, text=text))
+        if reason := explain_runner(definition, request, kit):
+            parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {reason}"))
         if runner in HERE or kit.send_out is None:
             is_new = run.id in self._asked_here
             session = self._keeper.open(run, request, parent.session, fitting.cwd, is_new=is_new)
