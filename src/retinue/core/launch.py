@@ -77,6 +77,8 @@ class Launch:
     release: Callable[[], None] = _do_nothing
     pen: "Pen | None" = None
     """Whose thread must start it; None: anybody's."""
+    max_memory: int = 0
+    """Bytes that it and all it starts may have; 0 is as many as the system allows."""
 
     def __enter__(self) -> Self:
         return self

@@ -38,7 +38,7 @@ class Boundaries:
         agent_dir: Path,
         find_machine: "Callable[[], Machine] | None" = None,
     ) -> None:
-        """`settings` has `mode`, `network`, `writable`, `hidden` and `environment`."""
+        """`settings` has `mode`, `network`, `writable`, `hidden`, `environment` and `memory_mb`."""
         self._settings = settings
         self.home = home
         self._agent_dir = agent_dir
@@ -142,6 +142,7 @@ class Boundaries:
             environment=tuple(own.environment),
             home=str(self.home or ""),
             agent_dir=str(self._agent_dir),
+            max_memory=(own.memory_mb or 0) << 20,
         )
 
 

@@ -15,6 +15,7 @@ from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Launch, Pen
 from retinue.sandbox import bwrap, landlock, seatbelt
 from retinue.sandbox.hints import Hints
+from retinue.sandbox.memory import find_bound
 from retinue.sandbox.profile import Profile, build_environment
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
 from retinue.sandbox.server import Errand, ForkServer
@@ -245,7 +246,17 @@ class BwrapConfinement(_Boundary):
         # Its own environment is that of the first process inside, which any command can read.
         env = build_environment(profile, environment)
         layers = 1 if self._errand is None else 2
-        return Launch([*arguments, *argv], env, real, (*pass_fds, handle), self._errand, layers, release, self._pen)
+        return Launch(
+            [*arguments, *argv],
+            env,
+            real,
+            (*pass_fds, handle),
+            self._errand,
+            layers,
+            release,
+            self._pen,
+            find_bound(profile.max_memory),
+        )
 
 
 class LandlockConfinement(_Boundary):
@@ -291,7 +302,8 @@ class LandlockConfinement(_Boundary):
         )
         errand = Errand(self._server, plan, build_filter(find_architecture(), rules), list_limits(profile))
         env = build_environment(profile, environment, tmp)
-        return Launch(argv, env, real, pass_fds, errand, 0, lambda: remove_forbidden(profile))
+        bound = find_bound(profile.max_memory)
+        return Launch(argv, env, real, pass_fds, errand, 0, lambda: remove_forbidden(profile), max_memory=bound)
 
     def close(self) -> None:
         super().close()

@@ -89,6 +89,8 @@ class Profile(Struct, frozen=True):
     """To be read also where a private directory would hide it."""
     tmp_bytes: int = TMP_BYTES
     """What each private directory may hold, while it is in memory."""
+    max_memory: int = 0
+    """Bytes that a command and all it starts may have; 0 leaves it to what the machine has."""
 
     @property
     def is_readonly(self) -> bool:
@@ -106,6 +108,7 @@ class Wishes(Struct, frozen=True):
     home: str = ""
     agent_dir: str = ""
     """Where our own keys and sessions are."""
+    max_memory: int = 0
 
 
 def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
@@ -117,6 +120,7 @@ def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
         secrets=list_secrets(wishes),
         environment=(*READING, *OWN, *SHELL, *wishes.environment),
         visible=(*_list_pointed(read_git_dirs(real)), *list_own()),
+        max_memory=wishes.max_memory,
     )
 
 
@@ -140,6 +144,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         forbidden=tuple(path for path in list_forbidden(real, git, wishes) if is_below(path, roots)),
         environment=(*WRITING, *OWN, *SHELL, *wishes.environment),
         visible=(*_list_pointed(git), *list_own()),
+        max_memory=wishes.max_memory,
     )
 
 

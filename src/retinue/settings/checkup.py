@@ -21,6 +21,7 @@ from retinue.core.errors import RetinueError, quote
 from retinue.features.confined import Boundaries
 from retinue.features.place import find_program
 from retinue.models.resolve import Wishes
+from retinue.sandbox.memory import find_bound
 from retinue.settings.hooks import list_files as list_hook_files
 from retinue.settings.hooks import load_hooks
 from retinue.settings.layers import Loaded, load_settings
@@ -120,7 +121,9 @@ def _check_sandbox(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
     else:
         kind: State = "warn" if status.state == "partial" else "info" if status.weaker else "pass"
         yield Item(kind, "sandbox", f"Sandbox {status.state}", status.sentence)
-        yield Item("info", "sandbox", "Limits of commands", f"{limits}; memory has no limit")
+        bound = find_bound((own.memory_mb or 0) << 20)
+        memory = f"{bound >> 20} MB of memory for one command, counted" if bound else "memory has no limit"
+        yield Item("info", "sandbox", "Limits of commands", f"{limits}; {memory}")
 
 
 def _check_program(name: str, found: str | None, need: str, category: str = "") -> Item:

@@ -76,6 +76,8 @@ class Sandbox(Struct, frozen=True):
     """Files and directories that commands cannot read, beside those that hold keys by custom."""
     environment: tuple[str, ...] = ()
     """Variables that commands see beside the usual ones; a name may end with a star."""
+    memory_mb: int | None = None
+    """Megabytes of memory that one command and all it starts may have; three quarters of what there is by default."""
 
 
 class ClusterSettings(Struct, frozen=True):
@@ -251,6 +253,7 @@ CREW_SETTINGS = (
     Setting("sandbox.writable", "sandbox.writable", names(), user_only=True),
     Setting("sandbox.hidden", "sandbox.hidden", names(), user_only=True),
     Setting("sandbox.environment", "sandbox.environment", names(), user_only=True),
+    Setting("sandbox.memoryMb", "sandbox.memory_mb", optional(between(64)), user_only=True),
     Setting("denyTools", "deny_tools", _denials(), user_only=True),
     Setting("redactSecrets", "redact_secrets", flag(), user_only=True),
     Setting("alwaysExposedExtensions", "always_exposed_extensions", names(), user_only=True),

@@ -16,15 +16,8 @@ from contextlib import suppress
 from msgspec import Struct
 
 from retinue.core.launch import Launch, Pen, Spawned, Spawner, Stdio
-from retinue.tools.trees import (
-    PLAIN,
-    Tree,
-    count_all_tasks,
-    has_more_tasks,
-    kill_launcher,
-    kill_processes,
-    list_descendants,
-)
+from retinue.tools.census import Bounds, Census, Excess
+from retinue.tools.trees import PLAIN, Tree, kill_launcher, kill_processes, list_descendants
 
 READ_SIZE = 128 * 1024
 LIFELINE = "RETINUE_LIFELINE"
@@ -32,8 +25,6 @@ LIFELINE = "RETINUE_LIFELINE"
 _DRAIN_S = 0.1
 _REAP_S = 0.3
 _PIPE_SIZE = 512 * 1024
-_COUNT_S = 0.03
-"""Between two looks at how many processes a command has: a bomb makes some hundred in that time."""
 
 
 class Exit(Struct, frozen=True):
@@ -48,6 +39,8 @@ class Exit(Struct, frozen=True):
     """It did not die in time; nobody waits for it any longer."""
     crowded: int = 0
     """Killed because it had more processes and threads than this."""
+    bloated: int = 0
+    """Killed because it had more bytes of memory than this."""
 
     @property
     def signal_name(self) -> str:
@@ -69,8 +62,7 @@ class Command(Struct, frozen=True):
     """A descriptor to read from, which stays the caller's."""
     spawner: Spawner | None = None
     """Who starts it, when it cannot be a child of ours."""
-    max_tasks: int = 0
-    """Processes and threads it may have at once; 0 is as many as the system allows."""
+    bounds: Bounds = Bounds()
     pen: Pen | None = None
     """Whose thread must start it."""
 
@@ -78,8 +70,9 @@ class Command(Struct, frozen=True):
 def to_command(launch: Launch, *, stdin: int = subprocess.DEVNULL, max_tasks: int = 0) -> tuple[Command, Tree]:
     """A confined command, and what keeps it together: its boundary does."""
     tree = Tree("namespace" if launch.spawner is None else "supervisor", skip=launch.layers)
+    bounds = Bounds(max_tasks, launch.max_memory)
     return Command(
-        launch.argv, launch.cwd, launch.env, launch.pass_fds, stdin, launch.spawner, max_tasks, launch.pen
+        launch.argv, launch.cwd, launch.env, launch.pass_fds, stdin, launch.spawner, bounds, launch.pen
     ), tree
 
 
@@ -129,7 +122,7 @@ async def run_process(
         raise child.failure
     status = child.status
     code = 137 if status is None else (128 - status if status < 0 else status)
-    return Exit(code, timed_out, child.stopped, status is None, child.crowded)
+    return Exit(code, timed_out, child.stopped, status is None, child.excess.tasks, child.excess.memory)
 
 
 class _Child:
@@ -142,12 +135,9 @@ class _Child:
         self.stopped = False
         self.status: int | None = None
         self.failure: OSError | None = None
-        self.crowded = 0
-        self._others = 0
-        """Processes of the whole machine when it began."""
-        self._counting = False
+        self.excess = Excess()
+        self._census: Census | None = None
         self._process: subprocess.Popen[bytes] | Spawned
-        self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._drained = asyncio.Event()
         self._readers: dict[int, Callable[[bytes], bool | None]] = {}
@@ -197,31 +187,14 @@ class _Child:
             for each in theirs:
                 os.close(each)
         self._watch_end()
-        if command.max_tasks:
-            self._others = count_all_tasks()
-            self._timer = self._loop.call_later(_COUNT_S, self._count, command.max_tasks)
+        if command.bounds:
+            self._census = Census(lambda: self._process.pid, self.tree.kind, command.bounds, self._end_excess)
 
-    def _count(self, most: int) -> None:
-        """Kill a tree that has grown beyond its limit; the kernel's own limit does not hold for root."""
-        everybody = count_all_tasks()
-        if everybody - self._others > 2 * most:
-            # So many in so short a time: by the time they are counted the machine has no room for anybody.
-            self._end_crowd(most)
-        elif everybody > most and not self._counting:
-            self._counting = True
-            answer = self._loop.run_in_executor(None, has_more_tasks, self._process.pid, self.tree.kind, most)
-            answer.add_done_callback(lambda told: self._judge(told, most))
-        if not self.crowded:
-            self._timer = self._loop.call_later(_COUNT_S, self._count, most)
-
-    def _judge(self, told: "asyncio.Future[bool]", most: int) -> None:
-        self._counting = False
-        if not self.ended.is_set() and not told.cancelled() and told.result():
-            self._end_crowd(most)
-
-    def _end_crowd(self, most: int) -> None:
-        self.crowded = most
-        self.kill()
+    def _end_excess(self, excess: Excess) -> None:
+        """Kill a tree that has grown beyond its limit; the kernel's own do not hold for root, or for all together."""
+        if not self.ended.is_set():
+            self.excess = excess
+            self.kill()
 
     def _open_pipe(self, theirs: list[int], handle: Callable[[bytes], bool | None]) -> int:
         ours, end = os.pipe()
@@ -364,8 +337,8 @@ class _Child:
         for source in tuple(self._readers):
             self._close_reader(source)
         self._cut_lifeline()
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._census is not None:
+            self._census.stop()
         process = getattr(self, "_process", None)
         if process is not None and not isinstance(process, subprocess.Popen) and not self.ended.is_set():
             self._loop.remove_reader(process.fileno())

@@ -153,6 +153,15 @@ def count_all_tasks() -> int:
         return 0
 
 
+def list_folders(root: int, kind: TreeKind) -> list[str]:
+    """Where the kernel tells of each process of a tree."""
+    if kind == "namespace" and (first := _list_children(root)[:1]):
+        base = f"/proc/{first[0]}/root/proc"
+        with suppress(OSError):
+            return [f"{base}/{name}" for name in os.listdir(base) if name.isdigit()]
+    return [f"/proc/{pid}" for pid in (root, *list_descendants(root))]
+
+
 def has_more_tasks(root: int, kind: TreeKind, most: int) -> bool:
     """Whether there are more processes and threads below one. Takes long where there are many: not for a loop."""
     base, count = "/proc", 0

@@ -134,6 +134,8 @@ def explain_end(ended: Exit, told: str, timeout_s: float) -> None:
         raise ConvertFailed("CONVERT_FAILED", f"the converter printed more than {MAX_OUTPUT} bytes")
     if ended.crowded:
         raise ConvertFailed("CONVERT_FAILED", f"the converter started more than {MAX_TASKS} processes")
+    if ended.bloated:
+        raise ConvertFailed("CONVERT_FAILED", f"the converter had more than {ended.bloated >> 20} MiB of memory")
     if ended.code == child.UNSUPPORTED:
         listed = ", ".join(FORMATS)
         raise ConvertFailed(

@@ -335,6 +335,8 @@ def _render_boundary(output: "Output", ended: "Exit", confinement: Confinement, 
     """Which limit ended the command, or that a refusal in its output was the boundary's."""
     if ended.crowded:
         return [f"[Ended by the sandbox: more than {ended.crowded} processes and threads at once]"]
+    if ended.bloated:
+        return [f"[Ended by the sandbox: more than {render_size(ended.bloated)} of memory]"]
     if ended.stopped:
         return [f"[Ended by the sandbox: more than {render_size(max_printed)} of output]"]
     if ended.signal_name == "SIGXFSZ":

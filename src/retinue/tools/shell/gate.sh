@@ -15,6 +15,10 @@ if [ -n "${RETINUE_LIMITS+set}" ]; then
     # shellcheck disable=SC2086
     ulimit $RETINUE_LIMITS
     unset RETINUE_LIMITS
+    # When the whole machine has no memory left, the kernel shall end commands of agents before the user's programs.
+    { read -r RETINUE_SCORE </proc/self/oom_score_adj && [ "$RETINUE_SCORE" -lt 500 ] &&
+        echo 500 >/proc/self/oom_score_adj; } 2>/dev/null
+    unset RETINUE_SCORE
 fi
 if [ -n "${RETINUE_BASH_ENV+set}" ]; then
     BASH_ENV=$RETINUE_BASH_ENV
