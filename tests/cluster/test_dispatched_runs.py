@@ -306,3 +306,20 @@ async def test_dispatched_run_outlives_its_face(dispatching, plain, tmp_path):
     last = str(server.requests[-1].json)
     assert ("task-notification" in last, "went on" in last, len(dispatching.effects)) == (True, True, 1)
     assert [label["agentName"] for label in find_labels(outcome.session_file)] == ["helper"]
+
+
+@pytest.mark.parametrize("is_dispatched", [True, False])
+async def test_loss_counts_under_all_names(dispatching, plain, is_dispatched):
+    dispatching.settings["approvals"] = "bypass" if is_dispatched else "never"
+    first = call("execute_command", command=f"echo acted >> {dispatching.log}; sleep 2")
+    play(dispatching, {"calls": [first]}, effect(dispatching), {"text": "tried"})
+    dispatching.start_worker(**plain())
+    async with dispatching.open_face() as face, asyncio.TaskGroup() as group:
+        work = face.prompt("begin") if is_dispatched else (await face.spawn("helper", "look around")).wait()
+        task = group.create_task(work)
+        await wait_for(dispatching, lambda: dispatching.effects, "it acts")
+        [handle] = await face.runs()
+        face.restrict("bash", run_id=handle.id)
+        await task
+    text = "bash was taken from this agent while it worked"
+    assert (results(handle.run)[1:], len(dispatching.effects), bool(handle.run.worker)) == ([text], 1, True)

@@ -97,8 +97,11 @@ class Restrained:
 
     async def before(self, call: ToolCall, tool: Tool) -> ToolResult | None:
         """A refusal, or nothing."""
-        reason = self._restraint.judge(self._run_id, self._find_tool(call.name), tool.effect)
-        return ToolResult.of(reason, {}, is_error=True) if reason else None
+        # A tool is lost under all its names.
+        for name in dict.fromkeys((self._find_tool(call.name), tool.spec.own_name)):
+            if reason := self._restraint.judge(self._run_id, name, tool.effect):
+                return ToolResult.of(reason, {}, is_error=True)
+        return None
 
     async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
         """The result as it is."""
