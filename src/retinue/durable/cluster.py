@@ -6,7 +6,8 @@ One connection listens for all runs of a face; what it misses is found by lookin
 import asyncio
 import copy
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -29,6 +30,7 @@ from retinue.durable.recorded import SNAPSHOT
 from retinue.engine.budget import Lease
 
 LOOK_S = 1.0
+ALONE_S = 0.2
 PACKED_S = 2.0
 """Runs that start together get the same workspace."""
 _PAST = """
@@ -96,25 +98,38 @@ class Cluster:
         # Opened by whoever sends the first run, who is also told when it cannot be.
         await self._opened.wait()
         async with self._listening:
-            while True:
-                try:
-                    connection = await self._database.connect()
+            try:
+                while True:
                     try:
-                        await self._hear(connection)
-                    finally:
-                        await connection.close()
-                except (psycopg.Error, OSError):
-                    await asyncio.sleep(LOOK_S)
+                        connection = await self._database.connect()
+                        try:
+                            await self._hear(connection)
+                        finally:
+                            await connection.close()
+                    except (psycopg.Error, OSError):
+                        await asyncio.sleep(LOOK_S)
+            finally:
+                self._wake({*self._news, *self._brought})
 
     async def _hear(self, connection: Any) -> None:
         await connection.execute(f"LISTEN {self.face}")
         told: list[str] = []
         while True:
-            for run in told or {*self._news, *self._brought}:
-                for flags in (self._news, self._brought):
-                    if (flag := flags.get(run)) is not None:
-                        flag.set()
+            self._wake(told or {*self._news, *self._brought})
             told = [notice.payload async for notice in connection.notifies(timeout=LOOK_S, stop_after=1)]
+
+    def _wake(self, runs: Iterable[str]) -> None:
+        """Let those look who follow these runs."""
+        for run in runs:
+            for flags in (self._news, self._brought):
+                if (flag := flags.get(run)) is not None:
+                    flag.set()
+
+    async def _await(self, flag: asyncio.Event) -> None:
+        """Wait to be woken. While nobody listens, as when a face that stops its runs is closed, look now and then."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if self._listening.locked() else ALONE_S):
+                await flag.wait()
 
     async def close(self) -> None:
         """Let go; runs that were sent go on. What is shared stays open for the others."""
@@ -181,7 +196,7 @@ class Cluster:
                 events = [_decoder.decode(line) for _, data in told for line in data.splitlines() if line]
                 outcome = None if ended is None else unpack_json(ended, Outcome)
                 return News(events, told[-1][0] if told else seq, rows[0][1], outcome)
-            await flag.wait()
+            await self._await(flag)
 
     async def say(self, run: str, kind: WordKind, data: dict[str, Any]) -> None:
         """Say something to a run, wherever it works."""
@@ -204,7 +219,7 @@ class Cluster:
     async def await_cases(self, run: str) -> None:
         """Return when there may be others."""
         flag = self._brought.setdefault(run, asyncio.Event())
-        await flag.wait()
+        await self._await(flag)
         flag.clear()
 
     async def settle(self, run: str, case: Case, ruling: Ruling) -> None:
