@@ -4,8 +4,9 @@ The rules and the result are pi's. Must not know how a model is called or how th
 """
 
 import math
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Final
 
 from msgspec import UNSET, Struct
@@ -24,6 +25,7 @@ from retinue.core.messages import (
     TextContent,
     ThinkingContent,
     ToolCall,
+    ToolResultMessage,
     Usage,
     UserMessage,
 )
@@ -211,18 +213,29 @@ def collect_files(context: Context, messages: Iterable[Message]) -> tuple[frozen
         earlier = read_details(previous.details)
         read.update(earlier[0])
         modified.update(earlier[1])
-    for message in messages:
+    known = list(messages)
+    results = {each.tool_call_id: each.details for each in known if type(each) is ToolResultMessage}
+    for message in known:
         if type(message) is AssistantMessage:
-            list_files(message, read, modified)
+            list_files(message, read, modified, results)
     return frozenset(read - modified), frozenset(modified)
 
 
-def list_files(message: AssistantMessage, read: set[str], modified: set[str]) -> None:
-    """Add the files that a reply's calls read and change."""
+def list_files(
+    message: AssistantMessage, read: set[str], modified: set[str], details: Mapping[str, Any] = MappingProxyType({})
+) -> None:
+    """Add the files that a reply's calls read and change; the details of results say where hooks changed a call."""
     for call in message.calls:
-        path = call.arguments.get("path")
+        path = _read_arguments(call, details.get(call.id)).get("path")
         if isinstance(path, str) and path:
             {"read": read, "write": modified, "edit": modified}.get(call.name, set[str]()).add(path)
+
+
+def _read_arguments(call: ToolCall, details: Any) -> dict[str, Any]:
+    """What a call was really made with."""
+    change = details.get("modifiedInput") if isinstance(details, dict) else None
+    given = change.get("args") if isinstance(change, dict) else None
+    return given if isinstance(given, dict) else call.arguments
 
 
 def read_details(details: Any) -> tuple[list[str], list[str]]:

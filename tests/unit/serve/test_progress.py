@@ -2,6 +2,7 @@ import pytest
 
 from retinue.core.events import (
     AttemptEnded,
+    CallChanged,
     RunFinished,
     RunQueued,
     RunStarted,
@@ -26,6 +27,9 @@ def started(name, **arguments):
     return ToolStarted(run_id="r", call_id="1", name=name, arguments=arguments)
 
 
+CHANGED = CallChanged(run_id="r", call_id="1", name="bash", arguments={"command": "ls"}, by=["fix\x1b[1m"])
+
+
 @pytest.mark.parametrize(
     ("event", "line"),
     [
@@ -33,6 +37,7 @@ def started(name, **arguments):
         (started("grep", pattern="def x", path="src"), "  grep def x in src\n"),
         (started("bash", command="echo \x1b[31m"), "  bash echo \\x1b[31m\n"),
         (started("odd", n=1, m=2), "  odd n=1, m=2\n"),
+        (CHANGED, "  ! changed by fix\\x1b[1m: ls\n"),
     ],
 )
 def test_each_call_is_one_safe_line(event, line):

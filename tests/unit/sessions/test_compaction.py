@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from retinue.core.errors import CompactionFailed
 from retinue.core.messages import (
@@ -133,6 +133,14 @@ def test_second_compaction_starts_at_kept_part() -> None:
     assert prepared is not None
     assert (prepared.to_summarise, prepared.previous_summary) == (rest[:4], "before")
     assert (prepared.read_files, prepared.modified_files) == (frozenset({"new.py"}), frozenset({"old.py", "x.py"}))
+
+
+def test_files_are_those_really_used() -> None:
+    asked = reply("", call("write", "a.py"))
+    details = {"modifiedInput": {"by": ["fixer"], "args": {"path": "b.py"}}}
+    done = structs.replace(result(), tool_call_id=asked.calls[0].id, details=details)
+    prepared = prepare_compaction(context(user(), asked, done, user(400), reply("y")), KEEP)
+    assert prepared is not None and prepared.modified_files == frozenset({"b.py"})
 
 
 def test_files_of_extensions_are_not_carried() -> None:

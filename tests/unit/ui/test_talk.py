@@ -94,6 +94,20 @@ def test_call_runs_and_settles():
     assert strip(talk) == [ToolBlock("c1", "read", {"path": "a"}, "done", "one", details={"lines": 1}, duration_ms=7)]
 
 
+def test_changed_call_is_shown_as_made():
+    change = {"modifiedInput": {"by": ["fixer"], "args": {"path": "b"}}, "modifiedOutput": {"by": ["scrub"]}}
+    talk = play(
+        ev.MessageFinished(run_id="r", message=reply(CALL, stop="toolUse")),
+        ev.ToolStarted(run_id="r", call_id="c1", name="read", arguments={"path": "a"}),
+        ev.CallChanged(run_id="r", call_id="c1", name="read", arguments={"path": "b"}, by=["fixer"]),
+    )
+    assert strip(talk) == [ToolBlock("c1", "read", {"path": "b"}, "running", changes="changed by fixer")]
+    result = ToolResultMessage("c1", "read", [TextContent("one")], False, 3, details=change)
+    again = Talk("r", [reply(CALL, stop="toolUse"), result])
+    (block,) = strip(again)
+    assert (block.arguments, block.changes) == ({"path": "b"}, "changed by fixer; result changed by scrub")
+
+
 def test_errors_and_aborts_differ():
     failed = reply(stop="error", error_message="overloaded")
     aborted = reply(TextContent("half"), stop="aborted", error_message="Request was aborted")

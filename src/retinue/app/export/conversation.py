@@ -100,8 +100,20 @@ def _render_call(call: ToolCall, result: ToolResultMessage | None) -> str:
 def _render_result(result: ToolResultMessage) -> str:
     details = result.details if isinstance(result.details, dict) else {}
     diff = details.get("diff")
-    extra = render_pre(diff) if isinstance(diff, str) and diff else ""
+    extra = _render_changes(details) + (render_pre(diff) if isinstance(diff, str) and diff else "")
     return extra + _render_content(result.content, is_prose=False)
+
+
+def _render_changes(details: dict[str, Any]) -> str:
+    """What hooks have changed of a call, and of what came of it."""
+    parts = []
+    for key, words in (("modifiedInput", "made with other arguments by"), ("modifiedOutput", "result changed by")):
+        change = details.get(key)
+        if isinstance(change, dict) and isinstance(change.get("by"), list):
+            parts.append(f"<p>{words} {escape(', '.join(map(str, change['by'])))}</p>")
+            if "args" in change:
+                parts.append(render_pre(json.dumps(change["args"], indent=2, ensure_ascii=False, default=str)))
+    return "\n".join(parts)
 
 
 def _render_content(content: Any, *, is_prose: bool = True) -> str:
