@@ -4,12 +4,13 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bench.cluster_world import ClusterWorld
 from bench.crew_oracle import Life, find_bad_notices, read_lives
+from bench.findings import Findings
 
 Json = dict[str, Any]
 UNKNOWN = "interrupted, effect unknown"
@@ -22,15 +23,11 @@ CREATE TRIGGER note_end AFTER UPDATE OF outcome ON retinue.runs FOR EACH ROW EXE
 
 
 @dataclass(slots=True)
-class Harm:
-    """What was found to be wrong after a storm; nothing may be. The numbers are how much was tried."""
+class Harm(Findings):
+    """What was found to be wrong after a storm. The numbers are how much was tried."""
 
-    lost: list[str] = field(default_factory=list)
     doubled: list[str] = field(default_factory=list)
-    repeated: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
     overspent: list[str] = field(default_factory=list)
-    orphans: list[str] = field(default_factory=list)
     runs: int = 0
     kills: int = 0
     moved: int = 0
@@ -39,26 +36,11 @@ class Harm:
     """Calls that the model was told may have happened."""
     seconds: float = 0.0
 
-    @property
-    def wrong(self) -> dict[str, list[str]]:
-        """All kinds of harm, and what was found of each."""
-        return {each.name: found for each in fields(self) if isinstance(found := getattr(self, each.name), list)}
-
-    @property
-    def is_none(self) -> bool:
-        """Whether all is well."""
-        return not any(self.wrong.values())
-
     def render(self) -> str:
         """All of it in a line."""
         tried = f"{self.runs} runs, {self.kills} kills, {self.moved} moved, {self.unknown} calls unknown"
         found = ", ".join(f"{name} {len(lines)}" for name, lines in self.wrong.items())
         return f"{found}; {tried}; {self.seconds:.0f} s"
-
-    def list(self) -> Iterator[str]:
-        """What is wrong, a line each."""
-        for name, lines in self.wrong.items():
-            yield from (f"{name}: {line}" for line in lines)
 
 
 def watch_ends(world: ClusterWorld) -> None:

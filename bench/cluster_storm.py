@@ -194,15 +194,13 @@ def measure() -> Iterator[Figure]:
     for name, weather in kinds.items():
         harm = asyncio.run(play(seed, weather))
         report(seed, name, harm)
-        yield Figure(
-            f"cluster: harm done by a storm ({name})", sum(map(len, harm.wrong.values())), "", 0, harm.render()
-        )
+        yield Figure(f"cluster: harm done by a storm ({name})", len(harm.all), "", 0, harm.render())
 
 
 def report(seed: int, name: str, harm: Harm) -> None:
     """One line, and one more for each thing that is wrong."""
     print(f"storm {name}, seed {seed}: {harm.render()}", file=sys.stderr, flush=True)
-    for line in list(harm.list())[:40]:
+    for line in harm.all[:40]:
         print(f"  {line}", file=sys.stderr, flush=True)
 
 
@@ -229,7 +227,7 @@ def main(words: list[str]) -> int:
     for seed in range(int(first), int(last or first) + 1):
         harm = asyncio.run(play(seed, weather))
         report(seed, name, harm)
-        harmed += not harm.is_none
+        harmed += bool(harm.all)
     return 1 if harmed else 0
 
 

@@ -35,6 +35,7 @@ from bench.crew_script import (
     write_settings,
 )
 from bench.figure import Figure
+from bench.findings import Findings
 from bench.mock import serve, write_sample
 from bench.workplace import Workplace, open_workplace
 
@@ -49,14 +50,10 @@ Json = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Damage:
+class Damage(Findings):
     """What a sweep found to be wrong, each with the number of its kill; the numbers are how much was tried."""
 
-    lost: list[str] = field(default_factory=list)
     unsettled: list[str] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    repeated: list[str] = field(default_factory=list)
-    orphans: list[str] = field(default_factory=list)
     work: list[str] = field(default_factory=list)
     unopened: list[str] = field(default_factory=list)
     landed: int = 0
@@ -68,12 +65,6 @@ class Damage:
     salvaged: int = 0
     """Runs in copies that were cut off, with their work in a branch."""
     fired: int = 0
-
-    @property
-    def all(self) -> list[str]:
-        """Everything that is wrong."""
-        found = (getattr(self, each.name) for each in fields(self))
-        return [line for lines in found if isinstance(lines, list) for line in lines]
 
     def add(self, other: "Damage") -> None:
         """Take what another sweep found."""
