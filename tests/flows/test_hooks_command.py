@@ -111,6 +111,17 @@ class Plain:
         return self.answer
 
 
+@pytest.mark.attack("A12")
+async def test_namesake_does_not_spare_a_guard():
+    change = {"modifiedInput": {"path": "b"}}
+    guard, namesake = Plain("guard", {"decision": "deny"}), Plain("guard", change, scope="session", is_own=False)
+    board = Board([guard, namesake], lambda text: None)
+    first = await board.decide("tool.approval.pre", {}, fit=lambda given: (given, []))
+    assert (first.word, first.modified_input, guard.asked) == ("ask", {"path": "b"}, 0)
+    second = await board.decide("tool.approval.pre", {}, leaving_out=first.key)
+    assert (second.word, guard.asked, namesake.asked) == ("deny", 1, 1)
+
+
 @pytest.mark.spec("codingcode:38")
 async def test_nearest_scope_is_asked_first():
     order = []

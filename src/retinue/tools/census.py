@@ -14,6 +14,8 @@ from retinue.tools.trees import TreeKind, count_all_tasks, has_more_tasks, list_
 
 COUNT_S = 0.03
 """Between two looks: a bomb makes some hundred processes in that time, and fills about a hundred megabytes."""
+_REST = 10
+"""Times as long as a look at memory took nobody looks again."""
 _USED = (b"MemTotal:", b"MemAvailable:", b"SwapTotal:", b"SwapFree:")
 _HELD = (b"RssAnon:", b"RssShmem:", b"VmSwap:")
 _SHARES = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
@@ -53,6 +55,8 @@ class Census:
         """Tasks of the whole machine when it began."""
         self._loop = asyncio.get_running_loop()
         self._busy: set[str] = set()
+        self._rested_s = 0.0
+        """When memory may be looked at again: where a tree is large a look is dear, and it grows no faster for that."""
         self._is_over = False
         self._timer = self._loop.call_later(COUNT_S, self._look)
 
@@ -76,7 +80,7 @@ class Census:
             self._ask(has_more_tasks, most, Excess(tasks=most))
 
     def _look_at_memory(self, most: int) -> None:
-        if most and read_used_memory() > most:
+        if most and self._loop.time() >= self._rested_s and read_used_memory() > most:
             self._ask(has_more_memory, most, Excess(memory=most))
 
     def _ask(self, has_more: Callable[[int, TreeKind, int], bool], most: int, excess: Excess) -> None:
@@ -84,9 +88,13 @@ class Census:
         if self._is_over or name in self._busy:
             return
         self._busy.add(name)
+        began_s = self._loop.time()
 
         def judge(told: "asyncio.Future[bool]") -> None:
             self._busy.discard(name)
+            if excess.memory:
+                now_s = self._loop.time()
+                self._rested_s = now_s + _REST * (now_s - began_s)
             if not told.cancelled() and told.result():
                 self._tell(excess)
 
