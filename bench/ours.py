@@ -8,9 +8,10 @@ import asyncio
 import gc
 import json
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from bench.bare import read_cpu_s, read_memory_mb
 from retinue.app import Request, Retinue, SessionWish
@@ -63,8 +64,7 @@ class Crew:
 async def play(options: argparse.Namespace) -> dict[str, Any]:
     """All conversations at once."""
     async with Retinue(model="mock/bench") as main:
-        assert main._run is not None
-        crew = Crew(main._run, stream=options.stream)
+        crew = Crew(main._here.main, stream=options.stream)
         for _ in range(options.warm):
             await crew.converse("warm up")
         gc.collect()
