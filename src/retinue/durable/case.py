@@ -37,6 +37,8 @@ class Called(Struct, frozen=True, kw_only=True, rename="camel"):
 
     id: str
     name: str
+    shown: str = ""
+    """What its model calls it, where an agent has more than one name for a tool."""
     effect: Effect
     arguments: dict[str, Any]
     cwd: str = ""
@@ -123,8 +125,17 @@ def describe_tool(
     call: ToolCall, tool: Tool, cwd: str, forms: tuple[str, ...], made: Amendment | None = None
 ) -> Called:
     """A call as it is sent."""
-    name = tool.spec.own_name
-    return Called(id=call.id, name=name, effect=tool.effect, arguments=call.arguments, cwd=cwd, forms=forms, made=made)
+    name, shown = tool.spec.own_name, call.name
+    return Called(
+        id=call.id,
+        name=name,
+        shown=shown,
+        effect=tool.effect,
+        arguments=call.arguments,
+        cwd=cwd,
+        forms=forms,
+        made=made,
+    )
 
 
 def bound_result(result: ToolResult) -> Given:

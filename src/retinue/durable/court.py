@@ -210,9 +210,10 @@ class Bench:
 
     def _find_tool(self, called: Called) -> tuple[Tool, Any]:
         """The tool and the call under the names they have here; a tool that is not there stands in for itself."""
-        for visible, tool in self._setup.tools.items():
-            if tool.spec.own_name == called.name:
-                return tool, msgspec.structs.replace(called.to_call(), name=visible)
+        tools = self._setup.tools
+        for visible in (called.shown, *tools):
+            if visible in tools and tools[visible].spec.own_name == called.name:
+                return tools[visible], msgspec.structs.replace(called.to_call(), name=visible)
         return _Stranger(called.name, called.effect), called.to_call()
 
     def _translate(self, called: Called) -> tuple[str, ...]:
