@@ -125,7 +125,11 @@ def _find_text(entry: Mapping[str, Any]) -> str:
     if isinstance(content, list):
         parts = [part.get("text") for part in content if isinstance(part, dict)]
         content = " ".join(part for part in parts if isinstance(part, str))
-    return content.strip().lstrip("# ") if isinstance(content, str) else ""
+    if not isinstance(content, str):
+        return ""
+    if entry.get("type") == "branch_summary":
+        content = content.partition("\n\n")[2] or content  # all of them begin with the same sentence
+    return content.strip().lstrip("# ")
 
 
 def _to_leaf(node: Mapping[str, Any], way: Collection[str], depth: int, *, begins: bool, hidden: int) -> Leaf:

@@ -34,6 +34,11 @@ class ModelDraft:
         ref, _, level = name.rpartition(":")
         return ref if name not in self.known and level in THINKING_LEVELS and ref in self.known else name
 
+    def find_level(self, ref: str) -> str:
+        """How hard a chosen model thinks; empty where the choice does not say."""
+        named = next((name for name in self.chosen or () if self.find_ref(name) == ref), ref)
+        return named[len(ref) + 1 :]
+
     def has(self, ref: str) -> bool:
         """Whether a model is in."""
         return self.chosen is None or ref in map(self.find_ref, self.chosen)

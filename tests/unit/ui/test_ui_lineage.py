@@ -71,3 +71,9 @@ def test_long_chain_is_no_recursion():
 )
 def test_strange_entries_are_shown(entry):
     assert len(list_leaves([node({"id": "a", "parentId": "nobody", **entry})], None, wanted="all")) == 1
+
+
+@pytest.mark.parametrize(("summary", "text"), [("Always this.\n\n## Goal\nTwo.", "Goal Two."), ("Short.", "Short.")])
+def test_summary_is_shown_without_its_first_sentence(summary, text):
+    entry = {"type": "branch_summary", "id": "s", "parentId": None, "summary": summary}
+    assert [leaf.text for leaf in list_leaves([node(entry)], "s")] == [f"branch summary: {text}"]

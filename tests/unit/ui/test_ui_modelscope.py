@@ -31,6 +31,7 @@ def test_thinking_level_stays_with_its_model():
     assert (pinned.has("one/a"), pinned.rows[0]) == (True, "one/a")
     assert pinned.move("one/a", 1).names == ("two/c", "one/a:high")
     assert pinned.toggle("one/a").names == ("two/c",)
+    assert [pinned.find_level(ref) for ref in KNOWN] == ["high", "", ""]
 
 
 def test_moving_stops_at_the_ends():

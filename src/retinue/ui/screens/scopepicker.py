@@ -100,7 +100,8 @@ class ScopePicker(Picker):
 
     def _to_choice(self, ref: str) -> Choice:
         is_in, info = self._draft.has(ref), self._infos.get(ref)
-        note = "cannot be asked now" if info is None else info.name
+        level = self._draft.find_level(ref)
+        note = "cannot be asked now" if info is None else f"{info.name}{f' · thinks: {level}' if level else ''}"
         return Choice(ref, ref, note, "✓" if is_in else "", is_quiet=not is_in)
 
     def _describe(self) -> str:
