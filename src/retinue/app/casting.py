@@ -10,6 +10,7 @@ from retinue.app.modelling import Models, to_retry
 from retinue.app.reports import read_level, to_wishes
 from retinue.app.stock import Stock
 from retinue.app.world import World
+from retinue.core.environment import DEPTH, select
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.tool import Tool
@@ -93,6 +94,8 @@ class Casting:
             follow_up_mode=settings.follow_up_mode,
             redact=self._stock.redactor.redact_data,
             spill_dir=self._stock.spill_dir,
+            # Of its own process, in which a worker has many runs, commands would learn nothing of them.
+            environment=select(self._stock.environment, DEPTH),
             hooks=(Restrained(self._stock.restraint, run_id), *self._extras.hooks),
             features=self._surround(),
         )

@@ -29,6 +29,8 @@ UNCONFINED = (
     *("SHLVL", "HOSTNAME", "DOCKER_HOST", "KUBECONFIG", "BASH_ENV", "ENV", "PYTHONPATH", "NODE_PATH", *_WINDOWS),
 )
 """A command without a boundary: also what leads to programs of the user's own, which it can reach anyway."""
+DEPTH = ("PI_SUBAGENT_CHILD", "PI_SUBAGENT_DEPTH", "PI_SUBAGENT_MAX_DEPTH")
+"""How deep a program is that agents have started, and how deep it may be."""
 OWN = ("PI_SUBAGENT_*", "PI_SESSION_*", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL", "RETINUE_READONLY")
 """What we set ourselves for a command."""
 SHELL = ("PAGER", "MANPAGER", "SYSTEMD_PAGER", "SSH_ASKPASS_REQUIRE")
