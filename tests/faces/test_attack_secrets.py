@@ -116,7 +116,7 @@ def test_no_canary_is_written_or_shown(loaded, sandbox, measure):
     with MockServer.in_thread(replies) as server:
         model = configure(loaded, server)
         environment = {**ENVIRONMENT, "DATABASE_URL": ADDRESS, "TMPDIR": str(loaded.root / "tmp")}
-        done = loaded.run("--mode", "json", "--model", model, "-p", "go", env=environment)
+        done = loaded.run("--mode", "json", "--model", model, "-p", "go", env=environment, timeout_s=90)
         asked = b"".join(request.body for request in server.requests).decode()
     exported = loaded.run("export", str(loaded.sessions()[-1]), "-o", "-", env=environment)
     shown = {secret for secret in SECRETS if secret in done.stdout + done.stderr + exported.stdout + asked}

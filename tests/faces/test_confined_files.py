@@ -53,6 +53,7 @@ def test_user_may_name_more_places(place):
     assert (told[0][0], (more / "a.txt").read_text()) == (False, "mine")
 
 
+@pytest.mark.here("a run on a worker does not write to memory")
 def test_agent_keeps_its_notes(place):
     folder = place.agent_dir / "agents"
     folder.mkdir(parents=True)

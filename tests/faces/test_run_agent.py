@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from retinue.testing import MockServer, make_repo
 from retinue.testing.process import open_cli
 
+BRANCH = pytest.mark.here("what a run on a worker writes comes home as a branch")
 WRITER = "---\nname: writer\ndescription: d\ntools: read, write, bash\n---\n\nWrite it.\n"
 
 
@@ -136,8 +138,8 @@ def test_fallback_agent_is_used(place, run):
     ("flags", "setting", "tools"),
     [
         ([], {}, ["read"]),
-        (["--write"], {}, ["read", "write", "bash"]),
-        ([], {"subagents": {"allowWrite": True}}, ["read", "write", "bash"]),
+        pytest.param(["--write"], {}, ["read", "write", "bash"], marks=BRANCH),
+        pytest.param([], {"subagents": {"allowWrite": True}}, ["read", "write", "bash"], marks=BRANCH),
     ],
 )
 def test_writing_needs_permission(place, run, flags, setting, tools):
@@ -188,9 +190,10 @@ def test_switched_off_tool_refuses(place, run):
 @pytest.mark.spec("devkit:12")
 def test_child_knows_its_depth(place, run):
     agent(place, WRITER)
-    echo = "echo $PI_SUBAGENT_CHILD $PI_SUBAGENT_DEPTH $PI_SUBAGENT_MAX_DEPTH > seen"
-    run("writer", "x", "--write", replies=[call("bash", command=echo), {"text": "done"}])
-    assert (place.work / "seen").read_text() == "1 1 1\n"
+    echo = "echo $PI_SUBAGENT_CHILD $PI_SUBAGENT_DEPTH $PI_SUBAGENT_MAX_DEPTH"
+    _, result = run("writer", "x", "--write", replies=[call("bash", command=echo), {"text": "done"}])
+    (said,) = [message for message in read_session(result) if message["role"] == "toolResult"]
+    assert said["content"][0]["text"] == "1 1 1\n"
 
 
 @pytest.mark.spec("devkit:35")
@@ -268,11 +271,13 @@ def test_busy_session_is_refused(place, run):
 
 @pytest.mark.spec("devkit:53")
 def test_interrupt_gives_a_result(place):
-    slow = place.script({"text": "late", "delay_ms": 20_000})
-    with open_cli(["run", "--json", "explorer", "x", "--model", slow], place.work, home=place.home) as process:
-        wait_for(lambda: list(place.agent_dir.glob("sessions/*/runs/*/session.jsonl")))
-        process.send_signal(signal.SIGINT)
-        out, _ = process.communicate(timeout=5)
+    with MockServer.in_thread([{"text": "late", "delay_ms": 20_000}]) as server:
+        (place.agent_dir / "models.json").write_text(json.dumps(server.models_json()))
+        args = ["run", "--json", "explorer", "x", "--model", "mock/mock-1"]
+        with open_cli(args, place.work, home=place.home) as process:
+            wait_for(lambda: server.requests)
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=5)
     details = json.loads(out)["details"]
     assert (process.returncode, details["error"]["code"], details["results"][0]["exitCode"]) == (
         130,
@@ -392,7 +397,7 @@ def test_rules_know_tools_by_any_name(place):
     folder = place.home / ".codingcode" / "agents"
     folder.mkdir(parents=True)
     (folder / "scout.md").write_text("---\nname: scout\ndescription: d\ntools: read_file, search_code\n---\nLook.\n")
-    (place.work / "mail.py").write_text("def open_inbox():\n    return 1\n")
+    make_repo(place.work, {"mail.py": "def open_inbox():\n    return 1\n"})
     done = place.run("run", "scout", "Where is open_inbox defined?", "--model", "offline/rules")
     assert (done.status, done.stdout.splitlines()[0]) == (0, "`open_inbox` is a function defined in `mail.py:1`.")
 
