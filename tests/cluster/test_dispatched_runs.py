@@ -323,3 +323,15 @@ async def test_loss_counts_under_all_names(dispatching, plain, is_dispatched):
         await task
     text = "bash was taken from this agent while it worked"
     assert (results(handle.run)[1:], len(dispatching.effects), bool(handle.run.worker)) == ([text], 1, True)
+
+
+async def test_resumed_run_keeps_its_session(dispatching, plain):
+    play(dispatching, {"text": "one"}, more=[to("^more", text="two")])
+    dispatching.start_worker(**plain())
+    async with dispatching.open_face() as face:
+        _, run = await run_main(face)
+        before = read(run.outcome.session_file)[0]
+        handle = await face.resume(run.id, "more")
+        outcome = await handle.wait()
+    assert (outcome.text, handle.run.attempt, bool(handle.run.worker)) == ("two", 2, True)
+    assert (read(outcome.session_file)[0], len(find_labels(outcome.session_file))) == (before, 1)
