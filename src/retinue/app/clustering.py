@@ -74,7 +74,8 @@ class Clustering:
             attempt=errand.attempt,
             ask=ask if desk.has_face else None,
             is_attended=lambda: desk.has_face,
-            open_below=partial(self._open_below, setup) if self._guards_below() else None,
+            open_below=partial(self._open_below, setup),
+            guards_below=self._guards_below,
             cover=self._cover(errand),
         )
         return RemoteRun(setup, journey, clock=self._clock)
@@ -108,7 +109,7 @@ class Clustering:
             definition, extras.points, surface=surface, readonly=origin.readonly, is_confined=origin.confined
         )
         if guarding.judge is not None:
-            features.append(guarding.judge(origin))
+            features.append(guarding.judge.surround(origin))
         self.restraint.place(origin.run_id, above.run_id)
         return RunSetup(
             run_id=origin.run_id,

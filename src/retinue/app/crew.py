@@ -332,6 +332,15 @@ class Crew:
             elif (restrict := getattr(live, "restrict", None)) is not None:
                 restrict(tools, readonly=readonly)
 
+    def judge_elsewhere(self) -> None:
+        """Let runs that work elsewhere ask here from now on; who could not ask is stopped."""
+        for run in self.manager.list_runs():
+            live = self.manager.live(run.id)
+            if live is not None and not self.manager.hears(run.id):
+                self.manager.stop(run.id, Reason.PARENT)
+            elif (demand := getattr(live, "demand_judgement", None)) is not None:
+                demand()
+
     def open_seat(self, run_id: str) -> Seat:
         """The place of one run in the crew."""
         return Seat(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from retinue.app.world import World
 from retinue.core.clock import Clock
@@ -34,6 +34,19 @@ def is_readonly_shell(rights: "Rights") -> bool:
     return rights.readonly and "bash" in rights.tools
 
 
+class Judging(Protocol):
+    """Lets somebody elsewhere judge runs that are started here."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is anything to ask about, by now."""
+        ...
+
+    def surround(self, origin: "Origin") -> Feature:
+        """What stands around a run."""
+        ...
+
+
 class Guarding:
     """Puts hooks and approvals around runs."""
 
@@ -56,8 +69,8 @@ class Guarding:
         self._warn = warn
         self._told: set[str] = set()
         self._main_board: Board | None = None
-        self.judge: Callable[[Origin], Feature] | None = None
-        """Makes what lets the face of a main agent on a worker judge its runs; None on no worker."""
+        self.judge: Judging | None = None
+        """Lets the face of a main agent on a worker judge its runs; None on no worker."""
 
     @property
     def board(self) -> "Board":
@@ -113,11 +126,10 @@ class Guarding:
             from retinue.durable.case import Origin
 
             origin = Origin(run_id="", agent=definition.name, surface=surface, readonly=readonly, confined=is_confined)
-            # Behind all the others: what is refused here need not be asked about elsewhere.
-            found.append(self.judge(origin))
-        if found and surface != "dispatch":
+        if (found or self._is_judged) and surface != "dispatch":
             self._check_runner(definition)
-        return found
+        # Behind all the others: what is refused here need not be asked about elsewhere.
+        return found if self.judge is None else [*found, self.judge.surround(origin)]
 
     def surround_definition(
         self, definition: Definition, points: Sequence[Any], *, surface: str, readonly: bool, is_confined: bool
@@ -135,12 +147,16 @@ class Guarding:
 
     def may_ask(self) -> bool:
         """Whether somebody may be asked about calls: runs in processes of their own could not reach them."""
-        return self.judge is not None or (self._asks and self._desk.has_face)
+        return self._is_judged or (self._asks and self._desk.has_face)
 
     @property
     def is_set(self) -> bool:
         """Whether calls of all runs are asked about, ruled or hooked here."""
-        return self.judge is not None or self._asks or self._has_files
+        return self._is_judged or self._asks or self._has_files
+
+    @property
+    def _is_judged(self) -> bool:
+        return self.judge is not None and self.judge.is_on
 
     def _check_runner(self, definition: Definition) -> None:
         """A run in another process must be guarded there: a retinue reads the same files, but no hooks of its agent.

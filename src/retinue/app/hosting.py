@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,7 +16,6 @@ from retinue.core.events import Answered, Asked, Event, Warned
 from retinue.core.messages import AssistantMessage, TextContent, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.assignment import Assignment, Word
-from retinue.durable.case import Origin
 from retinue.durable.cluster import Cluster
 from retinue.durable.judged import Appeals, Judged
 from retinue.durable.parcel import Parcel
@@ -48,7 +48,7 @@ class HostedRun:
     def __init__(self, job: Job, cluster: Cluster, environment: Mapping[str, str]) -> None:
         self._job = job
         self._assignment = job.assignment
-        self._appeals = Appeals(job.submit)
+        self._appeals = Appeals(job.submit, job.assignment.judged, is_on=job.assignment.judged_below)
         self._retinue = Retinue(
             job.workspace,
             request=to_request(job, job.sessions / job.assignment.session),
@@ -56,12 +56,13 @@ class HostedRun:
             say=self._say,
             output_transcript=False,  # they would lie in the workspace, and travel as its changes
         )
-        judged = [Judged(self._appeals, wants=job.assignment.judged)] if job.assignment.judged else []
+        # Also where nobody has anything to say yet: a face may come back with rules.
+        judged = Judged(self._appeals, wants=self._appeals.wants)
         finalising = [Finalising()] if job.assignment.finalises else []
         self._retinue.bring(
-            features=[*finalising, job.recorded, *judged],
+            features=[*finalising, job.recorded, judged],
             cluster=cluster,
-            judge=self._judge_below if job.assignment.judged_below else None,
+            judge=self._appeals,
             names=job.assignment.names,
             refusals=job.assignment.refusals,
         )
@@ -73,6 +74,8 @@ class HostedRun:
         """Hear something, also before it has begun."""
         if word.kind == "ruling":
             self._appeals.take(word.data)
+        elif word.kind == "judge":
+            self._awaken(word.data)
         elif not self._is_open:
             self._early.append(word)
         elif word.kind == "steer":
@@ -122,9 +125,13 @@ class HostedRun:
                 continue
             self.take(word)
 
-    def _judge_below(self, origin: Origin) -> Judged:
-        """What stands around a run that this one starts: its face judges that, too."""
-        return Judged(self._appeals, origin=origin)
+    def _awaken(self, data: dict[str, Any]) -> None:
+        """Ask its face from now on, which has come to have something to say."""
+        told = data.get("wants")
+        wants = {str(kind): bool(waits) for kind, waits in told.items()} if isinstance(told, dict) else {}
+        self._appeals.awaken(wants, is_on=bool(data.get("below")))
+        if self._is_open and self._appeals.is_on:
+            self._retinue.demand_judgement()
 
     def _say(self, text: str) -> None:
         """Which of its tools a run cannot have here is told to whoever sent it; all else is this machine's business."""

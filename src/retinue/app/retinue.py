@@ -39,12 +39,12 @@ if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.app.commands import Commands
     from retinue.app.defaults import Defaults
     from retinue.app.delegation import Delegation
+    from retinue.app.guarding import Judging
     from retinue.app.handle import Handle
     from retinue.app.lookout import Lookout
     from retinue.app.selecting import Selection
     from retinue.app.shell import Shell
     from retinue.app.tuning import Tuning
-    from retinue.durable.case import Origin
     from retinue.durable.cluster import Cluster
     from retinue.engine.setup import Feature
     from retinue.features.extensions.contained import Renderer
@@ -101,7 +101,7 @@ class Retinue:
         *,
         features: "Sequence[Feature]" = (),
         cluster: "Cluster | None" = None,
-        judge: "Callable[[Origin], Feature] | None" = None,
+        judge: "Judging | None" = None,
         names: "Mapping[str, str] | None" = None,
         refusals: "Mapping[str, str] | None" = None,
     ) -> None:
@@ -201,6 +201,11 @@ class Retinue:
         self._stock.restraint.lower(run_id or self._main.setup.run_id, tools, readonly=readonly)
         if self._here.crew is not None:
             self._here.crew.restrain_elsewhere(run_id or self._main.setup.run_id, tools, readonly=readonly)
+
+    def demand_judgement(self) -> None:
+        """For a worker whose run is judged from now on: what works elsewhere for it is, too."""
+        if self._here.crew is not None:
+            self._here.crew.judge_elsewhere()
 
     def abort(self, *, spares_runs: bool = False) -> bool:
         """Stop the main agent and all it started at once; False when they are at rest.

@@ -29,8 +29,8 @@ from retinue.tools.registry import ToolOptions
 
 if TYPE_CHECKING:
     from retinue.app.extending import Extending
+    from retinue.app.guarding import Judging
     from retinue.app.world import World
-    from retinue.durable.case import Origin
     from retinue.durable.cluster import Cluster
     from retinue.sandbox.probe import Machine
 
@@ -51,8 +51,8 @@ class Own:
     """Around the main agent, inside of all others."""
     cluster: "Cluster | None" = None
     """The other machines, for a main agent that works on one of them itself."""
-    judge: "Callable[[Origin], Feature] | None" = None
-    """Lets the face of such an agent judge what its runs do; None where nobody there has anything to say."""
+    judge: "Judging | None" = None
+    """Lets the face of such an agent judge what its runs do."""
     names: Mapping[str, str] = field(default_factory=dict)
     """What such an agent calls its tools, with their own names; empty where they are the same."""
     refusals: Mapping[str, str] = field(default_factory=dict)

@@ -83,7 +83,7 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
         return f"retinue-{min(self.depth, MAX_QUEUES)}"
 
 
-WordKind = Literal["steer", "stop", "answer", "ruling", "restrict"]
+WordKind = Literal["steer", "stop", "answer", "ruling", "restrict", "judge"]
 CHANNEL = "retinue_words"
 """Where workers hear that something was said."""
 

@@ -128,7 +128,7 @@ class Bench:
     @property
     def wants(self) -> Wants:
         """What has to be known here; a run waits when one of them must be heard."""
-        found: Wants = {"stop": True} if self._ends else {}
+        found: Wants = {"stop": True} if any(getattr(each, "wants", True) for each in self._ends) else {}
         for each in (*self._hooks, *self._models):
             for kind, waits in getattr(each, "wants", _ANY).items():
                 found[kind] = found.get(kind, False) or waits

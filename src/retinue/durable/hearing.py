@@ -24,6 +24,8 @@ class Hearing:
         self._left: set[str] = set()
         """Cases whose question nobody answered before the last person left."""
         self._telling = asyncio.Lock()
+        self.has_sat = False
+        """Whether there was ever anything to judge."""
 
     async def sit(self) -> None:
         """Judge for ever; a cancel takes back what nobody has answered."""

@@ -30,12 +30,35 @@ Submit = Callable[[Case], Awaitable[None]]
 class Appeals:
     """One run's way to its face, also for the runs that it starts."""
 
-    def __init__(self, submit: Submit) -> None:
+    def __init__(self, submit: Submit, wants: Wants | None = None, *, is_on: bool = False) -> None:
+        """`wants`: what the face judges of the run itself; `is_on`: whether also what those do that it starts."""
+        self.wants: Wants = dict(wants or {})
+        self.is_on = is_on
+        self._below: list[Judged] = []
         self._submit = submit
         self._waiting: dict[str, asyncio.Future[Ruling]] = {}
         self._spare: dict[str, list[Verdict]] = {}
         """Rulings on calls of an earlier worker that died before it could use them."""
         self._is_open = False
+
+    def awaken(self, wants: Wants, *, is_on: bool) -> None:
+        """The face has come to have something to say, with the run on its way already: from now on it is asked."""
+        merge_wants(self.wants, wants)
+        self.is_on = self.is_on or is_on
+        if self.is_on:
+            for judged in self._below:
+                judged.awaken(self.wants)
+
+    def surround(self, origin: Origin) -> "Judged":
+        """What stands around a run that this one starts: its face judges that, too, now or later."""
+        judged = Judged(self, wants=None if self.is_on else {}, origin=origin)
+        self._below.append(judged)
+        return judged
+
+    def part(self, judged: "Judged") -> None:
+        """A run below has ended."""
+        if judged in self._below:
+            self._below.remove(judged)
 
     async def ask(self, case: Case) -> Ruling:
         """Wait for a ruling, for as long as it takes. Raises Fenced when the run is another worker's."""
@@ -89,34 +112,41 @@ class Judged:
     name = "judgement"
 
     def __init__(self, appeals: Appeals, *, wants: Wants | None = None, origin: Origin | None = None) -> None:
-        """`wants`: what the face judges; None for a run started by another one, whose face is asked when it begins."""
+        """`wants`: what the face judges; None for a run started by another one, whose face is asked when it begins.
+
+        It is looked at each time: a face may come to want something while the run works.
+        """
         self._appeals = appeals
-        self._wants = wants
+        self._asks_first = wants is None
+        self._wants: Wants = {} if wants is None else wants
         self._origin = origin
         self._has_entered = False
 
     async def enter(self, setup: RunSetup) -> RunSetup:
-        """Stand at each point that somebody there looks at."""
+        """Stand at each point that somebody there looks at, or may look at later."""
         if self._origin is not None:
             self._origin = msgspec.structs.replace(self._origin, run_id=setup.run_id)
         line = Line(self._appeals, self._origin)
-        wants = self._wants
-        if wants is None:
-            wants = (await line.ask("enter")).wants
+        if self._asks_first:
+            merge_wants(self._wants, (await line.ask("enter")).wants)
             self._has_entered = True
-        if "call" in wants or "result" in wants:
-            # Who watches what is really made hears of it when it is settled.
-            watches = [hook for hook in setup.hooks if isinstance(hook, CallWatch)]
-            others = [hook for hook in setup.hooks if not isinstance(hook, CallWatch)]
-            setup = setup.change(hooks=(*others, JudgedCalls(line, wants, str(setup.cwd)), *watches))
-        if "step" in wants or "reply" in wants:
-            setup = setup.change(model=JudgedModel(setup.model, line, wants, setup))
-        if "stop" in wants:
-            setup = setup.change(reviewers=(*setup.reviewers, JudgedEnd(line)))
-        return setup
+        # Who watches what is really made hears of it when it is settled.
+        watches = [hook for hook in setup.hooks if isinstance(hook, CallWatch)]
+        others = [hook for hook in setup.hooks if not isinstance(hook, CallWatch)]
+        return setup.change(
+            hooks=(*others, JudgedCalls(line, self._wants, str(setup.cwd)), *watches),
+            model=JudgedModel(setup.model, line, self._wants, setup),
+            reviewers=(*setup.reviewers, JudgedEnd(line, self._wants)),
+        )
+
+    def awaken(self, wants: Wants) -> None:
+        """Ask about the calls of a run below from now on, and about whatever is asked about the one above it."""
+        merge_wants(self._wants, {"call": True} | wants)
+        self._has_entered = True
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Tell how it ended: the face knows that by itself only of a run that it has sent."""
+        self._appeals.part(self)
         if self._has_entered:
             told = msgspec.structs.replace(outcome, text=outcome.text[:MAX_TOLD], session_file="")
             await Line(self._appeals, self._origin).tell("leave", facts={"outcome": msgspec.to_builtins(told)})
@@ -143,15 +173,21 @@ class JudgedCalls:
     """Asks about each call. Stands behind all that may refuse one on the worker: that need not be asked about."""
 
     def __init__(self, line: Line, wants: Wants, cwd: str) -> None:
-        self.wants = {kind: waits for kind, waits in wants.items() if kind in ("call", "result")}
+        self._wants = wants
         self._line = line
         self._cwd = cwd
         self._begun_s: dict[str, float] = {}
 
+    @property
+    def wants(self) -> Wants:
+        """What of a call is asked about, by now."""
+        return select_wants(self._wants, "call", "result")
+
     async def before(self, call: ToolCall, tool: Tool) -> Answer:
         """None when it may act; what it is to be made with when hooks at the face want that."""
         made, ruling = None, Ruling()
-        if self.wants.get("call", False):
+        wants = self._wants
+        if wants.get("call", False):
             ruling = await self._line.ask("call", call=self._describe(call, tool))
             while ruling.change is not None and not ruling.passes:
                 made = ruling.change
@@ -161,7 +197,7 @@ class JudgedCalls:
                     return ToolResult.of(text + "; ".join(problems[:8]), {}, is_error=True)
                 call, made = structs.replace(call, arguments=arguments), structs.replace(made, arguments=arguments)
                 ruling = await self._line.ask("call", call=self._describe(call, tool, made))
-        elif "call" in self.wants:
+        elif "call" in wants:
             await self._line.tell("call", call=self._describe(call, tool))
         if ruling.passes:
             self._begun_s[call.id] = asyncio.get_running_loop().time()
@@ -173,11 +209,11 @@ class JudgedCalls:
         """The result, or what the face makes of it."""
         now_s = asyncio.get_running_loop().time()
         took_s = now_s - self._begun_s.pop(call.id, now_s)
-        if "result" not in self.wants:
+        if "result" not in self._wants:
             return result
         facts = {"durationMs": round(took_s * 1000)}
         parts = {"call": self._describe(call, tool), "given": bound_result(result), "facts": facts}
-        if not self.wants["result"]:
+        if not self._wants["result"]:
             await self._line.tell("result", **parts)
             return result
         changed = _to_result(await self._line.ask("result", **parts))
@@ -198,9 +234,14 @@ class JudgedModel:
     def __init__(self, model: Model, line: Line, wants: Wants, setup: RunSetup) -> None:
         self.inner_model = model
         """For whoever needs the model without this run's judges."""
-        self.wants = {kind: waits for kind, waits in wants.items() if kind in ("step", "reply")}
+        self._wants = wants
         self._line = line
         self._setup = setup
+
+    @property
+    def wants(self) -> Wants:
+        """What of a turn is asked about, by now."""
+        return select_wants(self._wants, "step", "reply")
 
     @property
     def info(self) -> ModelInfo:
@@ -209,13 +250,13 @@ class JudgedModel:
 
     def rewrap(self, model: Model) -> "JudgedModel":
         """The same around another model."""
-        return JudgedModel(model, self._line, self.wants, self._setup)
+        return JudgedModel(model, self._line, self._wants, self._setup)
 
     async def begin(self, facts: dict[str, Any]) -> str:
         """Why the model must not be asked; empty when it may be."""
-        if "step" not in self.wants:
+        if "step" not in self._wants:
             return ""
-        if not self.wants["step"]:
+        if not self._wants["step"]:
             await self._line.tell("step", facts=facts)
             return ""
         with self._setup.patience():
@@ -224,17 +265,19 @@ class JudgedModel:
 
     async def finish(self, facts: dict[str, Any]) -> None:
         """Tell what came of it."""
-        if "reply" in self.wants:
+        if "reply" in self._wants:
             await self._line.tell("reply", facts=facts)
 
     async def reply(self, request: Request, draft: Draft) -> Reply:
         """Ask the face, then the model."""
+        if not self._wants:
+            return await self.inner_model.reply(request, draft)
         ref = self.inner_model.info.ref
         sent = {"model": ref, "messages": len(request.messages), "tools": [tool.name for tool in request.tools]}
         if refusal := await self.begin(sent):
             return Reply(draft.finish("error", error=refusal), Failure("refused", refusal))
         reply = await self.inner_model.reply(request, draft)
-        if "reply" in self.wants:
+        if "reply" in self._wants:
             await self.finish(describe_reply(ref, reply))
         return reply
 
@@ -242,15 +285,34 @@ class JudgedModel:
 class JudgedEnd:
     """Lets the face send a run back that would stop."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: Line, wants: Wants) -> None:
         self._line = line
+        self._wants = wants
+
+    @property
+    def wants(self) -> Wants:
+        """Whether the end is asked about, by now."""
+        return select_wants(self._wants, "stop")
 
     async def review(self, outcome: Outcome) -> str | Outcome | None:
         """The words to go on with, or a failure."""
+        if "stop" not in self._wants:
+            return None
         ruling = await self._line.ask("stop", facts={"content": outcome.text[:MAX_TOLD]})
         if ruling.error:
             return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.ERROR, error=ruling.error)
         return ruling.words or None
+
+
+def select_wants(wants: Wants, *kinds: str) -> Wants:
+    """Those of some kinds."""
+    return {kind: wants[kind] for kind in kinds if kind in wants}
+
+
+def merge_wants(wants: Wants, more: Wants) -> None:
+    """Add what is wanted as well; whoever waits for one of them goes on waiting."""
+    for kind, waits in more.items():
+        wants[kind] = wants.get(kind, False) or waits
 
 
 def describe_reply(ref: str, reply: Reply) -> dict[str, Any]:

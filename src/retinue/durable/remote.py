@@ -21,6 +21,7 @@ from retinue.durable.cluster import Cluster
 from retinue.durable.court import Court, OpenBelow, is_end
 from retinue.durable.hearing import Hearing
 from retinue.durable.homefile import HomeFile
+from retinue.durable.judged import merge_wants
 from retinue.durable.landing import land
 from retinue.durable.mirror import SESSION
 from retinue.durable.parcel import Parcel, release
@@ -62,7 +63,9 @@ class Journey:
     is_attended: Callable[[], bool] = lambda: False
     """Whether somebody is there now."""
     open_below: OpenBelow | None = None
-    """What stands here around runs that this one starts; None where nothing does."""
+    """What stands here around runs that this one starts."""
+    guards_below: Callable[[], bool] = lambda: False
+    """Whether there is anything that does, by now."""
     cover: Cover = field(default_factory=Cover)
     """What its session begins with, beside its id."""
 
@@ -84,6 +87,7 @@ class RemoteRun(LiveRun):
         self._words: asyncio.Queue[tuple[WordKind, dict[str, Any]]] = asyncio.Queue()
         self._losses: list[dict[str, Any]] = []
         """What was taken from it and is not on its way for sure."""
+        self._has_demand = asyncio.Event()
         self._worker = ""
         self._text = ""
         self._ended: Outcome | None = None
@@ -97,6 +101,10 @@ class RemoteRun(LiveRun):
         loss = {"tools": list(tools), "readonly": readonly}
         self._losses.append(loss)
         self._words.put_nowait(("restrict", loss))
+
+    def demand_judgement(self) -> None:
+        """There may be more to judge here than there was."""
+        self._has_demand.set()
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
         """Send it, and follow it to its end."""
@@ -164,7 +172,7 @@ class RemoteRun(LiveRun):
             priority=2 if request.is_background else 1,
             asks=journey.ask is not None,
             judged=judged,
-            judged_below=journey.open_below is not None,
+            judged_below=journey.guards_below(),
             finalises=self._finalises,
         )
 
@@ -175,7 +183,7 @@ class RemoteRun(LiveRun):
         async with asyncio.TaskGroup() as group:
             speaking = group.create_task(self._speak(run))
             asked: dict[str, asyncio.Task[None]] = {}
-            judging = [group.create_task(session.sit())] if sent.judged or sent.judged_below else []
+            judging = group.create_task(self._oversee(sent, court, session))
             while True:
                 news = await self._journey.cluster.follow(run, seq)
                 seq = news.seq
@@ -193,12 +201,28 @@ class RemoteRun(LiveRun):
                         self._take(event)
                 if news.outcome is not None:
                     break
-            for task in (speaking, *judging, *asked.values()):
+            for task in (speaking, judging, *asked.values()):
                 task.cancel()
-        if judging:
+        if session.has_sat:
             await run_shielded(session.close(), RULED_S)
         await self._journey.cluster.forget_events(run)
         return news.outcome
+
+    async def _oversee(self, sent: Assignment, court: Court, session: Hearing) -> None:
+        """Judge for ever, as soon as anybody here has something to say: also when nobody had when it was sent."""
+        wants, below = dict(sent.judged), sent.judged_below
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._has_demand.clear()
+                known = dict(wants), below
+                merge_wants(wants, court.wants)
+                below = below or self._journey.guards_below()
+                if (wants, below) != known:
+                    await self._journey.cluster.say(sent.id, "judge", {"wants": wants, "below": below})
+                if (wants or below) and not session.has_sat:
+                    session.has_sat = True
+                    group.create_task(session.sit())
+                await self._has_demand.wait()
 
     def _take(self, event: Event) -> None:
         if isinstance(event, MessageFinished) and isinstance(event.message, AssistantMessage):

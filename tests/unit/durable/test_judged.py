@@ -4,8 +4,9 @@ import msgspec
 import pytest
 
 from retinue.core.messages import ToolCall
+from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Effect, ToolResult
-from retinue.durable.case import MAX_TOLD, Case, Ruling, Verdict, bound_result
+from retinue.durable.case import MAX_TOLD, Case, Origin, Ruling, Verdict, bound_result
 from retinue.durable.court import Court
 from retinue.durable.judged import Appeals, Judged
 from retinue.engine.questions import Desk
@@ -88,10 +89,25 @@ async def test_failing_judge_refuses(tmp_path):
     assert await call(setup, "ls") == "it could not be judged: KeyError: \"'x'\""
 
 
-async def test_nothing_wanted_changes_nothing(tmp_path):
+async def test_nothing_wanted_asks_nothing(tmp_path):
     court = Court(make_setup(tmp_path, hooks=(Restrained(Restraint(), "r"),)))
-    setup = make_setup(tmp_path)
-    assert (court.wants, await Judged(Appeals(print), wants={}).enter(setup)) == ({}, setup)
+    appeals, brought = join(court)
+    setup = await Judged(appeals, wants=appeals.wants).enter(make_setup(tmp_path))
+    outcome = Outcome(Status.COMPLETED, Reason.DONE)
+    assert (await call(setup, "ls"), await setup.reviewers[0].review(outcome)) == (None, None)
+    assert (court.wants, Court(setup).wants, brought) == ({}, {}, [])
+
+
+async def test_late_rules_count_from_next_call(tmp_path):
+    court = await open_court(tmp_path, Rule(action="deny", tools=("write",), reason="not now"))
+    appeals, brought = join(court)
+    setup = await Judged(appeals, wants=appeals.wants).enter(make_setup(tmp_path))
+    below = await appeals.surround(Origin(run_id="", agent="a")).enter(make_setup(tmp_path))
+    before = await call(setup, "write", path="a.txt", content="")
+    appeals.awaken(court.wants, is_on=True)
+    after = await call(setup, "write", path="a.txt", content="")
+    assert (before, after) == (None, '[Denied] Tool "write" was denied: not now')
+    assert ([case.kind for case in brought], Court(below).wants) == (["call"], {"call": True})
 
 
 def make_case(key, call_id, **arguments):
