@@ -22,23 +22,6 @@ pytestmark = pytest.mark.timeout(120)
 DONE = {"text": "All done."}
 
 
-@pytest.fixture
-def plain(world, tmp_path):
-    """The settings of workers: they know nothing of the user's rules, hooks and agents."""
-    home = tmp_path / "theirs"
-    agent = home / ".pi" / "agent"
-
-    def make():
-        agent.mkdir(parents=True)
-        for name in ("models.json", "auth.json"):
-            if (world.agent_dir / name).exists():
-                (agent / name).write_bytes((world.agent_dir / name).read_bytes())
-        (agent / "subagents.json").write_text(json.dumps({"sandbox": {"mode": "off"}}))
-        return {"PI_CODING_AGENT_DIR": str(agent), "HOME": str(home)}
-
-    return make
-
-
 def hook_file(folder, hooks):
     (folder / ".codingcode").mkdir(exist_ok=True)
     (folder / ".codingcode" / "hooks.yaml").write_text(json.dumps({"hooks": hooks}))
@@ -166,7 +149,9 @@ async def test_agent_file_hooks_judge(world, plain, home, tmp_path):
     (agents / "careful.md").write_text(
         f"---\nname: careful\ndescription: x\nhooks: {json.dumps([guard])}\n---\n\nWork.\n"
     )
-    world.play(world.act(1), DONE)
+    acting = world.act(1)
+    acting["calls"][0]["name"] = "execute_command"  # as such a file calls it
+    world.play(acting, DONE)
     world.start_worker(**plain())
     async with world.open_face() as face:
         handle = await face.spawn("careful", "Work.")
@@ -276,23 +261,28 @@ def to(words, **reply):
     return {"match": {"last_user": words}, **reply}
 
 
+def play_lead(world, *digging, runner=""):
+    """An agent that lets another one dig, which does so with this runner, and says what it is told of it."""
+    agents, kind = world.project / ".pi" / "agents", "digger" if runner else "general-purpose"
+    agents.mkdir(parents=True)
+    (agents / "lead.md").write_text(LEAD)
+    if runner:
+        (agents / "digger.md").write_text(f"---\nname: digger\ndescription: Digs.\nrunner: {runner}\n---\n\nDig.\n")
+    spawned = {"prompt": "Dig.", "description": "dig", "subagent_type": kind}
+    world.play(
+        to("^Lead", calls=[{"name": "Agent", "arguments": spawned}]),
+        to("^Lead", text="Led."),
+        *(to("^Dig", **reply) for reply in digging),
+        to("^Dig", text="Dug."),
+        to("task-notification", text="I was told."),
+    )
+
+
 @pytest.mark.parametrize("runner", ["cluster", "inprocess", "process"])
 async def test_runs_of_runs_are_judged(world, plain, home, tmp_path, runner):
     notes = tmp_path / "notes.jsonl"
     deny = '{"decision": "deny", "reason": "not below"}'
-    digger = f"---\nname: digger\ndescription: Digs.\nrunner: {runner}\n---\n\nDig.\n"
-    agents = world.project / ".pi" / "agents"
-    agents.mkdir(parents=True)
-    (agents / "lead.md").write_text(LEAD)
-    (agents / "digger.md").write_text(digger)
-    spawned = {"prompt": "Dig.", "description": "dig", "subagent_type": "digger"}
-    world.play(
-        to("^Lead", calls=[{"name": "Agent", "arguments": spawned}]),
-        to("^Lead", text="Led."),
-        to("^Dig", **world.act(1)),
-        to("^Dig", text="Dug."),
-        to("task-notification", text="I was told."),
-    )
+    play_lead(world, world.act(1), runner=runner)
     hook_file(home, [make_hook(tmp_path, "guard", "tool.approval.pre", deny, notes=notes)])
     guard = tmp_path / "guard.sh"
     guard.write_text(f"#!/bin/sh\nread -r line; echo \"$line\" >> {notes}\n"
@@ -309,17 +299,7 @@ async def test_runs_of_runs_are_judged(world, plain, home, tmp_path, runner):
 
 async def test_run_of_run_asks_person(world, plain):
     world.settings["approvals"] = "ask"
-    agents = world.project / ".pi" / "agents"
-    agents.mkdir(parents=True)
-    (agents / "lead.md").write_text(LEAD)
-    spawned = {"prompt": "Dig.", "description": "dig", "subagent_type": "general-purpose"}
-    world.play(
-        to("^Lead", calls=[{"name": "Agent", "arguments": spawned}]),
-        to("^Lead", text="Led."),
-        to("^Dig", **world.act(1)),
-        to("^Dig", text="Dug."),
-        to("task-notification", text="I was told."),
-    )
+    play_lead(world, world.act(1))
     world.start_worker(**plain())
     async with world.open_face(request=Request(approve=True)) as face:
         with face.questions.attend():
@@ -373,20 +353,12 @@ async def test_extension_changes_results(world, plain, tmp_path):
     assert (len(world.effects), was_said(world, "bash was seen"), bool(handle.run.worker)) == (1, True, True)
 
 
-async def test_restriction_counts_on_worker(world, plain):
-    world.settings["approvalRules"] = [{"action": "deny", "tool": "write", "pattern": "*.lock"}]
-    world.play(world.act(1, after="sleep 2"), world.act(2), DONE)
-    world.start_worker(**plain())
-    async with world.open_face() as face:
-        handle = await face.spawn("general-purpose", "Work.")
-        await wait_for(world, lambda: world.effects, "it acts")
-        face.restrict("bash", run_id=handle.id)
-        outcome = await handle.wait()
-    assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 1)
-    assert was_said(world, "bash was taken from this agent while it worked")
+LOCKED = {"approvalRules": [{"action": "deny", "tool": "write", "pattern": "*.lock"}]}
 
 
-async def test_unjudged_run_loses_it_too(world, plain):
+@pytest.mark.parametrize("settings", [{}, LOCKED], ids=["unjudged", "judged"])
+async def test_restriction_counts_on_worker(world, plain, settings):
+    world.settings.update(settings)
     world.play(world.act(1, after="sleep 2"), world.act(2), DONE)
     world.start_worker(**plain())
     async with world.open_face() as face:
@@ -416,19 +388,7 @@ async def test_loss_outlives_worker(world, plain):
 
 @pytest.mark.parametrize("runner", ["cluster", "inprocess", "process"])
 async def test_runs_of_runs_lose_it_too(world, plain, runner):
-    agents = world.project / ".pi" / "agents"
-    agents.mkdir(parents=True)
-    (agents / "lead.md").write_text(LEAD)
-    (agents / "digger.md").write_text(f"---\nname: digger\ndescription: Digs.\nrunner: {runner}\n---\n\nDig.\n")
-    spawned = {"prompt": "Dig.", "description": "dig", "subagent_type": "digger"}
-    world.play(
-        to("^Lead", calls=[{"name": "Agent", "arguments": spawned}]),
-        to("^Dig", **world.act(1, after="sleep 3")),
-        to("^Dig", **world.act(2)),
-        to("^Dig", text="Dug."),
-        to("^Lead", text="Led."),
-        to("task-notification", text="I was told."),
-    )
+    play_lead(world, world.act(1, after="sleep 3"), world.act(2), runner=runner)
     world.start_worker(**plain())
     async with world.open_face(request=Request(approve=True)) as face:
         handle = await face.spawn("lead", "Lead.")
@@ -441,16 +401,7 @@ async def test_runs_of_runs_lose_it_too(world, plain, runner):
 
 
 async def test_runs_of_worker_share_connections(world, plain):
-    agents = world.project / ".pi" / "agents"
-    agents.mkdir(parents=True)
-    (agents / "lead.md").write_text(LEAD)
-    spawned = {"prompt": "Dig.", "description": "dig", "subagent_type": "general-purpose"}
-    world.play(
-        to("^Lead", calls=[{"name": "Agent", "arguments": spawned}]),
-        to("^Lead", text="Led."),
-        to("^Dig", text="Dug."),
-        to("task-notification", text="I was told."),
-    )
+    play_lead(world)
     world.start_worker(**plain())
     async with world.open_face(request=Request(approve=True)) as face:
         handles = [await face.spawn("lead", "Lead.") for _ in range(3)]
