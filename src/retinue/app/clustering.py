@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from retinue.app.outsourcing import build_premises
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
@@ -76,21 +78,21 @@ class Clustering:
             is_attended=lambda: desk.has_face,
             open_below=partial(self._open_below, setup),
             guards_below=self._guards_below,
-            cover=self._cover(errand),
+            cover=self._cover(setup.name, errand),
         )
         return RemoteRun(setup, journey, clock=self._clock)
 
-    def _cover(self, errand: Errand) -> "Cover":
+    def _cover(self, name: str, errand: Errand) -> "Cover":
         """What its session says of where it comes from, as one here would; only the main agent dispatches."""
         from retinue.durable.assignment import Cover
 
+        cover = Cover(parent=errand.parent_session, name=name)
         if errand.request.surface != "dispatch" or self.main is None:
-            return Cover()
+            return cover
         from retinue.surfaces.dispatch.tool import META, describe_origin
 
-        above = self.main.session
-        labels = {META: describe_origin(above.id, errand.definition.name)}
-        return Cover(parent=str(above.path or ""), labels=labels)
+        labels = {META: describe_origin(self.main.session.id, errand.definition.name)}
+        return structs.replace(cover, labels=labels)
 
     def _guards_below(self) -> bool:
         """Whether anything here may have to say something about a run that is started elsewhere."""

@@ -182,7 +182,7 @@ def build_sections(assignment: Assignment, workspace: str, former: Sequence[str]
 
 def _to_cover(assignment: Assignment) -> SessionCover:
     cover = assignment.cover
-    return SessionCover(cover.id, cover.parent, cover.labels)
+    return SessionCover(cover.id, cover.parent, cover.name, assignment.cwd, cover.labels)
 
 
 def bring_home(outcome: Outcome, job: Job) -> Outcome:

@@ -38,7 +38,7 @@ def open_session(
     if found is not None and found.exists():
         return Session.open(found, clock=clock, new_id=make_uuid, cwd=str(paths.cwd), is_alone=wish.is_alone)
     session = Session.create(
-        cwd=paths.cwd,
+        cwd=wish.cover.cwd or paths.cwd,
         directory=None if wish.kind in ("none", "children") else directory,
         path=found,
         session_id=wish.reference if wish.kind == "exact" else wish.cover.id or None,
@@ -46,6 +46,8 @@ def open_session(
         clock=clock,
         new_id=make_uuid,
     )
+    if wish.cover.name:
+        session.append_session_info(wish.cover.name)
     for kind, data in wish.cover.labels.items():
         session.append_custom(kind, data)
     return session

@@ -16,6 +16,9 @@ class SessionCover:
     """Empty for a new one."""
     parent: str = ""
     """The file of the session it belongs to."""
+    name: str = ""
+    cwd: str = ""
+    """The folder it is about, when that is another one than it is worked on in."""
     labels: Mapping[str, Any] = field(default_factory=dict)
     """Custom entries by their kind."""
 

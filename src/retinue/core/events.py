@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct
 
-from retinue.core.messages import AssistantMessage, Message, ThinkingLevel, ToolResultMessage, Usage
+from retinue.core.messages import AssistantMessage, Message, ThinkingLevel, ToolResultMessage, Usage, UserContent
 from retinue.core.model import Delta
 from retinue.core.question import Question
 from retinue.core.run import Grant, Outcome, Run
@@ -132,7 +132,7 @@ class ToolProgress(_Fact, frozen=True, tag=True):
     call_id: str
     name: str
     arguments: dict[str, Any]
-    content: list[Any]
+    content: list[UserContent]
     details: Any = UNSET
 
 

@@ -17,6 +17,7 @@ class Cover(Struct, frozen=True, kw_only=True, rename="camel"):
     """Known where the run was sent from before its worker has one; empty for any."""
     parent: str = ""
     """The file of the session that it belongs to, where it was sent from."""
+    name: str = ""
     labels: dict[str, dict[str, Any]] = {}
     """Entries of its own, by their kind."""
 

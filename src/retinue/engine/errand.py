@@ -27,3 +27,5 @@ class Errand:
     attempt: int = 1
     branch: str = ""
     """Where an earlier attempt has left its changes."""
+    parent_session: str = ""
+    """The file of the session of whoever asked for it; empty where there is none."""

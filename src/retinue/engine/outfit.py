@@ -122,6 +122,7 @@ class Outfitter:
             self.leases.find(run.id),
             run.attempt,
             run.branch,
+            str(parent.session.path or ""),
         )
         return kit.send_out(setup, errand)
 

@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 
 from retinue.core.events import Event, MessageDelta, RunFinished, RunStarted, ToolProgress, TurnStarted
-from retinue.core.messages import Usage
+from retinue.core.messages import TextContent, Usage
 from retinue.core.model import Delta
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.teller import Teller
@@ -34,7 +34,9 @@ async def test_pieces_of_text_are_one():
 async def test_last_progress_is_enough():
     claim = FakeClaim()
     teller = Teller(claim)
-    steps = [ToolProgress(run_id="r", call_id="c", name="bash", arguments={}, content=[text]) for text in "ab"]
+    steps = [
+        ToolProgress(run_id="r", call_id="c", name="bash", arguments={}, content=[TextContent(text)]) for text in "ab"
+    ]
     for step in steps:
         teller.hear(step)
     await teller.flush()

@@ -104,7 +104,7 @@ class Telling:
                         call_id=progress.tool_call_id,
                         name=progress.tool_name,
                         arguments=progress.args,
-                        content=_as_list(progress.partial_result.get("content")),
+                        content=_read_content(progress.partial_result.get("content")),
                         details=progress.partial_result.get("details", UNSET),
                     )
                 )
@@ -114,10 +114,7 @@ class Telling:
     def _read_result(self, record: Mapping[str, Any]) -> ToolResultMessage:
         result = record.get("result")
         parts = result if isinstance(result, dict) else {}
-        try:
-            content = msgspec.convert(_as_list(parts.get("content")), list[UserContent])
-        except msgspec.ValidationError:
-            content = []
+        content = _read_content(parts.get("content"))
         return ToolResultMessage(
             tool_call_id=str(record.get("toolCallId") or ""),
             tool_name=str(record.get("toolName") or ""),
@@ -155,3 +152,10 @@ def _read_call(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _as_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
+
+
+def _read_content(value: Any) -> list[UserContent]:
+    try:
+        return msgspec.convert(_as_list(value), list[UserContent])
+    except msgspec.ValidationError:
+        return []
