@@ -1,5 +1,6 @@
 import asyncio
 import json
+import shutil
 import signal
 import subprocess
 import time
@@ -242,6 +243,26 @@ async def test_remote_out_of_reach_is_told(world):
     assert f"the remote '{remote}' cannot be fetched from" in outcomes[0].error
     assert "cluster.useRemote false in subagents.json" in outcomes[0].error
     assert "cannot be fetched from" in world.read_log(0)
+
+
+async def test_changes_are_fetched_later(world):
+    world.play({"calls": [{"name": "write", "arguments": {"path": "new.txt", "content": "new"}}]}, DONE)
+    shutil.rmtree(world.project / ".git")
+    world.start_worker()
+    async with world.open_face() as face:
+        [handle] = await spawn(world, face)
+        outcome = await handle.wait()
+    early = retinue(world, "cluster", "fetch", handle.id)
+    subprocess.run(["git", "init", "-q"], cwd=world.project, check=True)
+    told = [retinue(world, "cluster", "fetch", name) for name in (handle.id, f"{handle.id}.1", "nobody")]
+    branch = f"pi-agent-{handle.id}"
+    shown = subprocess.run(["git", "show", f"{branch}:new.txt"], cwd=world.project, capture_output=True, text=True)
+    assert f"when that is mended: retinue cluster fetch {handle.id}" in outcome.notes
+    assert (early.status, "is not in a git repository" in early.stderr) == (1, True)
+    assert [done.status for done in told] == [0, 0, 1]
+    assert told[0].stderr == f"retinue: changes saved to branch {branch}; merge: git merge {branch}\n"
+    assert "no run 'nobody' is in the database" in told[2].stderr
+    assert (shown.stdout, outcome.branch) == ("new", "")
 
 
 def test_role_without_rights_is_told(world):

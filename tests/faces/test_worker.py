@@ -52,7 +52,7 @@ def test_bad_numbers_are_told(place, flags):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("cluster", "frob"), "knows no 'frob'; it knows status and prune"),
+        (("cluster", "frob"), "knows no 'frob'; it knows status, fetch RUN and prune"),
         (("cluster", "prune"), "needs --days N"),
         (("cluster", "status", "--days", "3"), "--days belongs to retinue cluster prune"),
         (("worker", "now"), "takes no argument 'now'"),

@@ -135,7 +135,7 @@ async def test_folder_without_repository_is_empty(tmp_path: Path) -> None:
     bundles.append(await take(checkout))
     again = await journey.open(*bundles, worker="other")
     assert read_tree(again.root) == {"made.txt": ("file", b"made"), "more.txt": ("file", b"more")}
-    with pytest.raises(RetinueError, match="is not in a git repository; run `git init` there and try again"):
+    with pytest.raises(RetinueError, match="is not in a git repository; run `git init` there"):
         await journey.land(*bundles)
     git(plain, "init", "-q")
     assert await journey.land(*bundles) == BRANCH

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from retinue.core.errors import RetinueError, UsageError
@@ -60,6 +61,20 @@ def prune_cluster(flag: str, days: int) -> dict[str, int]:
             return await prune(database, waiting, days)
 
     return asyncio.run(remove())
+
+
+def fetch_run(flag: str, run: str) -> str:
+    """Put the changes of a finished run on a branch of the repository around us; its name. Raises RetinueError."""
+    from retinue.durable.database import Database
+    from retinue.durable.fetching import fetch_work
+
+    url = name_database(flag, os.environ)
+
+    async def fetch() -> str:
+        async with Database(url, name="retinue cluster", patience_s=0, creates=False) as database:
+            return await fetch_work(database, run, Path.cwd())
+
+    return asyncio.run(fetch())
 
 
 def check_cluster(environment: Mapping[str, str]) -> "list[Item]":

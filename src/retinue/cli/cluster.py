@@ -1,10 +1,10 @@
-"""`retinue cluster`: what the workers of a cluster are doing, and throwing away what is old."""
+"""`retinue cluster`: what the workers of a cluster are doing, what a run has left there, throwing away what is old."""
 
 import json
 import sys
 from typing import Any
 
-from retinue.app.supervising import prune_cluster, read_cluster
+from retinue.app.supervising import fetch_run, prune_cluster, read_cluster
 from retinue.cli.options import Options
 from retinue.cli.voice import say
 from retinue.cli.worker import read_number
@@ -20,19 +20,38 @@ SILENT_MS = 3000
 
 
 def run_cluster(options: Options) -> int:
-    """Show the cluster, or tidy it."""
-    verb = options.words[0] if options.words else "status"
-    if verb not in ("status", "prune"):
-        raise UsageError(f"retinue cluster knows no {quote(verb)}; it knows status and prune --days N")
+    """Show the cluster, fetch from it, or tidy it."""
+    verb, *rest = options.words or ["status"]
+    if verb not in ("status", "prune", "fetch"):
+        raise UsageError(f"retinue cluster knows no {quote(verb)}; it knows status, fetch RUN and prune --days N")
+    if rest and verb != "fetch":
+        raise UsageError(f"retinue cluster {verb} takes no {quote(rest[0])}")
     if verb == "prune":
         return _prune(options)
     if options.days:
         raise UsageError("--days belongs to retinue cluster prune")
+    if verb == "fetch":
+        return _fetch(options, rest)
     state = read_cluster(options.database).to_json()
     if options.json:
         sys.stdout.write(json.dumps(state) + "\n")
         return 0
     sys.stdout.write("\n".join(render_state(state)) + "\n")
+    return 0
+
+
+def _fetch(options: Options, words: list[str]) -> int:
+    if not words:
+        raise UsageError(
+            "retinue cluster fetch needs the id of a run: its changes become a branch of the repository here"
+        )
+    branch = fetch_run(options.database, words[0])
+    if options.json:
+        sys.stdout.write(json.dumps({"branch": branch}) + "\n")
+    elif branch:
+        say(f"changes saved to branch {branch}; merge: git merge {branch}")
+    else:
+        say(f"run {quote(words[0])} has changed nothing")
     return 0
 
 

@@ -159,7 +159,7 @@ COMMANDS = (
     "why",
     "worker",
 )
-_MOST_WORDS = {"agents": 2, "cluster": 1, "run": None, "schedules": 2, "trust": 1, "why": 2, "export": 1}
+_MOST_WORDS = {"agents": 2, "cluster": 2, "run": None, "schedules": 2, "trust": 1, "why": 2, "export": 1}
 """Arguments a command takes; None: any number. The others take none."""
 
 _EVERYWHERE: dict[str, tuple[str, Kind]] = {

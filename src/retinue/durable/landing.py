@@ -49,7 +49,7 @@ async def land(
             return ""
         raise RetinueError(
             f"what the run has made cannot be brought back, since {quote(str(repo), 200)} is not in a git repository; "
-            "run `git init` there and try again"
+            "run `git init` there"
         )
     landing = _Landing(workspace, parcel, f"{_LANDING_REFS}/{secrets.token_hex(8)}")
     try:

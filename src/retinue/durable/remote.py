@@ -291,7 +291,9 @@ class RemoteRun(LiveRun):
                 bundle=bundle,
             )
         except RetinueError as error:
-            problem = f"Its changes are in the cluster's database only: {error}"
+            remedy = f"when that is mended: retinue cluster fetch {setup.run_id}"
+            problem = f"Its changes are in the cluster's database only: {error}; {remedy}"
+            self._publish(Warned(run_id=setup.run_id, text=problem))
         notes = _render_notes(self._ended.notes, Kept(branch), problem)
         self._ended = msgspec.structs.replace(self._ended, session_file=file, branch=branch, notes=notes)
 

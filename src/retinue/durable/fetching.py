@@ -1,0 +1,46 @@
+"""What a run has left in the database, brought to a repository later: for when that could not take it at its end."""
+
+from pathlib import Path
+
+import msgspec
+
+from retinue.core.errors import RetinueError, quote
+from retinue.durable.assignment import Assignment
+from retinue.durable.database import Database
+from retinue.durable.landing import land
+from retinue.durable.packing import unpack_json
+from retinue.durable.parcel import Parcel
+from retinue.durable.recorded import SNAPSHOT
+from retinue.features.worktree.copies import BRANCH_PREFIX
+
+
+async def fetch_work(database: Database, run: str, repo: Path) -> str:
+    """Put the changes of a finished run on a branch and give its name; empty when it has changed nothing.
+
+    A run of several attempts has all of its changes in the last one. Raises RetinueError; then it can be tried again.
+    """
+    rows = await database.fetch(
+        "SELECT assignment::text, finished IS NOT NULL FROM retinue.runs WHERE %s IN (id, run)"
+        " ORDER BY attempt DESC LIMIT 1",
+        run,
+    )
+    if not rows:
+        raise RetinueError(f"no run {quote(run)} is in the database {database.describe()}; perhaps it was pruned")
+    if not rows[0][1]:
+        raise RetinueError(f"run {quote(run)} has not ended; its changes come home by themselves when it does")
+    assignment = unpack_json(rows[0][0], Assignment)
+    states = await database.fetch(
+        "SELECT data FROM retinue.records WHERE run = %s AND kind = %s AND path = %s ORDER BY seq",
+        assignment.run_id,
+        SNAPSHOT,
+        str(assignment.attempt),
+    )
+    sent = await database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", assignment.digest)
+    return await land(
+        repo,
+        msgspec.convert(assignment.parcel, type=Parcel),
+        [bytes(data) for (data,) in states],
+        f"{BRANCH_PREFIX}{assignment.run_id}",
+        description=assignment.description,
+        bundle=bytes(sent[0][0]) if sent else None,
+    )
