@@ -63,7 +63,7 @@ async def _go(app: "RetinueApp", entry_id: str) -> bool:
     else:
         said = await branching.go(entry_id)
     app.link.reload()
-    app.link.note("what you say now goes on from here; what was said after it stays in this session: /tree")
+    app.link.note("what you say now goes on from here; the rest stays in this session: /tree")
     _put_words(app, said)
     return True
 
