@@ -83,6 +83,7 @@ def test_forged_run_reads_no_session(forged, tool):
     assert "SECRET WORDS" not in (forged.work / "out.html").read_text()
 
 
+@pytest.mark.here("what a run on a worker writes comes home as a branch")
 def test_own_runs_are_taken_over(forged):
     (source,) = (path for path in forged.agent_dir.rglob("*.jsonl") if path.parent.parent.name == "sessions")
     forged.forge(source)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.testing import make_repo
 from tests.flows.lsp_world import write_server
 
 SOURCE = "package a\n\nfunc greet() {}\n"
@@ -31,7 +32,7 @@ def run_agent(place, name, *calls, env=None):
 @pytest.mark.parametrize("name", ["explorer", "reviewer", "implementer", "tester"])
 def test_readers_ask_language_servers(place, name):
     write_server(place.root / "bin", QUIET)
-    (place.work / "a.go").write_text(SOURCE)
+    make_repo(place.work, {"a.go": SOURCE})
     place.run("trust", "--yes")
     asked = call("lsp", action="definition", file="a.go", line=1, column=1)
     renamed = call("lsp", action="rename", file="a.go", line=1, column=1, newName="b")
@@ -75,6 +76,6 @@ def test_researcher_sees_what_readers_see(place):
 
 @pytest.mark.parametrize("name", ["explorer", "reviewer"])
 def test_readers_work_without_a_language_model(place, name):
-    (place.work / "wallet.py").write_text("def transfer_funds(amount):\n    return amount\n")
+    make_repo(place.work, {"wallet.py": "def transfer_funds(amount):\n    return amount\n"})
     done = place.run("run", name, "Where is transfer_funds defined?", "--model", "offline/rules")
     assert (done.status, "wallet.py:1" in done.stdout) == (0, True), done.stdout + done.stderr
