@@ -136,7 +136,7 @@ class HostedRun:
     def _say(self, text: str) -> None:
         """Which of its tools a run cannot have here is told to whoever sent it; all else is this machine's business."""
         if text.endswith("; left out"):
-            words = f"agent {quote(self._assignment.agent)}: on its worker {text}"
+            words = f"agent {quote(self._assignment.agent)}, on its worker: {text}"
             self._job.hear(Warned(run_id=self._assignment.run_id, text=words))
 
     def _hear(self, retinue: Retinue, event: Event) -> None:
