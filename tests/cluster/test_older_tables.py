@@ -116,6 +116,20 @@ async def test_sleeping_old_worker_is_cut_off(world):
     assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 1)
 
 
+async def test_run_sent_by_older_works(world):
+    world.play(DONE)
+    world.kill(world.start_worker())
+    async with world.open_face() as face:
+        handle = await face.spawn("general-purpose", "Work.")
+        await wait_for(world, lambda: world.ask("SELECT 1 FROM dbos.workflow_status"), "it is sent")
+        world.do("UPDATE retinue.runs SET assignment = assignment - 'sections' || '{\"system_prompt\": \"Be old.\"}'")
+        make_old(world)
+        world.start_worker()
+        outcome = await handle.wait()
+    [request] = world.server.requests
+    assert (outcome.status, b"Be old." in request.body) == (Status.COMPLETED, True), outcome
+
+
 def test_two_new_workers_upgrade_once(world):
     world.play(DONE)
     make_old(world)

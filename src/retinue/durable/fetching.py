@@ -28,7 +28,10 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
         raise RetinueError(f"no run {quote(run)} is in the database {database.describe()}; perhaps it was pruned")
     if not rows[0][1]:
         raise RetinueError(f"run {quote(run)} has not ended; its changes come home by themselves when it does")
-    assignment = unpack_json(rows[0][0], Assignment)
+    try:
+        assignment = unpack_json(rows[0][0], Assignment)
+    except msgspec.DecodeError as error:
+        raise RetinueError(f"run {quote(run)} was sent by another version of retinue: {error}; use that one") from error
     states = await database.fetch(
         "SELECT data FROM retinue.records WHERE run = %s AND kind = %s AND path = %s ORDER BY seq",
         assignment.run_id,

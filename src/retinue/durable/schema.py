@@ -68,7 +68,14 @@ CREATE TRIGGER check_version BEFORE INSERT ON retinue.runs EXECUTE FUNCTION reti
 For each statement, so that it costs one question for as many rows as there are.
 """
 
-STEPS: Final = (_FIRST, _CASES, _GUARD)
+_SECTIONS = """
+UPDATE retinue.runs SET assignment = assignment - 'system_prompt' || jsonb_build_object(
+    'sections', jsonb_build_array(jsonb_build_array('prompt', assignment->'system_prompt')))
+WHERE assignment ? 'system_prompt';
+"""
+"""A run has its prompt in parts now: what older programs have sent is one of them."""
+
+STEPS: Final = (_FIRST, _CASES, _GUARD + _SECTIONS)
 """From each version to the next; the first one from nothing."""
 
 VERSION: Final = len(STEPS)
