@@ -205,7 +205,7 @@ def test_other_tables_are_refused(world):
     world.ask("UPDATE retinue.meta SET version = 0 RETURNING 1")
     for words in (("worker",), ("cluster", "status"), ("cluster", "prune", "--days", "1")):
         done = retinue(world, *words)
-        assert (done.status, "has tables of version none, this program knows" in done.stderr) == (2, True)
+        assert (done.status, "has tables of version 0, this program knows" in done.stderr) == (2, True)
     items, done = check(world)
     assert (items, done.status) == ([("fail", "The cluster's database cannot be used")], 1)
 

@@ -76,6 +76,31 @@ async def test_moved_run_learns_its_new_place(world):
     assert "Before, you worked in {} and in {}. ".format(*places[:2]) in last
 
 
+async def test_changed_extension_counts_for_next_run(world, plain):
+    world.play(world.act(1), DONE)
+    theirs = plain()
+    extension = Path(theirs["PI_CODING_AGENT_DIR"]) / "extensions" / "watch.py"
+    extension.parent.mkdir()
+    world.start_worker(**theirs)
+    async with world.open_face() as face:
+        for word in ("one", "two"):
+            extension.write_text(WATCH.format(word=word))
+            await (await face.spawn("general-purpose", f"Work {word}.")).wait()
+    assert [was_said(world, f"seen by {word}") for word in ("one", "two")] == [True, True]
+
+
+WATCH = """
+from retinue.core.tool import ToolResult
+
+class Watch:
+    async def after(self, call, tool, result):
+        return ToolResult.of("seen by {word}")
+
+def register(registrar):
+    registrar.hook(Watch())
+"""
+
+
 async def test_run_hears_and_stops(world):
     slow = world.act(1, after="sleep 2")
     world.play(slow, {"calls": [{"name": "bash", "arguments": {"command": "sleep 60"}}]}, DONE)

@@ -180,8 +180,8 @@ class Database:
                 await self._upgrade(connection, found, self.describe())
             elif found != VERSION:
                 raise ConfigError(
-                    f"the database {self.describe()} has tables of version {found or 'none'}, this program knows "
-                    f"{VERSION}: {_NEWER if 0 < found < VERSION else _SAME}"
+                    f"the database {self.describe()} has tables of version {'none' if row is None else found}, "
+                    f"this program knows {VERSION}: {_NEWER if 0 < found < VERSION else _SAME}"
                 )
         except self._psycopg.errors.InsufficientPrivilege as error:
             raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {_RIGHTS}") from error
