@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.testing import make_repo
 from tests.flows.document_world import DOCX, make_docx
 
 LONG = "".join(f"line {number}\n" for number in range(5000)).strip()
@@ -100,7 +101,7 @@ def test_researcher_works(place, site):
     searxng = {"enabled": True, "baseUrl": site}
     open_ = {"allowPrivateNetwork": True}
     settle(place, web={**open_, "provider": "searxng", "searxng": searxng}, convertContent=open_)
-    (place.work / "b.docx").write_bytes(make_docx())
+    make_repo(place.work, {"b.docx": make_docx()})
     replies = [
         call("web_search", queries=["one", "two"]),
         call("fetch_content", url=f"{site}/page"),
