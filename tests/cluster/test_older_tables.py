@@ -122,7 +122,7 @@ async def test_run_sent_by_older_works(world):
     async with world.open_face() as face:
         handle = await face.spawn("general-purpose", "Work.")
         await wait_for(world, lambda: world.ask("SELECT 1 FROM dbos.workflow_status"), "it is sent")
-        world.do("UPDATE retinue.runs SET assignment = assignment - 'sections' || '{\"system_prompt\": \"Be old.\"}'")
+        world.do("UPDATE retinue.runs SET assignment = assignment - 'sections' || '{\"systemPrompt\": \"Be old.\"}'")
         make_old(world)
         world.start_worker()
         outcome = await handle.wait()

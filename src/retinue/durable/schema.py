@@ -69,9 +69,9 @@ For each statement, so that it costs one question for as many rows as there are.
 """
 
 _SECTIONS = """
-UPDATE retinue.runs SET assignment = assignment - 'system_prompt' || jsonb_build_object(
-    'sections', jsonb_build_array(jsonb_build_array('prompt', assignment->'system_prompt')))
-WHERE assignment ? 'system_prompt';
+UPDATE retinue.runs SET assignment = assignment - 'systemPrompt' || jsonb_build_object(
+    'sections', jsonb_build_array(jsonb_build_array('prompt', assignment->'systemPrompt')))
+WHERE assignment ? 'systemPrompt';
 """
 """A run has its prompt in parts now: what older programs have sent is one of them."""
 
