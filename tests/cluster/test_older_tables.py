@@ -130,6 +130,18 @@ async def test_run_sent_by_older_works(world):
     assert (outcome.status, b"Be old." in request.body) == (Status.COMPLETED, True), outcome
 
 
+async def test_unreadable_run_fails_with_a_word(world):
+    world.play(DONE)
+    async with world.open_face() as face:
+        handle = await face.spawn("general-purpose", "Work.")
+        await wait_for(world, lambda: world.ask("SELECT 1 FROM dbos.workflow_status"), "it is sent")
+        world.do("UPDATE retinue.runs SET assignment = assignment - 'task'")
+        world.start_worker()
+        outcome = await handle.wait()
+    told = "it was sent by another version of retinue: Object missing required field `task`"
+    assert (outcome.status, outcome.error) == (Status.FAILED, told)
+
+
 def test_two_new_workers_upgrade_once(world):
     world.play(DONE)
     make_old(world)

@@ -7,8 +7,10 @@ models or tools.
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from retinue.core.errors import RetinueError
-from retinue.core.run import Outcome
+from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.assignment import Assignment
 from retinue.durable.database import Database
 from retinue.durable.packing import pack_json, to_column, unpack_json
@@ -48,7 +50,7 @@ class Claim:
 
     @classmethod
     async def take(cls, database: Database, run: str, worker: str) -> "Claim | None":
-        """Take a run over from whoever had it; None when it is finished or unknown."""
+        """Take a run over from whoever had it; None when it is finished or unknown, or nobody here can read it."""
         rows = await database.fetch(
             "UPDATE retinue.runs SET owner = %s, epoch = epoch + 1, started = coalesce(started, now())"
             " WHERE id = %s AND finished IS NULL RETURNING epoch, assignment::text",
@@ -57,7 +59,11 @@ class Claim:
         )
         if not rows:
             return None
-        assignment = unpack_json(rows[0][1], Assignment)
+        try:
+            assignment = unpack_json(rows[0][1], Assignment)
+        except msgspec.DecodeError as error:
+            await _refuse(database, run, rows[0][0], f"it was sent by another version of retinue: {error}")
+            return None
         claim = cls(database, assignment, worker, rows[0][0])
         await claim.tell([])  # the face learns where it works
         return claim
@@ -119,6 +125,19 @@ class Claim:
             (self.assignment.id, self.epoch),
         )
         return await cursor.fetchone() is not None
+
+
+async def _refuse(database: Database, run: str, epoch: int, problem: str) -> None:
+    """End a run that cannot be read: without a word its face would wait for ever."""
+    outcome = Outcome(Status.FAILED, Reason.ERROR, error=problem)
+    await database.fetch(
+        "WITH ended AS (UPDATE retinue.runs SET outcome = %s, finished = now()"
+        " WHERE id = %s AND epoch = %s AND finished IS NULL RETURNING id, face)"
+        " SELECT pg_notify(face, id) FROM ended",
+        pack_json(outcome),
+        run,
+        epoch,
+    )
 
 
 async def submit(database: Database, assignment: Assignment) -> None:
