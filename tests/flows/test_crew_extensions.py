@@ -1,3 +1,5 @@
+import json
+
 import pytest
 from crew_world import call, script, to
 
@@ -60,6 +62,28 @@ async def test_child_gets_what_its_file_wants(tmp_path, agent_dir, extensions, a
         run = await crew.spawn(agent, "count")
         told = [event.result.content[0].text async for event in run.events() if type(event).__name__ == "ToolFinished"]
     assert [text.partition(".")[0] for text in told] == [answer]
+
+
+WATCHER = """
+from pathlib import Path
+
+def register(api):
+    api.on("ToolFinished", lambda event: Path({told!r}).touch())
+"""
+
+
+@pytest.mark.parametrize("runner", [{}, {"runner": "process"}])
+@pytest.mark.parametrize(("agent", "is_told"), [("general-purpose", True), ("loner", False)])
+async def test_unwanted_extension_sees_nothing(tmp_path, agent_dir, extensions, agent, is_told, runner):
+    told = agent_dir / "told"
+    (extensions / "watcher.py").write_text(WATCHER.format(told=str(told)))
+    (agent_dir / "agents").mkdir()
+    (agent_dir / "agents" / "loner.md").write_text(LONER)
+    (agent_dir / "subagents.json").write_text(json.dumps(runner))
+    model = script(tmp_path, to("^look", calls=[call("ls")]), to("^look", text="Seen"))
+    async with Retinue(tmp_path, model=model) as crew:
+        await (await crew.spawn(agent, "look")).wait(20)
+    assert told.exists() == is_told
 
 
 async def test_caller_adds_a_file(tmp_path):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from retinue.app.casting import Casting
 from retinue.app.extending import Extending
 from retinue.app.guarding import Guarding
+from retinue.app.inheriting import inherit_extensions
 from retinue.app.offering import Offering
 from retinue.app.opening import find_folder
 from retinue.app.outside import Outside
@@ -71,7 +72,11 @@ class Berth:
         )
         world.guarding.judge = stock.own.judge
         self.extending = Extending(
-            world, stock.own.extensions, lambda item: stock.tell((item,)), _find_servers(stock, world)
+            world,
+            stock.own.extensions,
+            lambda item: stock.tell((item,)),
+            _find_servers(stock, world),
+            inherit_extensions(stock.environment),
         )
         self._offering: Offering | None = None
 

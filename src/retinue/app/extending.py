@@ -44,10 +44,12 @@ class Extending:
         paths: Sequence[str | Path],
         tell: Callable[[Diagnostic], None],
         servers: "Connecting | None" = None,
+        inherited: Wanted | None = None,
     ) -> None:
         """`paths` are files for the main agent beside those that are found; `tell` gets each problem once.
 
-        `servers` are those of MCP, which appear as an extension; None where there are none.
+        `servers` are those of MCP, which appear as an extension; None where there are none. `inherited` is what the
+        main agent asks for that works on another's run.
         """
         own = world.paths
         self._always = world.crew.settings.always_exposed_extensions
@@ -55,6 +57,7 @@ class Extending:
         self._paths = tuple(str(Path(own.cwd, path)) for path in paths)
         self._tell = tell
         self.servers = servers
+        self._inherited = inherited
         self._told: set[str] = set()
         self._places = Places(own.cwd, own.agent_dir, own.project, trusted=world.is_trusted, home=own.home)
         self._found = find_extensions(self._places)
@@ -71,11 +74,18 @@ class Extending:
         """What the main agent gets; `definition` is what it runs as."""
         # Entered here, by whoever closes it later: a run that is the first to want an extension ends before.
         await self._group.__aenter__()
-        wanted = Wanted(("*", *self._paths)) if definition is None else to_wanted(definition, always=self._always)
-        self._main = await self._load(wanted)
+        self._main = await self._load(self._choose_main(definition))
         self._report(_find_clashes(self.collect("commands")))
         own = self._to_extras(self._main)
         return _defer(own if self.servers is None else _join(own, await self.servers.load_main(definition)))
+
+    def _choose_main(self, definition: Definition | None) -> Wanted:
+        if definition is not None:
+            return to_wanted(definition, always=self._always)
+        # Whoever works on another agent's run has the extensions that its file asks for, and no others.
+        if self._inherited is not None:
+            return replace(self._inherited, always=self._always)
+        return Wanted(("*", *self._paths))
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
         """What a run of a definition gets."""

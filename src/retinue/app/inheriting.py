@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import msgspec
+
 from retinue.app.request import Request
 from retinue.core.messages import THINKING_LEVELS
+from retinue.features.extensions.scope import Wanted
 
 _MAX_DIGITS = 9
 
@@ -35,6 +38,17 @@ def inherit_agents(environment: Mapping[str, str]) -> tuple[str, ...] | None:
     """The agents that a child may start; None for all."""
     named = environment.get("RETINUE_AGENTS") if environment.get("PI_SUBAGENT_CHILD") == "1" else None
     return None if named is None else tuple(filter(None, named.split(",")))
+
+
+def inherit_extensions(environment: Mapping[str, str]) -> Wanted | None:
+    """The extensions that a child asks for; None where nobody has said anything."""
+    named = environment.get("RETINUE_EXTENSIONS") if environment.get("PI_SUBAGENT_CHILD") == "1" else None
+    if named is None:
+        return None
+    try:
+        return msgspec.json.decode(named, type=Wanted)
+    except msgspec.DecodeError:
+        return Wanted(selection=False)
 
 
 def _read_count(text: str) -> int:

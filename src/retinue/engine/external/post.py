@@ -3,6 +3,8 @@
 from collections.abc import Collection
 from dataclasses import dataclass
 
+import msgspec
+
 from retinue.core.tool import Effect
 from retinue.engine.errand import Errand
 from retinue.engine.external.premises import Premises
@@ -82,12 +84,23 @@ class Post:
         allowed = self.errand.definition.allowed_subagents
         # Said in any case: else it would be told what its parent may start.
         marks["RETINUE_AGENTS"] = "*" if allowed is None else ",".join(allowed)
+        marks["RETINUE_EXTENSIONS"] = self._name_extensions()
         if self.errand.rights.readonly:
             marks["RETINUE_READONLY"] = "1"
         if limits.max_turns is not None:
             marks["RETINUE_MAX_TURNS"] = str(limits.max_turns)
             marks["RETINUE_GRACE_TURNS"] = str(limits.grace_turns)
         return marks
+
+    def _name_extensions(self) -> str:
+        """Which extensions the child asks for, as JSON: it has the same ones as a run of this process would."""
+        definition, request = self.errand.definition, self.errand.request
+        asked = {
+            "selection": definition.extensions,
+            "excluded": definition.exclude_extensions,
+            "isolated": bool(definition.isolated or request.isolated),
+        }
+        return msgspec.json.encode(asked).decode()
 
     def _choose_model(self, setup: RunSetup) -> str:
         if self.model or self.is_bare:
