@@ -49,6 +49,12 @@ async def spawn(world, face, count=1):
     return handles
 
 
+def test_worker_without_git_says_so(world, tmp_path):
+    world.play(DONE)
+    world.start_worker(PATH=str(tmp_path))
+    assert "git is not installed here, or not on PATH" in world.read_log(0)
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signal_ends_worker(world, number, status):
     world.play(DONE)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -42,6 +43,8 @@ async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]
         version=version("retinue"),
         say=say,
     )
+    if shutil.which("git") is None:
+        say("git is not installed here, or not on PATH: runs that bring a repository along will fail on this worker")
     # Now, and not when the first runs wait for it and everything else waits for them.
     await asyncio.to_thread(import_aiohttp)
     await worker.run(stop, drain_s=wish.drain_s)

@@ -199,7 +199,9 @@ class Database:
 
 def first_line(error: BaseException) -> str:
     """What a driver says, in one harmless line."""
-    text = " ".join(str(error).split())
+    # After a wrong password it tries without encryption, and what it is told then leads astray.
+    told = [line for line in str(error).splitlines() if "password authentication failed" in line]
+    text = " ".join((told[0] if told else str(error)).split())
     return quote(text, 300)[1:-1]
 
 
