@@ -8,6 +8,7 @@ import asyncio
 import importlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -54,7 +55,11 @@ def open_yard(root: Path, prepared: str) -> Iterator[str]:
     yard = root / "yard"
     with (root / "yard.log").open("w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.farm", str(yard), prepared], stdout=subprocess.PIPE, stderr=log, text=True
+            [sys.executable, "-m", "tests.farm", str(yard), prepared],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
         )
     with process:
         try:
@@ -75,12 +80,12 @@ class Yard:
         self._workers: dict[str, int] = {}
 
     def serve(self) -> None:
-        """Do what is wished for, one after the other, for ever."""
+        """Do what is wished for, one after the other, for as long as those live who have started this."""
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(self._path)
             listener.listen(64)
             print("ready", flush=True)
-            while True:
+            while sys.stdin not in select.select([listener, sys.stdin], [], [])[0]:
                 connection, _ = listener.accept()
                 # Whoever asked may have been killed meanwhile, as tests do.
                 with connection, suppress(OSError, ValueError):
@@ -93,11 +98,14 @@ class Yard:
 
     def end(self, database: str) -> None:
         """End a worker as a power cut would."""
+        import psycopg
+
         pid = self._workers.pop(database, 0)
         if pid:
             os.killpg(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            self._do(f"DROP DATABASE {_name(database)} WITH (FORCE)")
+            with suppress(OSError, psycopg.OperationalError):  # the server may have gone with its starter
+                self._do(f"DROP DATABASE {_name(database)} WITH (FORCE)")
             shutil.rmtree(self._find_folder(database), ignore_errors=True)
 
     def close(self) -> None:
