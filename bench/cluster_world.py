@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,25 @@ USAGE = {"input": 1_000, "output": 50}
 """Of each reply, where somebody counts."""
 
 
+Start = Callable[[list[str], dict[str, str], Path, Path], "subprocess.Popen[str]"]
+"""Starts the program with these words and this environment in a folder; what it says goes to a file."""
+
+
+def start_program(words: list[str], environment: dict[str, str], folder: Path, said: Path) -> "subprocess.Popen[str]":
+    """The program, in a session of its own."""
+    with said.open("w") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", "retinue", *words],
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=log,
+            text=True,
+            start_new_session=True,
+        )
+
+
 class ClusterWorld:
     """Where everything is."""
 
@@ -38,6 +57,8 @@ class ClusterWorld:
         self.log.touch()
         self._root = root
         self._workers: list[subprocess.Popen[str]] = []
+        self.start: Start = start_program
+        """Starts the program; somebody may have a quicker way to do that."""
         self._server: Any = None
         self.settings: dict[str, Any] = {"runner": "cluster", "sandbox": {"mode": "off"}}
 
@@ -86,17 +107,8 @@ class ClusterWorld:
         place = str(self._root / f"w{number}")
         own = {"XDG_CACHE_HOME": place, "RETINUE_WORKER_DIR": place, "RETINUE_DATABASE": self.database}
         environment = {**os.environ, **own, **variables}
-        with (self._root / f"worker{number}.log").open("w") as log:
-            worker = subprocess.Popen(
-                [sys.executable, "-m", "retinue", "worker", *(() if "--drain" in flags else ("--drain", "0")), *flags],
-                env=environment,
-                cwd=self._root,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                text=True,
-                start_new_session=True,
-            )
+        words = ["worker", *(() if "--drain" in flags else ("--drain", "0")), *flags]
+        worker = self.start(words, environment, self._root, self._root / f"worker{number}.log")
         self._workers.append(worker)
         return worker
 

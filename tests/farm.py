@@ -1,20 +1,23 @@
-"""Workers for tests that know nothing of them: `pytest --runner cluster`.
+"""Workers for tests that know nothing of them, `pytest --runner cluster`, and quick ones for those that do.
 
 One process stands by with everything imported. The first run that a test sends makes a database and a worker, a fork of
-that process with the environment of whoever sent it; both are gone when the test is.
+that process with the environment of whoever sent it; both are gone when the test is. Programs that a test starts itself
+are forks, too: the same program from its first line on, but for the second that its imports take.
 """
 
 import asyncio
 import importlib
 import json
 import os
+import runpy
 import select
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -40,13 +43,55 @@ class Farm:
         self._ask({"verb": "end"})
 
     def _ask(self, wish: dict[str, Any]) -> None:
-        with socket.socket(socket.AF_UNIX) as connection:
-            connection.settimeout(PATIENCE_S)
-            connection.connect(self.yard)
-            connection.sendall(json.dumps({"database": self.database, **wish}).encode() + b"\n")
-            answer = connection.makefile().readline()
-        if answer != "ok\n":
-            raise RuntimeError(f"the farm has no worker: {answer}")
+        ask_yard(self.yard, {"database": self.database, **wish})
+
+
+class Forked:
+    """A program that the yard has started, as far as tests need what Popen has."""
+
+    def __init__(self, yard: str, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        self._yard = yard
+
+    def poll(self) -> int | None:
+        """How it has ended; None while it works."""
+        if self.returncode is None:
+            self.returncode = ask_yard(self._yard, {"verb": "look", "pid": self.pid})
+        return self.returncode
+
+    def wait(self, timeout: float) -> int:
+        """Wait for its end. Raises TimeoutExpired."""
+        deadline_s = time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if time.monotonic() > deadline_s:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(0.02)
+        return status
+
+    def send_signal(self, number: int) -> None:
+        """Signal it while it works."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+
+def fork_program(yard: str, words: list[str], environment: dict[str, str], folder: Path, said: Path) -> Any:
+    """The program with these words; what it says goes to a file."""
+    said.touch()
+    wish = {"verb": "run", "words": words, "environment": environment, "folder": str(folder), "said": str(said)}
+    return Forked(yard, ask_yard(yard, wish))
+
+
+def ask_yard(yard: str, wish: dict[str, Any]) -> Any:
+    """What comes of a wish."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(PATIENCE_S)
+        connection.connect(yard)
+        connection.sendall(json.dumps(wish).encode() + b"\n")
+        answer = connection.makefile().readline()
+    if not answer:
+        raise RuntimeError(f"the yard cannot {wish['verb']}: see its log beside {yard}")
+    return json.loads(answer)
 
 
 @contextmanager
@@ -78,6 +123,8 @@ class Yard:
         self._path = path
         self._prepared = prepared
         self._workers: dict[str, int] = {}
+        self._programs: dict[int, int | None] = {}
+        """How each has ended that was started by its words."""
 
     def serve(self) -> None:
         """Do what is wished for, one after the other, for as long as those live who have started this."""
@@ -90,11 +137,23 @@ class Yard:
                 # Whoever asked may have been killed meanwhile, as tests do.
                 with connection, suppress(OSError, ValueError):
                     wish = json.loads(connection.makefile().readline())
-                    if wish["verb"] == "end":
-                        self.end(wish["database"])
-                    elif wish["database"] not in self._workers:
-                        self._start(wish, (listener, connection))
-                    connection.sendall(b"ok\n")
+                    answer = getattr(self, f"_{wish['verb']}")(wish, (listener, connection))
+                    connection.sendall(json.dumps(answer).encode() + b"\n")
+
+    def _end(self, wish: dict[str, Any], _: Any) -> None:
+        self.end(wish["database"])
+
+    def _run(self, wish: dict[str, Any], sockets: tuple[socket.socket, ...]) -> int:
+        pid = self._fork(wish, sockets, lambda: _be_program(wish["words"], wish["said"]))
+        self._programs[pid] = None
+        return pid
+
+    def _look(self, wish: dict[str, Any], _: Any) -> int | None:
+        pid = wish["pid"]
+        if self._programs[pid] is None:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            self._programs[pid] = os.waitstatus_to_exitcode(status) if done else None
+        return self._programs[pid]
 
     def end(self, database: str) -> None:
         """End a worker as a power cut would."""
@@ -112,25 +171,36 @@ class Yard:
         """End all of them."""
         for database in list(self._workers):
             self.end(database)
+        for pid in self._programs:
+            if self._look({"pid": pid}, None) is None:
+                os.kill(pid, signal.SIGKILL)
 
-    def _start(self, wish: dict[str, Any], sockets: tuple[socket.socket, ...]) -> None:
+    def _want(self, wish: dict[str, Any], sockets: tuple[socket.socket, ...]) -> None:
         database = wish["database"]
+        if database in self._workers:
+            return
         self._do(f"CREATE DATABASE {_name(database)} TEMPLATE {_name(self._prepared)}")
-        folder = self._find_folder(database)
+        wish["environment"]["RETINUE_WORKER_DIR"] = str(self._find_folder(database))
+        self._workers[database] = self._fork(wish, sockets, lambda: _be_worker(Farm(self._path, database)))
+
+    def _fork(self, wish: dict[str, Any], sockets: tuple[socket.socket, ...], work: Callable[[], None]) -> int:
         pid = os.fork()
         if pid == 0:
             for each in sockets:
                 each.close()
             os.setpgid(0, 0)
             os.environ.clear()
-            os.environ.update(wish["environment"], RETINUE_WORKER_DIR=str(folder))
+            os.environ.update(wish["environment"])
             os.chdir(wish["folder"])
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            _be_worker(Farm(self._path, database))
+            try:
+                work()
+            finally:
+                os._exit(1)
         # Here as well: it may have to end before it has come to say so itself.
         with suppress(OSError):
             os.setpgid(pid, pid)
-        self._workers[database] = pid
+        return pid
 
     def _find_folder(self, database: str) -> Path:
         return FOLDERS / f"{os.getpid()}-{_name(database)}"
@@ -153,11 +223,21 @@ def _be_worker(farm: Farm) -> None:
     def say(text: str) -> None:
         print(farm.database, text, file=sys.stderr, flush=True)
 
+    with use_runner("cluster", farm):
+        asyncio.run(work(WorkerWish(database=farm.database, drain_s=0), asyncio.Event(), say))
+
+
+def _be_program(words: list[str], said: str) -> None:
+    """What `python -m retinue` does."""
+    nothing, log = os.open(os.devnull, os.O_RDWR), os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    for number, target in enumerate((nothing, nothing, log)):
+        os.dup2(target, number)
+    sys.argv = ["retinue", *words]
     try:
-        with use_runner("cluster", farm):
-            asyncio.run(work(WorkerWish(database=farm.database, drain_s=0), asyncio.Event(), say))
-    finally:
-        os._exit(1)
+        runpy.run_module("retinue", run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        sys.stderr.flush()
+        os._exit(end.code if isinstance(end.code, int) else 0 if end.code is None else 1)
 
 
 def _import_all() -> None:

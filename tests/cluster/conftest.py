@@ -1,11 +1,13 @@
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from bench.cluster_world import ClusterWorld
 from retinue.testing.postgres import Postgres
+from tests.farm import fork_program
 
 
 @pytest.fixture
@@ -14,9 +16,10 @@ def database(postgres: Postgres, prepared: str) -> str:
 
 
 @pytest.fixture
-def world(database: str, agent_dir: Path, tmp_path: Path) -> Iterator[ClusterWorld]:
+def world(database: str, yard: str, agent_dir: Path, tmp_path: Path) -> Iterator[ClusterWorld]:
     """A project, a model server, and workers that are gone when the test is."""
     with ClusterWorld.open(database, agent_dir, tmp_path) as opened:
+        opened.start = partial(fork_program, yard)
         yield opened
 
 

@@ -19,6 +19,8 @@ from retinue.testing import make_repo
 from tests.flows.travel_world import BRANCH, FILES, Journey, read_tree, take
 from tests.flows.worktree_world import git
 
+OR_ALL = "or send all of it with the run: cluster.useRemote false in subagents.json where it comes from"
+
 
 class Hub:
     """A repository that others fetch from, served by git itself on loopback."""
@@ -114,7 +116,7 @@ async def test_unreachable_remote_is_named(tmp_path: Path, hub: Hub) -> None:
         await journey.open()
     told = str(caught.value)
     assert told.startswith(f"the remote '{hub.address}' cannot be fetched from, git said 'fatal: unable to connect to ")
-    assert told.endswith("check that this worker may read it, or send the run with a complete bundle")
+    assert told.endswith(f"check that this worker may read it, {OR_ALL}")
     assert await prune_cache(tmp_path / "worker", 0) > 0
     assert journey.left() == []
 
@@ -128,8 +130,7 @@ async def test_commit_missing_at_remote_is_named(tmp_path: Path, hub: Hub) -> No
         await journey.open()
     assert str(caught.value) == (
         f"the remote '{hub.address}' has no commit {journey.parcel.base} on any branch, git said 'fatal: remote error: "
-        f"upload-pack: not our ref {journey.parcel.base}'; push the commit there, "
-        "or send the run with a complete bundle"
+        f"upload-pack: not our ref {journey.parcel.base}'; push the commit there, {OR_ALL}"
     )
 
 
