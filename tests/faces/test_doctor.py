@@ -140,6 +140,7 @@ def read_record(doctor):
     ]
 
 
+@pytest.mark.inprocess
 def test_record_is_told_where_wanted(place, doctor):
     assert read_record(doctor) == (0, [])
     (place.agent_dir / "subagents.json").write_text('{"runner": "durable"}')
