@@ -71,6 +71,7 @@ def describe(world):
     return world.database.partition("@")[2]
 
 
+@pytest.mark.slow
 async def test_second_signal_ends_at_once(world):
     world.play(SLOW)
     worker = world.start_worker("--drain", "60")
@@ -85,6 +86,7 @@ async def test_second_signal_ends_at_once(world):
         assert time.monotonic() - begin_s < 5
 
 
+@pytest.mark.slow
 async def test_leaving_worker_finishes_first(world):
     world.play({"text": "All done.", "delay_ms": 3000})
     leaving = world.start_worker("--drain", "60", "--slots", "1")
@@ -115,6 +117,7 @@ async def test_leaving_worker_gives_back(world):
     assert (run["status"], run["worker"], outcome.status) == ("waiting", "", Status.COMPLETED)
 
 
+@pytest.mark.slow
 def test_worker_leaves_without_database(world, postgres):
     world.play(DONE)
     worker = world.start_worker()
@@ -169,6 +172,7 @@ async def test_workers_have_their_own_places(world):
     assert found == [1, 3]
 
 
+@pytest.mark.slow
 async def test_total_holds_for_all(world):
     world.play(SLOW)
     world.start_worker("--slots", "3", "--total", "2")

@@ -228,6 +228,7 @@ async def test_abort_takes_it_back(dispatching, plain, home, tmp_path):
     assert told["status"] == "error"
 
 
+@pytest.mark.slow
 async def test_dispatched_run_outlives_its_worker(dispatching, plain, home, tmp_path):
     notes = watch(home, tmp_path, "agent.subagent.spawn.after", "agent.subagent.complete")
     dispatching.settings["approvals"] = "bypass"
@@ -289,6 +290,7 @@ async def test_missing_tool_is_told(dispatching, plain, tmp_path, is_there):
     assert (bool(run.worker), (results(run) == ["hello"]), warned) == (True, is_there, told)
 
 
+@pytest.mark.slow
 async def test_dispatched_run_outlives_its_face(dispatching, plain, tmp_path):
     session = tmp_path / "main.jsonl"
     dispatching.settings["approvals"] = "bypass"
@@ -309,7 +311,7 @@ async def test_dispatched_run_outlives_its_face(dispatching, plain, tmp_path):
     assert [label["agentName"] for label in find_labels(outcome.session_file)] == ["helper"]
 
 
-@pytest.mark.parametrize("is_dispatched", [True, False])
+@pytest.mark.parametrize("is_dispatched", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_loss_counts_under_all_names(dispatching, plain, is_dispatched):
     dispatching.settings["approvals"] = "bypass" if is_dispatched else "never"
     first = call("execute_command", command=f"echo acted >> {dispatching.log}; sleep 2")

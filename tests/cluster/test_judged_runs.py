@@ -210,6 +210,7 @@ async def test_call_waits_for_its_face(world, plain, home):
     assert re.search(r"working .* waits for its face for [3-9]", shown), shown
 
 
+@pytest.mark.slow
 async def test_leaving_person_denies_nothing(world, plain):
     world.settings["approvals"] = "ask"
     world.play(world.act(1), DONE)
@@ -227,6 +228,7 @@ async def test_leaving_person_denies_nothing(world, plain):
     assert (between, outcome.status, len(world.effects)) == (([], Status.RUNNING, []), Status.COMPLETED, 1)
 
 
+@pytest.mark.slow
 async def test_yes_outlives_its_worker(world, plain):
     world.settings["approvals"] = "ask"
     world.play(world.act(1), world.act(2), DONE)
@@ -370,6 +372,7 @@ async def test_restriction_counts_on_worker(world, plain, settings):
     assert was_said(world, "bash was taken from this agent while it worked")
 
 
+@pytest.mark.slow
 async def test_loss_outlives_worker(world, plain):
     world.play(world.act(1, after="sleep 60"), world.act(2), DONE)
     theirs = plain()
@@ -386,7 +389,10 @@ async def test_loss_outlives_worker(world, plain):
     assert was_said(world, "bash can change things, and this agent was made read-only while it worked")
 
 
-@pytest.mark.parametrize("runner", ["cluster", "inprocess", "process"])
+@pytest.mark.parametrize(
+    "runner",
+    [pytest.param("cluster", marks=pytest.mark.slow), pytest.param("inprocess", marks=pytest.mark.slow), "process"],
+)
 async def test_runs_of_runs_lose_it_too(world, plain, runner):
     play_lead(world, world.act(1, after="sleep 3"), world.act(2), runner=runner)
     world.start_worker(**plain())

@@ -81,6 +81,7 @@ async def test_rule_of_next_face_counts(world, tmp_path):
     assert was_said(world, "was denied: no logs")
 
 
+@pytest.mark.slow
 async def test_late_rule_outlives_worker(world, tmp_path):
     world.play(world.act(1, after="sleep 60"), world.act(2), DONE)
     first = world.start_worker()
@@ -99,7 +100,10 @@ async def test_late_rule_outlives_worker(world, tmp_path):
     )
 
 
-@pytest.mark.parametrize(("runner", "words"), [("cluster", 2), ("inprocess", 1), ("process", 1)])
+@pytest.mark.parametrize(
+    ("runner", "words"),
+    [("cluster", 2), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in ("inprocess", "process"))],
+)
 async def test_late_rule_counts_below(world, tmp_path, runner, words):
     gate = tmp_path / "gate"
     agents = world.project / ".pi" / "agents"

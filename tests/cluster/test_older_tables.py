@@ -100,6 +100,7 @@ def test_living_old_workers_are_named(world):
     assert (done.status, world.ask("SELECT version FROM retinue.meta")) == (2, [(1,)])
 
 
+@pytest.mark.slow
 async def test_sleeping_old_worker_is_cut_off(world):
     world.play(world.act(1, after="sleep 2"), DONE)
     old = world.start_worker()

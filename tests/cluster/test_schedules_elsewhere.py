@@ -86,6 +86,7 @@ def test_each_due_time_runs_once(world, tmp_path):
     assert len(set(world.effects)) == len(world.effects) == JOBS
 
 
+@pytest.mark.slow
 def test_second_face_fires_nothing(world, tmp_path):
     session = tmp_path / "main.jsonl"
     plan(world)

@@ -59,6 +59,7 @@ async def test_dead_worker_is_replaced(world):
     assert noticed_s < 10  # two seconds on a quiet machine: `make bench`
 
 
+@pytest.mark.slow
 async def test_moved_run_learns_its_new_place(world):
     world.play(*(world.act(turn, after="pwd; sleep 60") for turn in (1, 2)), world.act(3, after="pwd"), DONE)
     handle = None

@@ -93,7 +93,6 @@ async def test_invalid_call_is_told(world, arguments, words):
 
 
 @pytest.mark.spec("sticky:8", "sticky:9", "sticky:11", "sticky:25")
-@pytest.mark.everywhere
 async def test_plain_text_is_sent_back(world):
     result = await world.call("scout", "look", {"text": "Here it is."}, {"text": "As I said."}, DONE)
     details = result["details"]
@@ -292,7 +291,6 @@ async def test_both_lists_are_refused(world):
 
 
 @pytest.mark.spec("sticky:24")
-@pytest.mark.everywhere
 async def test_body_is_the_prompt(world):
     world.add(KEEPER.format(lists=""), "subagents")
     (world.work / "AGENTS.md").write_text("Mind the gap.")

@@ -52,7 +52,6 @@ async def test_tool_can_be_absent(world, settings, environment):
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-@pytest.mark.everywhere
 async def test_nesting_needs_list_and_depth(world, depth):
     world.set(surfaces=["subagent"], subagents={"maxDepth": depth, "allowWrite": True})
     world.add(WRITER.replace("read, write, bash", "read, subagent"))
@@ -103,7 +102,6 @@ async def test_surfaces_stand_side_by_side(world):
 
 
 @pytest.mark.spec("devkit:30", "devkit:55")
-@pytest.mark.everywhere
 async def test_tool_gives_the_result(world):
     result = await world.ask("explorer", "look", to("^look", text="Found."))
     details = result.details
@@ -268,7 +266,6 @@ async def test_silent_agent_is_ended(world):
 
 
 @pytest.mark.spec("devkit:35")
-@pytest.mark.everywhere
 async def test_failure_without_words_is_described(world):
     result = await world.call("explorer", "look", {"calls": ask("ls")}, {"error": "INTERNAL_ERROR of a gateway"})
     described = "Last captured output:\n(no answer: the last event was turn_end, the last stop reason was error, "
