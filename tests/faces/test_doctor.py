@@ -8,6 +8,8 @@ import pytest
 
 from retinue.durable.ledger import Entry, Ledger, put_run
 
+pytestmark = pytest.mark.here("the switch names a database that is made with the first run")
+
 
 @pytest.fixture
 def doctor(place):

@@ -3,6 +3,8 @@ import socket
 
 import pytest
 
+pytestmark = pytest.mark.here("the switch names a database that is made with the first run")
+
 SECRET = "geheim-7f3a91"
 COMMANDS = [("worker",), ("cluster", "status"), ("cluster", "prune", "--days", "3")]
 
