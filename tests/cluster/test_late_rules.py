@@ -18,6 +18,7 @@ FACE = """
 import asyncio, sys
 from retinue import Retinue
 from retinue.app.request import Request
+from tests.cluster.judged_world import was_said
 
 async def main():
     async with Retinue(sys.argv[1], model="mock/mock-1", request=Request(approve=True)) as face:
@@ -30,10 +31,6 @@ asyncio.run(main())
 
 async def wait_for(world, holds, what):
     await asyncio.to_thread(world.wait_until, holds, what)
-
-
-def was_said(world, text):
-    return any(text in str(request.json) for request in world.server.requests)
 
 
 def to(words, **reply):
