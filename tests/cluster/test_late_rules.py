@@ -9,6 +9,7 @@ import pytest
 
 from retinue.app.request import Request, SessionWish
 from retinue.core.run import Status
+from tests.cluster.judged_world import was_said
 
 pytestmark = pytest.mark.timeout(120)
 DONE = {"text": "All done."}
@@ -18,7 +19,6 @@ FACE = """
 import asyncio, sys
 from retinue import Retinue
 from retinue.app.request import Request
-from tests.cluster.judged_world import was_said
 
 async def main():
     async with Retinue(sys.argv[1], model="mock/mock-1", request=Request(approve=True)) as face:
