@@ -12,7 +12,7 @@ from pathlib import Path
 
 from retinue.core.errors import RetinueError, quote
 from retinue.durable.chain import Link, apply_chain
-from retinue.durable.parcel import Parcel, check_bundle, check_parcel, drop_sent
+from retinue.durable.parcel import Parcel, check_bundle, check_parcel, drop_sent, release
 from retinue.durable.repository import MAX_BUNDLE, Workspace, find_workspace
 from retinue.features.worktree.copies import BRANCH_PREFIX, hold_registry
 from retinue.features.worktree.keeping import ABANDONED_REFS, render_message
@@ -43,17 +43,18 @@ async def land(
             f"{quote(branch)} is no name for the branch of a run; expected {BRANCH_PREFIX} and the run's id: letters, "
             "digits, hyphens and underscores"
         )
+    if not snapshots:
+        await release(repo, parcel)
+        return parcel.branch
     workspace = await find_workspace(repo)
     if workspace is None:
-        if not snapshots:
-            return ""
         raise RetinueError(
             f"what the run has made cannot be brought back, since {quote(str(repo), 200)} is not in a git repository; "
             "run `git init` there"
         )
     landing = _Landing(workspace, parcel, f"{_LANDING_REFS}/{secrets.token_hex(8)}")
     try:
-        link = await landing.fetch(snapshots, bundle) if snapshots else None
+        link = await landing.fetch(snapshots, bundle)
         name = await landing.settle(link, branch, description) if link is not None else parcel.branch
     finally:
         await asyncio.shield(landing.clear())

@@ -31,7 +31,7 @@ from retinue.durable.repository import (
 )
 from retinue.features.worktree.keeping import list_some, render_message
 from retinue.features.worktree.traces import find_nested
-from retinue.tools.git import GitResult, list_config
+from retinue.tools.git import GitResult, list_config, run_git
 
 SENT_REFS = "refs/retinue/sent"
 """Below it the face keeps what it has sent until the work is back."""
@@ -93,16 +93,20 @@ async def pack(
 
 
 async def release(repo: Path, parcel: Parcel) -> None:
-    """Let go of what was kept in the sender's repository for a run whose work will not come back."""
-    workspace = await find_workspace(repo) if parcel.sent_ref else None
-    if workspace is not None:
-        await drop_sent(workspace.open(), parcel)
+    """Let go of what was kept in the sender's repository for a run that has nothing to bring back."""
+    # Git looks for the repository itself: many runs end at once, and each call costs some milliseconds.
+    if _is_sent(parcel.sent_ref):
+        await run_git(["update-ref", "-d", parcel.sent_ref], repo)
 
 
 async def drop_sent(repository: Repository, parcel: Parcel) -> None:
     """Remove the ref that keeps a parcel's commit; nothing else below it is touched."""
-    if re.fullmatch(rf"{SENT_REFS}/[0-9a-f]+", parcel.sent_ref):
+    if _is_sent(parcel.sent_ref):
         await repository.ask("update-ref", "-d", parcel.sent_ref)
+
+
+def _is_sent(ref: str) -> bool:
+    return re.fullmatch(rf"{SENT_REFS}/[0-9a-f]+", ref) is not None
 
 
 class _Packer:

@@ -18,6 +18,13 @@ MAX_BUNDLE = 256 * 1024 * 1024
 """Bytes that one bundle may have."""
 SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _MEGABYTE = 1024 * 1024
+_PLACES = (
+    ("--show-toplevel",),
+    ("--show-prefix",),
+    ("--absolute-git-dir",),
+    ("--path-format=absolute", "--git-common-dir"),
+)
+"""What is asked of a checkout."""
 _TOO_MUCH = 125
 # In repositories that we made ourselves nothing is to be blanked out; what else a user has set is not for them.
 OWN = Guard(
@@ -191,28 +198,31 @@ async def find_workspace(cwd: Path) -> Workspace | None:
     """The checkout around a directory; None where there is no repository. Raises RetinueError when git fails."""
     if not is_directory(str(cwd)):
         raise RetinueError(f"{quote(str(cwd), 200)} is not a directory")
-    asked = (
-        ("--show-toplevel",),
-        ("--show-prefix",),
-        ("--absolute-git-dir",),
-        ("--path-format=absolute", "--git-common-dir"),
-    )
-    # One by one: a directory's name may have line breaks in it.
-    found = [await run_git(["rev-parse", *words], cwd) for words in asked]
-    if any("not a git repository (or any" in each.error for each in found):
-        return None
+    found = await _ask_places(cwd)
     for each in found:
+        if "not a git repository (or any" in each.error:
+            return None
         if not each.ok:
             raise RetinueError(f"{quote(str(cwd), 200)} cannot be sent with a run: {each.problem}")
-    top, prefix, git_dir, common = _resolve_places([each.text for each in found], cwd)
+    top, prefix, git_dir, common = _resolve_places(found, cwd)
     guard = await load_guard(top)
     if not isinstance(guard, Guard):
         raise RetinueError(f"git config failed in {quote(top, 200)}: {guard.problem}")
     return Workspace(top, prefix, git_dir, common, guard)
 
 
-def _resolve_places(told: Sequence[str], cwd: Path) -> tuple[str, str, str, str]:
-    top, prefix, git_dir, common = told
+async def _ask_places(cwd: Path) -> list[GitResult]:
+    """What git says of a directory's checkout: in one answer, or in one for each question."""
+    together = await run_git(["rev-parse", *(word for words in _PLACES for word in words)], cwd)
+    # More lines than questions: a directory's name has line breaks in it.
+    if not together.ok or together.out.count(b"\n") == len(_PLACES):
+        return [together]
+    return [await run_git(["rev-parse", *words], cwd) for words in _PLACES]
+
+
+def _resolve_places(answers: Sequence[GitResult], cwd: Path) -> tuple[str, str, str, str]:
+    together = len(answers) == 1
+    top, prefix, git_dir, common = answers[0].text.split("\n") if together else [each.text for each in answers]
     # A repository may claim another directory as its checkout.
     if os.path.realpath(os.path.join(top, prefix)) != os.path.realpath(cwd):
         raise RetinueError(
