@@ -2,7 +2,7 @@ import asyncio
 
 from crew_world import call, script, to
 
-from retinue import Retinue, Status
+from retinue import Reason, Retinue, Status
 from retinue.core.events import RunFinished, TurnStarted
 
 LOOK = call("Agent", subagent_type="Explore", prompt="look", description="a look")
@@ -70,3 +70,18 @@ async def test_aborted_main_agent_is_left_alone(tmp_path):
         assert crew.abort()
         await asyncio.sleep(0.5)
     assert told == ["started"]
+
+
+async def test_abort_ends_the_stay(tmp_path):
+    endless = to("^look", text="the report", delay_ms=60_000)
+    model = script(tmp_path, *REPLIES[:2], endless, to("task-notification", text="What a pity"))
+    async with Retinue(tmp_path, model=model) as crew:
+        said = asyncio.Event()
+        crew.listen(lambda event: said.set() if getattr(event, "turn", 0) == 2 else None)
+        async with asyncio.TaskGroup() as group:
+            prompt = group.create_task(crew.prompt("begin", settle=True))
+            await asyncio.wait_for(said.wait(), 5)
+            await asyncio.sleep(0.05)
+            crew.abort()
+    outcome = prompt.result()
+    assert (outcome.status, outcome.reason, outcome.text) == (Status.STOPPED, Reason.USER, "started")

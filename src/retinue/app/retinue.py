@@ -216,6 +216,7 @@ class Retinue:
         if self._here.crew is not None:
             self._here.crew.reactions.close()
             stopped = 0 if spares_runs else self._here.crew.manager.stop_all()
+            self._here.crew.manager.dismiss()
         return self._main.abort() or stopped > 0
 
     @property

@@ -69,7 +69,7 @@ class Manager:
         self._backend = backend
         self._clock = clock
         self._runs = Register(root.setup.run_id, root.bus)
-        self.admission = Admission(bounds or Bounds(), self._runs, clock, new_id)
+        self.admission = Admission(bounds or Bounds(), self._runs, clock, new_id, root.session.path)
         self._queue = Queue(self.admission.bounds.max_concurrent)
         self._returning = Returning()
         self._live: dict[str, LiveRun] = {}
@@ -229,15 +229,24 @@ class Manager:
     async def stay(self, run_id: str, live: LiveRun, outcome: Outcome) -> Outcome:
         """Keep a run that has come to its end until all it started has settled, letting it react to their reports."""
         self._welcome(run_id)
+        if live is self.root:
+            self._stopping.pop(run_id, None)  # of an earlier prompt
         while outcome.status is Status.COMPLETED and (
             live.inbox or self._runs.has_active_below(run_id) or self.expects_news(run_id)
         ):
             if not live.inbox:
                 await self._news.wait(run_id)
+            if (reason := self._stopping.get(run_id)) is not None:
+                return msgspec.structs.replace(outcome, status=Status.STOPPED, reason=reason)
             outcome = await live.wake() or outcome
         for child in self.children(run_id):
             self.stop(child.id, Reason.PARENT)
         return outcome
+
+    def dismiss(self, reason: Reason = Reason.USER) -> None:
+        """Stop the main agent if it stays for what it has started: what that reports is not reacted to any more."""
+        self._stopping[self.root.setup.run_id] = reason
+        self.wake(self.root.setup.run_id)
 
     def wake(self, run_id: str) -> None:
         """Something was put into a run's inbox: if it is staying for its children, it goes on now."""
