@@ -20,7 +20,7 @@ import msgspec
 from retinue.core.errors import RetinueError, quote
 from retinue.durable.address import check_address, hide_secrets
 from retinue.durable.parcel import Parcel
-from retinue.durable.repository import Repository
+from retinue.durable.repository import SHA, Repository
 from retinue.features.worktree.copies import remove_tree
 from retinue.sessions.files import make_private
 from retinue.tools.git import FETCH_TIMEOUT_S, fetch_git
@@ -30,6 +30,8 @@ _REMOTE = "refs/retinue/remote"
 _MAX_HAVE = 200
 _MAX_PACKS = 20
 _BLANK = "blank/.git"
+# Inside of the repository: who removes that one forgets these, too.
+_TREES = "git/trees"
 _LATE = 124
 """Status of a git that took too long."""
 _PATIENCE_S = FETCH_TIMEOUT_S + 60.0
@@ -50,6 +52,7 @@ class Cache:
         self._place = folder / "cache" / key
         self.objects = str(self._place / "git" / "objects")
         self._repository = Repository(str(self._place / "git"))
+        self._config = self._place / "git" / "config"
 
     async def hold(self) -> int:
         """A descriptor; while it is open nobody removes the cache."""
@@ -60,34 +63,53 @@ class Cache:
     async def fill(self, bundle: bytes, *, timeout_s: float = FETCH_TIMEOUT_S) -> str:
         """Have the parcel's commit and all it needs; returns its tree. Raises RetinueError; what was there stays good.
 
-        What is there already costs one question to git: many runs begin at the same commit.
+        What is there already costs neither a question to git nor a lock: many runs begin at once at the same commit.
         """
         parcel = self._parcel
+        if tree := self._recall():
+            return tree
         async with hold_lock(self._place / "lock"):
             await self._make()
-            if tree := await self._find_tree(parcel.commit):
-                return tree
-            if parcel.remote:
-                await self._fetch(timeout_s)
-            if bundle and not await self._has(parcel.commit):
-                await self._unpack(bundle)
-            if not (tree := await self._find_tree(parcel.commit)):
+            tree = self._recall() or await self._find_tree(parcel.commit)
+            if not tree:
+                if parcel.remote:
+                    await self._fetch(timeout_s)
+                if bundle and not await self._has(parcel.commit):
+                    await self._unpack(bundle)
+                tree = await self._find_tree(parcel.commit)
+                await self._tidy()
+            if not tree:
                 raise RetinueError(f"nothing that came with the run has its commit {parcel.commit}; send the run again")
-            await self._tidy()
+            self._remember(tree)
             return tree
 
     def read_config(self, *, bare: bool) -> bytes:
         """The configuration of an empty repository on this disk."""
         return (self._place / ("git" if bare else _BLANK) / "config").read_bytes()
 
+    def _recall(self) -> str:
+        """The tree of the parcel's commit, when it was found here before."""
+        tree = _read(self._place / _TREES / self._parcel.commit)
+        is_usable = SHA.fullmatch(tree) and _read(self._config) == self._render_config()
+        return tree if is_usable and _read(self._place / _BLANK / "config") else ""
+
+    def _remember(self, tree: str) -> None:
+        path = self._place / _TREES / self._parcel.commit
+        make_private(path.parent)
+        draft = path.with_name("draft")
+        draft.write_text(tree)
+        draft.replace(path)
+
+    def _render_config(self) -> str:
+        is_long = len(self._parcel.commit) == 64
+        return (_LONG_CONFIG if is_long else "") + _CONFIG.format(version=int(is_long))
+
     async def _make(self) -> None:
         """Make the repository, unless it is there as we made it."""
-        is_long = len(self._parcel.commit) == 64
-        config = (_LONG_CONFIG if is_long else "") + _CONFIG.format(version=int(is_long))
-        path = self._place / "git" / "config"
-        if _read(path) != config:
+        config = self._render_config()
+        if _read(self._config) != config:
             await make_repository(self._repository, shallow=self._parcel.shallow, id_length=len(self._parcel.commit))
-            path.write_text(config)
+            self._config.write_text(config)
         blank = self._place / _BLANK
         if not _read(blank / "config"):
             # Asked here once, since disks differ: whether names have capital letters, whether files can be executed.
@@ -159,6 +181,7 @@ class Cache:
         keep = {f"{_HAVE}/{sha}" for sha in (self._parcel.commit, *self._parcel.known)}
         for name in listed.text.split("\n")[_MAX_HAVE:]:
             if name not in keep:
+                (self._place / _TREES / name.rpartition("/")[2]).unlink(missing_ok=True)
                 await repository.run("update-ref", "-d", name)
         packs = await asyncio.to_thread(os.listdir, os.path.join(self.objects, "pack"))
         if sum(name.endswith(".pack") for name in packs) > _MAX_PACKS:

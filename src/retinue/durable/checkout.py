@@ -65,6 +65,8 @@ class Checkout:
         self._nested: list[str] = []
         self._seen: tuple[int, int, int] | None = None
         """The index of which `_tree` is the content."""
+        self._is_young = True
+        """Whether the index is as old as the files in it: git reads them all again then, and writes it anew."""
         self._lock = asyncio.Lock()
 
     @classmethod
@@ -143,6 +145,13 @@ class Checkout:
         if held:
             await asyncio.to_thread(_discard, self._site, held)
 
+    def list_exposed(self) -> tuple[str, ...]:
+        """What of the worker's folder the run may read: its own tree, and what its repository reads objects from."""
+        objects = os.path.join(self._shadow.git_dir, "objects")
+        # Ours, which it cannot write: what its own repository names it may have changed.
+        lines = _read(os.path.join(objects, "info", "alternates")).split(b"\n")
+        return (str(self.root), objects, *(os.fsdecode(line) for line in lines if line))
+
     async def _build(self, cache: Cache | None, tree: str, snapshots: Sequence[bytes]) -> None:
         """`tree`: of the parcel's commit, where it has one."""
         parcel, own, shadow = self.parcel, self._own, self._shadow
@@ -203,6 +212,9 @@ class Checkout:
     async def _read_files(self) -> tuple[str, tuple[str, ...]]:
         """All files as a tree, and what is not in it."""
         shadow = self._shadow
+        if self._is_young and not await self._has_changed():
+            return self._tree, ()
+        self._is_young = False
         added = await shadow.ask("add", "--all", *exclude(self._nested))
         if added.ok and stat_file(shadow.index) == self._seen:
             # Git writes the index anew when anything in it is; this saves half of the time.
@@ -222,6 +234,11 @@ class Checkout:
         tree, _ = await shadow.write_tree(self._tree)
         problem = () if added.ok else (f"Not all files are carried: {added.problem}",)
         return tree, (*self._tell_nested(), *problem)
+
+    async def _has_changed(self) -> bool:
+        """Whether any file differs from the index. Most runs change nothing, and this leaves the index alone."""
+        told = await self._shadow.ask("ls-files", "-z", "--modified", "--others", "--exclude-standard")
+        return not told.ok or bool(told.out)
 
     def _tell_nested(self) -> tuple[str, ...]:
         if not self._nested:
