@@ -239,6 +239,23 @@ def test_compaction_can_be_aborted(place):
     assert (refused["success"], answer["success"], answer["error"]) == (False, False, "Compaction cancelled")
 
 
+def test_compaction_spares_what_works_beside_it(place):
+    look = {"subagent_type": "Explore", "prompt": "look", "description": "a look"}
+    replies = [
+        {"match": SUMMARY, "text": "It was about words."},
+        {"match": {"last_user": "^begin"}, "text": "word " * 4000, "calls": [{"name": "Agent", "arguments": look}]},
+        {"match": {"last_user": "^begin"}, "text": "started"},
+        {"match": {"last_user": "^look"}, "text": "the report", "delay_ms": 1500},
+        {"match": {"last_user": "task-notification"}, "text": "Thank you"},
+    ]
+    with call(place, "--tools", "Agent", replies=replies) as caller:
+        caller.say("begin")
+        assert "It was about words." in caller.get("compact")["summary"]
+        assert caller.read_until("subagents:completed")["result"] == "the report"
+        caller.read_until("agent_settled")
+        assert caller.get("get_last_assistant_text") == {"text": "Thank you"}
+
+
 def test_skills_are_commands(place):
     folder = place.agent_dir / "skills" / "tidy"
     folder.mkdir(parents=True)

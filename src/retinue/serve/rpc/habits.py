@@ -44,11 +44,11 @@ async def abort_retry(link: Link, command: Command) -> Any:
 
 
 async def compact(link: Link, command: Command) -> Any:
-    """Summarise the context now; what the agent does at the moment is stopped."""
+    """Summarise the context now; what the main agent does at the moment is stopped."""
     instructions = command.find_text("customInstructions") or ""
     if link.compacting is not None:
         raise UsageError("the context is being compacted already")
-    await link.abort()
+    await link.abort(spares_runs=True)
     results: list[Compacted] = []
     stop_listening = link.crew.listen(lambda event: _collect(event, results), pieces=False)
     link.compacting = asyncio.current_task()

@@ -43,17 +43,18 @@ class Link:
         self._prompting = self._start(work)
         self._prompting.add_done_callback(self._forget)
 
-    async def abort(self) -> None:
-        """Stop whatever the main agent and its crew do, and wait until they have."""
+    async def abort(self, *, spares_runs: bool = False) -> None:
+        """Stop whatever the main agent and its crew do, and wait until they have; or the main agent alone."""
         if self.compacting is not None and self.compacting is not asyncio.current_task():
             self.compacting.cancel()
             await asyncio.wait([self.compacting])
         # A prompt that was accepted this very moment has to begin before it can be stopped.
         if self._prompting is not None and not self.crew.is_busy:
             await asyncio.sleep(0)
-        self.crew.abort()
-        while self.is_busy:
+        if not spares_runs:
             self.crew.abort()
+        while self.is_busy:
+            self.crew.abort(spares_runs=spares_runs)
             await self.leave_prompt()
             await self.crew.rest()
 
