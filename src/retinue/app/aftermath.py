@@ -12,9 +12,10 @@ from retinue.core.messages import AssistantMessage, UserMessage
 from retinue.core.run import Outcome, Run, Status
 from retinue.engine.ids import make_uuid
 from retinue.engine.inbox import to_text
-from retinue.engine.keeping import find_file
+from retinue.engine.keeping import find_file, find_tree
 from retinue.engine.recovery import Remains, interrupt
 from retinue.sessions.log import Session
+from retinue.sessions.tree import find_main
 
 if TYPE_CHECKING:
     from retinue.features.worktree.leftovers import Leftover
@@ -65,20 +66,21 @@ class Aftermath:
         return said[-1] if said else ""
 
     def _is_unbegun(self, run: Run) -> bool:
-        """Whether it had done nothing: a file below the main session's comes into being with the first reply."""
-        path, main = self._find_file(run), self._main.path
-        return path is not None and main is not None and path.is_relative_to(main.with_suffix("")) and not path.exists()
+        """Whether it had done nothing: a file below another session's comes into being with the first reply."""
+        path = self._find_file(run)
+        if path is None or path.exists():
+            return False
+        return find_tree(self._main.tree, path) is not None or find_main(path) != path
 
     def _find_file(self, run: Run) -> Path | None:
         """Where a run keeps its session; None for one that keeps none."""
         return find_file(self._main.tree, run.id, self._requests[run.id])
 
     def _open(self, run: Run) -> Session | None:
-        path, kept = self._find_file(run), self._requests[run.id].session_file
+        path = self._find_file(run)
         if path is None or not path.exists():
             return None
         try:
-            # What is kept elsewhere is not under the main session's lock.
-            return Session.open(path, clock=self._clock, new_id=make_uuid, tree=None if kept else self._main.tree)
+            return Session.open(path, clock=self._clock, new_id=make_uuid, tree=find_tree(self._main.tree, path))
         except SessionError:
             return None

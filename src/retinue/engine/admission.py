@@ -6,12 +6,14 @@ Starts nothing, and writes nothing down: what is refused leaves no trace.
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError
 from retinue.core.run import Grant, Run
+from retinue.engine.keeping import find_file_below
 from retinue.engine.register import Register
 from retinue.engine.request import RunRequest
 
@@ -34,8 +36,12 @@ class Bounds:
 class Admission:
     """Accepts or refuses the runs of one main agent."""
 
-    def __init__(self, bounds: Bounds, runs: Register, clock: Clock, new_id: Callable[[], str]) -> None:
+    def __init__(
+        self, bounds: Bounds, runs: Register, clock: Clock, new_id: Callable[[], str], main: Path | None = None
+    ) -> None:
+        """`main` is the main agent's session, in whose folder sessions are kept unless somebody says otherwise."""
         self.bounds = bounds
+        self._folder = None if main is None else main.with_suffix("")
         self._runs = runs
         self._clock = clock
         self._new_id = new_id
@@ -61,8 +67,7 @@ class Admission:
             )
         self._spawned += not request.skips_queue
         run_id = self._new_id()
-        if request.session_dir and not request.session_file:
-            file = os.path.join(request.session_dir, f"{run_id}.jsonl")
+        if file := self._find_file(request, parent_id, run_id):
             request = msgspec.structs.replace(request, session_file=file)
         run = Run(
             id=run_id,
@@ -81,6 +86,19 @@ class Admission:
             extra_depth=extra_depth,
         )
         return run, request
+
+    def _find_file(self, request: RunRequest, parent_id: str, run_id: str) -> str:
+        """Where a new run keeps its session; empty for the main session's folder, or what the request says already.
+
+        It is kept with the request, since whoever looks for it after a crash has nothing else.
+        """
+        if request.session_file or not request.keeps_session:
+            return ""
+        if request.session_dir:
+            return os.path.join(request.session_dir, f"{run_id}.jsonl")
+        above = "" if self._runs.find(parent_id) is None else self._runs.find_request(parent_id).session_file
+        is_usual = not above or (self._folder is not None and Path(above).is_relative_to(self._folder))
+        return "" if is_usual else find_file_below(above, parent_id, run_id)
 
     def readmit(self, run_id: str, task: str, session_file: str) -> tuple[Run, RunRequest]:
         """Another attempt of a finished run, with a new task. Raises SpawnRefused."""

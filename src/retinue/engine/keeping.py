@@ -17,6 +17,8 @@ from retinue.engine.request import RunRequest
 from retinue.sessions.log import Session
 from retinue.sessions.tree import SessionTree
 
+_NAME = "session.jsonl"
+
 
 class Grounds(Struct, frozen=True):
     """What paths in agents' files are relative to."""
@@ -59,6 +61,20 @@ def find_file(tree: SessionTree | None, run_id: str, request: RunRequest) -> Pat
     return None if tree is None else tree.child_path(run_id)
 
 
+def find_tree(tree: SessionTree | None, path: Path) -> SessionTree | None:
+    """The tree whose lock a session is under: what is not below the main one is not under its lock."""
+    is_below = tree is not None and tree.main is not None and path.is_relative_to(tree.main.with_suffix(""))
+    return tree if is_below else None
+
+
+def find_file_below(above_file: str, above_id: str, run_id: str) -> str:
+    """Where a run keeps its session whose parent keeps this one in a place of its own: in a folder beside that."""
+    folder, name = os.path.split(above_file)
+    # One folder for all that is below, however deep.
+    is_below = name == _NAME and os.path.basename(folder) == above_id
+    return os.path.join(os.path.dirname(folder) if is_below else os.path.splitext(above_file)[0], run_id, _NAME)
+
+
 class Keeper:
     """The sessions of the runs of one main agent."""
 
@@ -73,14 +89,11 @@ class Keeper:
         """Where the session of a run lies, and the tree whose lock it is under; `above` is its parent's."""
         tree = above.tree
         path = find_file(tree, run.id, request)
+        if not request.keeps_session:
+            return None, tree
         if path is None:
-            folder = self._orphan_dir if request.keeps_session else None
-            return None if folder is None else folder / run.id / "session.jsonl", None
-        if not request.session_file:
-            return path, tree
-        # What is not below the main session is not under its lock.
-        is_below = tree is not None and tree.main is not None and path.is_relative_to(tree.main.with_suffix(""))
-        return path, tree if is_below else None
+            return None if self._orphan_dir is None else self._orphan_dir / run.id / _NAME, None
+        return path, tree if not request.session_file else find_tree(tree, path)
 
     def open(self, run: Run, request: RunRequest, above: Session, cwd: Path, *, is_new: bool) -> Session:
         """The session of a run, opened or made. `is_new`: nobody knew of the run before this process."""

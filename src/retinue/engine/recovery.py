@@ -18,6 +18,7 @@ from retinue.core.events import Event, RunFinished, RunForgotten, RunQueued, Run
 from retinue.core.fold import fold
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.ids import make_uuid
+from retinue.engine.keeping import find_file, find_tree
 from retinue.engine.notify import CUSTOM_TYPE, list_told
 from retinue.engine.request import RunRequest
 from retinue.sessions.log import Session
@@ -60,7 +61,10 @@ class Remains:
     def find_untold(self, main: Session, root_id: str, clock: Clock) -> list[Run]:
         """The finished runs whose parent has neither read of their end nor been told of it."""
         ended = [run for run in self.runs.values() if run.status.is_final and run.is_background and not run.is_read]
-        told = {parent_id: _read_told(parent_id, main, root_id, clock) for parent_id in {r.parent_id for r in ended}}
+        told = {root_id: set(_list_told(main))}
+        for parent_id in {run.parent_id for run in ended} - {root_id}:
+            request = self.requests.get(parent_id)
+            told[parent_id] = set() if request is None else _read_told(parent_id, request, main, clock)
         return [run for run in ended if (run.id, run.attempt) not in told[run.parent_id]]
 
 
@@ -70,15 +74,13 @@ def interrupt(run: Run, text: str = "") -> Outcome:
     return Outcome(Status.INTERRUPTED, Reason.CRASH, text=text, error=error, usage=run.usage)
 
 
-def _read_told(parent_id: str, main: Session, root_id: str, clock: Clock) -> set[tuple[str, int]]:
+def _read_told(parent_id: str, request: RunRequest, main: Session, clock: Clock) -> set[tuple[str, int]]:
     """The ends of runs that a parent's session tells of, by run and attempt."""
-    if parent_id == root_id:
-        return set(_list_told(main))
-    path = main.tree.child_path(parent_id) if main.tree is not None else None
+    path = find_file(main.tree, parent_id, request)
     if path is None or not path.exists():
         return set()
     try:
-        session = Session.open(path, clock=clock, new_id=make_uuid, tree=main.tree)
+        session = Session.open(path, clock=clock, new_id=make_uuid, tree=find_tree(main.tree, path))
     except SessionError:
         return set()
     told = set(_list_told(session))

@@ -80,7 +80,8 @@ class Session:
     ) -> "Session":
         """A new session. It is in memory only when neither `directory` nor `path` is given; else its file comes into
         being with the first append. With the tree of a main session it is a child's, under that one's lock: what is
-        said before its first reply is in the main session, too, and waits for the reply."""
+        said before its first reply is in the main session, too, and waits for the reply. One in memory only hands the
+        tree on to those below it, and one that is a tree's first has it as its own."""
         identity = new_id() if session_id is None else check_session_id(session_id)
         now_ms = clock.now_ms()
         header = make_header(identity, _stamp.render(now_ms), str(cwd), parent_session)
@@ -88,7 +89,7 @@ class Session:
             path = directory / f"{header['timestamp'].replace(':', '-').replace('.', '-')}_{identity}.jsonl"
         if path is None:
             session = cls(header, None, MemoryStore(), clock, new_id)
-            session._context = Context()
+            session.tree, session._context = tree, Context()
             return session
         path = path.absolute()
         owns = tree is None

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from msgspec.structs import replace
 
@@ -14,10 +16,10 @@ READS = Grant(("read",), True)
 
 
 class Door:
-    def __init__(self, **bounds):
+    def __init__(self, main=None, **bounds):
         self.runs = Register("main", Bus())
         numbers = iter(range(9))
-        self.admission = Admission(Bounds(**bounds), self.runs, FakeClock(), lambda: f"r{next(numbers)}")
+        self.admission = Admission(Bounds(**bounds), self.runs, FakeClock(), lambda: f"r{next(numbers)}", main)
 
     def let_in(self, request=REQUEST, parent="main"):
         run, request = self.admission.admit(request, parent, lambda run_id: READS)
@@ -71,3 +73,20 @@ def test_only_finished_runs_are_readmitted():
         door.admission.readmit(run.id, "more", "")
     with pytest.raises(SpawnRefused, match="not found"):
         door.admission.readmit("nobody", "more", "")
+
+
+@pytest.mark.parametrize(
+    ("above", "expected"),
+    [
+        ({"session_dir": "/s"}, ["/s/r0.jsonl", "/s/r0/r1/session.jsonl", "/s/r0/r2/session.jsonl"]),
+        ({"session_file": "/m/r0/session-attempt-2.jsonl"}, ["/m/r0/session-attempt-2.jsonl", "", ""]),
+        ({"keeps_session": False}, ["", "", ""]),
+        ({}, ["", "", ""]),
+    ],
+)
+def test_runs_below_lie_beside_their_parent(above, expected):
+    door = Door(main=Path("/m.jsonl"))
+    first = door.let_in(replace(REQUEST, **above))
+    second = door.let_in(parent=first.id)
+    runs = (first, second, door.let_in(parent=second.id))
+    assert [door.runs.find_request(run.id).session_file for run in runs] == expected
