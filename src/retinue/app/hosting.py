@@ -52,7 +52,7 @@ class HostedRun:
         self._retinue = Retinue(
             job.workspace,
             request=to_request(job, job.sessions / job.assignment.session),
-            environment={**environment, **job.assignment.marks},
+            environment={**environment, **job.assignment.marks, **job.surroundings},
             say=self._say,
             output_transcript=False,  # they would lie in the workspace, and travel as its changes
         )

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from retinue.app.supervising import name_database
+from retinue.core.environment import WORKER_DIR
 from retinue.settings.paths import find_agent_dir, find_home
 
 
@@ -53,8 +54,8 @@ async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]
 def find_worker_dir(environment: Mapping[str, str]) -> Path:
     """Where a worker keeps repositories and workspaces.
 
-    Runs may look there, and write each in its own place only. In `~/.cache` they may all write.
+    Each run sees its own place there, and nothing else. In `~/.cache` they may all write.
     """
-    if named := environment.get("RETINUE_WORKER_DIR", ""):
+    if named := environment.get(WORKER_DIR, ""):
         return Path(named).expanduser()
     return find_agent_dir(environment, find_home(environment)) / "retinue" / "worker"

@@ -99,6 +99,8 @@ class World:
                 home=self.paths.home,
                 agent_dir=self.paths.agent_dir,
                 find_machine=self.find_machine,
+                withheld=self.paths.withheld,
+                exposed=self.paths.exposed,
             )
         return self._boundaries
 

@@ -14,6 +14,12 @@ _PROXIES = (
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EXTRA_CA_CERTS", "CURL_CA_BUNDLE")
 _WINDOWS = ("SYSTEMROOT", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
 
+WORKER_DIR = "RETINUE_WORKER_DIR"
+"""Where a worker keeps repositories and workspaces."""
+EXPOSED = "RETINUE_EXPOSED"
+"""What of that one run may see: absolute paths, one a line."""
+PASSWORD_FILES = ("PGPASSFILE", "PGSERVICEFILE")
+"""Name files with passwords of databases."""
 READING = (*_FINDING, *_SPEAKING, "PWD")
 """A command that may change nothing."""
 WRITING = (
@@ -45,6 +51,8 @@ CHILD = (
     *(*_FINDING[1:], *_SPEAKING, "SHELL", "NO_COLOR", "TMPDIR", "TEMP", "TMP", "LD_LIBRARY_PATH", "XDG_*"),
     *(*_CERTIFICATES, *_PROXIES, "RETINUE_NO_LOCAL", "RETINUE_DEBUG"),
     *("PI_CODING_AGENT_DIR", "PI_CODING_AGENT_SESSION_DIR", "PI_OFFLINE", "PI_TELEMETRY", "PI_SKIP_VERSION_CHECK"),
+    # What it hides from its own commands, as we do.
+    *(WORKER_DIR, EXPOSED, *PASSWORD_FILES),
     *("GIT_CONFIG_NOSYSTEM", "GIT_CONFIG_GLOBAL"),
     *("GIT_AUTHOR_NAME", "GIT_AUTHOR_EMAIL", "GIT_COMMITTER_NAME", "GIT_COMMITTER_EMAIL"),
 )

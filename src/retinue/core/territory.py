@@ -14,6 +14,8 @@ class Territory(Struct, frozen=True):
     """Real paths below the roots that are not changed, also where nothing is yet."""
     granted: tuple[str, ...] = ()
     """Directories that may be changed wherever they lie, also in what is protected."""
+    exposed: tuple[str, ...] = ()
+    """Real paths of directories that are read although what is around them is hidden."""
 
 
 ANYWHERE = Territory()

@@ -8,15 +8,16 @@ import os
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
+from retinue.core.environment import EXPOSED, WORKER_DIR
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event
 from retinue.core.model import Model
@@ -68,6 +69,8 @@ class Job:
     """Puts something before its face that is judged there."""
     former: tuple[str, ...] = ()
     """Workspaces of workers that had it before."""
+    surroundings: Mapping[str, str] = field(default_factory=dict)
+    """Variables that say what of this worker's folder it may see."""
 
 
 class Hosted(Protocol):
@@ -101,7 +104,7 @@ class Worker:
     ) -> None:
         self._url = url
         self._host = host
-        self._folder = folder
+        self._folder = folder.absolute()
         self._slots = slots
         self._total = total
         self._version = version
@@ -248,7 +251,7 @@ class Worker:
         goes_on = any(attempt == assignment.attempt and piece.kind == SESSION for piece, attempt in kept)
         # What an earlier attempt has changed is in the branch that this one was sent with.
         states = [piece for piece, attempt in kept if piece.kind == SNAPSHOT and attempt == assignment.attempt]
-        async with self._open_workspace(database, assignment, states) as (workspace, snapshot):
+        async with self._open_workspace(database, assignment, states) as (workspace, snapshot, exposed):
             keeper = Keeper(claim, mirror, States(snapshot, str(assignment.attempt), len(states)))
             # With the first of its record: nothing names a place in which nothing was said.
             keeper.note(Piece(PLACE, str(workspace), 0, b""))
@@ -257,7 +260,8 @@ class Worker:
             former = tuple(dict.fromkeys(piece.path for piece, _ in kept if piece.kind == PLACE))
             recorded = Recorded(keeper, budget)
             job = Job(assignment, sessions, workspace, recorded, keeper.keep, goes_on, teller.hear, submit, former)
-            hosted = self._host(job)
+            around = {WORKER_DIR: str(self._folder), EXPOSED: "\n".join(exposed)}
+            hosted = self._host(replace(job, surroundings=around))
             self._hosted[assignment.id] = hosted
             try:
                 await self._deliver(database, assignment.id)
@@ -273,7 +277,7 @@ class Worker:
     @asynccontextmanager
     async def _open_workspace(
         self, database: Database, assignment: Assignment, states: list[Piece]
-    ) -> "AsyncIterator[tuple[Path, Snapshot]]":
+    ) -> "AsyncIterator[tuple[Path, Snapshot, tuple[str, ...]]]":
         """The run's own copy of its repository, in the state its last worker has left on record."""
         parcel = msgspec.convert(assignment.parcel, type=Parcel)
         rows = await database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", assignment.digest)
@@ -285,7 +289,7 @@ class Worker:
             return (None, ()) if state is None else (state.bundle, state.notes)
 
         try:
-            yield checkout.path, snapshot
+            yield checkout.path, snapshot, checkout.list_exposed()
         finally:
             await checkout.close()
 

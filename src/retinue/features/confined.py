@@ -5,7 +5,7 @@ says so, or where the machine can enforce nothing, and its record tells.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,11 +37,18 @@ class Boundaries:
         home: Path | None,
         agent_dir: Path,
         find_machine: "Callable[[], Machine] | None" = None,
+        withheld: Sequence[str] = (),
+        exposed: Sequence[str] = (),
     ) -> None:
-        """`settings` has `mode`, `network`, `writable`, `hidden`, `environment` and `memory_mb`."""
+        """`settings` has `mode`, `network`, `writable`, `hidden`, `environment` and `memory_mb`.
+
+        `withheld` is hidden whatever they say, but for what is `exposed` in it.
+        """
         self._settings = settings
         self.home = home
         self._agent_dir = agent_dir
+        self._withheld = tuple(withheld)
+        self._exposed = tuple(exposed)
         self._find_machine = find_machine or open_machine
         self._territories: dict[tuple[str, bool], Territory] = {}
 
@@ -105,12 +112,14 @@ class Boundaries:
 
         wishes, workspace = self.build_wishes(), find_workspace(cwd, self.home)
         if readonly:
-            return Territory((), build_readonly(workspace, wishes).secrets)
+            reading = build_readonly(workspace, wishes)
+            return Territory((), reading.secrets, exposed=reading.exposed)
         profile = build_writing(workspace, wishes)
         named = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
         # What the user names may be changed also where it would be protected; what lies in it and is, may not.
         granted = tuple(path for path in named if is_below(path, profile.protected))
-        return Territory((profile.workspace, *named), profile.secrets, profile.protected, granted)
+        roots = (profile.workspace, *named)
+        return Territory(roots, profile.secrets, profile.protected, granted, profile.exposed)
 
     async def draw(self, cwd: Path, *, readonly: bool) -> "tuple[OpenConfinement | None, str]":
         """The boundary of what works somewhere, for whoever closes it, and what it is in a few words.
@@ -138,7 +147,8 @@ class Boundaries:
             mode=own.mode,
             network=own.network,
             writable=tuple(own.writable),
-            secrets=tuple(own.hidden),
+            secrets=(*own.hidden, *self._withheld),
+            exposed=self._exposed,
             environment=tuple(own.environment),
             home=str(self.home or ""),
             agent_dir=str(self._agent_dir),

@@ -1,6 +1,7 @@
 """A profile as the arguments of bubblewrap. Looks at what exists, starts nothing, changes nothing.
 
-The order of the arguments is the order of the mounts: a later one covers an earlier one.
+The order of the arguments is the order of the mounts, and a later one covers an earlier one: so what is around a place
+is mounted before it.
 """
 
 import os
@@ -18,6 +19,8 @@ FEATURES = (*HARD_FEATURES, "size", "disable-userns")
 _EMPTY_BYTES = "4096"
 
 Arguments: TypeAlias = list[str]
+Mount: TypeAlias = tuple[str, Arguments]
+"""A place, and what is mounted there."""
 
 
 class Covers(Struct, frozen=True):
@@ -46,35 +49,25 @@ def build_arguments(
     `covers` is what was found of the protected paths before anything stood in for those that are missing.
     """
     sized = "size" in features
-    hidden = [path for path in PRIVATE_DIRS if os.path.isdir(path) and not os.path.islink(path)]
+    private = [path for path in PRIVATE_DIRS if os.path.isdir(path) and not os.path.islink(path)]
     arguments = [program, "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]
     # The user who owns these knobs stays their owner without any capability: they are the host's code execution.
     arguments += ["--ro-bind", "/proc/sys", "/proc/sys"]
-    for path in hidden:
+    for path in private:
         if tmp and path in ("/tmp", "/var/tmp"):
             arguments += ["--bind", tmp, path]
         else:
             arguments += _make_tmpfs(path, profile.tmp_bytes, sized=sized)
     # Its directory would else be a place to write as much as memory holds.
     arguments += ["--remount-ro", "/dev"]
-    outer = [path for path in profile.secrets if is_below(profile.workspace, [path])]
-    arguments += _hide(outer, hidden, sized=sized)
-    arguments += ["--ro-bind" if profile.is_readonly else "--bind", profile.workspace, profile.workspace]
-    visible = list_visible(profile, (*profile.visible, *visible))
-    for path in visible:
-        # Elsewhere it is seen anyway.
-        if is_below(path, hidden) and os.path.exists(path):
-            arguments += ["--ro-bind", path, path]
-    for path in profile.writable if not profile.is_readonly else ():
-        if os.path.exists(path) and not is_below(path, [profile.workspace]):
-            # A branch of another copy may be gone by the time it is mounted.
-            arguments += ["--bind-try", path, path]
-    exposed = (profile.workspace, *profile.writable, *visible)
-    arguments += _hide([path for path in profile.secrets if path not in outer], hidden, sized=sized, exposed=exposed)
-    arguments += _protect(profile, covers or sort_protected(profile))
-    for path in profile.writable if not profile.is_readonly else ():
-        if is_below(path, profile.protected) and os.path.exists(path):
-            arguments += ["--bind-try", path, path]
+    shown = list_visible(profile, (*profile.visible, *visible))
+    mounts = [*_open(profile, shown, private), *_protect(profile, covers or sort_protected(profile))]
+    mounts += _hide(profile, private, exposed=shown, sized=sized)
+    # The nearest word about a place counts. Of two about the same one the later: what is hidden stays so.
+    for _, words in sorted(mounts, key=lambda mount: mount[0].count("/")):
+        arguments += words
+    # Only now: until here there were places to be made in them.
+    arguments += [word for path, words in mounts if "--tmpfs" in words for word in ("--remount-ro", path)]
     arguments += ["--unshare-all", "--unshare-user", *(["--share-net"] if profile.network else ())]
     arguments += ["--disable-userns"] if "disable-userns" in features else []
     arguments += ["--cap-drop", "ALL", "--die-with-parent", "--new-session", "--chdir", cwd]
@@ -128,22 +121,36 @@ def _find_missing(path: str, profile: Profile) -> str:
     return path
 
 
-def _protect(profile: Profile, covers: Covers) -> Arguments:
-    roots = (profile.workspace, *profile.writable)
+def _open(profile: Profile, visible: Sequence[str], private: Sequence[str]) -> Iterator[Mount]:
+    """What is seen, and what may be written."""
+    for path in (*profile.exposed, *visible):
+        # Elsewhere it is seen anyway.
+        if is_below(path, (*private, *profile.secrets)) and os.path.exists(path):
+            yield path, ["--ro-bind", path, path]
+    yield profile.workspace, ["--ro-bind" if profile.is_readonly else "--bind", profile.workspace, profile.workspace]
+    for path in profile.writable if not profile.is_readonly else ():
+        if os.path.exists(path) and not profile.is_hidden(path) and not _is_held(path, profile):
+            # A branch of another copy may be gone by the time it is mounted.
+            yield path, ["--bind-try", path, path]
+
+
+def _is_held(path: str, profile: Profile) -> bool:
+    """Whether a writable path is in the workspace, and nothing in between keeps it from being written."""
+    return is_below(path, [profile.workspace]) and not is_below(path, profile.protected)
+
+
+def _protect(profile: Profile, covers: Covers) -> Iterator[Mount]:
     missing = (*covers.files, *covers.folders)
-    arguments: Arguments = []
+    # What is hidden cannot be written anyway, and to mount it would show it.
+    covered = [path for path in (*covers.present, *missing) if not profile.is_hidden(path)]
+    roots = (profile.workspace, *profile.writable)
     # A directory with a mount in it can be renamed away and made anew; one that is a mount itself cannot.
-    for folder in sorted({folder for path in (*covers.present, *missing) for folder in _list_between(path, roots)}):
-        if folder not in covers.present and folder not in missing:
-            arguments += ["--bind", folder, folder]
-    for path in covers.present:
-        arguments += ["--ro-bind", path, path]
-    for path in covers.files:
-        # Reads as nothing, and takes whatever is written to it.
-        arguments += ["--ro-bind", "/dev/null", path]
-    for path in covers.folders:
-        arguments += ["--ro-bind", path, path]
-    return arguments
+    for folder in sorted({folder for path in covered for folder in _list_between(path, roots)}):
+        if folder not in covered and not profile.is_protected(folder):
+            yield folder, ["--bind", folder, folder]
+    for path in covered:
+        # The device reads as nothing, and takes whatever is written to it.
+        yield path, ["--ro-bind", "/dev/null" if path in covers.files else path, path]
 
 
 def _list_between(path: str, roots: Sequence[str]) -> Iterator[str]:
@@ -153,20 +160,20 @@ def _list_between(path: str, roots: Sequence[str]) -> Iterator[str]:
         folder = os.path.dirname(folder)
 
 
-def _hide(paths: Sequence[str], hidden: Sequence[str], *, sized: bool, exposed: Sequence[str] = ()) -> Arguments:
-    arguments: Arguments = []
+def _hide(profile: Profile, private: Sequence[str], *, exposed: Sequence[str], sized: bool) -> Iterator[Mount]:
+    """Nothing is seen of these; what is in them all the same is mounted after them."""
+    shown = (profile.workspace, *profile.writable, *profile.exposed, *exposed)
     done: list[str] = []
-    for path in sorted(paths):
-        if is_below(path, done) or (is_below(path, hidden) and not is_below(path, exposed)):
+    for path in sorted(profile.secrets):
+        if is_below(path, done) or (is_below(path, private) and not is_below(path, shown)):
             continue
         if os.path.isdir(path):
-            arguments += [*_make_tmpfs(path, int(_EMPTY_BYTES), sized=sized), "--remount-ro", path]
+            yield path, _make_tmpfs(path, int(_EMPTY_BYTES), sized=sized)
         elif os.path.exists(path):
-            arguments += ["--ro-bind", "/dev/null", path]
+            yield path, ["--ro-bind", "/dev/null", path]
         else:
             continue
         done.append(path)
-    return arguments
 
 
 def _make_tmpfs(path: str, size: int, *, sized: bool) -> Arguments:

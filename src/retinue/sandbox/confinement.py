@@ -276,10 +276,12 @@ class LandlockConfinement(_Boundary):
     def notes(self) -> tuple[str, ...]:
         if self._profile.is_readonly:
             return ()
+        parted = (f"no files are made in {quote(path, 200)} itself" for path in landlock.list_parted(self._profile))
         return (
             "hooks, configuration and agents in the workspace are not protected",
             "file modes are not guarded",
             "unix sockets are refused",
+            *parted,
         )
 
     def wrap(

@@ -80,14 +80,30 @@ def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] =
     """The rules of a profile; `tmp` is the private directory for temporary files."""
     handled = list_rights(abi)
     device = (READ | WRITE_FILE | TRUNCATE | IOCTL_DEV) & handled
+    secrets = tuple(path for path in profile.secrets if os.path.exists(path))
     # Whole disks are devices, and root may read them.
-    secrets = (*(path for path in profile.secrets if os.path.exists(path)), "/dev")
-    rules = [("/", READ_DIR), *((path, READ) for path in list_beside(secrets))]
+    rules = [("/", READ_DIR), *((path, READ) for path in list_beside((*secrets, "/dev")))]
     rules += [(path, device) for path in DEVICES]
     rules += [(path, READ) for path in list_visible(profile, visible)]
-    written = (tmp,) if profile.is_readonly else (tmp, profile.workspace, *profile.writable)
-    rules += [(path, handled & ~IOCTL_DEV) for path in written]
+    shown = (profile.workspace, *profile.exposed)
+    rules += [(path, READ) for place in shown if is_below(place, secrets) for path in _list_open(place, secrets)]
+    written = () if profile.is_readonly else (profile.workspace, *profile.writable)
+    for place in (tmp, *(path for path in written if not profile.is_hidden(path))):
+        rules += [(path, handled & ~IOCTL_DEV) for path in _list_open(place, secrets)]
     return Plan(handled, _SCOPE_ALL if abi >= 6 else 0, tuple(rules))
+
+
+def list_parted(profile: Profile) -> list[str]:
+    """Directories that may be written, but for what is directly in them: a right to that would show what is hidden."""
+    secrets = [path for path in profile.secrets if os.path.exists(path)]
+    written = () if profile.is_readonly else (profile.workspace, *profile.writable)
+    return [place for place in written if any(is_below(secret, [place]) for secret in secrets)]
+
+
+def _list_open(place: str, secrets: Sequence[str]) -> list[str]:
+    """A directory, or the parts of it that have nothing hidden in them."""
+    inner = [secret for secret in secrets if is_below(secret, [place]) and secret != place]
+    return list(list_beside(inner, place)) if inner else [place]
 
 
 def list_beside(secrets: Sequence[str], root: str = "/") -> Iterator[str]:

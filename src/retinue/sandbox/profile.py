@@ -21,8 +21,9 @@ TMP_BYTES = 256 * 1024 * 1024
 PRIVATE_DIRS = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 """Where other programs keep sockets, locks and files that are none of a command's business."""
 
-_OWN_SECRETS = ("auth.json", "models.json", "mcp.json", "sessions")
-"""In the agent directory: keys, files that may hold some, and what was said."""
+_OWN_SECRETS = ("auth.json", "models.json", "mcp.json", "subagents.json", "sessions", "retinue/worker")
+"""In the agent directory: keys, files that may hold some (the database's password), what was said, and what a worker of
+this machine keeps for others."""
 SECRETS = (
     *(".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker", ".netrc", ".npmrc", ".yarnrc.yml", ".pypirc"),
     *(".git-credentials", ".config/gcloud", ".config/gh", ".config/hub", ".config/git/credentials", ".config/op"),
@@ -33,7 +34,8 @@ SECRETS = (
         ".m2/settings.xml",
         ".gradle/gradle.properties",
     ),
-    *(".password-store", ".local/share/keyrings", ".vault-token", ".terraform.d/credentials.tfrc.json", ".pgpass"),
+    *(".password-store", ".local/share/keyrings", ".vault-token", ".terraform.d/credentials.tfrc.json"),
+    *(".pgpass", ".pg_service.conf", ".postgresql"),
     *(".mozilla", ".config/google-chrome", ".config/chromium", ".config/BraveSoftware", ".config/microsoft-edge"),
     *(
         ".Xauthority",
@@ -87,6 +89,8 @@ class Profile(Struct, frozen=True):
     """Names of variables that are passed on; one may end with a star."""
     visible: tuple[str, ...] = ()
     """To be read also where a private directory would hide it."""
+    exposed: tuple[str, ...] = ()
+    """Real paths of what is seen, and not written by that, although what is around it is hidden."""
     tmp_bytes: int = TMP_BYTES
     """What each private directory may hold, while it is in memory."""
     max_memory: int = 0
@@ -95,6 +99,14 @@ class Profile(Struct, frozen=True):
     @property
     def is_readonly(self) -> bool:
         return self.mode == "read_only"
+
+    def is_hidden(self, path: str) -> bool:
+        """Whether the nearest word about a path is that it is hidden."""
+        return _is_nearer(path, self.secrets, (self.workspace, *self.exposed))
+
+    def is_protected(self, path: str) -> bool:
+        """Whether the nearest word about a path is that it is not to be written."""
+        return _is_nearer(path, self.protected, (self.workspace, *self.writable))
 
 
 class Wishes(Struct, frozen=True):
@@ -108,6 +120,8 @@ class Wishes(Struct, frozen=True):
     home: str = ""
     agent_dir: str = ""
     """Where our own keys and sessions are."""
+    exposed: tuple[str, ...] = ()
+    """What is seen although what is around it is hidden."""
     max_memory: int = 0
 
 
@@ -120,6 +134,7 @@ def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
         secrets=list_secrets(wishes),
         environment=(*READING, *OWN, *SHELL, *wishes.environment),
         visible=(*_list_pointed(read_git_dirs(real)), *list_own()),
+        exposed=_list_exposed(wishes),
         max_memory=wishes.max_memory,
     )
 
@@ -144,6 +159,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         forbidden=tuple(path for path in list_forbidden(real, git, wishes) if is_below(path, roots)),
         environment=(*WRITING, *OWN, *SHELL, *wishes.environment),
         visible=(*_list_pointed(git), *list_own()),
+        exposed=_list_exposed(wishes),
         max_memory=wishes.max_memory,
     )
 
@@ -156,7 +172,7 @@ def list_visible(profile: Profile, wanted: Sequence[str]) -> tuple[str, ...]:
     roots = (profile.workspace, *profile.writable)
     outside = [path for path in wanted if not is_below(os.path.normpath(path), roots)]
     real = dict.fromkeys(map(os.path.realpath, outside))
-    return tuple(path for path in real if not is_below(path, (*roots, *profile.secrets)))
+    return tuple(path for path in real if not is_below(path, roots) and not profile.is_hidden(path))
 
 
 def list_own() -> tuple[str, ...]:
@@ -171,6 +187,10 @@ def list_secrets(wishes: Wishes) -> tuple[str, ...]:
     own = [os.path.join(wishes.agent_dir, name) for name in _OWN_SECRETS] if wishes.agent_dir else []
     told = [expand(path, wishes.home) for path in wishes.secrets]
     return tuple(dict.fromkeys(os.path.realpath(path) for path in (*below, *own, *told, *ENGINES)))
+
+
+def _list_exposed(wishes: Wishes) -> tuple[str, ...]:
+    return tuple(map(os.path.realpath, wishes.exposed))
 
 
 def _list_pointed(git: GitDirs) -> tuple[str, ...]:
@@ -252,6 +272,18 @@ def build_environment(profile: Profile, inherited: Mapping[str, str], tmp: str =
 def is_below(path: str, roots: Sequence[str]) -> bool:
     """Whether a path is one of some directories, or inside of one."""
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
+
+
+def _is_nearer(path: str, places: Sequence[str], others: Sequence[str]) -> bool:
+    """Whether of all that a path is in one of some places is the nearest, and none of the others."""
+    nearest = _measure_nearest(path, places)
+    return nearest > 0 and nearest > _measure_nearest(path, others)
+
+
+def _measure_nearest(path: str, places: Sequence[str]) -> int:
+    # For every command, with all that is hidden: the plainest comparison that will do.
+    inside = path.rstrip("/") + "/"
+    return max((len(place) for place in places if inside.startswith(place.rstrip("/") + "/")), default=0)
 
 
 def expand(path: str, home: str) -> str:

@@ -7,7 +7,7 @@ it is used, and reports it as partial. Everything is denied that is not named: i
 
 import os
 
-from retinue.sandbox.profile import Profile
+from retinue.sandbox.profile import Profile, is_below
 
 PROGRAM = "/usr/bin/sandbox-exec"
 # Names the system gives to other places; the kernel knows the real ones.
@@ -45,8 +45,15 @@ def render_profile(profile: Profile, *, tmp: str) -> str:
     parts = [_BASE, _render("allow file-write*", "literal", _DEVICES), _render("allow file-write*", "subpath", written)]
     if profile.secrets:
         parts.append(_render("deny file-read* file-write*", "subpath", profile.secrets))
+    # The last word about a place counts: what is seen although what is around it is hidden comes after that.
+    if shown := [path for path in (profile.workspace, *profile.exposed) if is_below(path, profile.secrets)]:
+        parts.append(_render("allow file-read*", "subpath", shown))
     if profile.protected and not profile.is_readonly:
         parts.append(_render("deny file-write*", "subpath", profile.protected))
+        if is_below(profile.workspace, (*profile.secrets, *profile.protected)):
+            parts.append(_render("allow file-write*", "subpath", [profile.workspace]))
+            inner = [path for path in profile.protected if is_below(path, [profile.workspace])]
+            parts += [_render("deny file-write*", "subpath", inner)] if inner else []
     if profile.network and not profile.is_readonly:
         parts.append(_NETWORK)
     return "\n".join(parts) + "\n"

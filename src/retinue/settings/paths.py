@@ -9,6 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from retinue.core.environment import EXPOSED, PASSWORD_FILES, WORKER_DIR
 from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.sandbox.stubs import is_stub
 
@@ -24,6 +25,10 @@ class Paths(Struct, frozen=True):
     """`cwd`, or its nearest ancestor below the home directory that is marked as a project."""
     agent_dir: Path
     home: Path | None = None
+    withheld: tuple[str, ...] = ()
+    """What no agent of this process may see, wherever it lies: a worker's folder, passwords of its database."""
+    exposed: tuple[str, ...] = ()
+    """What may be seen all the same."""
 
     @property
     def own_dir(self) -> Path:
@@ -63,7 +68,10 @@ def find_paths(cwd: str | Path, environment: Mapping[str, str]) -> Paths:
     agent_dir = find_agent_dir(environment, home)
     if os.path.lexists(agent_dir) and not agent_dir.is_dir():
         raise ConfigError(f"agent directory {quote(str(agent_dir))}: not a directory; set PI_CODING_AGENT_DIR to one")
-    return Paths(here, find_project(here, home), agent_dir, home)
+    named = (environment.get(name, "") for name in (WORKER_DIR, *PASSWORD_FILES))
+    withheld = tuple(os.path.abspath(os.path.expanduser(path)) for path in named if path)
+    exposed = tuple(filter(os.path.isabs, environment.get(EXPOSED, "").split("\n")))
+    return Paths(here, find_project(here, home), agent_dir, home, withheld, exposed)
 
 
 def find_cwd(cwd: str | Path) -> Path:

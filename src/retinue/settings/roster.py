@@ -66,7 +66,13 @@ class Roster:
 
     def __init__(self, paths: Paths, loaded: Loaded, crew: CrewSettings, boundaries: Boundaries | None = None) -> None:
         self.paths = paths
-        self.boundaries = boundaries or Boundaries(crew.sandbox, home=paths.home, agent_dir=paths.agent_dir)
+        self.boundaries = boundaries or Boundaries(
+            crew.sandbox,
+            home=paths.home,
+            agent_dir=paths.agent_dir,
+            withheld=paths.withheld,
+            exposed=paths.exposed,
+        )
         self.trust = loaded.trust
         self.crew = crew
         self.registry = open_registry(paths, crew, trusted=loaded.trust.trusted)

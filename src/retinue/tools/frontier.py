@@ -19,8 +19,8 @@ from retinue.tools.revision import find_real_path
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 """Nonblocking, so that a pipe without a writer does not hold us."""
 _ENDS = re.compile(r"[ .]+(?=/|$)")
-_PROCESS = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(environ|mem|maps|auxv|stack)$")
-"""Other processes' memory and environment, our own too: keys are in there."""
+_PROCESS = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(environ|cmdline|mem|maps|auxv|stack)$")
+"""Other processes' memory, environment and words, our own too: keys are in there."""
 
 
 def open_reading(path: str, shown: str, territory: Territory) -> int:
@@ -84,11 +84,13 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
     granted = next((root for root in territory.granted if _is_inside(real, root) and real != root), None)
     if granted is not None:
         return granted
-    root = next((root for root in roots if _is_inside(real, root) and real != root), None)
+    # The nearest: what is protected around it is none of its business.
+    root = max((root for root in roots if _is_inside(real, root) and real != root), key=len, default=None)
     if root is None:
         where = ", ".join(map(quote, roots[:3])) or "nowhere"
         raise ToolFailed(f"{quote(shown, 200)} is outside of where this agent may change files ({where}).")
-    guard = next((each for each in territory.protected if is_like(real, each)), None)
+    guards = (each for each in territory.protected if is_like(real, each) and not _is_inside(root, each))
+    guard = next(guards, None)
     if guard is not None:
         raise ToolFailed(
             f"{quote(shown, 200)} is protected: what is in {quote(guard)} takes effect outside of this agent's work. "
@@ -99,7 +101,10 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
 
 def is_hidden(path: str, territory: Territory) -> bool:
     """Whether a real path is not to be read."""
-    is_told = any(is_like(path, each) for each in territory.hidden)
+    shown = [place for place in territory.exposed if _is_inside(path, place)]
+    is_told = any(
+        is_like(path, each) for each in territory.hidden if not any(_is_inside(place, each) for place in shown)
+    )
     return is_told or (path.startswith("/proc/") and _PROCESS.match(path) is not None)
 
 
