@@ -17,9 +17,11 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from retinue.testing import process, terminal
 from retinue.testing.postgres import Postgres, find_postgres, open_postgres
 from tests.farm import Farm, open_yard
 from tests.runners import PROGRAM, use_runner
+from tests.standby import Standby, open_standby
 
 _numbers = itertools.count(1)
 
@@ -95,6 +97,21 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setenv("TERM", "dumb")
     return folder
+
+
+@pytest.fixture(scope="session")
+def standby() -> Iterator[Standby]:
+    with open_standby() as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def quick_starts(request: pytest.FixtureRequest, standby: Standby, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that a test starts have their imports already."""
+    is_fresh = request.node.get_closest_marker("fresh") is not None or os.environ.get("STANDBY") == "0"
+    if not is_fresh and hasattr(os, "pidfd_open"):
+        monkeypatch.setattr(process, "start", standby.start)
+        monkeypatch.setattr(terminal, "start", standby.start_there)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -9,13 +9,15 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import orjson
 from msgspec import Struct
 
+start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
+"""Starts the command; whoever starts it very often may have a quicker way."""
 _KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
 
 
@@ -72,7 +74,7 @@ def open_cli(
     """Start the command and leave it to the test; what still runs at the end is killed."""
     with tempfile.TemporaryDirectory(prefix="retinue-test-") as folder:
         home = home or fresh_home(Path(folder))
-        process = subprocess.Popen(
+        process = start(
             [*_command(), *args],
             cwd=cwd or folder,
             env={**_environment(home), **(env or {})},

@@ -11,7 +11,7 @@ import struct
 import subprocess
 import termios
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -118,6 +118,18 @@ class Terminal:
         return bool(data)
 
 
+def start_there(command: Sequence[str], cwd: Path, env: Mapping[str, str], terminal: str) -> "subprocess.Popen[bytes]":
+    """Start a program as the leader of a session in this terminal."""
+    # The leader of a new session gets the first terminal it opens as its own.
+    script = 'tty=$1; shift; exec "$@" <"$tty" >"$tty" 2>&1'
+    words = ["/bin/sh", "-c", script, "sh", terminal, *command]
+    return subprocess.Popen(words, cwd=cwd, env=env, start_new_session=True)
+
+
+start: Callable[..., "subprocess.Popen[bytes]"] = start_there
+"""Starts the program; whoever starts it very often may have a quicker way."""
+
+
 @contextmanager
 def open_terminal(
     command: Sequence[str], cwd: Path, env: Mapping[str, str], *, columns: int = 100, rows: int = 30
@@ -125,10 +137,7 @@ def open_terminal(
     """Start a program in a terminal; what still runs at the end is killed."""
     leader, follower = pty.openpty()
     fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    # The leader of a new session gets the first terminal it opens as its own.
-    script = 'tty=$1; shift; exec "$@" <"$tty" >"$tty" 2>&1'
-    words = ["/bin/sh", "-c", script, "sh", os.ttyname(follower), *command]
-    with subprocess.Popen(words, cwd=cwd, env=dict(env), start_new_session=True) as process:
+    with start(command, cwd, dict(env), os.ttyname(follower)) as process:
         terminal = Terminal(process, leader)
         try:
             yield terminal
