@@ -71,19 +71,44 @@ def test_list_and_export_know_the_branch(branched):
     assert (len(listed), "Three." in text, "Two." in text) == (1, True, False)
 
 
-def test_flag_names_the_first_model(place):
+def describe_models(place, **settings):
     provider = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "apiKey": "none"}
     models = {"one": {**provider, "models": [{"id": "a"}, {"id": "b"}]}, "two": {**provider, "models": [{"id": "c"}]}}
     place.agent_dir.mkdir(parents=True, exist_ok=True)
     (place.agent_dir / "models.json").write_text(json.dumps({"providers": models}))
-    (place.agent_dir / "settings.json").write_text(json.dumps({"defaultProvider": "one", "defaultModel": "a"}))
+    default = {"defaultProvider": "one", "defaultModel": "a"}
+    (place.agent_dir / "settings.json").write_text(json.dumps({**default, **settings}))
+
+
+@pytest.mark.parametrize("is_flag", [True, False], ids=["flag", "setting"])
+def test_scope_names_the_first_model(place, is_flag):
     asked = '{"id": "1", "type": "get_state"}\n{"id": "2", "type": "cycle_model"}\n'
     seen = []
-    for flag in ("two/*,one/b", "two/c,one/a"):
-        told = map(json.loads, place.run("--mode", "rpc", "--models", flag, stdin=asked).stdout.splitlines())
+    for scope in ("two/*,one/b", "two/c,one/a"):
+        describe_models(place, **({} if is_flag else {"enabledModels": scope.split(",")}))
+        flags = ["--models", scope] if is_flag else []
+        told = map(json.loads, place.run("--mode", "rpc", *flags, stdin=asked).stdout.splitlines())
         first, second = (each["data"] for each in told if each.get("type") == "response")
         seen.append((first["model"]["id"], second["model"]["id"], second["isScoped"]))
     assert seen == [("c", "b", True), ("a", "c", True)]
+
+
+def test_continued_session_is_out_of_scope(place):
+    describe_models(place, retry={"enabled": False})
+    assert place.run("-p", "hi").status == 1  # nobody is there, which is no matter here
+    describe_models(place, enabledModels=["two/c"])
+    told = place.run("--mode", "rpc", "-c", stdin='{"id": "1", "type": "get_state"}\n').stdout
+    assert json.loads(told.splitlines()[-1])["data"]["model"]["id"] == "a"
+
+
+def test_default_outside_of_scope_is_told(place):
+    describe_models(place, enabledModels=["two/c"])
+    items = json.loads(place.run("doctor", "--json").stdout)["items"]
+    (item,) = [item for item in items if item["message"] == "Default model not among enabledModels"]
+    assert (item["status"], item["details"].endswith("settings.json: defaultModel 'a': sessions begin with two/c")) == (
+        "warn",
+        True,
+    )
 
 
 def test_flag_without_any_model_is_refused(place):

@@ -150,35 +150,27 @@ def to_wishes(request: Request, settings: Settings, session: "Session | None", r
     """A continued session goes on with its own model, when that can still be reached and nobody asks for another."""
     from retinue.models.resolve import Wishes
 
-    default = (settings.default_model, settings.default_provider)
+    default, scope = (settings.default_model, settings.default_provider), request.models or settings.enabled_models
     if request.inherited_model and request.inherited_provider:
-        default = (request.inherited_model, request.inherited_provider)
-    scope = settings.enabled_models
+        default, scope = (request.inherited_model, request.inherited_provider), request.models
     if request.models:
-        default, scope = (None, None), _order_scope(request.models, default, registry)
-    wishes = Wishes(request.model, request.provider, *default, scope)
+        _check_scope(request.models, registry)
     used = session.choice[0] if session else None
     if request.model is None and request.provider is None and used is not None:
         ref = "/".join(used)
         if any(info.ref == ref for info in registry.candidates):
             return Wishes(model=ref)
-    return wishes
+        # The scope says what to begin with, and this has begun.
+        scope = () if default[0] else scope
+    return Wishes(request.model, request.provider, *default, tuple(scope))
 
 
-def _order_scope(
-    patterns: Sequence[str], default: tuple[str | None, str | None], registry: "Registry"
-) -> tuple[str, ...]:
-    """The models of a flag, by name; the default one first when it is among them. Raises ModelError without any."""
+def _check_scope(patterns: Sequence[str], registry: "Registry") -> None:
+    """Raise ModelError when a flag names no model at all."""
     from retinue.models.resolve import match_pattern
 
-    found = [choice for pattern in patterns for choice in match_pattern(pattern, registry.names)]
-    if not found:
+    if not any(match_pattern(pattern, registry.names) for pattern in patterns):
         raise ModelError(f"--models: {quote(', '.join(patterns))} names no model that can be used; see retinue models")
-    model, provider = default
-    first = [choice for choice in found if model in (choice.info.id, choice.info.ref)]
-    first = [choice for choice in first if provider in (None, choice.info.provider)] or found
-    choice = first[0]
-    return (f"{choice.info.ref}:{choice.thinking}" if choice.thinking else choice.info.ref,)
 
 
 def read_level(session: "Session") -> ThinkingLevel | None:

@@ -326,17 +326,20 @@ def _follow(model: str | None, provider: str | None, names: Names) -> Choice:
 def _follow_settings(
     wishes: Wishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]
 ) -> tuple[Choice | None, str]:
-    """The choice of the settings, or why they cannot be followed."""
-    trouble = ""
+    """The choice of the settings, or why they cannot be followed. A default counts only among the enabled models."""
+    default, trouble = None, ""
     if wishes.default_model or wishes.default_provider:
         try:
-            return _follow_flags(Wishes(wishes.default_model, wishes.default_provider), names, find_local), ""
+            default = _follow_flags(Wishes(wishes.default_model, wishes.default_provider), names, find_local)
         except ModelError as error:
             trouble = f"the default model of the settings cannot be used ({error}); "
-    for pattern in wishes.enabled_models:
-        if found := match_pattern(pattern, names):
-            return found[0], trouble
-    return None, trouble
+    if default is not None and all(default.info.ref != info.ref for info in names.candidates):
+        names = Names([*names.candidates, default.info], names.known, names.explain)
+    scope = [choice for pattern in wishes.enabled_models for choice in match_pattern(pattern, names)]
+    for choice in scope:
+        if default is not None and choice.info.ref == default.info.ref:
+            return Choice(choice.info, choice.thinking or default.thinking), ""
+    return scope[0] if scope else default, trouble
 
 
 def match_pattern(pattern: str, names: Names) -> list[Choice]:

@@ -217,9 +217,10 @@ def _check_models(paths: Paths, loaded: Loaded, environment: Mapping[str, str], 
     if usable:
         providers = ", ".join(dict.fromkeys(info.provider for info in usable))
         yield Item("pass", "models", f"{len(usable)} models can be asked", providers)
+    default = None
     if settings.default_model:
         try:
-            registry.resolve(settings.default_model, provider=settings.default_provider)
+            default = registry.resolve(settings.default_model, provider=settings.default_provider)
         except RetinueError as error:
             where = loaded.find_origin("defaultModel")
             yield Item("warn", "models", "Default model not usable", f"{where}: defaultModel: {error}")
@@ -229,6 +230,10 @@ def _check_models(paths: Paths, loaded: Loaded, environment: Mapping[str, str], 
     except RetinueError as error:
         yield Item("fail", "models", "No usable default model", str(error))
         return
+    if default is not None and choice.info.ref != default.info.ref:
+        where = loaded.find_origin("defaultModel")
+        detail = f"{where}: defaultModel {quote(default.info.id)}: sessions begin with {choice.info.ref}"
+        yield Item("warn", "models", "Default model not among enabledModels", detail)
     if choice.info.api == "offline":
         detail = "set ANTHROPIC_API_KEY, OPENAI_API_KEY or another key, or describe a server in models.json"
         yield Item("warn", "models", "No language model, only the built-in rules", detail)

@@ -176,6 +176,26 @@ def test_settings_come_before_keys() -> None:
     assert choose(Wishes(enabled_models=("nothing", "gate/*free*:low")), ACME, GATE) == Choice(GATE.models[2], "low")
 
 
+@pytest.mark.parametrize(
+    ("default", "enabled", "expected"),
+    [
+        ("acme/swift-5", ("gate/*free*:low", "acme/swift-5:high"), Choice(ACME.models[1], "high")),
+        ("acme/swift-5", ("gate/*free*:low", "acme/*"), Choice(ACME.models[1])),
+        ("acme/swift-5", ("gate/*free*:low",), Choice(GATE.models[2], "low")),
+        ("locked/vault-1", ("gate/*free*:low",), Choice(GATE.models[2], "low")),
+        ("acme/swift-5", ("nothing",), Choice(ACME.models[1])),
+    ],
+)
+def test_scope_comes_before_the_default(default: str, enabled: tuple[str, ...], expected: Choice) -> None:
+    assert choose(Wishes(default_model=default, enabled_models=enabled), ACME, GATE) == expected
+
+
+def test_local_default_counts_in_scope() -> None:
+    local = [model("ollama/tiny")]
+    wishes = Wishes(default_model="ollama/tiny", enabled_models=("acme/*", "ollama/tiny:low"))
+    assert choose(wishes, ACME, local=local) == Choice(local[0], "low")
+
+
 def test_useless_setting_is_told_and_passed() -> None:
     choice = choose(Wishes(default_model="locked/vault-1"), ACME)
     assert (choice.info.ref, choice.reason) == (
