@@ -1,6 +1,6 @@
 """Lets runs of the crew work on other machines: from the settings to what the engine sends them with."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -36,6 +36,17 @@ DATABASE = "RETINUE_DATABASE"
 def find_database(settings: CrewSettings, environment: Mapping[str, str]) -> str:
     """The address of the shared database; empty where there is none."""
     return environment.get(DATABASE, "").strip() or settings.cluster.database
+
+
+def open_cluster(settings: CrewSettings, environment: Mapping[str, str], warn: Callable[[str], None]) -> "Cluster":
+    """The cluster that the settings name; `warn` hears what it waits for."""
+    from retinue.durable.cluster import Cluster
+    from retinue.durable.database import describe_address
+    from retinue.durable.trouble import Alarm
+
+    url = find_database(settings, environment)
+    alarm = Alarm(warn, subject=f"the cluster's database {describe_address(url)}")
+    return Cluster(url, use_remote=settings.cluster.use_remote, alarm=alarm)
 
 
 class Clustering:

@@ -294,12 +294,9 @@ class Crew:
 
     def _need_clustering(self) -> "Clustering":
         if self._clustering is None:
-            from retinue.app.clustering import Clustering, find_database
-            from retinue.durable.cluster import Cluster
+            from retinue.app.clustering import Clustering, open_cluster
 
-            settings = self.world.crew.settings
-            url = find_database(settings, self.environment)
-            cluster = self.cluster or Cluster(url, use_remote=settings.cluster.use_remote)
+            cluster = self.cluster or open_cluster(self.world.crew.settings, self.environment, self._warn)
             self._clustering = Clustering(cluster, self.world, self._models, self.environment, self._clock)
             self._clustering.extending, self._clustering.restraint = self._extending, self.restraint
             self._clustering.main = self._main

@@ -19,6 +19,7 @@ from retinue.durable.assignment import Assignment, Word
 from retinue.durable.cluster import Cluster
 from retinue.durable.judged import Appeals, Judged
 from retinue.durable.parcel import Parcel
+from retinue.durable.trouble import Alarm
 from retinue.durable.worker import Hosted, Job
 from retinue.engine.childprompt import ENVIRONMENT, to_line
 from retinue.engine.limits import Limits
@@ -32,9 +33,9 @@ MOST_NAMED = 5
 class Hosting:
     """Opens runs; one for each worker."""
 
-    def __init__(self, url: str, environment: Mapping[str, str]) -> None:
+    def __init__(self, url: str, environment: Mapping[str, str], alarm: Alarm) -> None:
         self._environment = environment
-        self._cluster = Cluster(url)
+        self._cluster = Cluster(url, alarm=alarm)
         """For all runs that send others: opened by the first of them."""
 
     def open(self, job: Job) -> Hosted:

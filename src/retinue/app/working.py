@@ -30,19 +30,21 @@ class WorkerWish:
 async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]) -> None:
     """Be a worker until told to stop. Raises RetinueError."""
     from retinue.app.hosting import Hosting
+    from retinue.durable.trouble import Alarm
     from retinue.durable.worker import Worker
     from retinue.models.certificates import import_aiohttp
 
     url = name_database(wish.database, os.environ)
     folder = find_worker_dir(os.environ)
+    alarm = Alarm(say)
     worker = Worker(
         url,
-        Hosting(url, os.environ).open,
+        Hosting(url, os.environ, alarm).open,
         folder,
         slots=wish.slots,
         total=wish.total,
         version=version("retinue"),
-        say=say,
+        alarm=alarm,
     )
     if shutil.which("git") is None:
         say("git is not installed here, or not on PATH: runs that bring a repository along will fail on this worker")

@@ -27,6 +27,7 @@ from retinue.durable.parcel import Parcel, pack
 from retinue.durable.purse import Purse, open_leases
 from retinue.durable.record import submit
 from retinue.durable.recorded import SNAPSHOT
+from retinue.durable.trouble import MARK, Alarm, recognise
 from retinue.engine.budget import Lease
 
 LOOK_S = 1.0
@@ -61,15 +62,19 @@ async def keep_nothing() -> None:
 class Cluster:
     """The cluster as one main agent's crew sees it."""
 
-    def __init__(self, url: str, *, use_remote: bool = True) -> None:
-        """`use_remote`: workers fetch what a repository's remote has; else all of it is sent."""
+    def __init__(self, url: str, *, use_remote: bool = True, alarm: Alarm | None = None) -> None:
+        """`use_remote`: workers fetch what a repository's remote has; else all of it is sent.
+
+        `alarm`: says what runs wait for, when it is neither a worker nor the run itself.
+        """
+        self._alarm = alarm or Alarm()
         self._use_remote = use_remote
         self.face = f"retinue_face_{secrets.token_hex(8)}"
         self._before_send: Callable[[], Awaitable[None]] = keep_nothing
         self._above: tuple[str, ...] = ()
         self._is_shared = False
-        self._database = Database(url, name="retinue")
-        self._waiting = Waiting(url)
+        self._database = Database(url, name="retinue", alarm=self._alarm)
+        self._waiting = Waiting(url, self._alarm)
         self._url = url
         self._opened = asyncio.Event()
         self._opening = asyncio.Lock()
@@ -106,13 +111,17 @@ class Cluster:
                             await self._hear(connection)
                         finally:
                             await connection.close()
-                    except (psycopg.Error, OSError):
+                    except (psycopg.Error, OSError) as error:
                         await asyncio.sleep(LOOK_S)
+                        self._alarm.note(self.face, recognise(error, self._alarm.subject))
+                        self._wake({*self._news, *self._brought})  # nobody tells us now, so look
             finally:
+                self._alarm.clear(self.face)
                 self._wake({*self._news, *self._brought})
 
     async def _hear(self, connection: Any) -> None:
         await connection.execute(f"LISTEN {self.face}")
+        self._alarm.clear(self.face)
         told: list[str] = []
         while True:
             self._wake(told or {*self._news, *self._brought})
@@ -121,6 +130,8 @@ class Cluster:
     def _wake(self, runs: Iterable[str]) -> None:
         """Let those look who follow these runs."""
         for run in runs:
+            if run.startswith(MARK):
+                self._alarm.hear(run)
             for flags in (self._news, self._brought):
                 if (flag := flags.get(run)) is not None:
                     flag.set()

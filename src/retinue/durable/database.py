@@ -1,7 +1,7 @@
 """Connections to the shared Postgres: a few, made when needed, made again when they break.
 
-A database that is away for a while stops whoever asks it, and nothing else: each question waits until it is back. Knows
-tables only as far as their version.
+A database that is away for a while, or refuses for a reason that somebody can mend, stops whoever asks it, and nothing
+else: each question waits until it is answered, and an `Alarm` says for what. Knows tables only as far as their version.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from retinue.core.errors import ConfigError, RetinueError, quote
 from retinue.durable.schema import STEPS, VERSION
+from retinue.durable.trouble import RIGHTS, Alarm, first_line, recognise
 
 if TYPE_CHECKING:
     from psycopg import AsyncConnection
@@ -29,6 +30,8 @@ SCHEMES = ("postgresql", "postgres")
 MIGRATION_LOCK = 0x72657469
 """Only one program at a time makes the tables."""
 _RIGHTS = "connect as the role that owns it, or let that one give this role its rights"
+_STARTING = "the database system is "
+"""As in `starting up`: what a server says that is not ready yet."""
 _SAME = "install the same retinue everywhere, or give this one a database of its own"
 _NEWER = "start a worker of this version, which brings them up to date"
 Value = TypeVar("Value")
@@ -62,12 +65,16 @@ class Database:
         patience_s: float | None = None,
         creates: bool = True,
         upgrade: "Upgrade | None" = None,
+        alarm: Alarm | None = None,
     ) -> None:
-        """`patience_s`: how long a question waits for a database that is away; None for ever.
+        """`patience_s`: how long a question waits for a database that is away; None for ever, and `alarm` says so.
 
         `creates`: whether tables are made where there are none. Without `upgrade` older ones are refused.
         """
         self.url = url
+        self.alarm = alarm or Alarm()
+        self.waits_for_rights = False
+        """Whether a role that may not do something waits until it may: for those who have others' work in hand."""
         self._name = name
         self._patience_s = patience_s
         self._creates = creates
@@ -107,22 +114,45 @@ class Database:
         return await self._insist(ask)
 
     async def _insist(self, work: "Callable[[Connection], Awaitable[Value]]") -> Value:
-        """Do it on one of the connections; a database that is away is waited for."""
+        """Do it on one of the connections; a database that cannot do it now is waited for."""
         waited_s = 0.0
-        while True:
-            try:
-                async with self._borrow() as connection:
-                    return await work(connection)
-            except self._psycopg.errors.RaiseException as error:  # by the tables themselves, and only for this
-                told = first_line(error.diag.message_primary or error)
-                raise ConfigError(f"the database {self.describe()}: {told}: {_SAME}") from error
-            except (self._psycopg.errors.InsufficientPrivilege, self._psycopg.errors.ReadOnlySqlTransaction) as error:
-                raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {_RIGHTS}") from error
-            except (self._psycopg.OperationalError, OSError) as error:
-                if self._patience_s is not None and waited_s >= self._patience_s:
-                    raise DatabaseAway(f"the database {self.describe()} is away: {first_line(error)}") from error
-            await asyncio.sleep(RETRY_S)
-            waited_s += RETRY_S
+        who = object()
+        try:
+            while True:
+                try:
+                    async with self._borrow() as connection:
+                        return await work(connection)
+                except self._psycopg.errors.RaiseException as error:  # by the tables themselves, and only for this
+                    told = first_line(error.diag.message_primary or error)
+                    raise ConfigError(f"the database {self.describe()}: {told}: {_SAME}") from error
+                except self._passing as error:
+                    self._judge(who, error, waited_s)
+                await asyncio.sleep(RETRY_S)
+                waited_s += RETRY_S
+        finally:
+            self.alarm.clear(who)
+
+    def _judge(self, who: object, error: BaseException, waited_s: float) -> None:
+        """Say what is waited for. Raises RetinueError when nobody wants to wait for it any longer."""
+        trouble = recognise(error, f"the database {self.describe()}")
+        if trouble.kind == RIGHTS and not self.waits_for_rights:
+            raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {_RIGHTS}") from error
+        if self._patience_s is not None and waited_s >= self._patience_s:
+            raise DatabaseAway(trouble.text) from error
+        self.alarm.note(who, recognise(error, self.alarm.subject))
+
+    @property
+    def _passing(self) -> tuple[type[Exception], ...]:
+        """What may be otherwise the next time, by itself or because somebody mends it."""
+        errors = self._psycopg.errors
+        return (
+            self._psycopg.OperationalError,
+            OSError,
+            errors.InsufficientPrivilege,
+            errors.ReadOnlySqlTransaction,
+            errors.IdleInTransactionSessionTimeout,
+            errors.InFailedSqlTransaction,
+        )
 
     async def connect(self) -> "Connection":
         """A connection of one's own, for locks and for listening; the caller closes it."""
@@ -158,13 +188,7 @@ class Database:
     async def _check(self) -> None:
         """Make the tables where there are none, bring older ones up to date if wanted, refuse any other."""
         check_address(self.url)
-        try:
-            connection = await self.connect()
-        except (self._psycopg.Error, OSError, ValueError) as error:
-            raise ConfigError(
-                f"the database {self.describe()} cannot be used: {first_line(error)}; "
-                "it is named by --database, by RETINUE_DATABASE, or by cluster.database in the user's subagents.json"
-            ) from error
+        connection = await self._reach()
         try:
             await connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
             cursor = await connection.execute("SELECT to_regclass('retinue.meta') IS NOT NULL")
@@ -186,23 +210,41 @@ class Database:
         except self._psycopg.errors.InsufficientPrivilege as error:
             raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {_RIGHTS}") from error
         except self._psycopg.Error as error:
-            raise ConfigError(f"the database {self.describe()}: {first_line(error)}") from error
+            raise ConfigError(recognise(error, f"the database {self.describe()}").text) from error
         finally:
             await connection.close()
+
+    async def _reach(self) -> "Connection":
+        """The first connection. An address that leads nowhere is a mistake; a server that is there is waited for."""
+        who = object()
+        try:
+            while True:
+                try:
+                    return await self.connect()
+                except (self._psycopg.Error, OSError, ValueError) as error:
+                    self._refuse(who, error)
+                await asyncio.sleep(RETRY_S)
+        finally:
+            self.alarm.clear(who)
+
+    def _refuse(self, who: object, error: BaseException) -> None:
+        trouble = recognise(error, f"the database {self.describe()}")
+        is_there = trouble.kind != "away" or _STARTING in trouble.text
+        if is_there and self._patience_s is None:
+            self.alarm.note(who, recognise(error, self.alarm.subject))
+            return
+        if is_there:
+            raise ConfigError(trouble.text) from error
+        raise ConfigError(
+            f"the database {self.describe()} cannot be used: {first_line(error)}; "
+            "it is named by --database, by RETINUE_DATABASE, or by cluster.database in the user's subagents.json"
+        ) from error
 
     async def _create(self, connection: "Connection") -> None:
         async with connection.transaction():
             for step in STEPS:
                 await connection.execute(step)
             await connection.execute("INSERT INTO retinue.meta VALUES (%s)", (VERSION,))
-
-
-def first_line(error: BaseException) -> str:
-    """What a driver says, in one harmless line."""
-    # After a wrong password it tries without encryption, and what it is told then leads astray.
-    told = [line for line in str(error).splitlines() if "password authentication failed" in line]
-    text = " ".join((told[0] if told else str(error)).split())
-    return quote(text, 300)[1:-1]
 
 
 def check_address(url: str) -> None:

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from retinue.core.errors import ConfigError
 from retinue.durable.assignment import MAX_QUEUES, Assignment
-from retinue.durable.database import RETRY_S, DatabaseAway, describe_address, first_line
+from retinue.durable.database import RETRY_S, DatabaseAway, describe_address
 from retinue.durable.schema import VERSION
+from retinue.durable.trouble import Alarm, first_line, recognise
 
 if TYPE_CHECKING:
     from dbos import DBOSClient
@@ -52,8 +53,9 @@ def import_engine() -> Any:
 class Waiting:
     """The queues as whoever puts runs into them sees them."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, alarm: Alarm | None = None) -> None:
         self._url = url
+        self._alarm = alarm or Alarm()
         self._client: DBOSClient | None = None
         self._connecting = Lock()
         self._is_closed = False
@@ -108,13 +110,30 @@ class Waiting:
             await self._do(lambda client: client.delete_workflows(runs))
 
     async def _do(self, work: "Callable[[DBOSClient], Value]") -> Value:
-        """Do something in a thread, when the database is there."""
-        while not self._is_closed:
-            client = self._client or await self._in_thread(self._open)
-            if client is not None:
-                return await self._in_thread(partial(work, client))
-            await asyncio.sleep(RETRY_S)
+        """Do something in a thread, when the database can: all that is done here may be done twice."""
+        who = object()
+        try:
+            while not self._is_closed:
+                try:
+                    return await self._in_thread(partial(self._try, work))
+                except Refused as error:
+                    self._alarm.note(who, recognise(error.cause, self._alarm.subject))
+                await asyncio.sleep(RETRY_S)
+        finally:
+            self._alarm.clear(who)
         raise DatabaseAway(f"the queues in {describe_address(self._url)} are closed")
+
+    def _try(self, work: "Callable[[DBOSClient], Value]") -> Value:
+        """Once. Raises Refused when it may be possible later."""
+        from sqlalchemy.exc import DBAPIError
+
+        try:
+            return work(self._client or self._open())
+        except DBAPIError as error:
+            cause = error.orig or error
+            if not _is_passing(cause):
+                raise ConfigError(recognise(cause, f"the database {describe_address(self._url)}").text) from error
+            raise Refused(cause) from error
 
     async def _in_thread(self, work: Callable[[], Value]) -> Value:
         """A thread cannot be cut off: whoever waits for it can, and what it does is waited for at the end."""
@@ -128,22 +147,19 @@ class Waiting:
         if not future.cancelled():
             future.exception()  # perhaps nobody is there any more to ask for it
 
-    def _open(self) -> "DBOSClient | None":
-        """One for all; None while the database is away."""
+    def _open(self) -> "DBOSClient":
+        """One for all."""
         with self._connecting:
             if self._client is None:
                 made = self._connect()
-                if made is not None and self._is_closed:
+                if self._is_closed:
                     made.destroy()
-                    return None
+                    raise DatabaseAway(f"the queues in {describe_address(self._url)} are closed")
                 self._client = made
             return self._client
 
-    def _connect(self) -> "DBOSClient | None":
-        """None while the database is away: once it is connected it waits by itself, but not before."""
+    def _connect(self) -> "DBOSClient":
         dbos = import_engine()  # half a second the first time, and not the loop's
-        from sqlalchemy.exc import OperationalError
-
         logger = logging.getLogger("dbos")
         logger.setLevel(logging.CRITICAL)  # others tell that the database is away, in one line
         try:
@@ -152,12 +168,19 @@ class Waiting:
                 serializer=dbos.DBOSPortableJSONSerializer(),
                 application_name=NAME,
                 system_database_pool_size=2,
+                retry_connection_errors=False,  # it would wait without a word, and longer each time
             )
-        except OperationalError:
-            return None
         finally:
             logger.setLevel(logging.ERROR)
         return client
+
+
+class Refused(Exception):
+    """Raised when the database cannot do something now."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
 
 
 class Taking:
@@ -255,6 +278,14 @@ async def adopt_runs(connection: "Connection") -> None:
             f"UPDATE {TABLE} SET application_version = %s WHERE name = %s AND status = ANY(%s)",
             (APPLICATION, WORKFLOW, ["ENQUEUED", *_STARTED]),
         )
+
+
+def _is_passing(error: BaseException) -> bool:
+    """Whether it may be otherwise the next time, by itself or because somebody mends it."""
+    import psycopg
+
+    state = getattr(error, "sqlstate", None) or ""
+    return isinstance(error, psycopg.OperationalError) or state in ("25006", "25P02", "25P03")
 
 
 def _find_pause_s(queue: str) -> float:

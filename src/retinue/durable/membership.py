@@ -11,11 +11,13 @@ import socket
 import time
 import zlib
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from retinue.core.errors import quote
-from retinue.durable.database import MIGRATION_LOCK, Database, first_line
+from retinue.durable.database import MIGRATION_LOCK, RETRY_S, Database
 from retinue.durable.engine import TABLE, Waiting
+from retinue.durable.trouble import Alarm, Trouble, recognise, render_notice
 from retinue.durable.upgrade import LEASE_S
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ LEAVE_S = 5.0
 """A worker that cannot say goodbye goes without."""
 CALM_S = 3.0
 """After the database was away nobody is judged for so long: everyone has to find back first."""
+REPEAT_S = 10.0
+"""How often faces are told what their runs wait for: one that has just come does not know it."""
+_STAYS = ("full", "memory", "limit", "timeout", "disk")
+"""What a connection outlives, and with it the lock."""
 
 
 class Membership:
@@ -43,13 +49,14 @@ class Membership:
         self._connection: Connection | None = None
         self._since_s = 0.0
         self._suspects: set[str] = set()
+        self._told: tuple[Trouble | None, float] = (None, 0.0)
+        """What faces know of, and since when."""
+        self._hearers: set[str] = set()
 
     async def join(self, version: str) -> None:
         """Be one of the workers from now on."""
-        self._connection = await self._database.connect()
-        await self._lock(self._connection)
-        cursor = await self._connection.execute("SELECT pg_backend_pid()")
-        backend = (await cursor.fetchone() or (0,))[0]
+        backend = await self._enter()
+        assert self._connection is not None
         await self._database.fetch(
             "INSERT INTO retinue.workers (id, lock_key, backend, host, pid, version, slots)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
@@ -64,6 +71,21 @@ class Membership:
         self._since_s = time.monotonic()
         await self._give_back_left(self._connection)
         await self._compare(version)
+
+    async def _enter(self) -> int:
+        """A connection with this worker's lock; the process behind it. Waits until there is one to be had."""
+        try:
+            while True:
+                try:
+                    self._connection = await self._database.connect()
+                    await self._lock(self._connection)
+                    cursor = await self._connection.execute("SELECT pg_backend_pid()")
+                    return int((await cursor.fetchone() or (0,))[0])
+                except (*_driver_errors(), OSError) as error:
+                    self._note(error)
+                await asyncio.sleep(RETRY_S)
+        finally:
+            self._alarm.clear(self)
 
     async def _give_back_left(self, connection: "Connection") -> None:
         """Queue again what workers had that an upgrade of the tables has sent away."""
@@ -101,14 +123,44 @@ class Membership:
             try:
                 if not await self._beat():
                     return
+                if self._alarm.is_waiting(self):
+                    self._alarm.clear(self)
+                    self._since_s = time.monotonic()
                 if time.monotonic() - self._since_s > CALM_S:
                     await self._look_around()
             except errors as error:
-                self._say(f"the database is away: {first_line(error)}; waiting for it")
-                if not await self._rejoin():
-                    return
-                self._say("the database is back")
+                if self._note(error).kind not in _STAYS or self._connection is None or self._connection.closed:
+                    is_back = await self._rejoin()
+                    self._alarm.clear(self)
+                    if not is_back:
+                        return
+            await self._tell_faces()
             await asyncio.sleep(BEAT_S)
+
+    @property
+    def _alarm(self) -> Alarm:
+        return self._database.alarm
+
+    def _note(self, error: BaseException) -> Trouble:
+        trouble = recognise(error, self._alarm.subject)
+        self._alarm.note(self, trouble)
+        return trouble
+
+    async def _tell_faces(self) -> None:
+        """Let those know who wait for runs here that these cannot go on: what they read themselves may be in order."""
+        trouble, (known, at_s) = self._alarm.current, self._told
+        is_known = trouble == known and (trouble is None or time.monotonic() - at_s < REPEAT_S)
+        if is_known or self._connection is None or self._connection.closed:
+            return
+        faces = "SELECT face FROM retinue.runs WHERE owner = %s AND finished IS NULL UNION SELECT unnest(%s::text[])"
+        # When there is no way to tell it now, there is the next time.
+        with suppress(OSError, *_driver_errors()):
+            cursor = await self._connection.execute(
+                f"SELECT face, pg_notify(face, %s) FROM ({faces}) AS f",
+                (render_notice(self.worker, trouble), self.worker, list(self._hearers)),
+            )
+            self._hearers = {face for face, _ in await cursor.fetchall()} if trouble is not None else set()
+            self._told = trouble, time.monotonic()
 
     async def leave(self) -> None:
         """Go in good order: what is not finished is for the others."""
@@ -182,7 +234,9 @@ class Membership:
                 )
                 self._since_s = time.monotonic()
                 return await cursor.fetchone() is not None
-            except errors:
+            except errors as error:
+                self._note(error)
+                await self._tell_faces()
                 await asyncio.sleep(BEAT_S / 2)
 
     async def _lock(self, connection: "Connection") -> None:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import ConfigError
-from retinue.durable.database import first_line
 from retinue.durable.engine import adopt_runs
 from retinue.durable.schema import STEPS, VERSION
+from retinue.durable.trouble import first_line
 
 if TYPE_CHECKING:
     from retinue.durable.database import Connection

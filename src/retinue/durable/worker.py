@@ -39,6 +39,7 @@ from retinue.durable.purse import Purse, SharedBudgetModel
 from retinue.durable.record import Claim, Fenced
 from retinue.durable.recorded import SNAPSHOT, Keeper, Recorded, Snapshot, States
 from retinue.durable.teller import Teller
+from retinue.durable.trouble import Alarm, recognise
 from retinue.durable.upgrade import upgrade_tables
 
 DROP_S = 10.0
@@ -100,15 +101,17 @@ class Worker:
         slots: int,
         total: int | None = None,
         version: str = "",
-        say: Callable[[str], None] = lambda text: None,
+        alarm: Alarm | None = None,
     ) -> None:
+        """`alarm`: says to whoever runs this worker what it does, and what it waits for."""
         self._url = url
         self._host = host
         self._folder = folder.absolute()
         self._slots = slots
         self._total = total
         self._version = version
-        self._say = say
+        self._alarm = alarm or Alarm()
+        self._say = self._alarm.say
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._dropped: set[str] = set()
         self._hosted: dict[str, Hosted] = {}
@@ -122,8 +125,8 @@ class Worker:
         """Work until told to stop; then what is not finished in `drain_s` is left to others."""
         upgrade = partial(upgrade_tables, self._say)
         async with (
-            Database(self._url, name="retinue worker", upgrade=upgrade) as database,
-            Waiting(self._url) as waiting,
+            Database(self._url, name="retinue worker", upgrade=upgrade, alarm=self._alarm) as database,
+            Waiting(self._url, self._alarm) as waiting,
         ):
             # What takes long comes before anybody waits for a sign of life.
             await prepare_engine(self._url)
@@ -137,6 +140,8 @@ class Worker:
         self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
         member = Membership(database, waiting, self.name, self._slots, say=self._say)
         await member.join(self._version)
+        # Who has runs in hand does not let them fall for what somebody can mend.
+        database.waits_for_rights = True
         taking = Taking(self._url, self.name, lambda run: self._perform(database, run))
         await taking.open(self._slots, self._total)
         self._say(f"worker {self.name} takes up to {self._slots} runs from {database.describe()}")
@@ -300,6 +305,7 @@ class Worker:
                 connection = await database.connect()
                 try:
                     await connection.execute(f"LISTEN {CHANNEL}")
+                    self._alarm.clear(self._listen)
                     while True:
                         told = {notice.payload async for notice in connection.notifies(timeout=WORD_S, stop_after=1)}
                         for run in list(self._hosted):
@@ -307,8 +313,11 @@ class Worker:
                                 await self._deliver(database, run)
                 finally:
                     await connection.close()
-            except (OSError, *_driver_errors()):
+            except (OSError, *_driver_errors()) as error:
+                self._alarm.note(self._listen, recognise(error, self._alarm.subject))
                 await asyncio.sleep(WORD_S)
+                for run in list(self._hosted):  # nobody tells us now, so look
+                    await self._deliver(database, run)
 
     async def _deliver(self, database: Database, run: str) -> None:
         rows = await database.fetch(

@@ -1,4 +1,4 @@
-from retinue.durable.database import first_line
+from retinue.durable.trouble import first_line
 
 REFUSED = """connection failed: connection to server at "10.0.0.5", port 5432 failed: FATAL:  password authentication \
 failed for user "retinue"

@@ -1,0 +1,168 @@
+"""What is wrong where runs are kept, in words for whoever can mend it: said once, and again when it changes.
+
+Whoever waits says for what; nobody who waits decides how often a person hears of it. Must not know connections.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from retinue.core.errors import quote
+
+QUIET_S = 30.0
+"""What comes back sooner is not told again: a disk that is nearly full takes one thing and refuses the next."""
+MOST_TOLD = 1000
+MARK = "! "
+"""What a worker tells a face begins with this, and the id of a run never does."""
+RIGHTS: Final = "rights"
+BRIEF: Final = ("away", "contended")
+"""What may be over at the next try, and is told when it is not."""
+_REMEDIES: Final = {
+    "full": ("has no room left on its disk", "make room there"),
+    "memory": ("is out of memory", "give it more, or fewer workers"),
+    "connections": (
+        "takes no more connections",
+        "raise its max_connections or the connection limit of this role, or end some of those there are",
+    ),
+    "limit": ("has come to a limit of its own", "see its settings"),
+    "readonly": (
+        "can only be read",
+        "name the server that can be written, or take default_transaction_read_only from it",
+    ),
+    "timeout": ("breaks off what it is asked", "raise statement_timeout and lock_timeout for this role"),
+    "disk": ("has trouble with its files", "see its log"),
+    RIGHTS: ("refuses this role", "connect as the role that owns it, or let that one give this role its rights"),
+    "contended": ("is in its own way", "see its log"),
+    "away": ("is away", ""),
+}
+_STATES: Final = {
+    "53100": "full",
+    "53200": "memory",
+    "53300": "connections",
+    "53400": "limit",
+    "25006": "readonly",
+    "57014": "timeout",
+    "55P03": "timeout",
+    "42501": RIGHTS,
+    "25P02": "contended",
+    "25P03": "contended",
+}
+_CLASSES: Final = {"53": "limit", "58": "disk", "40": "contended"}
+_CROWDED: Final = ("too many clients already", "too many connections for", "remaining connection slots are reserved")
+"""Who is not let in is told so in words only."""
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """Something that keeps runs from going on."""
+
+    kind: str
+    text: str
+    """What it is, and what to do."""
+    over: str = "the database is back"
+    """What is said when it has passed."""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """What a worker tells the faces of its runs."""
+
+    worker: str
+    trouble: Trouble | None
+    """None when all is well again."""
+
+
+class Alarm:
+    """Tells a person what is waited for."""
+
+    def __init__(
+        self,
+        say: Callable[[str], None] = lambda text: None,
+        *,
+        subject: str = "the database",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.subject = subject
+        self.say = say
+        self._clock = clock
+        self._waits: dict[object, Trouble] = {}
+        self._once: set[object] = set()
+        """Who has met with something only once that may be over at the next try."""
+        self._told: dict[str, Trouble] = {}
+        self._last_s: dict[str, float] = {}
+
+    @property
+    def current(self) -> Trouble | None:
+        """What is waited for now, and a person knows of."""
+        return next(iter(self._told.values()), None)
+
+    def note(self, who: object, trouble: Trouble) -> None:
+        """Somebody waits for this to pass."""
+        if trouble.kind in BRIEF and who not in self._waits:
+            self._once.add(who)
+        else:
+            self._once.discard(who)
+        self._waits[who] = trouble
+        self._settle()
+
+    def is_waiting(self, who: object) -> bool:
+        """Whether it does."""
+        return who in self._waits
+
+    def clear(self, who: object) -> None:
+        """It waits no longer."""
+        if self._waits.pop(who, None) is not None:
+            self._once.discard(who)
+            self._settle()
+
+    def hear(self, payload: str) -> None:
+        """Take what a worker tells; from a newer one it may be anything."""
+        try:
+            notice = msgspec.json.decode(payload.removeprefix(MARK), type=Notice)
+        except msgspec.DecodeError:
+            return
+        if notice.trouble is None:
+            self.clear(notice.worker)
+        else:
+            self.note(notice.worker, notice.trouble)
+
+    def _settle(self) -> None:
+        waits = [trouble for who, trouble in self._waits.items() if who not in self._once]
+        there = {trouble.kind: trouble for trouble in reversed(waits)}
+        passed = [self._told.pop(kind) for kind in list(self._told) if kind not in there]
+        still = {trouble.over for trouble in there.values()}
+        for over in dict.fromkeys(trouble.over for trouble in passed if trouble.over not in still):
+            self.say(over)
+        for kind, trouble in there.items():
+            now_s = self._clock()
+            if kind not in self._told and now_s - self._last_s.get(kind, -QUIET_S) >= QUIET_S:
+                self._told[kind], self._last_s[kind] = trouble, now_s
+                self.say(trouble.text)
+
+
+def recognise(error: BaseException, subject: str) -> Trouble:
+    """What an error of the driver means; `subject` is what the database is called."""
+    state = getattr(error, "sqlstate", None) or ""
+    told = first_line(error)
+    kind = _STATES.get(state) or _CLASSES.get(state[:2])
+    if kind is None:
+        kind = "connections" if any(words in told for words in _CROWDED) else "away"
+    what, remedy = _REMEDIES[kind]
+    return Trouble(kind, "; ".join(filter(None, (f"{subject} {what}: {told}", remedy))))
+
+
+def render_notice(worker: str, trouble: Trouble | None) -> str:
+    """As it travels: a short line."""
+    if trouble is not None:
+        trouble = msgspec.structs.replace(trouble, text=trouble.text[:MOST_TOLD])
+    return MARK + msgspec.json.encode(Notice(worker, trouble)).decode()
+
+
+def first_line(error: BaseException) -> str:
+    """What a driver says, in one harmless line."""
+    # Where in the database it came from is of no use to anybody here.
+    said = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+    # After a wrong password it tries without encryption, and what it is told then leads astray.
+    told = [line for line in said.splitlines() if "password authentication failed" in line]
+    text = " ".join((told[0] if told else said).split())
+    return quote(text, 300)[1:-1]

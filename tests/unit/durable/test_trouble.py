@@ -1,0 +1,84 @@
+import psycopg.errors
+import pytest
+
+from retinue.durable.trouble import QUIET_S, Alarm, Trouble, recognise, render_notice
+
+FULL = Trouble("full", "no room", "room again")
+AWAY = Trouble("away", "away", "room again")
+FOLDER = Trouble("folder", "no folder", "folder again")
+
+
+class Told:
+    def __init__(self):
+        self.said, self.now_s = [], 100.0
+        self.alarm = Alarm(self.said.append, clock=lambda: self.now_s)
+
+
+def test_many_waiters_are_told_once():
+    told = Told()
+    for who in ("one", "two", "one"):
+        told.alarm.note(who, FULL)
+    told.alarm.clear("one")
+    assert (told.said, told.alarm.current) == (["no room"], FULL)
+    told.alarm.clear("two")
+    assert (told.said, told.alarm.current) == (["no room", "room again"], None)
+
+
+def test_change_is_told_without_relief():
+    told = Told()
+    told.alarm.note("one", FULL)
+    told.alarm.note("one", AWAY)
+    told.alarm.note("two", FOLDER)
+    told.alarm.clear("one")
+    told.alarm.clear("two")
+    assert told.said == ["no room", "away", "no folder", "room again", "folder again"]
+
+
+def test_what_passes_at_once_is_not_told():
+    told = Told()
+    for _ in range(3):
+        told.alarm.note("one", AWAY)
+        told.alarm.clear("one")
+    assert told.said == []
+    told.alarm.note("one", AWAY)
+    told.alarm.note("one", AWAY)
+    assert told.said == ["away"]
+
+
+def test_what_comes_and_goes_is_told_rarely():
+    told = Told()
+    for _ in range(5):
+        told.alarm.note("one", FULL)
+        told.alarm.clear("one")
+    told.alarm.note("one", FULL)
+    told.now_s += QUIET_S
+    told.alarm.note("one", FULL)
+    assert told.said == ["no room", "room again", "no room"]
+
+
+def test_worker_tells_of_it_and_takes_it_back():
+    told = Told()
+    for payload in (render_notice("w1", FULL), render_notice("w2", FULL), "! {", '! {"worker": 1}'):
+        told.alarm.hear(payload)
+    told.alarm.hear(render_notice("w1", None))
+    told.alarm.hear(render_notice("w2", None))
+    assert told.said == ["no room", "room again"]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (psycopg.errors.DiskFull("no"), "full", "it has no room left on its disk: no; make room there"),
+        (psycopg.errors.OutOfMemory("out"), "memory", "it is out of memory: out"),
+        (psycopg.errors.ReadOnlySqlTransaction("no"), "readonly", "it can only be read: no; name the server"),
+        (psycopg.errors.QueryCanceled("due to"), "timeout", "it breaks off what it is asked: due to; raise"),
+        (psycopg.errors.IdleInTransactionSessionTimeout("idle"), "contended", "it is in its own way: idle"),
+        (psycopg.errors.DeadlockDetected("lock"), "contended", "it is in its own way: lock"),
+        (psycopg.OperationalError("FATAL: sorry, too many clients already"), "connections", "it takes no more"),
+        (psycopg.OperationalError("connection refused"), "away", "it is away: connection refused"),
+        (OSError("no route"), "away", "it is away: no route"),
+    ],
+)
+def test_error_is_recognised(error, kind, text):
+    found = recognise(error, "it")
+    assert (found.kind, found.text[: len(text)]) == (kind, text)
