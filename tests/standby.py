@@ -28,6 +28,7 @@ from typing import IO, Any
 
 from retinue.testing.terminal import start_there
 
+TOP = Path(__file__).parents[1]
 PROGRAM = [sys.executable, "-m", "retinue"]
 HEAVY = ("aiohttp", "dbos", "mcp.client.stdio", "mcp.client.streamable_http", "mcp.server.lowlevel", "psycopg")
 _TOLD = ("PYTHON", "LC_", "LD_")
@@ -183,9 +184,10 @@ class Standby:
                 self._control, theirs = socket.socketpair()
                 with theirs:
                     words = [sys.executable, "-m", "tests.standby", str(theirs.fileno())]
-                    top = Path(__file__).parents[1]
+                    # Nothing else: whoever looks for what a program has left behind looks at environments.
+                    own = {"PATH": os.defpath, **told}
                     self._process = subprocess.Popen(
-                        words, cwd=top, env=env, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
+                        words, cwd=TOP, env=own, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
                     )
         return told == self._told
 

@@ -1,5 +1,7 @@
 import pytest
 
+pytestmark = pytest.mark.fresh
+
 GREETER = """
 def register(api):
     @api.command("greet")

@@ -1,5 +1,9 @@
 import json
 
+import pytest
+
+pytestmark = pytest.mark.fresh
+
 TEXT = {"text": "Hello"}
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from retinue.testing.process import open_cli
 
+pytestmark = pytest.mark.fresh
+
 HANGS = [
     {"text": "Working", "calls": [{"name": "bash", "arguments": {"command": "trap '' TERM INT HUP; sleep 47"}}]},
     {"text": "done"},

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.fresh
+
 KEYS = {"BRAVE_SEARCH_API_KEY": "brave-key-of-the-tests-1", "SERPER_API_KEY": "serper-key-of-the-tests-2"}
 HITS = {"web": {"results": [{"title": "A page", "url": "http://somewhere.test/", "description": "about"}]}}
 AGENT = "---\nname: seeker\ndescription: d\ntools: web_search\n---\n\nLook.\n"
