@@ -115,7 +115,7 @@ def _render_queues(state: dict[str, Any]) -> list[str]:
 
 
 def _render_run(run: dict[str, Any]) -> str:
-    where = f"on {_clean(run['worker'], 40)}" if run["worker"] else f"in {run['queue']}"
+    where = f"on {_clean(run['worker'], 40)}" if run["worker"] else f"in {_clean(run['queue'], 40)}"
     again = f", taken over {run['takeovers']}×" if run["takeovers"] else ""
     asking = f", waits for its face for {format_duration(run['askingMs'])}" if run["askingMs"] is not None else ""
     return (

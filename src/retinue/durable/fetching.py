@@ -30,6 +30,7 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
         raise RetinueError(f"run {quote(run)} has not ended; its changes come home by themselves when it does")
     try:
         assignment = unpack_json(rows[0][0], Assignment)
+        parcel = msgspec.convert(assignment.parcel, type=Parcel)
     except msgspec.DecodeError as error:
         raise RetinueError(f"run {quote(run)} was sent by another version of retinue: {error}; use that one") from error
     states = await database.fetch(
@@ -41,7 +42,7 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
     sent = await database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", assignment.digest)
     return await land(
         repo,
-        msgspec.convert(assignment.parcel, type=Parcel),
+        parcel,
         [bytes(data) for (data,) in states],
         f"{BRANCH_PREFIX}{assignment.run_id}",
         description=assignment.description,

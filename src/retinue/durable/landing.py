@@ -38,9 +38,10 @@ async def land(
     that does not have what was sent. Raises RetinueError; then nothing is lost and it can be tried again.
     """
     check_parcel(parcel)
-    if not _BRANCH.fullmatch(branch):
+    # Also the one that it goes on with, which is named to a person who may copy it.
+    if wrong := [name for name in (branch, parcel.branch or branch) if not _BRANCH.fullmatch(name)]:
         raise RetinueError(
-            f"{quote(branch)} is no name for the branch of a run; expected {BRANCH_PREFIX} and the run's id: letters, "
+            f"{quote(wrong[0])} is no name for the branch of a run; expected {BRANCH_PREFIX} and the run's id: letters, "
             "digits, hyphens and underscores"
         )
     if not snapshots:

@@ -1,7 +1,7 @@
 """A run that works on another machine: sent, followed, spoken to, brought home. To all others a run like any other."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +11,23 @@ import msgspec
 
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError
-from retinue.core.events import Answered, Asked, Event, MessageFinished, RunPlaced, Warned
+from retinue.core.events import (
+    Answered,
+    Asked,
+    Event,
+    MessageFinished,
+    RunForgotten,
+    RunPlaced,
+    RunQueued,
+    RunRead,
+    RunSteered,
+    Warned,
+)
 from retinue.core.messages import AssistantMessage, TextContent, UserContent
 from retinue.core.question import Question
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.assignment import Assignment, Cover, WordKind
+from retinue.durable.below import Find, bring_files
 from retinue.durable.case import Wants
 from retinue.durable.cluster import Cluster
 from retinue.durable.court import Court, OpenBelow, is_end
@@ -45,6 +57,8 @@ _THERE = ("worktree", "sandbox", "lsp-diagnostics", "finalising", "deferred tool
 """What stands around a run where its tools work: there it is put around it again."""
 _NAMESPACE = UUID("6c9b7a3e-2f0d-4a57-9a31-5d3c0e8f4b12")
 """Of the ids of sessions that are made on workers."""
+_OURS = (RunForgotten, RunPlaced, RunQueued, RunRead, RunSteered)
+"""Told by whoever has started a run, and never by the run."""
 RULED_S = 5.0
 """For those who only watch to be told the rest, when a run has ended."""
 Ask = Callable[[Question], Awaitable[str]]
@@ -68,6 +82,10 @@ class Journey:
     """Whether there is anything that does, by now."""
     cover: Cover = field(default_factory=Cover)
     """What its session begins with, beside its id."""
+    hear_below: Callable[[Event], None] = lambda event: None
+    """Takes what its worker says of runs that it starts."""
+    find_below: Find = lambda run_id: None
+    """Where the sessions of such runs are kept here."""
 
 
 class RemoteRun(LiveRun):
@@ -85,11 +103,13 @@ class RemoteRun(LiveRun):
         self._finalises = any(feature.name == "finalising" for feature in setup.features)
         self._journey = journey
         self._words: asyncio.Queue[tuple[WordKind, dict[str, Any]]] = asyncio.Queue()
-        self._losses: list[dict[str, Any]] = []
+        self._losses: list[tuple[WordKind, dict[str, Any]]] = []
         """What was taken from it and is not on its way for sure."""
         self._has_demand = asyncio.Event()
         self._worker = ""
         self._text = ""
+        self._seq = 0
+        """Of the last that was heard of it."""
         self._ended: Outcome | None = None
 
     def steer(self, content: str | Sequence[UserContent]) -> None:
@@ -99,8 +119,19 @@ class RemoteRun(LiveRun):
     def restrict(self, tools: Sequence[str], *, readonly: bool) -> None:
         """Take tools from it where it works, and from all that it has started."""
         loss = {"tools": list(tools), "readonly": readonly}
-        self._losses.append(loss)
-        self._words.put_nowait(("restrict", loss))
+        self._lose("restrict", loss)
+
+    def pass_on(self, run_id: str, verb: str, data: Mapping[str, Any]) -> None:
+        """Let its worker say something to a run that it has started."""
+        word = {**data, "run": run_id, "verb": verb}
+        if verb == "restrict":
+            self._lose("below", word)
+        else:
+            self._words.put_nowait(("below", word))
+
+    def _lose(self, kind: WordKind, loss: dict[str, Any]) -> None:
+        self._losses.append((kind, loss))
+        self._words.put_nowait((kind, loss))
 
     def demand_judgement(self) -> None:
         """There may be more to judge here than there was."""
@@ -173,20 +204,21 @@ class RemoteRun(LiveRun):
             asks=journey.ask is not None,
             judged=judged,
             judged_below=journey.guards_below(),
+            tells_below=True,
             finalises=self._finalises,
         )
 
     async def _accompany(self, sent: Assignment, court: Court) -> Outcome:
         """Hear, speak and judge until it ends."""
-        run, seq = sent.id, 0
+        run, self._seq = sent.id, 0
         session = Hearing(self._journey.cluster, sent.id, court, self._journey.is_attended)
         async with asyncio.TaskGroup() as group:
             speaking = group.create_task(self._speak(run))
             asked: dict[str, asyncio.Task[None]] = {}
             judging = group.create_task(self._oversee(sent, court, session))
             while True:
-                news = await self._journey.cluster.follow(run, seq)
-                seq = news.seq
+                news = await self._journey.cluster.follow(run, self._seq)
+                self._seq = news.seq
                 if news.worker != self._worker:
                     self._worker = news.worker
                     self._publish(RunPlaced(run_id=self.setup.run_id, worker=news.worker))
@@ -197,7 +229,11 @@ class RemoteRun(LiveRun):
                         # Nobody waits for it any more: it was taken back, or answered before we came back.
                         if (task := asked.pop(event.question_id, None)) is not None:
                             task.cancel()
-                    else:
+                    elif event.run_id != self.setup.run_id:
+                        # Of which it may say something about those below: whoever takes it knows them.
+                        self._journey.hear_below(event)
+                    elif not isinstance(event, _OURS):
+                        # A worker speaks for its run, not for the main agent or for others.
                         self._take(event)
                 if news.outcome is not None:
                     break
@@ -206,7 +242,7 @@ class RemoteRun(LiveRun):
         if session.has_sat:
             await run_shielded(session.close(), RULED_S)
         await self._journey.cluster.forget_events(run)
-        return news.outcome
+        return _strip(news.outcome)
 
     async def _oversee(self, sent: Assignment, court: Court, session: Hearing) -> None:
         """Judge for ever, as soon as anybody here has something to say: also when nobody had when it was sent."""
@@ -234,14 +270,14 @@ class RemoteRun(LiveRun):
         while True:
             kind, data = await self._words.get()
             await self._journey.cluster.say(run, kind, data)
-            if data in self._losses:
-                self._losses.remove(data)
+            if (kind, data) in self._losses:
+                self._losses.remove((kind, data))
 
     async def _say_losses(self, run: str) -> None:
         """Before this face goes: what is taken from a run counts also when nobody is there. Said twice is once."""
         try:
             while self._losses:
-                await self._journey.cluster.say(run, "restrict", self._losses[0])
+                await self._journey.cluster.say(run, *self._losses[0])
                 self._losses.pop(0)
         except RetinueError:
             return
@@ -265,7 +301,12 @@ class RemoteRun(LiveRun):
                 return
             await cluster.say(sent.id, "stop", {"reason": str(self._scope.reason or Reason.USER)})
             while self._ended is None:
-                self._ended = (await cluster.follow(sent.id, 1 << 62)).outcome
+                news = await cluster.follow(sent.id, self._seq)
+                self._seq = news.seq
+                for event in news.events:
+                    if event.run_id != self.setup.run_id:
+                        self._journey.hear_below(event)
+                self._ended = None if news.outcome is None else _strip(news.outcome)
             await self._bring_home(sent)
         except RetinueError:
             return
@@ -277,6 +318,8 @@ class RemoteRun(LiveRun):
         pieces = await cluster.read_files(setup.run_id, SESSION) if errand.session_file else []
         own = b"".join(data for path, _, data in pieces if path == assignment.session)
         file = await asyncio.to_thread(self._home.write, own)
+        for text in await bring_files(pieces, assignment.session, self._journey.find_below):
+            self._publish(Warned(run_id=setup.run_id, text=text))
         branch, problem = "", ""
         states = await cluster.read_states(assignment)
         parcel = msgspec.convert(assignment.parcel, type=Parcel)
@@ -305,6 +348,11 @@ class RemoteRun(LiveRun):
         stopped = Status.INTERRUPTED if reason is Reason.PARENT else Status.STOPPED
         status = Status.FAILED if reason in (Reason.ERROR, Reason.CRASH) else stopped
         return Outcome(status, reason, text=self._text, error=ending.error)
+
+
+def _strip(outcome: Outcome) -> Outcome:
+    """What a worker says of an end: which files and branches are here is not for it to say."""
+    return msgspec.structs.replace(outcome, session_file="", branch="")
 
 
 def find_session_id(run_id: str, session_file: str) -> str:
