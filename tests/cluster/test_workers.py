@@ -191,6 +191,16 @@ async def test_budget_holds_over_workers(world):
     assert {outcome.reason for outcome in outcomes} == {"budget"}
 
 
+async def test_held_budget_is_waited_for(world):
+    world.settings["budget"] = {"tokens": 60_000}
+    world.play({"text": "Done.", "usage": {"input": 500, "output": 10}, "delay_ms": 200})
+    world.start_worker()
+    async with world.open_face() as face:
+        handles = [await face.spawn("general-purpose", f"Work {number}.") for number in range(6)]
+        outcomes = [await handle.wait() for handle in handles]
+    assert [outcome.text for outcome in outcomes] == ["Done."] * 6
+
+
 async def test_secrets_do_not_travel(world, monkeypatch):
     monkeypatch.setenv("CANARY_API_KEY", "sk-canary-7f3a91d2c4")
     world.play(world.act(1), DONE)

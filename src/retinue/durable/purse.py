@@ -4,6 +4,7 @@ The same rule as in one process (`engine.budget`), with rows instead of objects.
 spent all that was set aside for it: the provider may have counted it.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
@@ -14,7 +15,11 @@ from retinue.core.messages import Cost, Usage
 from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
 from retinue.durable.database import Database
 from retinue.durable.record import Claim
-from retinue.engine.budget import MIN_OUTPUT, Lease, bound_input, bound_price
+from retinue.engine.budget import MIN_OUTPUT, Lease, bound_input, bound_price, render_rest
+
+HELD_S = 0.5
+"""Between two looks at what others hold: most of it comes back when their replies are there."""
+_LATER = -1
 
 
 async def open_leases(database: Database, lease: Lease) -> tuple[str, ...]:
@@ -56,23 +61,28 @@ class Purse:
             await self.settle(hold, Usage(total_tokens=tokens, cost=Cost(total=usd)))
 
     async def hold(self, info: ModelInfo, size: int, wanted: int) -> tuple[str, int]:
-        """Set aside the most a reply can cost; returns the hold and the tokens of output it covers, 0 for nothing."""
+        """Set aside the most a reply can cost; returns the hold and the tokens of output it covers, 0 for nothing.
+
+        Where others hold what is needed it waits for them.
+        """
         hold = uuid4().hex
 
         async def take(connection: Any) -> int:
             if self._claim is not None:
                 await self._claim.hold_fence(connection)
             cursor = await connection.execute(
-                "SELECT tokens - spent_tokens - held_tokens, usd - spent_usd - held_usd FROM retinue.leases"
+                "SELECT tokens - spent_tokens, usd - spent_usd, held_tokens, held_usd FROM retinue.leases"
                 " WHERE id = ANY(%s) ORDER BY id FOR UPDATE",
                 (self._leases,),
             )
             rows = await cursor.fetchall()
             if len(rows) < len(self._leases):
                 return 0  # a lease that nobody knows any more covers nothing
-            output = fit_output(info, size, wanted, [row[0] for row in rows], [row[1] for row in rows])
+            free = [(_take(tokens, held), _take(usd, held_usd)) for tokens, usd, held, held_usd in rows]
+            output = fit_output(info, size, wanted, [row[0] for row in free], [row[1] for row in free])
             if output < MIN_OUTPUT:
-                return 0
+                most = fit_output(info, size, wanted, [row[0] for row in rows], [row[1] for row in rows])
+                return _LATER if most >= MIN_OUTPUT else 0
             tokens, usd = size + output, bound_price(info, size, output)
             done = await connection.execute(
                 "INSERT INTO retinue.holds (id, run, leases, tokens, usd) VALUES (%s, %s, %s, %s, %s)"
@@ -87,7 +97,21 @@ class Purse:
                 )
             return output
 
-        return hold, await self._database.transact(take)
+        output = await self._database.transact(take)
+        while output == _LATER:
+            await asyncio.sleep(HELD_S)
+            output = await self._database.transact(take)
+        return hold, output
+
+    async def render_rest(self) -> str:
+        """What is left, for a person to read."""
+        rows = await self._database.fetch(
+            "SELECT min(tokens - spent_tokens - held_tokens), min(usd - spent_usd - held_usd) FROM retinue.leases"
+            " WHERE id = ANY(%s)",
+            self._leases,
+        )
+        tokens, usd = rows[0]
+        return render_rest(float("inf") if tokens is None else tokens, float("inf") if usd is None else usd)
 
     async def settle(self, hold: str, used: Usage | None) -> None:
         """Give back what was set aside and note what was used; None: all of it."""
@@ -134,7 +158,7 @@ class SharedBudgetModel:
             return await self._model.reply(request, draft)
         hold, output = await purse.hold(info, bound_input(request), request.max_tokens or info.max_tokens)
         if not output:
-            failure = Failure("budget", "the budget is spent")
+            failure = Failure("budget", f"the budget is spent: {await purse.render_rest() or 'nothing'} left")
             return Reply(draft.finish("error", error=failure.message), failure)
         used: Usage | None = None  # cut off: a budget errs on the safe side
         try:
@@ -158,3 +182,8 @@ def fit_output(
         elif left is not None and left < bound_price(info, size, 0):
             return 0
     return max(0, int(output))
+
+
+def _take(left: Any, held: Any) -> Any:
+    """What is left without what is held; None is no limit."""
+    return None if left is None else left - held

@@ -1,9 +1,10 @@
 """Budgets that hold: what a model call may cost is taken out of the lease before it is sent, and settled after it.
 
-A child draws on its parent's lease, so that a whole tree never spends more than its root was given. The model port is
-wrapped; the loop knows nothing of it.
+A child draws on its parent's lease, so that a whole tree never spends more than its root was given. What others only
+hold is waited for: most of it comes back. The model port is wrapped; the loop knows nothing of it.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,15 +31,29 @@ class Lease:
         self._key = ""
         self._held_tokens = 0
         self._held_usd = 0.0
+        self.turn = asyncio.Lock()
+        """Of the first lease: whoever wants to hold something does it in turn, so that none waits for ever."""
+        self._settled = asyncio.Event()
 
-    def left(self) -> tuple[float, float]:
-        """Tokens and dollars that are neither spent nor held, here and above."""
-        tokens = float("inf") if self.tokens is None else self.tokens - self.spent.total_tokens - self._held_tokens
-        usd = float("inf") if self.cost_usd is None else self.cost_usd - self.spent.cost.total - self._held_usd
+    @property
+    def root(self) -> "Lease":
+        """The first of those above, or this one."""
+        return self if self.parent is None else self.parent.root
+
+    def left(self, *, held: bool = False) -> tuple[float, float]:
+        """Tokens and dollars that are neither spent nor held, here and above; with `held` also those that are."""
+        held_tokens, held_usd = (0, 0.0) if held else self.held
+        tokens = float("inf") if self.tokens is None else self.tokens - self.spent.total_tokens - held_tokens
+        usd = float("inf") if self.cost_usd is None else self.cost_usd - self.spent.cost.total - held_usd
         if self.parent is None:
             return tokens, usd
-        above_tokens, above_usd = self.parent.left()
+        above_tokens, above_usd = self.parent.left(held=held)
         return min(tokens, above_tokens), min(usd, above_usd)
+
+    async def wait_settled(self) -> None:
+        """Wait until something below the first lease is settled; for whoever has the turn."""
+        self.root._settled.clear()
+        await self.root._settled.wait()
 
     @property
     def held(self) -> tuple[int, float]:
@@ -82,10 +97,12 @@ class Lease:
             lease._held_usd -= usd
             lease.spent += used
             lease = lease.parent
+        self.root._settled.set()
 
     def renew(self) -> None:
         """A new prompt: nothing is spent yet; what is held by calls still under way stays held."""
         self.spent, self._key = Usage(), ""
+        self.root._settled.set()
 
     def repeat(self) -> "Lease":
         """The same limits for work that is not part of this: nothing is spent, and nothing is above it."""
@@ -93,10 +110,7 @@ class Lease:
 
     def render_rest(self) -> str:
         """What is left, for the model to read; empty without a limit."""
-        tokens, usd = self.left()
-        parts = [f"{tokens:.0f} tokens"] if tokens != float("inf") else []
-        parts += [f"${usd:.4f}"] if usd != float("inf") else []
-        return " and ".join(parts)
+        return render_rest(*self.left())
 
 
 class Leases:
@@ -143,10 +157,13 @@ class BudgetedModel:
         lease, info = self._lease, self.model.info
         if not lease.is_limited:
             return await self.model.reply(request, draft)
-        size = bound_input(request)
-        output = self._fit_output(size, request.max_tokens or info.max_tokens)
-        tokens, usd = size + output, bound_price(info, size, output)
-        if output < MIN_OUTPUT or not lease.hold(tokens, usd):
+        size, wanted = bound_input(request), request.max_tokens or info.max_tokens
+        async with lease.root.turn:
+            while (output := self._fit_output(size, wanted)) < MIN_OUTPUT <= self._fit_output(size, wanted, held=True):
+                await lease.wait_settled()
+            tokens, usd = size + output, bound_price(info, size, output)
+            is_held = output >= MIN_OUTPUT and lease.hold(tokens, usd)
+        if not is_held:
             failure = Failure("budget", f"the budget is spent: {lease.render_rest() or 'nothing'} left")
             return Reply(draft.finish("error", error=failure.message), failure)
         used = Usage()
@@ -163,14 +180,21 @@ class BudgetedModel:
             lease.settle(tokens, usd, used)
         return reply
 
-    def _fit_output(self, size: int, wanted: int) -> int:
-        """As many tokens of output as the lease still covers."""
-        tokens, usd = self._lease.left()
+    def _fit_output(self, size: int, wanted: int, *, held: bool = False) -> int:
+        """As many tokens of output as the lease still covers; with `held`, if all that is held came back."""
+        tokens, usd = self._lease.left(held=held)
         output = min(wanted, tokens - size)
         price = self.info.cost
         if usd != float("inf") and price.output > 0:
             output = min(output, (usd - bound_price(self.info, size, 0)) * 1_000_000 / price.output)
         return int(output)
+
+
+def render_rest(tokens: float, usd: float) -> str:
+    """What is left of a budget; empty without a limit."""
+    parts = [f"{tokens:.0f} tokens"] if tokens != float("inf") else []
+    parts += [f"${usd:.4f}"] if usd != float("inf") else []
+    return " and ".join(parts)
 
 
 def bound_input(request: Request) -> int:

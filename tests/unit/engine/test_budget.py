@@ -53,6 +53,14 @@ async def test_spent_budget_is_a_failure():
     assert (reply.failure.kind, model.asked) == ("budget", 0)
 
 
+async def test_held_budget_is_waited_for():
+    lease, model = Lease(tokens=4_000), Spender(random.Random(1))
+    models = [BudgetedModel(model, Lease(parent=lease)) for _ in range(3)]
+    model.dice.randint = lambda least, most: least
+    replies = await asyncio.gather(*(each.reply(ask(), Draft(INFO, started_ms=0)) for each in models))
+    assert [reply.failure for reply in replies] == [None, None, None]
+
+
 async def test_cancelled_call_counts_in_full():
     class Hangs:
         info = INFO
