@@ -12,7 +12,7 @@ import pytest
 
 from retinue.core.errors import SessionError, SessionUnsaved
 from retinue.core.messages import UserMessage
-from retinue.sessions.files import Files
+from retinue.sessions.files import Files, FleetingFiles
 from retinue.sessions.log import Session
 from retinue.sessions.tree import SessionTree
 from retinue.testing.clock import FakeClock
@@ -332,3 +332,15 @@ def test_unwritable_file_can_be_read(tmp_path: Path) -> None:
     with pytest.raises(SessionUnsaved, match="the file cannot be written"):
         session.append_message(UserMessage("second", 1))
     tree.close()
+
+
+def test_fleeting_session_waits_for_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("fdatasync", "fsync"):
+        monkeypatch.delattr(os, name)
+    path = tmp_path / "s.jsonl"
+    for number, make in enumerate((new_session, open_session)):
+        session = make(path, SessionTree(FleetingFiles()))
+        session.append_message(UserMessage(f"{number}", 1), sync=True)
+        # With the lock: the next one would be refused else.
+        session.close()
+    assert stored(open_session(path)) == ["0", "1"]

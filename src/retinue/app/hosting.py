@@ -4,24 +4,27 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from retinue.app.relaying import Relay
 from retinue.app.request import Request, SessionCover, SessionWish
 from retinue.app.retinue import Retinue
 from retinue.core.errors import quote
 from retinue.core.events import Answered, Asked, Event, Warned
 from retinue.core.messages import AssistantMessage, TextContent, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Status
-from retinue.durable.assignment import Assignment, Word
+from retinue.durable.assignment import Assignment, Home, Word
 from retinue.durable.cluster import Cluster
 from retinue.durable.judged import Appeals, Judged
 from retinue.durable.parcel import Parcel
 from retinue.durable.trouble import Alarm
 from retinue.durable.worker import Hosted, Job
 from retinue.engine.childprompt import ENVIRONMENT, to_line
+from retinue.engine.journal import CREW
 from retinue.engine.limits import Limits
 from retinue.engine.prompt import CWD, render_cwd
 from retinue.features.finalise import Finalising
@@ -40,7 +43,9 @@ class Hosting:
 
     def open(self, job: Job) -> Hosted:
         """A run at work."""
-        return HostedRun(job, self._cluster.share(job.keep, job.assignment.leases), self._environment)
+        cluster = self._cluster.share(job.keep, job.assignment.leases)
+        cluster.home = Home.of(job.assignment, job.workspace)
+        return HostedRun(job, cluster, self._environment)
 
 
 class HostedRun:
@@ -67,6 +72,7 @@ class HostedRun:
             names=job.assignment.names,
             refusals=job.assignment.refusals,
         )
+        self._relay: Relay | None = None
         self._early: list[Word] = []
         self._is_open = False
         self._stopped: Reason | None = None
@@ -86,13 +92,32 @@ class HostedRun:
         elif word.kind == "restrict":
             tools = [str(name) for name in word.data.get("tools", ())]
             self._retinue.restrict(*tools, readonly=bool(word.data.get("readonly")))
-        else:
+        elif word.kind == "below":
+            self._pass_on(word.data)
+        elif word.kind == "stop":
             self._stopped = Reason(str(word.data.get("reason", Reason.USER)))
             self._retinue.abort()
+
+    def _pass_on(self, data: dict[str, Any]) -> None:
+        """Something that its face has to say to a run below it, in this very attempt of that."""
+        lookout, verb, run_id = self._retinue.lookout, data.get("verb"), str(data.get("run", ""))
+        run = lookout.find(run_id)
+        if run is None or run.attempt != data.get("attempt"):
+            return
+        if verb == "steer":
+            lookout.steer(run_id, str(data.get("text", "")))
+        elif verb == "stop":
+            lookout.stop(run_id)
+        elif verb == "restrict":
+            tools = [str(name) for name in data.get("tools", ())]
+            self._retinue.restrict(*tools, readonly=bool(data.get("readonly")), run_id=run_id)
 
     async def work(self) -> Outcome:
         """From the opening to the outcome."""
         async with self._retinue as retinue:
+            if self._assignment.tells_below:
+                own = retinue.run_id, self._assignment.run_id
+                self._relay = Relay(own, lambda: retinue.lookout, self._job.hear, partial(bring_home, job=self._job))
             stop_listening = retinue.listen(lambda event: self._hear(retinue, event))
             try:
                 self._begin(retinue)
@@ -119,8 +144,13 @@ class HostedRun:
         self._appeals.open(_list_calls(retinue) if self._job.goes_on else ())
         self._is_open = True
         early, self._early = self._early, []
+        passed_on = _count_passed_on(retinue) if early and self._job.goes_on else Counter[tuple[str, str]]()
         for word in early:
             text = str(word.data.get("text", ""))
+            to_whom = str(word.data.get("run", "")), text
+            if word.kind == "below" and word.data.get("verb") == "steer" and passed_on[to_whom] > 0:
+                passed_on[to_whom] -= 1
+                continue
             if word.kind == "steer" and said[text] > 0:
                 said[text] -= 1
                 continue
@@ -145,6 +175,8 @@ class HostedRun:
         # What a run that it has started asks is asked under its name, as all that is its own.
         if event.run_id == retinue.run_id or isinstance(event, Asked | Answered):
             self._job.hear(msgspec.structs.replace(event, run_id=self._assignment.run_id))
+        elif self._relay is not None:
+            self._relay.hear(event)
 
 
 def to_request(job: Job, session_file: Path) -> Request:
@@ -153,7 +185,7 @@ def to_request(job: Job, session_file: Path) -> Request:
     request = Request(
         model=assignment.model,
         thinking=assignment.thinking,
-        session=SessionWish("named", str(session_file), is_alone=True, cover=_to_cover(assignment)),
+        session=SessionWish("named", str(session_file), is_alone=True, is_fleeting=True, cover=_to_cover(assignment)),
         tools=assignment.tools,
         sections=build_sections(assignment, str(job.workspace), job.former),
         context_files=False,
@@ -183,7 +215,7 @@ def build_sections(assignment: Assignment, workspace: str, former: Sequence[str]
 
 def _to_cover(assignment: Assignment) -> SessionCover:
     cover = assignment.cover
-    return SessionCover(cover.id, cover.parent, cover.name, assignment.cwd, cover.labels)
+    return SessionCover(cover.id, cover.parent, cover.name, cover.cwd or assignment.cwd, cover.labels)
 
 
 def bring_home(outcome: Outcome, job: Job) -> Outcome:
@@ -226,6 +258,13 @@ def _tell_missing(assignment: Assignment) -> str:
     notes = msgspec.convert(assignment.parcel, type=Parcel).notes
     listed = "\n".join(f"- {note}" for note in notes)
     return f"# What is missing in your workspace\n{listed}" if notes else ""
+
+
+def _count_passed_on(retinue: Retinue) -> Counter[tuple[str, str]]:
+    """What an earlier worker has said to the runs below, by run and words."""
+    facts = [entry.get("data") for entry in retinue.chronicle.list_entries() if entry.get("customType") == CREW]
+    said = (fact for fact in facts if isinstance(fact, dict) and fact.get("type") == "RunSteered")
+    return Counter((str(fact.get("runId")), str(fact.get("text"))) for fact in said)
 
 
 def _list_calls(retinue: Retinue) -> list[str]:

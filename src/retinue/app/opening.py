@@ -9,8 +9,10 @@ from retinue.core.clock import Clock
 from retinue.core.errors import UsageError, quote
 from retinue.engine.ids import make_uuid
 from retinue.sessions.entry import check_session_id
+from retinue.sessions.files import FleetingFiles
 from retinue.sessions.listing import find_recent, find_session
 from retinue.sessions.log import Session
+from retinue.sessions.tree import SessionTree
 from retinue.settings.paths import Paths, find_paths, find_session_dir
 from retinue.settings.schema import Settings
 
@@ -35,8 +37,10 @@ def open_session(
     elif wish.kind == "exact":
         check_session_id(wish.reference)
         found = next(directory.glob(f"*_{wish.reference}.jsonl"), None)
+    tree = SessionTree(FleetingFiles()) if wish.is_fleeting else None
     if found is not None and found.exists():
-        return Session.open(found, clock=clock, new_id=make_uuid, cwd=str(paths.cwd), is_alone=wish.is_alone)
+        cwd = str(paths.cwd)
+        return Session.open(found, clock=clock, new_id=make_uuid, cwd=cwd, is_alone=wish.is_alone, tree=tree)
     session = Session.create(
         cwd=wish.cover.cwd or paths.cwd,
         directory=None if wish.kind in ("none", "children") else directory,
@@ -45,6 +49,7 @@ def open_session(
         parent_session=wish.cover.parent or None,
         clock=clock,
         new_id=make_uuid,
+        tree=tree,
     )
     if wish.cover.name:
         session.append_session_info(wish.cover.name)

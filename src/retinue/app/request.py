@@ -35,6 +35,8 @@ class SessionWish:
     name: str = ""
     is_alone: bool = False
     """A process of its own keeps it, also where it lies below another session; it is at home wherever that works."""
+    is_fleeting: bool = False
+    """What is said in it is also kept elsewhere, so that nobody need wait for the disk."""
     cover: SessionCover = field(default_factory=SessionCover)
 
 

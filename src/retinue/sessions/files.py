@@ -58,6 +58,16 @@ class Files:
         os.close(fd)
 
 
+class FleetingFiles(Files):
+    """Files whose content is also kept elsewhere: nobody waits for the disk."""
+
+    def sync(self, fd: int) -> None:
+        """Nothing to wait for."""
+
+    def sync_directory(self, path: Path) -> None:
+        """Nothing to wait for."""
+
+
 def make_private(path: Path) -> None:
     """Create a directory and whatever is missing above it for this user alone, whatever the umask is."""
     missing = []

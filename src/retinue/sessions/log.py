@@ -92,7 +92,7 @@ class Session:
             session.tree, session._context = tree, Context()
             return session
         path = path.absolute()
-        owns = tree is None
+        owns = tree is None or tree.main is None
         tree = tree or SessionTree()
         tree.main = tree.main or path
         session = cls(header, path, FileStore(path, tree, size=None), clock, new_id)
@@ -121,7 +121,7 @@ class Session:
         does not say its own.
         """
         path = Path(path).absolute()
-        owns = tree is None
+        owns = tree is None or tree.main is None
         tree = tree or SessionTree()
         was_locked = tree.is_locked
         try:
