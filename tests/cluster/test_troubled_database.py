@@ -111,3 +111,13 @@ async def test_refused_role_is_waited_for(world, crowd, bad, good, told):
         outcome = await handle.wait()
     assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 2)
     assert len([line for line in list_said(world) if told in line]) == 1
+
+
+def test_worker_waits_for_connections(world, crowd):
+    world.play(DONE)
+    change(crowd, "ALTER ROLE crowd CONNECTION LIMIT 4")
+    worker = world.launch_worker()
+    world.wait_until(lambda: "takes no more connections" in world.read_log(0), "it says so")
+    change(crowd, "ALTER ROLE crowd CONNECTION LIMIT -1")
+    world.await_worker(worker)
+    assert (worker.poll(), "internal error" in world.read_log(0)) == (None, False)

@@ -166,6 +166,22 @@ class Database:
         )
         return connection
 
+    async def await_room(self, count: int) -> None:
+        """Return when so many connections more can be had: for those who cannot say that they wait for one."""
+        made: list[Connection] = []
+        who = object()
+        try:
+            while len(made) < count:
+                try:
+                    made.append(await self.connect())
+                except self._passing as error:
+                    self._judge(who, error, 0.0)
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self.alarm.clear(who)
+            for connection in made:
+                await connection.close()
+
     def describe(self) -> str:
         """The address as it may be shown: without a password."""
         return describe_address(self.url)

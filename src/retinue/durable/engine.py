@@ -37,6 +37,9 @@ QUEUES = tuple(f"retinue-{depth}" for depth in range(1, MAX_QUEUES + 1))
 TABLE = "dbos.workflow_status"
 """Who has taken what (`PENDING`), and what waits; for those who only look."""
 _STARTED = ("PENDING",)
+_APART = ("55P03", "40001")
+ROOM = 6
+"""Connections that it takes to begin with."""
 Value = TypeVar("Value")
 
 
@@ -186,17 +189,28 @@ class Refused(Exception):
 class Taking:
     """The queues as a worker sees them: it is given the ids of runs. One in a process."""
 
-    def __init__(self, url: str, worker: str, perform: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, url: str, worker: str, perform: Callable[[str], Awaitable[None]], alarm: Alarm) -> None:
         self._url = url
         self._worker = worker
         self._perform = perform
+        self._alarm = alarm
         self._slots = 0
 
     async def open(self, slots: int, total: int | None) -> None:
-        """Begin to take runs: so many at once here, and so many in all.
+        """Begin to take runs: so many at once here, and so many in all. Raises ConfigError.
 
-        In all: 0 for any number, None for what somebody has said before.
+        In all: 0 for any number, None for what somebody has said before. There must be room for ROOM connections: it
+        holds up everything, and says nothing, while it waits for one.
         """
+        from sqlalchemy.exc import DBAPIError
+
+        try:
+            await self._open(slots, total)
+        except DBAPIError as error:
+            place = f"the database {describe_address(self._url)}"
+            raise ConfigError(recognise(error.orig or error, place).text) from error
+
+    async def _open(self, slots: int, total: int | None) -> None:
         dbos = import_engine()
         perform = self._perform
         self._slots = slots
@@ -219,9 +233,13 @@ class Taking:
             }
         )
         dbos.DBOS.listen_queues([])  # not before all is in place
+        logger = logging.getLogger("dbos")
+        logger.setLevel(logging.CRITICAL)  # what goes wrong is told by us, in one line
         # In the loop's own thread: that is how it learns where coroutines are to run.
         dbos.DBOS.launch()
+        logger.setLevel(logging.ERROR)
         self._keep_own_slots(engine)
+        self._watch(engine)
         for name in QUEUES:
             await dbos.DBOS.register_queue_async(
                 name,
@@ -255,6 +273,31 @@ class Taking:
 
         engine._sys_db.get_queue = get_queue
 
+    def _watch(self, engine: Any) -> None:
+        """Let be told why nothing is taken: DBOS looks again after a while, and says nothing that anybody reads."""
+        from sqlalchemy.exc import DBAPIError
+
+        take, loop = engine._sys_db.start_queued_workflows, asyncio.get_running_loop()
+        failing: set[str] = set()
+
+        def start_queued_workflows(queue: Any, *values: Any, **options: Any) -> Any:
+            name = str(queue.name)
+            try:
+                taken = take(queue, *values, **options)
+            except DBAPIError as error:
+                cause = error.orig or error
+                # Another worker looks at the same moment: that is how they are kept apart.
+                if getattr(cause, "sqlstate", None) not in _APART:
+                    failing.add(name)
+                    loop.call_soon_threadsafe(self._alarm.note, name, recognise(cause, self._alarm.subject))
+                raise
+            if name in failing:
+                failing.discard(name)
+                loop.call_soon_threadsafe(self._alarm.clear, name)
+            return taken
+
+        engine._sys_db.start_queued_workflows = start_queued_workflows
+
     async def close(self) -> None:
         """Take nothing more, and forget what is still running here."""
         dbos = import_engine()
@@ -263,6 +306,8 @@ class Taking:
         await asyncio.to_thread(lambda: dbos.DBOS.destroy(destroy_registry=True))
         # It had put its own threads into the loop, and has ended them.
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor())
+        for name in QUEUES:
+            self._alarm.clear(name)
 
 
 def _resume(ids: list[str], queue: str, client: "DBOSClient") -> None:

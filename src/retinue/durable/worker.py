@@ -29,7 +29,7 @@ from retinue.durable.case import Case
 from retinue.durable.checkout import Checkout
 from retinue.durable.database import Database
 from retinue.durable.docket import bring_case
-from retinue.durable.engine import Taking, Waiting, prepare_engine
+from retinue.durable.engine import ROOM, Taking, Waiting, prepare_engine
 from retinue.durable.membership import Membership
 from retinue.durable.mirror import SESSION, Mirror
 from retinue.durable.packing import unpack_json
@@ -142,7 +142,8 @@ class Worker:
         await member.join(self._version)
         # Who has runs in hand does not let them fall for what somebody can mend.
         database.waits_for_rights = True
-        taking = Taking(self._url, self.name, lambda run: self._perform(database, run))
+        taking = Taking(self._url, self.name, lambda run: self._perform(database, run), self._alarm)
+        await database.await_room(ROOM)
         await taking.open(self._slots, self._total)
         self._say(f"worker {self.name} takes up to {self._slots} runs from {database.describe()}")
         async with asyncio.TaskGroup() as group:
