@@ -1,19 +1,25 @@
 """The session file of a run that works elsewhere: read before it is sent, held meanwhile, written when it ends.
 
-Nobody else may go on with a session that is being written, wherever that happens. Must not know entries.
+Nobody else may go on with a session that is being written, wherever that happens. It may lie where agents write, who
+could put a link in its place meanwhile: none is followed. Must not know entries.
 """
 
+import errno
 import os
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from retinue.core.errors import SessionError
-from retinue.sessions.files import make_private
+from retinue.core.errors import SessionError, quote
 from retinue.sessions.tree import SessionTree
 
 USUAL = "session.jsonl"
 """The name of a session that has none of its own."""
+_STEP = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_MAX_HEAD = 64 * 1024
 
 
 class HomeFile:
@@ -23,6 +29,8 @@ class HomeFile:
         """`path`: empty for nowhere; `is_shared`: other runs may be asked to go on with it."""
         self._path = Path(path) if path else None
         self._is_shared = is_shared
+        self._folder = os.path.realpath(Path(path).parent) if path else ""
+        """Where it is meant to be, whoever makes a link of it later."""
 
     @property
     def name(self) -> str:
@@ -37,8 +45,7 @@ class HomeFile:
             return
         tree = SessionTree()
         try:
-            make_private(self._path.parent)
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            os.close(self._open(os.O_RDWR | os.O_CREAT))
             tree.lock(self._path)
         except OSError as error:
             raise SessionError(f"cannot open session {self._path}: {error.strerror}") from error
@@ -52,21 +59,91 @@ class HomeFile:
 
     def read(self) -> bytes:
         """What earlier runs have left in it: whole lines only."""
+        data = self._read(-1)
+        return data[: data.rfind(b"\n") + 1]
+
+    def read_head(self) -> bytes:
+        """Its first line, as far as that is one of a session; nothing where it cannot be read."""
         try:
-            data = b"" if self._path is None else self._path.read_bytes()
-            return data[: data.rfind(b"\n") + 1]
+            return self._read(_MAX_HEAD).partition(b"\n")[0]
+        except SessionError:
+            return b""
+
+    def write(self, data: bytes) -> str:
+        """Put it where sessions are; returns its path, empty when there is nothing in it. Raises SessionError."""
+        if self._path is None or not data:
+            return ""
+        name, part = self._path.name, f".{secrets.token_hex(8)}.part"
+        try:
+            folder = self._enter(create=True)
+            try:
+                handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FILE, 0o600, dir_fd=folder)
+                with os.fdopen(handle, "wb") as file:
+                    file.write(data)
+                os.replace(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except OSError:
+                with suppress(OSError):
+                    os.unlink(part, dir_fd=folder)
+                raise
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise SessionError(f"cannot write session {self._path}: {error.strerror}") from error
+        return str(self._path)
+
+    def _read(self, most: int) -> bytes:
+        if self._path is None:
+            return b""
+        try:
+            with os.fdopen(self._open(os.O_RDONLY), "rb") as file:
+                return file.read(most)
         except FileNotFoundError:
             return b""
         except OSError as error:
             raise SessionError(f"cannot read session {self._path}: {error.strerror}") from error
 
-    def write(self, data: bytes) -> str:
-        """Put it where sessions are; returns its path, empty when there is nothing in it."""
-        if self._path is None or not data:
-            return ""
-        make_private(self._path.parent)
-        temporary = self._path.with_suffix(".part")
-        temporary.write_bytes(data)
-        temporary.chmod(0o600)
-        temporary.replace(self._path)
-        return str(self._path)
+    def _open(self, flags: int) -> int:
+        """The file itself, never another one that a link names. Raises OSError."""
+        assert self._path is not None
+        folder = self._enter(create=bool(flags & os.O_CREAT))
+        try:
+            handle = os.open(self._path.name, flags | _FILE, 0o600, dir_fd=folder)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise OSError(errno.ELOOP, "it is a link") from error
+            raise
+        finally:
+            os.close(folder)
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise OSError(errno.EINVAL, "it is no regular file")
+        return handle
+
+    def _enter(self, *, create: bool) -> int:
+        """Its folder, open; step by step, so that nobody can swap one underneath. Raises OSError, or SessionError."""
+        handle = os.open(os.path.sep, _STEP)
+        try:
+            for name in Path(self._folder).parts[1:]:
+                if create:
+                    _make(name, handle)
+                below = os.open(name, _STEP, dir_fd=handle)
+                os.close(handle)
+                handle = below
+        except OSError as error:
+            os.close(handle)
+            if error.errno in (errno.ELOOP, errno.ENOTDIR):
+                where = quote(self._folder, 200)
+                raise SessionError(
+                    f"{where}, where the session was to be kept, is a link by now, or leads through one"
+                ) from error
+            raise
+        return handle
+
+
+def _make(name: str, above: int) -> None:
+    """A folder for this user alone, where there is nothing yet."""
+    try:
+        os.stat(name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        with suppress(FileExistsError):
+            os.mkdir(name, 0o700, dir_fd=above)

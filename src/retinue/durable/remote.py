@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 import msgspec
 
 from retinue.core.clock import Clock
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, SessionError
 from retinue.core.events import (
     Answered,
     Asked,
@@ -154,7 +154,7 @@ class RemoteRun(LiveRun):
     async def _travel(self, sent: Assignment, court: Court) -> Outcome:
         """There and back."""
         cluster, errand = self._journey.cluster, self._journey.post.errand
-        past = await asyncio.to_thread(self._home.read)
+        past = await asyncio.to_thread(self._home.read) or cluster.recall(self.setup.run_id)
         try:
             # First, since packing and the first connection take a while.
             self._publish(RunPlaced(run_id=self.setup.run_id))
@@ -317,7 +317,7 @@ class RemoteRun(LiveRun):
         cluster, errand, setup = self._journey.cluster, self._journey.post.errand, self.setup
         pieces = await cluster.read_files(setup.run_id, SESSION) if errand.session_file else []
         own = b"".join(data for path, _, data in pieces if path == assignment.session)
-        file = await asyncio.to_thread(self._home.write, own)
+        file = await self._keep_session(own)
         for text in await bring_files(pieces, assignment.session, self._journey.find_below):
             self._publish(Warned(run_id=setup.run_id, text=text))
         branch, problem = "", ""
@@ -337,8 +337,18 @@ class RemoteRun(LiveRun):
             remedy = f"when that is mended: retinue cluster fetch {setup.run_id}"
             problem = f"Its changes are in the cluster's database only: {error}; {remedy}"
             self._publish(Warned(run_id=setup.run_id, text=problem))
+        is_home = not problem and (bool(file) or not own)
+        await cluster.take_home(assignment, keeps_session=bool(errand.session_file), has_changes=is_home)
         notes = _render_notes(self._ended.notes, Kept(branch), problem)
         self._ended = msgspec.structs.replace(self._ended, session_file=file, branch=branch, notes=notes)
+
+    async def _keep_session(self, data: bytes) -> str:
+        """Where its session is now; nowhere when that cannot be, which costs it neither its result nor its branch."""
+        try:
+            return await asyncio.to_thread(self._home.write, data)
+        except SessionError as error:
+            self._publish(Warned(run_id=self.setup.run_id, text=f"its session is in the database only: {error}"))
+            return ""
 
     def _judge(self, ending: Ending) -> Outcome:
         """Its own word on how it ended; ours where it has none."""
@@ -365,9 +375,9 @@ def find_session_id(run_id: str, session_file: str) -> str:
 
 def _read_id(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return check_session_id(str(msgspec.json.decode(file.readline(), type=dict)["id"]))
-    except (OSError, KeyError, msgspec.DecodeError, RetinueError):
+        head = HomeFile(str(path), is_shared=False).read_head()
+        return check_session_id(str(msgspec.json.decode(head, type=dict)["id"]))
+    except (KeyError, msgspec.DecodeError, RetinueError):
         return ""
 
 
