@@ -51,6 +51,7 @@ SAMPLES = [
     events.RunQueued(run_id="r", run=Run(id="r", parent_id="m", depth=1, agent="a", description="d"), request={"x": 1}),
     events.RunStarted(run_id="r", at_ms=5),
     events.RunPlaced(run_id="r", worker="box-1"),
+    events.RunProgressed(run_id="r", turns=2, activity="bash"),
     events.RunRead(run_id="r"),
     events.RunForgotten(run_id="r"),
     events.RunSteered(run_id="r", text="left"),

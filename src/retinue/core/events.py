@@ -41,6 +41,17 @@ class RunPlaced(_Fact, frozen=True, tag=True):
     worker: str = ""
 
 
+class RunProgressed(_Fact, frozen=True, tag=True):
+    """Live. How far a run is that a run on another machine has started: all figures, so that the last word counts."""
+
+    turns: int = 0
+    tool_uses: int = 0
+    compactions: int = 0
+    usage: Usage = Usage()
+    context_tokens: int = 0
+    activity: str = ""
+
+
 class AttemptStarted(_Fact, frozen=True, tag=True):
     """Live. The loop begins, for the first time or after a failure."""
 
@@ -255,6 +266,7 @@ Event: TypeAlias = (
     RunQueued
     | RunStarted
     | RunPlaced
+    | RunProgressed
     | AttemptStarted
     | AttemptEnded
     | RunFinished

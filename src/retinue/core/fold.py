@@ -27,9 +27,13 @@ def fold(run: Run, event: ev.Event) -> None:
             run.attempt = event.run.attempt
             run.worker = ""
             run.is_read = False
+            run.is_guest = event.run.is_guest
         case ev.RunPlaced():
             run.worker = event.worker
             run.activity = "" if event.worker else "waiting for a worker"
+        case ev.RunProgressed() if not run.status.is_final:
+            run.turns, run.tool_uses, run.compactions = event.turns, event.tool_uses, event.compactions
+            run.usage, run.context_tokens, run.activity = event.usage, event.context_tokens, event.activity
         case ev.RunRead():
             run.is_read = True
         case ev.TurnStarted():

@@ -129,6 +129,8 @@ class Run(Struct, kw_only=True):
     """Its result reached whoever started it."""
     worker: str = ""
     """Who works on it, when that is another machine."""
+    is_guest: bool = False
+    """A run on another machine has started it, and there it is queued, stopped and told of; here it is listed."""
     call_id: str = ""
     """The tool call that started it."""
     join: Join = "async"

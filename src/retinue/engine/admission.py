@@ -67,7 +67,7 @@ class Admission:
             )
         self._spawned += not request.skips_queue
         run_id = self._new_id()
-        if file := self._find_file(request, parent_id, run_id):
+        if file := self.find_file(request, parent_id, run_id):
             request = msgspec.structs.replace(request, session_file=file)
         run = Run(
             id=run_id,
@@ -87,7 +87,7 @@ class Admission:
         )
         return run, request
 
-    def _find_file(self, request: RunRequest, parent_id: str, run_id: str) -> str:
+    def find_file(self, request: RunRequest, parent_id: str, run_id: str) -> str:
         """Where a new run keeps its session; empty for the main session's folder, or what the request says already.
 
         It is kept with the request, since whoever looks for it after a crash has nothing else.
@@ -107,6 +107,8 @@ class Admission:
             raise SpawnRefused(f'Agent not found: "{run_id}". It may have been cleaned up.')
         if not run.status.is_final:
             raise SpawnRefused(f'Agent "{run_id}" is still {run.status}; steer it, or wait until it is done.')
+        if run.is_guest and self._runs.has_active_above(run):
+            raise SpawnRefused(f'Agent "{run_id}" belongs to a run on another machine; wait until that is done.')
         before = self._runs.find_request(run_id)
         is_unbegun = run.outcome is not None and run.outcome.is_unbegun
         request = msgspec.structs.replace(
@@ -118,5 +120,7 @@ class Admission:
         # Where it never worked there is nothing to go on from.
         began_ms = 0 if session_file or is_unbegun else run.started_ms
         now_ms = self._clock.now_ms()
-        again = msgspec.structs.replace(run, attempt=run.attempt + 1, queued_ms=now_ms, started_ms=began_ms)
+        again = msgspec.structs.replace(
+            run, attempt=run.attempt + 1, queued_ms=now_ms, started_ms=began_ms, is_guest=False
+        )
         return again, request

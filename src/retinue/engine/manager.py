@@ -27,6 +27,8 @@ from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.admission import Admission, Bounds
 from retinue.engine.backend import Backend
 from retinue.engine.bells import Bells
+from retinue.engine.bus import Bus
+from retinue.engine.guests import Guests
 from retinue.engine.journal import RECORD
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains, interrupt
@@ -76,6 +78,9 @@ class Manager:
         self._begun: set[str] = set()
         self._stopping: dict[str, Reason] = {}
         self._ends, self._news = Bells(), Bells()
+        place = self.admission.find_file
+        self.guests = Guests(self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock)
+        """The runs that those have started that work elsewhere."""
         self._judge_dead = judge_dead
         self._goes_on = goes_on
         self.on_finish: Callable[[Run], None] = lambda run: None
@@ -113,7 +118,8 @@ class Manager:
         runs = self._runs
         runs.take_over(remains)
         self.root.journal.take_over(remains.runs.values(), remains.ends, self.root.session.customs(RECORD))
-        for run in list(remains.runs.values()):
+        own = [run for run in remains.runs.values() if not run.is_guest]
+        for run in own:
             if run.status is Status.RUNNING and runs.has_parent(run) and self._goes_on(run, runs.find_request(run.id)):
                 self._queue.occupy(run.parent_id, run.id)
                 if self._returning.add(run):
@@ -122,10 +128,12 @@ class Manager:
                 runs.tell(RunFinished(run_id=run.id, outcome=self._judge_dead(run), at_ms=self._clock.now_ms()))
             elif run.status is Status.QUEUED:
                 self._queue.add(run.parent_id, run.id)
-        for run in remains.runs.values():
+        for run in own:
             if run.status is Status.QUEUED and not runs.has_parent(run):
                 self._queue.remove(run.parent_id, run.id)
                 runs.tell(RunFinished(run_id=run.id, outcome=_ORPHANED, at_ms=self._clock.now_ms()))
+            if run.status.is_final:
+                self.guests.settle(run.id, run.outcome)
         for parent_id in runs.list_parents():
             self._drain(parent_id)
         return remains.find_untold(self.root.session, self.root.setup.run_id, self._clock)
@@ -136,7 +144,9 @@ class Manager:
             return False
         self._runs.tell(RunSteered(run_id=run_id, text=text))
         live = self._live.get(run_id)
-        if live is None:
+        if self._runs[run_id].is_guest:
+            self.guests.speak(run_id, "steer", {"text": text})
+        elif live is None:
             self._runs.say(run_id, text)
         else:
             live.steer(text)
@@ -146,15 +156,20 @@ class Manager:
     def hears(self, run_id: str) -> bool:
         """Whether a run can be told something: not when it is finished, nor when a process of its own is at work."""
         run, live = self._runs.find(run_id), self._live.get(run_id)
-        return run is not None and not run.status.is_final and (live is None or live.hears)
+        if run is None or run.status.is_final:
+            return False
+        return self.guests.can_speak(run_id) if run.is_guest else live is None or live.hears
 
     def stop(self, run_id: str, reason: Reason = Reason.USER) -> bool:
         """Stop a queued or working run and all it started; False when it is finished or unknown."""
         run = self._runs.find(run_id)
         if run is None or run.status.is_final:
             return False
+        if run.is_guest:
+            return self.guests.speak(run_id, "stop", {"reason": str(reason)})
         for child in self.children(run_id):
-            self.stop(child.id, Reason.PARENT)
+            if not child.is_guest:  # they end with it, where they are
+                self.stop(child.id, Reason.PARENT)
         if run.status is Status.QUEUED and self._queue.remove(run.parent_id, run_id):
             self._finish(run, Outcome(Status.STOPPED, reason))
             return True
@@ -167,7 +182,7 @@ class Manager:
 
     def stop_all(self, reason: Reason = Reason.USER) -> int:
         """Stop everything; returns how many runs that were."""
-        active = self._runs.list_active()
+        active = [run for run in self._runs.list_active() if not run.is_guest]
         # Those that only wait are many at times, and have nothing below them: one record for all of them.
         waiting = [run for run in active if run.status is Status.QUEUED and self._queue.remove(run.parent_id, run.id)]
         self._finish_all([(run, Outcome(Status.STOPPED, reason)) for run in waiting])
@@ -208,6 +223,11 @@ class Manager:
         """The runs that a run started."""
         return self._runs.list_children(run_id)
 
+    def find_bus(self, run_id: str) -> Bus | None:
+        """What a working run says; of one that was started elsewhere, what is heard of it."""
+        live = self.live(run_id)
+        return self.guests.find_bus(run_id) if live is None else live.bus
+
     def live(self, run_id: str) -> LiveRun | None:
         """The live side of a working run; the main agent's for its own id."""
         return self.root if run_id == self.root.setup.run_id else self._live.get(run_id)
@@ -231,6 +251,7 @@ class Manager:
         self._welcome(run_id)
         if live is self.root:
             self._stopping.pop(run_id, None)  # of an earlier prompt
+        self.guests.settle(run_id, outcome)  # of a run elsewhere nothing more is heard
         while outcome.status is Status.COMPLETED and (
             live.inbox or self._runs.has_active_below(run_id) or self.expects_news(run_id)
         ):
@@ -270,6 +291,7 @@ class Manager:
 
     def _give_up(self, run_id: str) -> None:
         """A run did not come back, and so nothing below it does."""
+        self.guests.settle(run_id)
         for run in self._returning.settle(run_id):
             self._give_up(run.id)
             self._queue.release(run_id, run.id)
@@ -307,6 +329,7 @@ class Manager:
             self._live.pop(run.id, None)
             if run.id in self._returning:
                 self._give_up(run.id)
+            self.guests.settle(run.id, outcome)
             self._queue.release(run.parent_id, run.id)
             self._finish(run, outcome)
             self._drain(run.parent_id)

@@ -107,7 +107,7 @@ class Notifier:
 
     def queued(self, run: Run) -> None:
         """A run was accepted: those that are told about together are found by when they were started."""
-        if run.join != "smart" or not run.is_background:
+        if run.join != "smart" or not run.is_background or run.is_guest:
             return
         now_s = self._clock.steady_s()
         batch = self._open.get(run.parent_id)

@@ -61,6 +61,7 @@ class Remains:
     def find_untold(self, main: Session, root_id: str, clock: Clock) -> list[Run]:
         """The finished runs whose parent has neither read of their end nor been told of it."""
         ended = [run for run in self.runs.values() if run.status.is_final and run.is_background and not run.is_read]
+        ended = [run for run in ended if not run.is_guest]  # who started those is told elsewhere
         told = {root_id: set(_list_told(main))}
         for parent_id in {run.parent_id for run in ended} - {root_id}:
             request = self.requests.get(parent_id)

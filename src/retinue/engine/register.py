@@ -75,6 +75,11 @@ class Register:
         children = self.list_children(run_id)
         return any(not child.status.is_final or self.has_active_below(child.id) for child in children)
 
+    def has_active_above(self, run: Run) -> bool:
+        """Whether any of those that led to it is queued or working, the main agent left out."""
+        parent = self._runs.get(run.parent_id)
+        return parent is not None and (not parent.status.is_final or self.has_active_above(parent))
+
     def has_parent(self, run: Run) -> bool:
         """Whether whoever started it is there: the main agent always is."""
         parent = self._runs.get(run.parent_id)
