@@ -49,24 +49,29 @@ def start_program(words: list[str], environment: dict[str, str], folder: Path, s
 class ClusterWorld:
     """Where everything is."""
 
-    def __init__(self, database: str, agent_dir: Path, root: Path) -> None:
+    def __init__(self, database: str, agent_dir: Path, root: Path, *, confined: bool = False) -> None:
         self.database = database
         self.agent_dir = agent_dir
         self.project = make_repo(root / "project", {"README.md": "# A project\n"})
-        self.log = root / "effects.log"
+        self.shared = root / "shared"
+        """What scripted commands may see and write beside their workspace."""
+        self.shared.mkdir()
+        self.log = self.shared / "effects.log"
         self.log.touch()
         self._root = root
         self._workers: list[subprocess.Popen[str]] = []
         self.start: Start = start_program
         """Starts the program; somebody may have a quicker way to do that."""
         self._server: Any = None
-        self.settings: dict[str, Any] = {"runner": "cluster", "sandbox": {"mode": "off"}}
+        self.sandbox: dict[str, Any] = {"writable": ["~/.cache", str(self.shared)]} if confined else {"mode": "off"}
+        """The one setting of users and of workers."""
+        self.settings: dict[str, Any] = {"runner": "cluster", "sandbox": self.sandbox}
 
     @classmethod
     @contextmanager
-    def open(cls, database: str, agent_dir: Path, root: Path) -> Iterator["ClusterWorld"]:
-        """A world; its workers end with it."""
-        world = cls(database, agent_dir, root)
+    def open(cls, database: str, agent_dir: Path, root: Path, *, confined: bool = False) -> Iterator["ClusterWorld"]:
+        """A world; its workers end with it. `confined`: commands have the boundaries that they have at users'."""
+        world = cls(database, agent_dir, root, confined=confined)
         try:
             yield world
         finally:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from bench.cluster_world import ClusterWorld
+from retinue.sandbox.probe import Probe, find_status
+from retinue.sandbox.server import ForkServer
 from retinue.testing.postgres import Postgres
 from tests.farm import fork_program
 
@@ -15,10 +17,22 @@ def database(postgres: Postgres, prepared: str) -> str:
     return postgres.make_database(prepared)
 
 
+@pytest.fixture(scope="session")
+def can_confine() -> bool:
+    """Whether bubblewrap works here."""
+    server = ForkServer()
+    status = find_status(Probe(backends=("bwrap",)), server)
+    server.close()
+    return status.is_usable
+
+
 @pytest.fixture
-def world(database: str, yard: str, agent_dir: Path, tmp_path: Path) -> Iterator[ClusterWorld]:
-    """A project, a model server, and workers that are gone when the test is."""
-    with ClusterWorld.open(database, agent_dir, tmp_path) as opened:
+def world(
+    database: str, yard: str, agent_dir: Path, tmp_path: Path, can_confine: bool, request: pytest.FixtureRequest
+) -> Iterator[ClusterWorld]:
+    """A project, a model server, and workers that are gone when the test is; commands are confined as at users'."""
+    confined = can_confine and request.node.get_closest_marker("unconfined") is None
+    with ClusterWorld.open(database, agent_dir, tmp_path, confined=confined) as opened:
         opened.start = partial(fork_program, yard)
         yield opened
 
@@ -34,7 +48,7 @@ def plain(world: ClusterWorld, tmp_path: Path) -> Callable[[], dict[str, str]]:
         for name in ("models.json", "auth.json"):
             if (world.agent_dir / name).exists():
                 (agent / name).write_bytes((world.agent_dir / name).read_bytes())
-        (agent / "subagents.json").write_text(json.dumps({"sandbox": {"mode": "off"}}))
+        (agent / "subagents.json").write_text(json.dumps({"sandbox": world.sandbox}))
         return {"PI_CODING_AGENT_DIR": str(agent), "HOME": str(home)}
 
     return make

@@ -76,7 +76,7 @@ async def test_worker_judges_changed_call(world, plain, home, tmp_path):
     world.play(world.act(1), DONE)
     theirs = plain()
     rules = [{"action": "deny", "tool": "bash", "pattern": "*forbidden*", "reason": "not here"}]
-    settings = {"sandbox": {"mode": "off"}, "approvalRules": rules}
+    settings = {"sandbox": world.sandbox, "approvalRules": rules}
     with open(f"{theirs['PI_CODING_AGENT_DIR']}/subagents.json", "w") as file:
         json.dump(settings, file)
     world.start_worker(**theirs)

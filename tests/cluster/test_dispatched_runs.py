@@ -160,6 +160,7 @@ async def test_person_decides_about_dispatched_call(dispatching, plain, answer, 
     assert (before, len(dispatching.effects), bool(run.worker)) == ([], effects, True)
 
 
+@pytest.mark.unconfined("pins what readers get where there is no sandbox")
 @pytest.mark.spec("codingcode:14", "codingcode:15")
 async def test_reader_has_no_unconfined_commands(dispatching, plain):
     play(dispatching, effect(dispatching), {"text": "tried"}, agent="plan")

@@ -112,7 +112,7 @@ async def test_questions_reach_the_face(world, tmp_path):
     world.play(world.act(1), {"text": "All done."})
     theirs = tmp_path / "theirs"
     shutil.copytree(world.agent_dir, theirs)
-    (theirs / "subagents.json").write_text(json.dumps({"approvals": "ask", "sandbox": {"mode": "off"}}))
+    (theirs / "subagents.json").write_text(json.dumps({"approvals": "ask", "sandbox": world.sandbox}))
     world.start_worker(PI_CODING_AGENT_DIR=str(theirs))
     async with world.open_face() as face:
         with face.questions.attend():

@@ -1,6 +1,7 @@
 """Rules and hooks that come to be when a run is on a worker already: they count from its next call on."""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -59,12 +60,12 @@ def make_plain(world, tmp_path):
     agent = tmp_path / "theirs"
     agent.mkdir()
     (agent / "models.json").write_bytes((world.agent_dir / "models.json").read_bytes())
-    (agent / "subagents.json").write_text('{"sandbox": {"mode": "off"}}')
+    (agent / "subagents.json").write_text(json.dumps({"sandbox": world.sandbox}))
     return agent
 
 
 async def test_rule_of_next_face_counts(world, tmp_path):
-    gate = tmp_path / "gate"
+    gate = world.shared / "gate"
     world.play(world.act(1, after=f"until [ -e {gate} ]; do sleep 0.1; done"), world.act(2), DONE)
     world.start_worker(PI_CODING_AGENT_DIR=str(make_plain(world, tmp_path)))
     await send_and_die(world, "general-purpose", "Work.")
@@ -102,7 +103,7 @@ async def test_late_rule_outlives_worker(world, tmp_path):
     [("cluster", 2), *(pytest.param(name, 1, marks=pytest.mark.slow) for name in ("inprocess", "process"))],
 )
 async def test_late_rule_counts_below(world, tmp_path, runner, words):
-    gate = tmp_path / "gate"
+    gate = world.shared / "gate"
     agents = world.project / ".pi" / "agents"
     agents.mkdir(parents=True)
     (agents / "lead.md").write_text(LEAD)
