@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -9,11 +10,13 @@ from msgspec import structs
 from retinue.app.outsourcing import build_premises
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
+from retinue.core.events import Event
 from retinue.core.question import Question
 from retinue.engine.choosing import unwrap
 from retinue.engine.errand import Errand
 from retinue.engine.external.post import Post
 from retinue.engine.extras import Extras
+from retinue.engine.keeping import find_file_below
 from retinue.engine.questions import Desk
 from retinue.engine.restraint import Restrained, Restraint
 from retinue.engine.runner import LiveRun
@@ -62,6 +65,10 @@ class Clustering:
         """What was taken from runs."""
         self.main: LiveRun | None = None
         """Whose crew it is."""
+        self.hear_below: Callable[[str, Event], None] = lambda host_id, event: None
+        """Takes what is said of the runs below one."""
+        self.find_below: Callable[[str, str], Path | None] = lambda host_id, run_id: None
+        """Where the session of a run below one is kept."""
         self._world = world
         self._models = models
         self._environment = environment
@@ -89,15 +96,22 @@ class Clustering:
             is_attended=lambda: desk.has_face,
             open_below=partial(self._open_below, setup),
             guards_below=self._guards_below,
-            cover=self._cover(setup.name, errand),
+            cover=self._cover(setup, errand),
+            hear_below=lambda event: self.hear_below(setup.run_id, event),
+            find_below=lambda run_id: self.find_below(setup.run_id, run_id),
         )
         return RemoteRun(setup, journey, clock=self._clock)
 
-    def _cover(self, name: str, errand: Errand) -> "Cover":
+    def _cover(self, setup: RunSetup, errand: Errand) -> "Cover":
         """What its session says of where it comes from, as one here would; only the main agent dispatches."""
         from retinue.durable.assignment import Cover
 
-        cover = Cover(parent=errand.parent_session, name=name)
+        cover = Cover(parent=errand.parent_session, name=setup.name, file=errand.session_file)
+        if (home := self.cluster.home) is not None:
+            # It comes home to where the run belongs that sends it, and is to say what is true there.
+            file = find_file_below(home.file, home.run_id, setup.run_id) if home.file else ""
+            cwd = home.translate(str(setup.cwd))
+            cover = structs.replace(cover, parent=home.file, file=file if errand.session_file else "", cwd=cwd)
         if errand.request.surface != "dispatch" or self.main is None:
             return cover
         from retinue.surfaces.dispatch.tool import META, describe_origin

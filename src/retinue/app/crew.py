@@ -300,6 +300,8 @@ class Crew:
             self._clustering = Clustering(cluster, self.world, self._models, self.environment, self._clock)
             self._clustering.extending, self._clustering.restraint = self._extending, self.restraint
             self._clustering.main = self._main
+            guests = self.manager.guests
+            self._clustering.hear_below, self._clustering.find_below = guests.hear, guests.find_file
             self._backend.start("cluster", cluster.listen())
         return self._clustering
 
@@ -322,6 +324,10 @@ class Crew:
         manager, seat = self.manager, self.open_seat(run_id)
         for run in manager.list_runs():
             is_below, live = run.id == run_id or seat.find_run(run.id) is not None, manager.live(run.id)
+            if run.is_guest and run.id == run_id and not run.status.is_final:
+                # What is below a run loses it with that; where nobody can say it, the one above is stopped.
+                is_said = manager.guests.speak(run.id, "restrict", {"tools": list(tools), "readonly": readonly})
+                _ = is_said or manager.stop(manager.guests.find_host(run.id), Reason.PARENT)
             if not is_below or live is None:
                 continue
             if not manager.hears(run.id):

@@ -14,9 +14,9 @@ async def follow_run(manager: Manager, run: Run) -> AsyncIterator[Event]:
     stops = []
 
     def attach() -> None:
-        live = manager.live(run.id)
-        if live is not None:
-            stops.append(live.bus.listen(lambda event: None if _is_life(event) else events.put(event)))
+        bus = manager.find_bus(run.id)
+        if bus is not None:
+            stops.append(bus.listen(lambda event: None if _is_life(event) else events.put(event)))
 
     def hear(event: Event) -> None:
         if event.run_id != run.id:

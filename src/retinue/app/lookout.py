@@ -4,6 +4,7 @@ Reads what the Manager has folded already, so looking costs nothing while nobody
 """
 
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from retinue.app.following import follow_run
 from retinue.core.errors import SessionError
@@ -43,11 +44,17 @@ class Lookout:
             async for event in follow_run(self._manager, run):
                 yield event
 
-    def overhear(self, run_id: str, listener: Callable[[Event], None]) -> None:
-        """Call a listener with all that happens in a working run, piece by piece, until its end; it must not block."""
-        live = None if self._manager is None else self._manager.live(run_id)
-        if live is not None:
-            live.bus.listen(listener)
+    def overhear(
+        self, run_id: str, listener: Callable[[Event], None], *, pieces: bool = True, kinds: tuple[type[Any], ...] = ()
+    ) -> bool:
+        """Call a listener with all that happens in a working run until its end; it must not block.
+
+        `pieces`: it wants replies as they arrive; `kinds`: only with these events. False when there is nothing to hear.
+        """
+        bus = None if self._manager is None else self._manager.find_bus(run_id)
+        if bus is not None:
+            bus.listen(listener, pieces=pieces, kinds=kinds)
+        return bus is not None
 
     def read_messages(self, run_id: str) -> list[Message]:
         """What was said in a run so far, from its session; nothing when it has none."""
@@ -56,6 +63,8 @@ class Lookout:
         live = self._manager.live(run_id)
         if live is not None:
             return list(live.session.context().messages)
+        if heard := self._manager.guests.list_messages(run_id):
+            return heard
         run = self._manager.find(run_id)
         path = "" if run is None or run.outcome is None else run.outcome.session_file
         return _load_messages(path) if path else []

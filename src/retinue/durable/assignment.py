@@ -1,5 +1,6 @@
 """What travels: all a worker has to know of a run, and what is said to it there. Plain data, and never a secret."""
 
+from pathlib import Path
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -20,6 +21,31 @@ class Cover(Struct, frozen=True, kw_only=True, rename="camel"):
     name: str = ""
     labels: dict[str, dict[str, Any]] = {}
     """Entries of its own, by their kind."""
+    cwd: str = ""
+    """The folder that it is about at the first face, where that is another one than where the run was sent from."""
+    file: str = ""
+    """Where it will be kept at the first face; empty for nowhere."""
+
+
+class Home(Struct, frozen=True, kw_only=True):
+    """Where a run on a worker belongs: what its folder and its session are called at the first face."""
+
+    run_id: str
+    workspace: str
+    cwd: str
+    file: str
+
+    @classmethod
+    def of(cls, assignment: "Assignment", workspace: Path) -> "Home":
+        """Of a run that works in this folder."""
+        cover = assignment.cover
+        cwd = cover.cwd or assignment.cwd
+        return cls(run_id=assignment.run_id, workspace=str(workspace), cwd=cwd, file=cover.file)
+
+    def translate(self, path: str) -> str:
+        """A folder here under its name there."""
+        is_below = path == self.workspace or path.startswith(f"{self.workspace}/")
+        return f"{self.cwd}{path.removeprefix(self.workspace)}" if is_below and self.cwd else path
 
 
 class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -64,6 +90,8 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     """Whether somebody is there who could be asked."""
     judged: dict[str, bool] = {}
     """What of it is judged at its face, and whether it waits for the answer; nothing for a user without rules."""
+    tells_below: bool = False
+    """Whether its face wants to know of the runs it starts; one of an earlier version would not understand it."""
     judged_below: bool = False
     """Whether its face has anything to say about the runs it starts."""
     finalises: bool = False
@@ -84,7 +112,7 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
         return f"retinue-{min(self.depth, MAX_QUEUES)}"
 
 
-WordKind = Literal["steer", "stop", "answer", "ruling", "restrict", "judge"]
+WordKind = Literal["steer", "stop", "answer", "ruling", "restrict", "judge", "below"]
 CHANNEL = "retinue_words"
 """Where workers hear that something was said."""
 

@@ -16,7 +16,7 @@ import msgspec
 
 from retinue.core.events import Event
 from retinue.core.run import Outcome
-from retinue.durable.assignment import CHANNEL, Assignment, WordKind
+from retinue.durable.assignment import CHANNEL, Assignment, Home, WordKind
 from retinue.durable.case import Case, Ruling
 from retinue.durable.database import Database
 from retinue.durable.docket import forget_cases, list_cases, settle_case
@@ -72,6 +72,8 @@ class Cluster:
         self.face = f"retinue_face_{secrets.token_hex(8)}"
         self._before_send: Callable[[], Awaitable[None]] = keep_nothing
         self._above: tuple[str, ...] = ()
+        self.home: Home | None = None
+        """Where the run belongs that sends others from a worker; None at the first face."""
         self._is_shared = False
         self._database = Database(url, name="retinue", alarm=self._alarm)
         self._waiting = Waiting(url, self._alarm)

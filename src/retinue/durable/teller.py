@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import msgspec
 
-from retinue.core.events import Event, MessageDelta, RunFinished, RunStarted, ToolProgress
+from retinue.core.events import Event, MessageDelta, RunFinished, RunProgressed, RunStarted, ToolProgress
 from retinue.core.run import Outcome
 from retinue.durable.record import Claim
 
@@ -23,9 +23,11 @@ class Teller:
         self._ended = asyncio.Event()
 
     def hear(self, event: Event) -> None:
-        """Take an event of the run itself; its start and its end are told by others."""
-        if isinstance(event, RunStarted | RunFinished):
+        """Take an event of the run, whose start and end are told by others, or of one below it."""
+        if isinstance(event, RunStarted | RunFinished) and event.run_id == self._claim.assignment.run_id:
             return
+        if isinstance(event, RunProgressed):
+            self._drop_progress(event.run_id)
         last = self._events[-1] if self._events else None
         if isinstance(event, ToolProgress) and isinstance(last, ToolProgress) and last.call_id == event.call_id:
             self._events[-1] = event  # each says all there is so far
@@ -34,6 +36,16 @@ class Teller:
         else:
             self._events.append(event)
         self._has_news.set()
+
+    def _drop_progress(self, run_id: str) -> None:
+        """Forget how far a run was a moment ago, when nothing but such news has come since."""
+        for place in range(len(self._events) - 1, -1, -1):
+            event = self._events[place]
+            if not isinstance(event, RunProgressed):
+                return
+            if event.run_id == run_id:
+                del self._events[place]
+                return
 
     async def run(self) -> None:
         """Tell until the end."""

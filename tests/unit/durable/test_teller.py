@@ -1,9 +1,18 @@
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 
-from retinue.core.events import Event, MessageDelta, RunFinished, RunStarted, ToolProgress, TurnStarted
+from retinue.core.events import (
+    Event,
+    MessageDelta,
+    RunFinished,
+    RunProgressed,
+    RunStarted,
+    ToolProgress,
+    TurnStarted,
+)
 from retinue.core.messages import TextContent, Usage
 from retinue.core.model import Delta
 from retinue.core.run import Outcome, Reason, Status
@@ -12,6 +21,7 @@ from retinue.durable.teller import Teller
 
 class FakeClaim:
     def __init__(self) -> None:
+        self.assignment = SimpleNamespace(run_id="r")
         self.told: list[tuple[list[Event], Outcome | None]] = []
 
     async def tell(self, lines: Any, outcome: Outcome | None) -> None:
@@ -41,6 +51,17 @@ async def test_last_progress_is_enough():
         teller.hear(step)
     await teller.flush()
     assert claim.told == [([steps[-1]], None)]
+
+
+async def test_last_figures_are_enough():
+    claim = FakeClaim()
+    teller = Teller(claim)
+    first, second = (RunProgressed(run_id="below", turns=turns) for turns in (1, 2))
+    other, start = RunProgressed(run_id="other"), RunStarted(run_id="below")
+    for event in (first, start, first, other, second):
+        teller.hear(event)
+    await teller.flush()
+    assert claim.told == [([first, start, other, second], None)]
 
 
 async def test_nothing_new_is_not_told():

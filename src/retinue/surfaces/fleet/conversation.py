@@ -25,6 +25,8 @@ def load_messages(seat: Seat, run: Run) -> list[Message] | None:
     live = seat.manager.live(run.id)
     if live is not None:
         return live.session.context().messages
+    if heard := seat.manager.guests.list_messages(run.id):
+        return heard
     if run.outcome is None or not run.outcome.session_file:
         return None
     try:
