@@ -162,6 +162,37 @@ async def test_model_is_kept_for_all_sessions(tmp_path, settings):
     assert settings() == {"defaultProvider": "one", "defaultModel": "b"}
 
 
+async def test_tab_shows_the_other_models(tmp_path, settings):
+    settings(enabledModels=["two/d", "two/c"])
+    async with open_models(tmp_path) as stage:
+        await call(stage, "/model", ModelPicker)
+        seen = []
+        for key in ("tab", "tab", "escape"):
+            picker = stage.app.screen
+            seen.append((picker.title_text, [choice.key for choice in picker.shown], picker.lit.key))
+            await stage.press(key)
+    everything = ["two/d", "two/c", "one/a", "one/b", "offline/rules"]
+    scoped = ("Model: scoped", ["two/d", "two/c"], "two/d")
+    assert seen == [scoped, ("Model: all", everything, "one/a"), scoped]
+
+
+async def test_without_a_scope_tab_does_nothing(tmp_path, settings):
+    async with open_models(tmp_path) as stage:
+        await call(stage, "/model", ModelPicker)
+        await stage.press("tab")
+        assert (stage.app.screen.title_text, len(stage.app.screen.shown), "tab" in hint(stage)) == ("Model", 5, False)
+        await stage.press("escape")
+
+
+async def test_kept_model_outside_of_scope_is_told(tmp_path, settings):
+    settings(enabledModels=["two/*"])
+    async with open_models(tmp_path) as stage:
+        await call(stage, "/model", ModelPicker)
+        await stage.press("tab", "ctrl+s")
+        await stage.wait(lambda: stage.notes)
+        assert stage.notes[-1] == "model: one/a; kept, but enabledModels, where it is not named, decides here"
+
+
 async def test_thinking_is_kept_for_all_sessions(tmp_path, settings):
     async with open_models(tmp_path, thinking="low") as stage:
         await call(stage, "/thinking", ThinkingPicker)

@@ -153,6 +153,16 @@ async def test_choosing_a_model(screens):
         await compare(stage, "models", *BOTH, Look(40, 24))
 
 
+@pytest.mark.parametrize(("name", "keys"), [("models-scoped", []), ("models-all", ["tab"])])
+async def test_choosing_among_scoped_models(screens, name, keys):
+    async with screens.open() as stage:
+        stage.app.link.crew.selection.limit(["local/b-model", "gone/c-model"])
+        stage.app.speech.take("/model")
+        await stage.wait(lambda: read_rows(stage))
+        await stage.press(*keys)
+        await compare(stage, name, *BOTH, Look(40, 24))
+
+
 async def test_scoped_models(screens):
     async with screens.open() as stage:
         stage.app.link.crew.selection.limit(["local/b-model", "gone/c-model"])

@@ -29,7 +29,8 @@ async def choose_model(app: "RetinueApp", words: str) -> None:
             raise UsageError(f"{quote(words)} names {len(found)} models; there are: {names}")
         chosen: str | None = found[0].ref
     else:
-        draft = ModelDraft(tuple(info.ref for info in models), tuple(selection.scope))
+        known = {info.ref: info for info in models}
+        draft = ModelDraft(tuple(known), tuple(selection.scope))
         rows = [
             Choice(
                 info.ref,
@@ -38,9 +39,10 @@ async def choose_model(app: "RetinueApp", words: str) -> None:
                 "●" if info.ref == now else "",
             )
             # Those that are turned through come first: they are what one mostly wants.
-            for info in sorted(models, key=lambda info: not draft.has(info.ref))
+            for info in (known[ref] for ref in draft.rows if ref in known)
         ]
-        picker = ModelPicker("Model", rows, chosen=now, hint=_describe_keys(app, "app.models.save"))
+        keys = {"save": app.keys.show("app.models.save"), "tab": app.keys.show("tui.input.tab")}
+        picker = ModelPicker(rows, [ref for ref in known if draft.has(ref)], chosen=now, **keys)
         chosen, is_kept = await app.ask(picker), picker.is_kept
     if chosen:
         provider, _, name = chosen.partition("/")
