@@ -5,6 +5,7 @@ spent all that was set aside for it: the provider may have counted it.
 """
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
@@ -19,6 +20,8 @@ from retinue.engine.budget import MIN_OUTPUT, Lease, bound_input, bound_price, r
 
 HELD_S = 0.5
 """Between two looks at what others hold: most of it comes back when their replies are there."""
+MAX_HELD_S = 600.0
+"""Longer than a reply takes: what is held until then counts as spent."""
 _LATER = -1
 
 
@@ -98,10 +101,12 @@ class Purse:
             return output
 
         output = await self._database.transact(take)
-        while output == _LATER:
+        # Not for ever: of a face that was killed nobody gives back what it held.
+        deadline_s = time.monotonic() + MAX_HELD_S
+        while output == _LATER and time.monotonic() < deadline_s:
             await asyncio.sleep(HELD_S)
             output = await self._database.transact(take)
-        return hold, output
+        return hold, max(0, output)
 
     async def render_rest(self) -> str:
         """What is left, for a person to read."""

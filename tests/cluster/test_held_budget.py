@@ -1,0 +1,39 @@
+"""Runs on workers share a budget: what others hold is waited for, but not for ever."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from retinue.core.messages import Usage
+from retinue.core.model import ModelInfo
+from retinue.durable import purse
+from retinue.durable.database import Database
+from retinue.durable.purse import Purse, open_leases
+from retinue.engine.budget import Lease
+
+INFO = ModelInfo("own", "model", "scripted", "Model")
+
+
+@pytest.fixture
+async def purses(database: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Purse]]:
+    monkeypatch.setattr(purse, "HELD_S", 0.05)
+    async with Database(database) as opened:
+        leases = await open_leases(opened, Lease(tokens=10_000))
+        yield [Purse(opened, name, leases) for name in ("one", "two")]
+
+
+async def test_held_budget_is_waited_for(purses: list[Purse]) -> None:
+    one, two = purses
+    hold, _ = await one.hold(INFO, 1_000, 9_000)
+    waiting = asyncio.ensure_future(two.hold(INFO, 1_000, 2_000))
+    assert await asyncio.wait([waiting], timeout=0.3) == (set(), {waiting})
+    await one.settle(hold, Usage(total_tokens=3_000))
+    assert (await asyncio.wait_for(waiting, 5))[1] == 2_000
+
+
+async def test_lost_hold_counts_as_spent(purses: list[Purse], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(purse, "MAX_HELD_S", 0.2)
+    one, two = purses
+    await one.hold(INFO, 1_000, 9_000)
+    assert (await asyncio.wait_for(two.hold(INFO, 1_000, 2_000), 5))[1] == 0
