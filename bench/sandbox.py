@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.figure import Figure
-from retinue.core.launch import Confinement
+from retinue.core.launch import Confining
 from retinue.core.tool import ToolContext
 from retinue.sandbox.confinement import open_sandbox
 from retinue.sandbox.probe import Machine, Probe
@@ -40,7 +40,7 @@ async def take_times(folder: Path) -> dict[str, list[float]]:
     wishes = Wishes(home=os.environ.get("HOME", ""))
     tool = BashTool(TreeProbe(kind="plain"))
     machines = [Machine(Probe(backends=(backend,))) for backend in list_backends()]
-    boundaries: dict[str, Confinement | None] = {"bare": None}
+    boundaries: dict[str, Confining | None] = {"bare": None}
     opened = []
     for machine in machines:
         for build in (build_readonly, build_writing):

@@ -105,7 +105,7 @@ def script_fleet() -> list[dict[str, Any]]:
     calls = [{"name": "Agent", "arguments": {"prompt": f"task {n}", "description": f"task {n}"}} for n in range(AGENTS)]
     words = "".join(f"word{n:05d} " for n in range(2 * 1000))
     writing = {"text": words, "chunk_ms": 1000 // DELTAS_PER_S, "chunk_chars": 10}
-    main = [{"calls": calls}, {"text": "They work."}]
+    main: list[dict[str, Any]] = [{"calls": calls}, {"text": "They work."}]
     return [*({**reply, "match": {"last_user": "^begin$"}} for reply in main), writing]
 
 

@@ -50,8 +50,10 @@ class Workplace:
 
     def run(self, *command: str, timeout_s: float = 300) -> str:
         """Run a program to its end and return what it printed; a failure is ours to see."""
-        seen = {"cwd": self.project, "env": self.environment}
-        done = subprocess.run(command, **seen, capture_output=True, text=True, timeout=timeout_s, check=False)
+        where, seen = self.project, self.environment
+        done = subprocess.run(
+            command, cwd=where, env=seen, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
         if done.returncode != 0:
             raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-3000:]}")
         return done.stdout
