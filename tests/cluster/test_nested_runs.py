@@ -160,6 +160,19 @@ async def test_nested_run_is_steered(world, tmp_path):
     assert (is_heard, run.depth, run.outcome.text, face.lookout.steer(run.id, "Late.")) == (True, 3, "Hurried.", False)
 
 
+async def test_nested_run_is_resumed(world, tmp_path):
+    play_lead(world, world.act(1))
+    world.start_worker()
+    async with open_face(world, tmp_path / "main.jsonl") as face:
+        await (await face.spawn("lead", "Lead.")).wait()
+        run = find_run(face, "general-purpose")
+        handle = await face.resume(run.id, "Hurry.")
+        outcome = await handle.wait()
+        said = [message.text for message in face.lookout.read_messages(run.id) if isinstance(message, AssistantMessage)]
+    assert (outcome.text, handle.run.attempt, bool(handle.run.worker)) == ("Hurried.", 2, True)
+    assert said == ["", "Dug.", "Hurried."]
+
+
 async def test_loss_reaches_nested_run(world, tmp_path):
     play_lead(world, world.act(1, after="sleep 2"), world.act(2))
     world.start_worker()

@@ -71,8 +71,13 @@ class Lookout:
 
     def find_window(self, run_id: str) -> int:
         """The context window of a working run's model; 0 when it is not known."""
-        live = None if self._manager is None else self._manager.live(run_id)
-        return 0 if live is None else live.setup.model.info.context_window
+        run = self.find(run_id)
+        if self._manager is None or run is None:
+            return 0
+        live = self._manager.live(self._manager.guests.find_host(run_id))
+        # One that was started elsewhere is known by the name of its model only.
+        is_same = live is not None and (not run.is_guest or live.setup.model.info.ref == run.invocation.get("model"))
+        return live.setup.model.info.context_window if live is not None and is_same else 0
 
 
 def _load_messages(path: str) -> list[Message]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, SessionError, quote
 from retinue.durable.homefile import USUAL, HomeFile
 
 Find = Callable[[str], Path | None]
@@ -38,7 +38,14 @@ async def bring_files(pieces: Iterable[tuple[str, int, bytes]], session: str, fi
         if (path := find(run_id)) is None:
             continue
         try:
-            await asyncio.to_thread(HomeFile(str(path), is_shared=False).write, data)
+            await asyncio.to_thread(_write, path, data)
         except (OSError, RetinueError) as error:
             problems.append(f"the session of run {run_id} could not be brought home: {error}")
     return problems
+
+
+def _write(path: Path, data: bytes) -> None:
+    # Nobody but us makes this folder: a link in its place leads to somebody else's.
+    if path.parent.is_symlink():
+        raise SessionError(f"{quote(str(path.parent), 200)} is a link")
+    HomeFile(str(path), is_shared=False).write(data)

@@ -27,6 +27,14 @@ async def test_only_known_runs_are_written(tmp_path):
     assert (problems, [path.read_bytes() for path in tmp_path.rglob("*.jsonl")]) == ([], [b"a\n"])
 
 
+async def test_nothing_is_written_through_links(tmp_path):
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "a").symlink_to(tmp_path / "theirs")
+    pieces = [("s/a/session.jsonl", 0, b"a\n")]
+    problems = await bring_files(pieces, "s.jsonl", lambda run_id: tmp_path / run_id / "session.jsonl")
+    assert (len(problems), list((tmp_path / "theirs").iterdir())) == (1, [])
+
+
 async def test_full_place_costs_no_run(tmp_path):
     (tmp_path / "a").write_text("a file")
     problems = await bring_files(
