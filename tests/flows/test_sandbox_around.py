@@ -96,3 +96,8 @@ async def test_protected_files_of_workspace_stay(ground):
 async def test_file_tools_go_as_far(ground):
     paths = ("mine", "sub/mine", ".vscode/x", f"{ground.home}/.pi/agent/x", f"{ground.home}/top", "~/.bashrc")
     assert [await ground.write(path) for path in paths] == [True, True, False, False, True, False]
+
+
+async def test_git_works_in_writable_home(ground):
+    said = await ground.run("git config --global --list && echo fine")
+    assert "fine" in said, said

@@ -150,7 +150,8 @@ class Checkout:
         objects = os.path.join(self._shadow.git_dir, "objects")
         # Ours, which it cannot write: what its own repository names it may have changed.
         lines = _read(os.path.join(objects, "info", "alternates")).split(b"\n")
-        return (str(self.root), objects, *(os.fsdecode(line) for line in lines if line))
+        shared = (os.fsdecode(line) for line in lines if line)
+        return (str(self.root), objects, *(path for path in shared if not path.startswith(f"{self.root}/")))
 
     async def _build(self, cache: Cache | None, tree: str, snapshots: Sequence[bytes]) -> None:
         """`tree`: of the parcel's commit, where it has one."""

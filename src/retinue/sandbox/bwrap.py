@@ -17,6 +17,8 @@ from retinue.sandbox.stubs import is_stub
 HARD_FEATURES = ("seccomp",)
 FEATURES = (*HARD_FEATURES, "size", "disable-userns")
 _EMPTY_BYTES = "4096"
+_USERS_OWN = ".gitconfig"
+"""Git's file of the user."""
 
 Arguments: TypeAlias = list[str]
 Mount: TypeAlias = tuple[str, Arguments]
@@ -106,7 +108,7 @@ def sort_protected(profile: Profile) -> Covers:
 
 def _is_file_name(path: str) -> bool:
     """Whether a directory would not do: git reads these. Elsewhere it adds every file it finds, and no empty folder."""
-    return os.path.basename(path) in ("config", "config.worktree", "commondir", "gitdir")
+    return os.path.basename(path) in (_USERS_OWN, "config", "config.worktree", "commondir", "gitdir")
 
 
 def _find_missing(path: str, profile: Profile) -> str:
@@ -123,7 +125,7 @@ def _find_missing(path: str, profile: Profile) -> str:
 
 def _open(profile: Profile, visible: Sequence[str], private: Sequence[str]) -> Iterator[Mount]:
     """What is seen, and what may be written."""
-    for path in (*profile.exposed, *visible):
+    for path in (*(path for path in profile.exposed if not is_below(path, [profile.workspace])), *visible):
         # Elsewhere it is seen anyway.
         if is_below(path, (*private, *profile.secrets)) and os.path.exists(path):
             yield path, ["--ro-bind", path, path]
@@ -149,8 +151,9 @@ def _protect(profile: Profile, covers: Covers) -> Iterator[Mount]:
         if folder not in covered and not profile.is_protected(folder):
             yield folder, ["--bind", folder, folder]
     for path in covered:
-        # The device reads as nothing, and takes whatever is written to it.
-        yield path, ["--ro-bind", "/dev/null" if path in covers.files else path, path]
+        # A device cannot be opened there. Git passes such a file by, but for the user's own: that is shown, empty.
+        is_shut = path in covers.files and os.path.basename(path) != _USERS_OWN
+        yield path, ["--ro-bind", "/dev/null" if is_shut else path, path]
 
 
 def _list_between(path: str, roots: Sequence[str]) -> Iterator[str]:
