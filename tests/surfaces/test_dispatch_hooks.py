@@ -351,15 +351,19 @@ async def test_continuations_are_configured(world, most, turns):
 
 
 @pytest.mark.attack("A1", "A12")
-async def test_hooks_of_project_agents_need_a_yes(world, monkeypatch):
-    hook = world.hook("own", "tool.approval.pre", {"decision": "deny", "reason": "said theirs"}, keeps=False)
+async def test_hooks_of_project_agents_need_a_yes(world, monkeypatch, crew_runner):
+    # At the face of a run elsewhere a project's hook can write nothing.
+    keeps = crew_runner != "cluster"
+    hook = world.hook("own", "tool.approval.pre", {"decision": "deny", "reason": "said theirs"}, keeps=keeps)
     world.agent("theirs", f"tools: [search_files]\nhooks: [{json.dumps(hook)}]\n", in_project=True)
     replies = (look(calls=[call("search_files", pattern="*")]), look(text="hi"))
     assert await world.dispatch(*replies, agent="theirs") == "hi"
     before = world.children()
+    assert world.seen("own") == []
     assert any("hook 'theirs/own' of this project is not approved" in line for line in world.said)
     monkeypatch.chdir(world.work)
     HookApproval("theirs/own", os.environ, approve=True).decide(True)
     assert await world.dispatch(*replies, agent="theirs") == "hi"
     said = [world.results(world.read(path)) for path in (*before, *(set(world.children()) - {*before}))]
     assert ["was denied: said theirs" in text for (text,) in said] == [False, True]
+    assert len(world.seen("own")) == keeps
