@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -76,22 +77,48 @@ def pick(language: str) -> list[object]:
     return [pytest.param(example, id=f"{example.page}:{example.line}") for example in chosen]
 
 
+class Clone:
+    """A copy of the repository as a clone would have it, to be copied again."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._facts: list[object] = []
+
+    def link(self, folder: Path) -> None:
+        """Make another one of the same files: writing them again would take longer than most examples."""
+        if not self._facts or self._facts != self._look():
+            # An example has written into a file in place, and so into the file of all.
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._fill()
+            self._facts = self._look()
+        shutil.copytree(self._root, folder, copy_function=os.link)
+
+    def _fill(self) -> None:
+        command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            if (ROOT / name).is_file():
+                (self._root / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(ROOT / name, self._root / name)
+        subprocess.run(["git", "init", "-q"], cwd=self._root, check=True)
+
+    def _look(self) -> list[object]:
+        files = (Path(folder, name).lstat() for folder, _, names in os.walk(self._root) for name in names)
+        return [(file.st_ino, file.st_size, file.st_mtime_ns, file.st_mode) for file in files]
+
+
+@pytest.fixture(scope="session")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    return Clone(tmp_path_factory.mktemp("clone") / "retinue")
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A copy of the repository as a clone would have it, that examples may spoil."""
+def project(clone: Clone, tmp_path: Path) -> Iterator[Path]:
+    """A copy of the repository that examples may spoil."""
     folder = tmp_path / "retinue"
-    listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-    )
-    for name in filter(None, listed.stdout.decode().split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, folder / name)
-    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
-    return folder
+    clone.link(folder)
+    yield folder
+    shutil.rmtree(folder)
 
 
 def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
