@@ -11,6 +11,7 @@ from retinue.settings.paths import find_paths
 from retinue.settings.subagents import CrewSettings, find_user_file, load_crew
 
 if TYPE_CHECKING:
+    from retinue.durable.pruning import Pruned
     from retinue.durable.status import ClusterState
     from retinue.settings.checkup import Item
 
@@ -45,20 +46,24 @@ def read_cluster(flag: str) -> "ClusterState":
     return asyncio.run(_hurry(look, database.describe()))
 
 
-def prune_cluster(flag: str, days: int) -> dict[str, int]:
-    """Remove what is kept of runs that finished longer ago; how much of each kind. Raises RetinueError."""
+def prune_cluster(flag: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> "Pruned":
+    """Remove what is kept of runs that finished longer ago; what no face has taken home only with `everything`.
+
+    `say` hears what the database waits for. Raises RetinueError.
+    """
     from retinue.durable.database import Database
     from retinue.durable.engine import Waiting
-    from retinue.durable.status import prune
+    from retinue.durable.pruning import prune
+    from retinue.durable.trouble import Alarm
 
     url = name_database(flag, os.environ)
 
-    async def remove() -> dict[str, int]:
+    async def remove() -> "Pruned":
         async with (
             Database(url, name="retinue cluster", patience_s=0, creates=False) as database,
-            Waiting(url) as waiting,
+            Waiting(url, Alarm(say)) as waiting,
         ):
-            return await prune(database, waiting, days)
+            return await prune(database, waiting, days, everything=everything)
 
     return asyncio.run(remove())
 

@@ -14,6 +14,7 @@ from retinue.core.terminal import escape_line
 
 SHOWN_RUNS = 30
 SHOWN_GONE = 3
+SHOWN_KEPT = 10
 MOST_DAYS = 36_500
 SILENT_MS = 3000
 """A worker that gives signs of life gives them more often."""
@@ -28,8 +29,8 @@ def run_cluster(options: Options) -> int:
         raise UsageError(f"retinue cluster {verb} takes no {quote(rest[0])}")
     if verb == "prune":
         return _prune(options)
-    if options.days:
-        raise UsageError("--days belongs to retinue cluster prune")
+    if options.days or options.unfetched:
+        raise UsageError(f"{'--days' if options.days else '--unfetched'} belongs to retinue cluster prune")
     if verb == "fetch":
         return _fetch(options, rest)
     state = read_cluster(options.database).to_json()
@@ -59,13 +60,39 @@ def _prune(options: Options) -> int:
     if not options.days:
         raise UsageError("retinue cluster prune needs --days N: runs that finished longer ago are removed")
     days = read_number("--days", options.days, 1, MOST_DAYS)
-    removed = prune_cluster(options.database, days)
+    pruned = prune_cluster(options.database, days, say, everything=options.unfetched).to_json()
     if options.json:
-        sys.stdout.write(json.dumps({"removed": removed}) + "\n")
+        sys.stdout.write(json.dumps(pruned) + "\n")
         return 0
-    listed = ", ".join(f"{count} {name}" for name, count in removed.items() if count)
-    say(f"removed {listed}" if listed else f"nothing finished more than {_count(days, 'day')} ago")
+    listed = ", ".join(f"{count} {name}" for name, count in pruned["removed"].items() if count)
+    nothing = "nothing else" if pruned["kept"] else "nothing"
+    for line in render_kept(pruned["kept"]):
+        say(line)
+    say(f"removed {listed}" if listed else f"{nothing} finished more than {_count(days, 'day')} ago")
     return 0
+
+
+def render_kept(kept: list[dict[str, Any]]) -> list[str]:
+    """What was not thrown away, and how to get it."""
+    changed = [left["id"] for left in kept if left["hasChanges"]]
+    unheard = [left["id"] for left in kept if not left["hasChanges"]]
+    lines = []
+    if changed:
+        lines.append(
+            f"kept {_count(len(changed), 'run')} whose changes are in no repository: {_list_some(changed)}; in the "
+            f"folder of the repository: retinue cluster fetch {_clean(changed[0], 80)}"
+        )
+    if unheard:
+        lines.append(
+            f"kept {_count(len(unheard), 'run')} whose result nobody has taken: {_list_some(unheard)}; open the "
+            "session that has started it: retinue -c"
+        )
+    return [*lines, "--unfetched removes these as well"] if lines else []
+
+
+def _list_some(names: list[str]) -> str:
+    more = len(names) - SHOWN_KEPT
+    return ", ".join(_clean(name, 80) for name in names[:SHOWN_KEPT]) + (f" and {more} more" if more > 0 else "")
 
 
 def render_state(state: dict[str, Any]) -> list[str]:

@@ -131,8 +131,7 @@ class Options:
         self.hook = ""
         self.output = ""
         self.port = ""
-        self.search = False
-        self.fetch = False
+        self.search = self.fetch = self.unfetched = False
         self.convert = False
         self.limit = ""
         self.tool = ""
@@ -237,7 +236,12 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
         "--total": ("total", "value"),
         "--drain": ("drain", "value"),
     },
-    "cluster": {**_LISTING, "--database": ("database", "value"), "--days": ("days", "value")},
+    "cluster": {
+        **_LISTING,
+        "--database": ("database", "value"),
+        "--days": ("days", "value"),
+        "--unfetched": ("unfetched", "switch"),
+    },
     "serve": {
         **_EVERYWHERE,
         "--port": ("port", "value"),

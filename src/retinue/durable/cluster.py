@@ -21,6 +21,7 @@ from retinue.durable.case import Case, Ruling
 from retinue.durable.database import Database
 from retinue.durable.docket import forget_cases, list_cases, settle_case
 from retinue.durable.engine import Waiting, prepare_engine
+from retinue.durable.homecoming import note_heard, take_session
 from retinue.durable.mirror import SESSION
 from retinue.durable.packing import pack_json, unpack_json
 from retinue.durable.parcel import Parcel, pack
@@ -85,6 +86,8 @@ class Cluster:
         self._brought: dict[str, asyncio.Event] = {}
         self._leased: set[str] = set()
         self._packed: dict[Path, tuple[float, Parcel, bytes]] = {}
+        self._recalled: dict[str, bytes] = {}
+        """Sessions that are kept nowhere, for runs that are resumed by this very process."""
 
     def share(self, before_send: Callable[[], Awaitable[None]], above: tuple[str, ...]) -> "Cluster":
         """The same connections for one of several runs on a worker.
@@ -93,6 +96,7 @@ class Cluster:
         """
         shared = copy.copy(self)
         shared._before_send, shared._above, shared._is_shared = before_send, above, True
+        shared._recalled = {}
         return shared
 
     async def listen(self) -> None:
@@ -273,6 +277,16 @@ class Cluster:
         """What was sent with a run."""
         rows = await self._database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", digest)
         return bytes(rows[0][0]) if rows else None
+
+    async def take_home(self, sent: Assignment, *, keeps_session: bool, has_changes: bool) -> None:
+        """Note that this face has the outcome, and perhaps the changes; take what is to be kept nowhere."""
+        if not keeps_session:
+            self._recalled[sent.run_id] = await take_session(self._database, sent)
+        await note_heard(self._database, sent.id, has_changes=has_changes)
+
+    def recall(self, run_id: str) -> bytes:
+        """What a run has said that leaves no session, as far as it was this process that had it."""
+        return self._recalled.get(run_id, b"")
 
     async def forget_events(self, run: str) -> None:
         """Nobody will ask for the events of a finished run again."""

@@ -1,5 +1,6 @@
 """What a run has left in the database, brought to a repository later: for when that could not take it at its end."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -7,6 +8,7 @@ import msgspec
 from retinue.core.errors import RetinueError, quote
 from retinue.durable.assignment import Assignment
 from retinue.durable.database import Database
+from retinue.durable.homecoming import note_home
 from retinue.durable.landing import land
 from retinue.durable.packing import unpack_json
 from retinue.durable.parcel import Parcel
@@ -40,7 +42,7 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
         str(assignment.attempt),
     )
     sent = await database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", assignment.digest)
-    return await land(
+    branch = await land(
         repo,
         parcel,
         [bytes(data) for (data,) in states],
@@ -48,3 +50,7 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
         description=assignment.description,
         bundle=bytes(sent[0][0]) if sent else None,
     )
+    # A role that may only read has its changes all the same; they are kept a while longer.
+    with suppress(RetinueError):
+        await note_home(database, assignment.id)
+    return branch

@@ -75,7 +75,14 @@ WHERE assignment ? 'systemPrompt';
 """
 """A run has its prompt in parts now: what older programs have sent is one of them."""
 
-STEPS: Final = (_FIRST, _CASES, _GUARD + _SECTIONS)
+_HOME = """
+ALTER TABLE retinue.runs ADD COLUMN heard timestamptz, ADD COLUMN home timestamptz;
+UPDATE retinue.runs r SET heard = finished, home = finished WHERE finished IS NOT NULL
+    AND NOT EXISTS (SELECT 1 FROM retinue.events e WHERE e.id = r.id);
+"""
+"""Whether a face has what a run has left; faces of earlier versions took its events away when they had its end."""
+
+STEPS: Final = (_FIRST, _CASES, _GUARD + _SECTIONS, _HOME)
 """From each version to the next; the first one from nothing."""
 
 VERSION: Final = len(STEPS)

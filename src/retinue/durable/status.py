@@ -1,4 +1,4 @@
-"""The cluster as somebody who only looks at it sees it: workers, queues, runs, lag; and throwing away what is old.
+"""The cluster as somebody who only looks at it sees it: workers, queues, runs, lag.
 
 Ages are counted by the database, so that clocks of machines need not agree. Must not know how any of it is shown.
 """
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from retinue.durable.database import Database
-from retinue.durable.engine import QUEUES, TABLE, Waiting
+from retinue.durable.engine import QUEUES, TABLE
 from retinue.durable.schema import VERSION
 
 MOST_RUNS = 1000
@@ -165,46 +165,3 @@ def _places(has_engine: bool) -> str:
 def _ms(column: str) -> str:
     """How long ago a time was; a clock that was set back counts as now."""
     return f"greatest(0, extract(epoch FROM now() - {column}) * 1000)::bigint"
-
-
-async def prune(database: Database, waiting: Waiting, days: int) -> dict[str, int]:
-    """Remove what is kept of runs that finished longer ago; returns how much of each kind."""
-    rows = await database.fetch(
-        "SELECT id, run, assignment->'leases' FROM retinue.runs WHERE finished < now() - make_interval(days => %s)",
-        days,
-    )
-    ids, runs = [row[0] for row in rows], sorted({row[1] for row in rows})
-    leases = sorted({lease for row in rows for lease in row[2] or ()})
-    # The engine's first: who is cut off here finds them again the next time.
-    await waiting.forget(ids)
-
-    async def remove(connection: Any) -> dict[str, int]:
-        return {
-            name: int(
-                (await connection.execute(sql, {"days": days, "ids": ids, "runs": runs, "leases": leases})).rowcount
-            )
-            for name, sql in _REMOVALS.items()
-        }
-
-    return await database.transact(remove)
-
-
-_REMOVALS = {
-    "runs": "DELETE FROM retinue.runs WHERE id = ANY(%(ids)s)",
-    # A record belongs to a run, whichever attempt it was: it stays while one of them does.
-    "records": "DELETE FROM retinue.records WHERE run = ANY(%(runs)s) AND run NOT IN (SELECT run FROM retinue.runs)",
-    "events": "DELETE FROM retinue.events WHERE id = ANY(%(ids)s)",
-    "words": "DELETE FROM retinue.words WHERE id = ANY(%(ids)s)",
-    "cases": "DELETE FROM retinue.cases WHERE id = ANY(%(ids)s)",
-    # A face that was killed in the middle of a call has left one, which counts as spent as long as anybody asks.
-    "holds": "DELETE FROM retinue.holds h WHERE h.leases && %(leases)s::text[]"
-    " AND NOT EXISTS (SELECT 1 FROM retinue.runs r WHERE r.assignment->'leases' ?| h.leases)",
-    # Only those that nobody draws on: a run whose budget is missing would be one without.
-    "leases": "DELETE FROM retinue.leases l WHERE l.id = ANY(%(leases)s)"
-    " AND NOT EXISTS (SELECT 1 FROM retinue.runs r WHERE r.assignment->'leases' ? l.id)"
-    " AND NOT EXISTS (SELECT 1 FROM retinue.holds h WHERE l.id = ANY(h.leases))",
-    "parcels": "DELETE FROM retinue.parcels p WHERE p.created < now() - make_interval(days => %(days)s)"
-    " AND NOT EXISTS (SELECT 1 FROM retinue.runs r WHERE r.assignment->>'digest' = p.digest)",
-    "workers": "DELETE FROM retinue.workers WHERE gone < now() - make_interval(days => %(days)s)",
-}
-"""Runs first: the rest goes when none that is left needs it."""
