@@ -6,7 +6,7 @@ import pytest
 
 from bench.crash import find_lost, is_acknowledgement, sweep
 
-SAMPLE, PER_TEST = 10, 5
+SAMPLE, PER_TEST = 4, 2
 
 
 @pytest.mark.parametrize("part", range(SAMPLE // PER_TEST))

@@ -33,7 +33,7 @@ from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.surfaces.fleet.records import LifeRecords
 
-SAMPLE = 4
+SAMPLE = 2
 REQUEST = msgspec.to_builtins(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))
 DONE = Outcome(Status.COMPLETED, Reason.DONE, "done")
 

@@ -16,7 +16,7 @@ from retinue.core.transcript import INTERRUPTED
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.testing import EventCollector, open_cli
 
-SAMPLE = 5
+SAMPLE = 2
 """Crews of twenty runs each."""
 WAIT = {"text": "late", "delay_ms": 60_000}
 

@@ -8,6 +8,8 @@ from terminal_world import PROMPT, call, read
 
 from retinue.testing import run_cli
 
+pytestmark = pytest.mark.fresh
+
 SLOW = {"text": "slow words " * 400, "chunk_ms": 30, "chunk_chars": 12}
 SLEEPS = [{"calls": [call("bash", command="trap '' TERM INT HUP; sleep 61")]}, {"text": "never said"}]
 RESTORED = {1049: False, 25: True, 1000: False, 1003: False, 1006: False, 2004: False, 1004: False, 7: True}
