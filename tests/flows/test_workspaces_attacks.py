@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from retinue.core.errors import RetinueError
+from retinue.durable.chain import SUBJECT
 from retinue.durable.checkout import Checkout
 from retinue.durable.parcel import Parcel
 from retinue.testing import make_repo
@@ -214,3 +215,40 @@ async def test_inherited_variables_are_ignored(tmp_path: Path, monkeypatch: pyte
         (checkout.root / "x.txt").write_text("x")
         name = await journey.land(await take(checkout))
     assert (name, (git(other, "for-each-ref"), read_tree(other))) == (BRANCH, before)
+
+
+def hash_object(repo: Path, kind: str, text: str) -> str:
+    command = ["git", "hash-object", "-w", "-t", kind, "--stdin", "--literally"]
+    return (
+        subprocess.run(command, cwd=repo, input=text.encode(), capture_output=True, check=True).stdout.decode().strip()
+    )
+
+
+def forge_snapshot(journey: Journey, *refs: str) -> bytes:
+    """A snapshot of nothing, whose table names a commit without files in these places."""
+    repo, begin = journey.repo, journey.parcel.commit
+    who = "x <x@x> 1700000000 +0000"
+    tree = git(repo, "rev-parse", f"{begin}^{{tree}}")
+    broken = hash_object(repo, "commit", f"tree {'5' * 40}\nparent {begin}\nauthor {who}\ncommitter {who}\n\nbroken\n")
+    table = "\n".join((SUBJECT, "", *(f"{name} {broken}" for name in refs)))
+    link = hash_object(repo, "commit", f"tree {tree}\nparent {begin}\nauthor {who}\ncommitter {who}\n\n{table}\n")
+    names = f"{broken}\n{link}\n".encode()
+    packed = subprocess.run(
+        ["git", "pack-objects", "--stdout", "-q"], cwd=repo, input=names, capture_output=True
+    ).stdout
+    for sha in (broken, link):
+        (repo / ".git" / "objects" / sha[:2] / sha[2:]).unlink()
+    return f"# v2 git bundle\n-{begin} \n{link} refs/x\n\n".encode() + packed
+
+
+@pytest.mark.parametrize("ref", ["HEAD", f"refs/heads/{BRANCH}-2", "refs/heads/other"])
+async def test_broken_commits_get_no_branch(tmp_path: Path, ref: str) -> None:
+    journey = await Journey.begin(tmp_path)
+    forged = forge_snapshot(journey, ref)
+    with pytest.raises(RetinueError, match="came incomplete"):
+        await journey.land(forged)
+    assert (journey.refs[0], len(journey.refs), git(journey.repo, "fsck", "--no-dangling")) == (
+        "refs/heads/main",
+        2,
+        "",
+    )

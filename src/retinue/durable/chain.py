@@ -102,7 +102,9 @@ async def apply_chain(repository: Repository, ref: str, begin: str, bundles: Seq
         await repository.run("update-ref", ref, last)
     if last == begin:
         return None
-    await repository.check_whole(last, (begin,) if begin else ())
+    link = await read_link(repository, last)
+    # Also what the table names: branches are made of it, and one whose files are missing would spoil a repository.
+    await repository.check_whole(last, (begin,) if begin else (), link.table.commits)
     counted = await repository.run("rev-list", "--first-parent", "--count", last, *([f"^{begin}"] if begin else ()))
     # Without a beginning the empty one is counted too.
     if int(counted.text) != len(bundles) + (not begin):
@@ -110,7 +112,7 @@ async def apply_chain(repository: Repository, ref: str, begin: str, bundles: Seq
             f"the {len(bundles)} snapshots of the run do not follow one another from commit {begin or 'nothing'}; "
             "give all of them, in the order in which they were made"
         )
-    return await read_link(repository, last)
+    return link
 
 
 def read_signature(git_dir: str) -> tuple[object, ...]:

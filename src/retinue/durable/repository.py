@@ -168,11 +168,11 @@ class Repository:
             raise RetinueError(f"the bundle that came with the run names {len(rows)} commits; expected one")
         return sha
 
-    async def check_whole(self, commit: str, known: Sequence[str]) -> None:
-        """Raise RetinueError unless all that a commit needs beyond the known ones is there."""
+    async def check_whole(self, commit: str, known: Sequence[str], others: Sequence[str] = ()) -> None:
+        """Raise RetinueError unless all that a commit, and others, need beyond the known ones is there."""
         if known:
             known = ("--not", *known)
-        done = await self.ask("rev-list", "--objects", "--quiet", commit, *known)
+        done = await self.ask("rev-list", "--objects", "--quiet", commit, *others, *known)
         if not done.ok:
             raise RetinueError(f"commit {commit} came incomplete: {done.problem}")
 
