@@ -115,18 +115,25 @@ def _examine(url: str) -> "list[Item]":
     except RetinueError as error:
         return [Item("fail", "cluster", "The extra for clusters is not installed", str(error))]
 
+    lacks: list[str] = []
+
     async def look() -> dict[str, int]:
-        async with database:
-            return await count_workers(database)
+        try:
+            async with database:
+                return await count_workers(database)
+        finally:
+            lacks.extend(await database.find_lacks())
 
     shown = database.describe().strip("'")
     try:
         versions = _run_apart(_hurry(look, database.describe()))
     except NoTables as error:
-        return [Item("warn", "cluster", f"Database {shown} is empty", f"{error}: retinue worker")]
+        detail = "; ".join((f"{error}: retinue worker", *lacks))
+        return [Item("warn", "cluster", f"Database {shown} is empty", detail)]
     except RetinueError as error:
         return [Item("fail", "cluster", "The cluster's database cannot be used", str(error))]
     items = [Item("pass", "cluster", f"Database {shown} reachable", f"tables of version {VERSION}")]
+    items += [Item("fail", "cluster", "The cluster's database cannot be written", lack) for lack in lacks]
     if not versions:
         detail = "runs wait until there is one; on any machine: retinue worker"
         return [*items, Item("warn", "cluster", "No worker is there", detail)]

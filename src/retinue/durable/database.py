@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from urllib.parse import urlsplit
 
 from retinue.core.errors import ConfigError, RetinueError, quote
+from retinue.durable.permission import find_lacks
 from retinue.durable.schema import STEPS, VERSION
 from retinue.durable.trouble import RIGHTS, Alarm, first_line, recognise
 
@@ -181,6 +182,19 @@ class Database:
             self.alarm.clear(who)
             for connection in made:
                 await connection.close()
+
+    async def find_lacks(self) -> list[str]:
+        """Why runs cannot be kept here by this role. Nothing where they can, or where nobody is there to be asked."""
+        try:
+            connection = await self.connect()
+        except (self._psycopg.Error, OSError, ValueError):
+            return []
+        try:
+            return await find_lacks(connection)
+        except self._psycopg.Error as error:
+            return [f"what this role may do cannot be found out: {first_line(error)}"]
+        finally:
+            await connection.close()
 
     def describe(self) -> str:
         """The address as it may be shown: without a password."""
