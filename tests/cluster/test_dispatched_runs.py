@@ -270,6 +270,21 @@ async def test_promised_servers_keep_it_here(dispatching, home, tmp_path):
     assert warned == ["agent 'helper': its MCP servers are those of this machine; it runs as inprocess"]
 
 
+async def test_servers_keep_a_run_of_the_fleet(dispatching, home, tmp_path):
+    (tmp_path / "raw.py").write_text(PROGRAM)
+    dispatching.settings["approvals"] = "bypass"
+    write_agent(home, "tools: [read_file]\nmcpServers: [raw]\n")
+    dispatching.play({"calls": [call("mcp__raw__hi")]}, {"text": "greeted"})
+    add_server(dispatching.agent_dir, tmp_path / "raw.py")
+    warned = []
+    async with dispatching.open_face() as face:
+        face.listen(lambda event: warned.append(event.text) if isinstance(event, Warned) else None)
+        run = await face.spawn("helper", "Greet.")
+        outcome = await run.wait(20)
+    assert (outcome.text, results(run.run), run.run.worker) == ("greeted", ["hello"], "")
+    assert warned == ["agent 'helper': its MCP servers are those of this machine; it runs as inprocess"]
+
+
 @pytest.mark.parametrize("is_there", [True, False])
 async def test_missing_tool_is_told(dispatching, plain, tmp_path, is_there):
     (tmp_path / "raw.py").write_text(PROGRAM)

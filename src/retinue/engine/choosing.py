@@ -27,7 +27,8 @@ def choose_runner(definition: Definition, request: RunRequest, kit: Kit) -> Runn
         return "inprocess"  # what its runs may do is asked here, call by call, and out of a process nobody could ask
     if wanted == "pi" and definition.source == "project" and kit.runner != "pi":
         wanted = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
-    if wanted == "cluster" and (not kit.has_cluster or _needs_servers(definition, request)):
+    # Servers that it was promised are known on this machine; another one may not have them.
+    if wanted == "cluster" and (not kit.has_cluster or definition.mcp_servers):
         wanted = "inprocess"
     return "inprocess" if wanted == "process" and kit.asks() else wanted
 
@@ -40,11 +41,6 @@ def explain_runner(definition: Definition, request: RunRequest, kit: Kit) -> str
     if wanted == "cluster" and kit.has_cluster:
         return f"its MCP servers are those of this machine; it runs as {runner}"
     return f"runner {wanted} is not open to it; it runs as {runner}"
-
-
-def _needs_servers(definition: Definition, request: RunRequest) -> bool:
-    """Whether a run was promised servers of its own, which another machine may not have."""
-    return request.surface == "dispatch" and bool(definition.mcp_servers)
 
 
 def choose_model(

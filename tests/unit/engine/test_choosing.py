@@ -1,0 +1,36 @@
+import pytest
+from msgspec.structs import replace
+
+from retinue.core.definition import Definition
+from retinue.engine.choosing import choose_runner, explain_runner
+from retinue.engine.request import RunRequest
+
+AGENT = Definition(name="a", dialect="codingcode", source="user", path="")
+REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
+STAYS = "its MCP servers are those of this machine; it runs as inprocess"
+
+
+class Kit:
+    """As much of a kit as is looked at here."""
+
+    runner = "cluster"
+    has_cluster = True
+
+    @staticmethod
+    def asks():
+        return False
+
+
+@pytest.mark.parametrize("surface", ["fleet", "subagent", "dispatch"])
+@pytest.mark.parametrize(
+    ("fields", "runner", "words"),
+    [
+        ({"mcp_servers": ("docs",)}, "inprocess", STAYS),
+        ({}, "cluster", ""),
+    ],
+    ids=["servers", "none"],
+)
+def test_servers_keep_a_run_here(surface, fields, runner, words):
+    definition, request = replace(AGENT, **fields), replace(REQUEST, surface=surface)
+    assert choose_runner(definition, request, Kit()) == runner
+    assert explain_runner(definition, request, Kit()) == words
