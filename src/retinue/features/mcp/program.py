@@ -21,8 +21,10 @@ from retinue.core.launch import Confinement, Confining, Launch, Spawned, Stdio
 from retinue.features.mcp.listing import clean_text
 from retinue.features.mcp.server import McpServer
 from retinue.features.mcp.trouble import McpFailed
+from retinue.tools.census import Census, Excess
 from retinue.tools.process import Command, to_command
 from retinue.tools.trees import Tree, TreeProbe, kill_launcher, kill_processes, list_descendants
+from retinue.tools.truncate import render_size
 
 MAX_MESSAGE = 10 * 1024 * 1024
 """Bytes of one line: room for an image, none for a flood."""
@@ -70,6 +72,8 @@ class Program:
         self._complaint = b""
         self._status: int | None = None
         self._release: Callable[[], None] | None = None
+        self._census: Census | None = None
+        self._excess = Excess()
         self._readers: list[asyncio.ReadTransport] = []
         self.input: Inlet
         self.output: asyncio.StreamReader
@@ -112,6 +116,8 @@ class Program:
                 os.close(handle)
         program = cls(process, tree, ours[3])
         program._release = release
+        if command.bounds:
+            program._census = Census(lambda: process.pid, tree.kind, command.bounds, program._end_excess)
         program.input = Inlet(ours[0])
         try:
             program.output = await program._open_reader(ours[1])
@@ -151,8 +157,14 @@ class Program:
             while piece := await self._errors.read(65_536):
                 self._complaint = (self._complaint + piece)[-MAX_COMPLAINT:]
 
+    def _end_excess(self, excess: Excess) -> None:
+        self._excess = excess
+        self._kill()
+
     def describe_end(self) -> str:
         """Why it is gone, as far as it says."""
+        if self._excess.memory:
+            return f"it was ended by the sandbox: more than {render_size(self._excess.memory)} of memory"
         code = self._code
         text = clean_text(self._complaint.decode("utf-8", "replace").strip(), MAX_COMPLAINT)
         last = text.rpartition("\n")[2].strip()
@@ -176,6 +188,8 @@ class Program:
 
     def cut(self) -> None:
         """End it without waiting, and let go of its pipes; may be done more than once."""
+        if self._census is not None:
+            self._census.stop()
         self._kill()
         self.input.close()
         for transport in self._readers:

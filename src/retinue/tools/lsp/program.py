@@ -13,6 +13,7 @@ from retinue.core.environment import WRITING, select
 from retinue.core.launch import Confinement
 from retinue.tools.process import Command, Exit, run_process, to_command
 from retinue.tools.trees import Tree, TreeProbe
+from retinue.tools.truncate import render_size
 
 MAX_UNREAD = 64 * 1024 * 1024
 """Bytes that wait for a server that does not read."""
@@ -105,6 +106,8 @@ class Program:
     def _describe(self, ended: Exit) -> str:
         text = self._complaint.decode("utf-8", "replace").strip()
         last = "".join(char if char.isprintable() else " " for char in text.rpartition("\n")[2])[:300].strip()
+        if ended.bloated:
+            return f"it was ended by the sandbox: more than {render_size(ended.bloated)} of memory"
         how = f"it was ended by {ended.signal_name}" if ended.signal_name else f"it exited with status {ended.code}"
         return f"{how}: {last}" if last else how
 
