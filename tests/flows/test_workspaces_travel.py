@@ -293,7 +293,15 @@ async def test_forgotten_commit_comes_from_bundle(tmp_path: Path) -> None:
     journey.repo = clone
     with pytest.raises(RetinueError, match=r"is not in .*clone' any more; give the bundle that was sent"):
         await journey.land(bundle)
-    assert await journey.land(bundle, bundle=journey.bundle) == BRANCH
+    asked = []
+
+    async def find() -> bytes:
+        asked.append("the bundle")
+        return journey.bundle
+
+    assert await journey.land(bundle, find_bundle=find) == BRANCH
+    assert await journey.land(bundle, find_bundle=find) == BRANCH
+    assert asked == ["the bundle"]
     assert git(clone, "show", f"{BRANCH}:a.txt", f"{BRANCH}:x.txt") == "changed, not committed\nx"
 
 

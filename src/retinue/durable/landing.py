@@ -7,7 +7,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from retinue.core.errors import RetinueError, quote
@@ -21,6 +21,8 @@ from retinue.tools.git import GitResult
 _LANDING_REFS = "refs/retinue/landing"
 _BRANCH = re.compile(rf"{BRANCH_PREFIX}[A-Za-z0-9][A-Za-z0-9_-]{{0,80}}")
 _ATTEMPTS = 5
+FindBundle = Callable[[], Awaitable[bytes | None]]
+"""Gives the bundle that was sent; it may be large, so that it is asked for only where there is need."""
 
 
 async def land(
@@ -31,11 +33,13 @@ async def land(
     *,
     description: str = "",
     bundle: bytes | None = None,
+    find_bundle: FindBundle | None = None,
 ) -> str:
     """Put the work of a run on a branch and give its name; empty when nothing was changed.
 
     The name is another one when the branch is somebody else's. With the parcel's own `bundle` it works in a repository
-    that does not have what was sent. Raises RetinueError; then nothing is lost and it can be tried again.
+    that does not have what was sent; `find_bundle` gives it when it is needed. Raises RetinueError; then nothing is
+    lost and it can be tried again.
     """
     check_parcel(parcel)
     # Also the one that it goes on with, which is named to a person who may copy it.
@@ -53,9 +57,13 @@ async def land(
             f"what the run has made cannot be brought back, since {quote(str(repo), 200)} is not in a git repository; "
             "run `git init` there"
         )
+
+    async def find() -> bytes | None:
+        return bundle if find_bundle is None else await find_bundle()
+
     landing = _Landing(workspace, parcel, f"{_LANDING_REFS}/{secrets.token_hex(8)}")
     try:
-        link = await landing.fetch(snapshots, bundle)
+        link = await landing.fetch(snapshots, find)
         name = await landing.settle(link, branch, description) if link is not None else parcel.branch
     finally:
         await asyncio.shield(landing.clear())
@@ -72,12 +80,12 @@ class _Landing:
         self._parcel = parcel
         self._ref = ref
 
-    async def fetch(self, snapshots: Sequence[bytes], bundle: bytes | None) -> Link | None:
+    async def fetch(self, snapshots: Sequence[bytes], find_bundle: FindBundle) -> Link | None:
         """All snapshots into the repository, kept by a ref of our own meanwhile."""
         commit = self._parcel.commit
         if commit:
             if await self.repository.find_commit(commit) != commit:
-                await self._take_parcel(bundle)
+                await self._take_parcel(await find_bundle())
             await self.repository.run("update-ref", self._ref, commit)
         return await apply_chain(self.repository, self._ref, commit, snapshots)
 

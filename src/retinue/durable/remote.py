@@ -324,14 +324,13 @@ class RemoteRun(LiveRun):
         states = await cluster.read_states(assignment)
         parcel = msgspec.convert(assignment.parcel, type=Parcel)
         try:
-            bundle = await cluster.read_bundle(assignment.digest) if states else None
             branch = await land(
                 setup.cwd,
                 parcel,
                 states,
                 f"{BRANCH_PREFIX}{setup.run_id}",
                 description=assignment.description,
-                bundle=bundle,
+                find_bundle=lambda: cluster.read_bundle(assignment.digest),
             )
         except RetinueError as error:
             remedy = f"when that is mended: retinue cluster fetch {setup.run_id}"

@@ -30,6 +30,8 @@ from retinue.durable.checkout import Checkout
 from retinue.durable.database import Database
 from retinue.durable.docket import bring_case
 from retinue.durable.engine import ROOM, Taking, Waiting, prepare_engine
+from retinue.durable.folder import FolderWatch, is_ours
+from retinue.durable.freight import read_bundle
 from retinue.durable.membership import Membership
 from retinue.durable.mirror import SESSION, Mirror
 from retinue.durable.packing import unpack_json
@@ -112,6 +114,7 @@ class Worker:
         self._version = version
         self._alarm = alarm or Alarm()
         self._say = self._alarm.say
+        self._watch = FolderWatch(folder, self._alarm)
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._dropped: set[str] = set()
         self._hosted: dict[str, Hosted] = {}
@@ -130,6 +133,7 @@ class Worker:
         ):
             # What takes long comes before anybody waits for a sign of life.
             await prepare_engine(self._url)
+            await self._watch.check()
             await prune_cache(self._folder / "workspaces", CACHE_BYTES)
             while not stop.is_set():
                 await self._serve(database, waiting, stop, drain_s)
@@ -149,9 +153,11 @@ class Worker:
         async with asyncio.TaskGroup() as group:
             life = group.create_task(member.live())
             words = group.create_task(self._listen(database))
+            watch = group.create_task(self._watch.run(self.name, taking))
             ended = group.create_task(stop.wait())
             await asyncio.wait((life, ended), return_when=asyncio.FIRST_COMPLETED)
             self._is_leaving = True
+            watch.cancel()
             taking.pause()
             if stop.is_set() and drain_s > 0 and self._tasks:
                 count = len(self._tasks)
@@ -181,6 +187,8 @@ class Worker:
 
     async def _perform(self, database: Database, run: str) -> None:
         """One workflow: a run from its claim to its outcome."""
+        # Taken before anybody knew that it could only fail here.
+        await self._watch.usable.wait()
         if not self._is_leaving:
             claim = await Claim.take(database, run, self.name)
             if claim is None:
@@ -226,6 +234,8 @@ class Worker:
                 outcome = await self._contain(claim, self._work_in(database, claim, purse, teller, folder))
                 teller.end()
             await teller.flush(outcome)
+            if outcome.status is Status.FAILED and is_ours(outcome.error):
+                self._say(f"run {assignment.id} has failed here: {escape_line(outcome.error, MOST_TOLD)}")
         finally:
             await asyncio.to_thread(shutil.rmtree, folder, True)
 
@@ -286,8 +296,7 @@ class Worker:
     ) -> "AsyncIterator[tuple[Path, Snapshot, tuple[str, ...]]]":
         """The run's own copy of its repository, in the state its last worker has left on record."""
         parcel = msgspec.convert(assignment.parcel, type=Parcel)
-        rows = await database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", assignment.digest)
-        bundle = bytes(rows[0][0]) if rows else None
+        bundle = await read_bundle(database, assignment.digest)
         checkout = await Checkout.restore(parcel, bundle, [piece.data for piece in states], self._folder / "workspaces")
 
         async def snapshot() -> tuple[bytes | None, tuple[str, ...]]:
