@@ -45,8 +45,8 @@ async def land(
     # Also the one that it goes on with, which is named to a person who may copy it.
     if wrong := [name for name in (branch, parcel.branch or branch) if not _BRANCH.fullmatch(name)]:
         raise RetinueError(
-            f"{quote(wrong[0])} is no name for the branch of a run; expected {BRANCH_PREFIX} and the run's id: letters, "
-            "digits, hyphens and underscores"
+            f"{quote(wrong[0])} is no name for the branch of a run; expected {BRANCH_PREFIX} and the run's id: "
+            "letters, digits, hyphens and underscores"
         )
     if not snapshots:
         await release(repo, parcel)
