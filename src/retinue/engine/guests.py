@@ -71,6 +71,8 @@ class Guests:
         self._ring = ring
         self._clock = clock
         self._talks: dict[str, Talk] = {}
+        self._files: dict[str, dict[str, Path]] = {}
+        """By host: where the sessions of its guests are to be kept, also of those that are not listed any more."""
 
     def hear(self, host_id: str, event: Event) -> None:
         """Take what a run elsewhere says of one below it. Said twice is once; what it must not say is not heard."""
@@ -107,6 +109,7 @@ class Guests:
                 end = Outcome(status, Reason.PARENT, error="the run that started it ended", usage=run.usage)
                 self._finish(run, end, self._clock.now_ms())
             self._talks.pop(run.id, None)
+        self._files.pop(host_id, None)
 
     def find_host(self, run_id: str) -> str:
         """The run of this crew that a guest is heard of through."""
@@ -131,7 +134,7 @@ class Guests:
         """Where the session of a guest is kept here; None for one that keeps none, or that is not below this host."""
         run = self._runs.find(run_id)
         if run is None or not self._is_below(run, host_id):
-            return None
+            return self._files.get(host_id, {}).get(run_id) if run is None else None
         return find_file(self._root.session.tree, run_id, self._runs.find_request(run_id))
 
     def find_bus(self, run_id: str) -> Bus | None:
@@ -160,7 +163,7 @@ class Guests:
             file = find_file(self._root.session.tree, told.id, request)
             # What lies there already is some other run's, which is not listed any more.
             if len(self._list_below(host_id)) < MOST and not (file is not None and file.exists()):
-                self._runs.add(to_guest(told, parent, request, queued_ms), request)
+                self._add(host_id, to_guest(told, parent, request, queued_ms), request, file)
         elif self._is_below(known, host_id) and known.status.is_final and told.attempt > known.attempt:
             request = structs.replace(request, session_file=self._runs.find_request(known.id).session_file)
             self._runs.add(structs.replace(known, attempt=told.attempt, queued_ms=queued_ms), request)
@@ -186,6 +189,11 @@ class Guests:
     def _forget(self, run: Run) -> None:
         if self._runs.forget(run.id):
             self._talks.pop(run.id, None)
+
+    def _add(self, host_id: str, run: Run, request: RunRequest, file: Path | None) -> None:
+        if file is not None:
+            self._files.setdefault(host_id, {})[run.id] = file
+        self._runs.add(run, request)
 
     def _follow(self, run: Run, event: RunProgressed | MessageFinished) -> None:
         talk = self._talks.setdefault(run.id, Talk())

@@ -155,6 +155,16 @@ def test_file_of_forgotten_run_stays(inn):
     assert (inn.runs.find("old"), inn.guests.find_file("one", "old")) == (None, None)
 
 
+def test_forgotten_guest_keeps_its_session(inn):
+    inn.start()
+    inn.guests.hear("one", RunFinished(run_id="g", outcome=DONE))
+    inn.guests.hear("one", RunForgotten(run_id="g"))
+    kept = inn.guests.find_file("one", "g")
+    inn.guests.settle("one", DONE)
+    assert (inn.runs.find("g"), kept) == (None, inn.main.with_suffix("") / "g" / "session.jsonl")
+    assert inn.guests.find_file("one", "g") is None
+
+
 def test_end_of_host_ends_guests(inn):
     inn.start()
     inn.start("deeper", parent_id="g")
