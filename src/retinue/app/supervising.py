@@ -90,7 +90,7 @@ def check_cluster(environment: Mapping[str, str]) -> "list[Item]":
     except RetinueError:
         return []  # told by others
     if url:
-        return _examine(url)
+        return [*_examine(url), *_examine_folder(environment)]
     if settings.runner == "cluster":
         from retinue.settings.checkup import Item
 
@@ -144,6 +144,24 @@ def _examine(url: str) -> "list[Item]":
         detail = f"this program is {_find_version()}, the workers are: {listed}; install the same everywhere"
         items.append(Item("warn", "cluster", "Workers of other versions", detail))
     return items
+
+
+def _examine_folder(environment: Mapping[str, str]) -> "list[Item]":
+    """The folder in which runs work, where this is the machine of a worker."""
+    from retinue.app.working import find_worker_dir
+    from retinue.core.environment import WORKER_DIR
+    from retinue.durable.folder import find_problem, list_remarks
+    from retinue.settings.checkup import Item
+
+    folder = find_worker_dir(environment)
+    if not environment.get(WORKER_DIR) and not folder.exists():
+        return []
+    if problem := find_problem(folder):
+        detail = f"{folder}: {problem}; mend that, or name another by {WORKER_DIR}"
+        return [Item("fail", "cluster", "Worker's folder cannot be used", detail)]
+    text = "Worker's folder is no good place"
+    remarks = [Item("warn", "cluster", text, f"{folder}: {each}") for each in list_remarks(folder)]
+    return [Item("pass", "cluster", "Worker's folder usable", str(folder)), *remarks]
 
 
 def _look_up(environment: Mapping[str, str]) -> str:

@@ -194,7 +194,7 @@ class Taking:
         self._worker = worker
         self._perform = perform
         self._alarm = alarm
-        self._slots = 0
+        self._slots = self._most = 0
 
     async def open(self, slots: int, total: int | None) -> None:
         """Begin to take runs: so many at once here, and so many in all. Raises ConfigError.
@@ -213,7 +213,7 @@ class Taking:
     async def _open(self, slots: int, total: int | None) -> None:
         dbos = import_engine()
         perform = self._perform
-        self._slots = slots
+        self._slots = self._most = slots
 
         @dbos.DBOS.workflow(name=WORKFLOW, max_recovery_attempts=None)  # type: ignore[untyped-decorator]
         async def run(run_id: str) -> None:
@@ -252,6 +252,10 @@ class Taking:
     def pause(self) -> None:
         """Take nothing more; what is at work here goes on."""
         self._slots = 0
+
+    def resume(self) -> None:
+        """Take as many as before."""
+        self._slots = self._most
 
     def _keep_own_slots(self, engine: Any) -> None:
         """DBOS reads what holds for a queue before each look at it, and has one number for the places of all workers.
