@@ -13,6 +13,7 @@ import msgspec
 from retinue.app.relaying import Relay
 from retinue.app.request import Request, SessionCover, SessionWish
 from retinue.app.retinue import Retinue
+from retinue.core.environment import MARKS, select
 from retinue.core.errors import quote
 from retinue.core.events import Answered, Asked, Event, Warned
 from retinue.core.messages import AssistantMessage, TextContent, Usage, UserMessage
@@ -58,10 +59,11 @@ class HostedRun:
         self._retinue = Retinue(
             job.workspace,
             request=to_request(job, job.sessions / job.assignment.session),
-            environment={**environment, **job.assignment.marks, **job.surroundings},
+            environment={**environment, **select(job.assignment.marks, MARKS), **job.surroundings},
             say=self._say,
             output_transcript=False,  # they would lie in the workspace, and travel as its changes
         )
+        self._appeals.on_change = self._retinue.demand_judgement
         # Also where nobody has anything to say yet: a face may come back with rules.
         judged = Judged(self._appeals, wants=self._appeals.wants)
         finalising = [Finalising()] if job.assignment.finalises else []
@@ -78,7 +80,14 @@ class HostedRun:
         self._stopped: Reason | None = None
 
     def take(self, word: Word) -> None:
-        """Hear something, also before it has begun."""
+        """Hear something, also before it has begun. What cannot be understood may be meant to narrow it: it stops."""
+        try:
+            self._take(word)
+        except (TypeError, ValueError):
+            self._stopped = Reason.USER
+            self._retinue.abort()
+
+    def _take(self, word: Word) -> None:
         if word.kind == "ruling":
             self._appeals.take(word.data)
         elif word.kind == "judge":

@@ -39,6 +39,8 @@ DEPTH = ("PI_SUBAGENT_CHILD", "PI_SUBAGENT_DEPTH", "PI_SUBAGENT_MAX_DEPTH")
 """How deep a program is that agents have started, and how deep it may be."""
 OWN = ("PI_SUBAGENT_*", "PI_SESSION_*", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL", "RETINUE_READONLY")
 """What we set ourselves for a command."""
+MARKS = (*OWN, "RETINUE_AGENTS", "RETINUE_EXTENSIONS", "RETINUE_MAX_TURNS", "RETINUE_GRACE_TURNS")
+"""What a run that was sent to a worker may be told by its environment; all else there is the worker's own."""
 SHELL = ("PAGER", "MANPAGER", "SYSTEMD_PAGER", "SSH_ASKPASS_REQUIRE")
 HOOK = (
     *(*_FINDING, *_SPEAKING, "SHELL", "TMPDIR", "PWD", *_WINDOWS),

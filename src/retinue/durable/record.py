@@ -4,18 +4,20 @@ All writes are fenced: who has claimed the run last may write, anybody else lear
 models or tools.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, quote
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.assignment import Assignment
 from retinue.durable.database import Database
 from retinue.durable.packing import pack_json, to_column, unpack_json
 from retinue.durable.piece import Piece
 
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _CHECK = "SELECT id, face FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE"
 """Gives a row to whoever has the run, and until the end of the transaction nobody else takes it."""
 # One question each, since they are asked at every turn: what is written hangs on the row of the fence.
@@ -63,6 +65,10 @@ class Claim:
             assignment = unpack_json(rows[0][1], Assignment)
         except msgspec.DecodeError as error:
             await _refuse(database, run, rows[0][0], f"it was sent by another version of retinue: {error}")
+            return None
+        # Both become names of folders here, and of what is written in the run's name.
+        if assignment.id != run or not _ID.fullmatch(assignment.run_id):
+            await _refuse(database, run, rows[0][0], f"it is on record as another one, {quote(assignment.id)}")
             return None
         claim = cls(database, assignment, worker, rows[0][0])
         await claim.tell([])  # the face learns where it works

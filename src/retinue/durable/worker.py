@@ -339,7 +339,13 @@ class Worker:
         for seq, kind, data in rows if hosted is not None else ():
             self._heard[run] = max(seq, self._heard.get(run, 0))
             assert hosted is not None
-            hosted.take(Word(kind, unpack_json(data, dict[str, Any])))
+            try:
+                word = Word(kind, unpack_json(data, dict[str, Any]))
+            except msgspec.DecodeError:
+                # One run that stops, never a worker that others wait for.
+                self._say(f"run {run} is stopped: it was told something that cannot be read")
+                word = Word("stop")
+            hosted.take(word)
 
 
 def _find_budget(purse: Purse, assignment: Assignment) -> Callable[[Model], Model]:
