@@ -369,7 +369,7 @@ async def test_large_workspace_is_refused(tmp_path: Path) -> None:
         await pack(repo, max_bytes=100 * 1024)
     assert re.sub(r"29\d\.\d", "293.7", str(caught.value)) == (
         f"the workspace {str(repo)!r} is too large to be sent: it is about 293.7 kB, and at most 100.0 kB are carried "
-        "with a run; push the commit to a remote and try again"
+        "with a run; let git ignore large new files, or push the commit to a remote, and try again"
     )
     assert git(repo, "for-each-ref", "--format=%(refname)") == "refs/heads/main"
 

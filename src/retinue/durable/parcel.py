@@ -224,7 +224,8 @@ class _Packer:
         try:
             data = await self._repository.make_bundle(parcel.sent_ref, parcel.known, max_bytes)
         except BundleTooLarge as error:
-            remedy = "leave out or ignore large new files" if parcel.remote else "push the commit to a remote"
+            remedy = "let git ignore large new files"
+            remedy += "" if parcel.remote else ", or push the commit to a remote,"
             raise BundleTooLarge(
                 f"the workspace {quote(self._workspace.top, 200)} is too large to be sent: {error}; "
                 f"{remedy} and try again"
