@@ -4,6 +4,7 @@ import asyncio
 import ipaddress
 import itertools
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -84,13 +85,23 @@ def no_network() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for this test. Pytest's own looks through the folders of all earlier tests for a free number."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{name}-{next(_numbers)}"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty home directory; nothing of the person who runs the tests is seen by them."""
     for name in list(os.environ):
         if name not in KEPT and (name.startswith(FOREIGN) or name.endswith(SECRET) or name in PLAIN):
             monkeypatch.delenv(name)
-    folder = tmp_path_factory.mktemp("home")
+    folder = tmp_path_factory.getbasetemp() / f"home{next(_numbers)}"
+    folder.mkdir(mode=0o700)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setenv("PI_CODING_AGENT_DIR", str(folder / ".pi" / "agent"))
     monkeypatch.setenv("RETINUE_NO_LOCAL", "1")
