@@ -25,6 +25,8 @@ from retinue.features.approvals.rules import describe_call
 from retinue.features.hooks.feature import CallWatch
 
 Submit = Callable[[Case], Awaitable[None]]
+_ANY: Wants = {"call": True, "step": True, "stop": True}
+"""Where a run comes by next, whatever it does."""
 
 
 class Appeals:
@@ -40,6 +42,8 @@ class Appeals:
         self._spare: dict[str, list[Verdict]] = {}
         """Rulings on calls of an earlier worker that died before it could use them."""
         self._is_open = False
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when it has turned out what is asked about of a run below."""
 
     def awaken(self, wants: Wants, *, is_on: bool) -> None:
         """The face has come to have something to say, with the run on its way already: from now on it is asked."""
@@ -121,14 +125,16 @@ class Judged:
         self._wants: Wants = {} if wants is None else wants
         self._origin = origin
         self._has_entered = False
+        self._known: Wants | None = None
+        """What was asked about before the face came to want more, until it is known what that is."""
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Stand at each point that somebody there looks at, or may look at later."""
         if self._origin is not None:
             self._origin = msgspec.structs.replace(self._origin, run_id=setup.run_id)
-        line = Line(self._appeals, self._origin)
+        line = Line(self._appeals, self._origin, self._catch_up)
         if self._asks_first:
-            merge_wants(self._wants, (await line.ask("enter")).wants)
+            merge_wants(self._wants, _read_wants(await line.ask("enter")))
             self._has_entered = True
         # Who watches what is really made hears of it when it is settled.
         watches = [hook for hook in setup.hooks if isinstance(hook, CallWatch)]
@@ -140,9 +146,25 @@ class Judged:
         )
 
     def awaken(self, wants: Wants) -> None:
-        """Ask about the calls of a run below from now on, and about whatever is asked about the one above it."""
-        merge_wants(self._wants, {"call": True} | wants)
+        """Ask about a run below from now on: wherever it comes by next the face says what it wants to know."""
+        if self._known is None:
+            self._known = dict(self._wants)
+        merge_wants(self._known, wants)
+        merge_wants(self._wants, _ANY | wants)
         self._has_entered = True
+
+    async def _catch_up(self, line: "Line") -> None:
+        """Ask what is wanted of it, as of one that begins: its agent's file may have hooks of its own there."""
+        known, self._known = self._known, None
+        if known is None:
+            return
+        merge_wants(known, _read_wants(await line.ask("enter")))
+        if self._known is not None:
+            merge_wants(self._known, known)  # the face has changed its mind meanwhile
+            return
+        self._wants.clear()
+        self._wants.update(known)
+        self._appeals.on_change()
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Tell how it ended: the face knows that by itself only of a run that it has sent."""
@@ -156,9 +178,21 @@ class Judged:
 class Line:
     """Puts what one run does to its face."""
 
-    def __init__(self, appeals: Appeals, origin: Origin | None) -> None:
+    def __init__(
+        self,
+        appeals: Appeals,
+        origin: Origin | None,
+        catch_up: "Callable[[Line], Awaitable[None]] | None" = None,
+    ) -> None:
+        """`catch_up` finds out what is wanted, where that has changed."""
         self._appeals = appeals
         self._origin = origin
+        self._catch_up = catch_up
+
+    async def open(self) -> None:
+        """The run has come to a point at which it may be asked about."""
+        if self._catch_up is not None:
+            await self._catch_up(self)
 
     async def ask(self, kind: Kind, **parts: Any) -> Ruling:
         """Wait for a ruling."""
@@ -186,6 +220,7 @@ class JudgedCalls:
     async def before(self, call: ToolCall, tool: Tool) -> Answer:
         """None when it may act; what it is to be made with when hooks at the face want that."""
         made, ruling = None, Ruling()
+        await self._line.open()
         wants = self._wants
         if wants.get("call", False):
             ruling = await self._line.ask("call", call=self._describe(call, tool))
@@ -254,6 +289,8 @@ class JudgedModel:
 
     async def begin(self, facts: dict[str, Any]) -> str:
         """Why the model must not be asked; empty when it may be."""
+        with self._setup.patience():
+            await self._line.open()
         if "step" not in self._wants:
             return ""
         if not self._wants["step"]:
@@ -296,6 +333,7 @@ class JudgedEnd:
 
     async def review(self, outcome: Outcome) -> str | Outcome | None:
         """The words to go on with, or a failure."""
+        await self._line.open()
         if "stop" not in self._wants:
             return None
         ruling = await self._line.ask("stop", facts={"content": outcome.text[:MAX_TOLD]})
@@ -313,6 +351,11 @@ def merge_wants(wants: Wants, more: Wants) -> None:
     """Add what is wanted as well; whoever waits for one of them goes on waiting."""
     for kind, waits in more.items():
         wants[kind] = wants.get(kind, False) or waits
+
+
+def _read_wants(ruling: Ruling) -> Wants:
+    """What is wanted of a run that begins; all of it when nobody could say."""
+    return ruling.wants if ruling.passes else _ANY | ruling.wants
 
 
 def describe_reply(ref: str, reply: Reply) -> dict[str, Any]:

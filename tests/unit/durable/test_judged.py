@@ -15,6 +15,7 @@ from retinue.engine.setup import RunSetup
 from retinue.features.approvals.book import Book
 from retinue.features.approvals.gate import Approving, GatePorts
 from retinue.features.approvals.rules import Rule
+from retinue.features.hooks.feature import StopReview
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
 from retinue.tools.registry import ToolOptions, build_tools
@@ -29,7 +30,11 @@ def make_setup(folder, *features, hooks=()):
 
 async def open_court(folder, *rules):
     approving = Approving(Book(rules, "open"), GatePorts(Desk(lambda event: None)))
-    return Court(await approving.enter(make_setup(folder)))
+
+    async def open_below(origin):
+        return make_setup(folder, approving)
+
+    return Court(await approving.enter(make_setup(folder)), open_below)
 
 
 def join(court):
@@ -107,7 +112,40 @@ async def test_late_rules_count_from_next_call(tmp_path):
     appeals.awaken(court.wants, is_on=True)
     after = await call(setup, "write", path="a.txt", content="")
     assert (before, after) == (None, '[Denied] Tool "write" was denied: not now')
-    assert ([case.kind for case in brought], Court(below).wants) == (["call"], {"call": True})
+    assert [case.kind for case in brought] == ["call"]
+    assert Court(below).wants == {"call": True, "step": True, "stop": True}
+    assert await call(below, "ls") is None
+    assert ([case.kind for case in brought[1:]], Court(below).wants) == (["enter", "call"], {"call": True})
+
+
+class Ending(StopReview):
+    """One who is asked about the end of a run alone, as a hook of an agent's own file may be."""
+
+    def __init__(self):
+        self.heard = []
+
+    async def review(self, outcome):
+        self.heard.append(outcome.text)
+        return "once more"
+
+
+@pytest.mark.parametrize("is_called", [True, False])
+async def test_late_hooks_of_runs_below_are_asked(tmp_path, is_called):
+    ending, told = Ending(), []
+
+    async def open_below(origin):
+        return make_setup(tmp_path).change(reviewers=(ending,))
+
+    court = Court(make_setup(tmp_path), open_below)
+    appeals, brought = join(court)
+    appeals.on_change = lambda: told.append(Court(below).wants)
+    below = await appeals.surround(Origin(run_id="", agent="a")).enter(make_setup(tmp_path))
+    appeals.awaken({}, is_on=True)
+    assert set(Court(below).wants) == {"call", "step", "stop"}
+    calls = [await call(below, "ls") for _ in range(2 * is_called)]
+    said = await below.reviewers[0].review(Outcome(Status.COMPLETED, Reason.DONE, text="Done."))
+    assert (calls, said, ending.heard) == ([None, None][: 2 * is_called], "once more", ["Done."])
+    assert ([case.kind for case in brought], told) == (["enter", "stop"], [{"stop": True}])
 
 
 def make_case(key, call_id, **arguments):
