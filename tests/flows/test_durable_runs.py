@@ -355,6 +355,7 @@ async def test_killed_run_goes_on_in_its_copy(tmp_path, home, is_tidied):
 
 def _has_file(record):
     try:
-        return (Path(json.loads(record.read_text())["path"]) / "new.txt").exists()
+        # There with its content: the shell makes the file before it writes it.
+        return bool((Path(json.loads(record.read_text())["path"]) / "new.txt").read_text())
     except (OSError, ValueError):
         return False
