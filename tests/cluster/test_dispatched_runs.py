@@ -224,6 +224,8 @@ async def test_abort_takes_it_back(dispatching, plain, home, tmp_path):
         await task
         [handle] = await face.runs()
         outcome = await handle.wait()
+        # An abort waits less than half a second for a call; one that takes longer tells hooks when its run is over.
+        await wait_for(dispatching, lambda: notes.exists() and read(notes), "the hook is told")
     [told] = read(notes)
     assert outcome.status in (Status.STOPPED, Status.INTERRUPTED), outcome
     assert told["status"] == "error"
