@@ -106,5 +106,6 @@ def _tell_schedule(event: ev.SchedulerReady | ev.ScheduleChanged) -> dict[str, A
         return {**record, "job": event.job}
     record["jobId"] = event.job_id
     if event.change == "fired":
-        return {**record, "agentId": event.agent_id, "name": (event.job or {}).get("name", "")}
+        fired = {**record, "agentId": event.agent_id, "name": (event.job or {}).get("name", "")}
+        return {**fired, "note": event.note} if event.note else fired
     return {**record, "error": event.error} if event.change == "error" else record
