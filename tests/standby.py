@@ -26,6 +26,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from retinue.testing.process import KEPT
 from retinue.testing.terminal import start_there
 
 TOP = Path(__file__).parents[1]
@@ -121,7 +122,7 @@ class Standby:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        self._told: dict[str, str] = {}
+        self._told = _find_told({name: os.environ[name] for name in KEPT if name in os.environ})
 
     def start(
         self,
@@ -177,19 +178,19 @@ class Standby:
     def _is_playable(self, command: Sequence[str], env: Mapping[str, str]) -> bool:
         if list(command[: len(PROGRAM)]) != PROGRAM:
             return False
-        told = _find_told(env)
+        if _find_told(env) != self._told:
+            return False
         with self._lock:
             if self._process is None:
-                self._told = told
                 self._control, theirs = socket.socketpair()
                 with theirs:
                     words = [sys.executable, "-m", "tests.standby", str(theirs.fileno())]
                     # Nothing else: whoever looks for what a program has left behind looks at environments.
-                    own = {"PATH": os.defpath, **told}
+                    own = {"PATH": os.defpath, **self._told}
                     self._process = subprocess.Popen(
                         words, cwd=TOP, env=own, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL
                     )
-        return told == self._told
+        return True
 
 
 def _find_told(env: Mapping[str, str]) -> dict[str, str]:

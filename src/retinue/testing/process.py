@@ -18,7 +18,8 @@ from msgspec import Struct
 
 start: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen
 """Starts the command; whoever starts it very often may have a quicker way."""
-_KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+KEPT = ("PATH", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH")
+"""What the command sees of the environment of whoever starts it."""
 
 
 class CliResult(Struct, frozen=True):
@@ -96,7 +97,7 @@ def _command() -> list[str]:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     return {
         **kept,
         "HOME": str(home),
