@@ -42,7 +42,8 @@ def build_premises(
 
 
 def is_own_folder(world: World, cwd: Path) -> bool:
-    """Whether a folder is of the project that was decided about: nobody has said anything about another one's files."""
-    real = Path(os.path.realpath(cwd))
-    is_copy = real.is_relative_to(os.path.realpath(world.paths.copies_dir))
-    return is_copy or find_project(real, world.paths.home) == world.paths.project
+    """Whether a folder is of the project that was decided about: nobody has said anything about another one's files.
+
+    A copy of the project is another folder: what lies in it is its agent's.
+    """
+    return find_project(Path(os.path.realpath(cwd)), world.paths.home) == world.paths.project
