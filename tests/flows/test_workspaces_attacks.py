@@ -4,6 +4,8 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -215,6 +217,41 @@ async def test_inherited_variables_are_ignored(tmp_path: Path, monkeypatch: pyte
         (checkout.root / "x.txt").write_text("x")
         name = await journey.land(await take(checkout))
     assert (name, (git(other, "for-each-ref"), read_tree(other))) == (BRANCH, before)
+
+
+def lend_by_name(objects: Path, lender: str) -> None:
+    with (objects / "info" / "alternates").open("a") as file:
+        file.write(f"{lender}\n")
+
+
+def lend_by_link(objects: Path, lender: str) -> None:
+    # What a run writes without git, inside of its boundary.
+    shutil.copytree(objects, aside := objects.with_name("aside"), symlinks=True)
+    shutil.rmtree(objects)
+    objects.symlink_to(aside)
+    lend_by_name(objects, lender)
+
+
+def lend_packs(objects: Path, lender: str) -> None:
+    for path in Path(lender, "pack").iterdir():
+        (objects / "pack" / path.name).symlink_to(path)
+
+
+@pytest.mark.attack("C7")
+@pytest.mark.parametrize("lend", [lend_by_name, lend_by_link, lend_packs])
+async def test_other_projects_lend_nothing(lend: Callable[[Path, str], None], tmp_path: Path) -> None:
+    other = await Journey.begin(tmp_path, make_repo(tmp_path / "other", {"secret.txt": "secret\n"}))
+    await other.open()
+    (lender,) = (tmp_path / "worker" / "cache").glob("*/git/objects")
+    journey = await Journey.begin(tmp_path)
+    checkout = await journey.open()
+    lend(checkout.root / ".git" / "objects", str(lender))
+    (checkout.root / ".git" / "refs" / "heads" / "stolen").write_text(f"{other.parcel.commit}\n")
+    (checkout.root / "a.txt").write_text("by the agent\n")
+    with suppress(RetinueError):
+        await journey.land(await take(checkout))
+    known = subprocess.run(["git", "cat-file", "-e", other.parcel.commit], cwd=journey.repo, capture_output=True)
+    assert known.returncode != 0
 
 
 def hash_object(repo: Path, kind: str, text: str) -> str:

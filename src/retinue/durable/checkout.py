@@ -56,6 +56,8 @@ class Checkout:
         self._own = Repository(str(self.root / ".git"), str(self.root), guard=FLEETING)
         self._shadow = Repository(str(site / "git"), str(self.root), str(site / "index"), guard=FLEETING)
         self._config = b""
+        self._lenders = b""
+        """Where the run's repository may read objects from, as git wants it said."""
         self._last = self._tree = ""
         self._is_begun = bool(parcel.commit)
         """Whether whoever reads the next snapshot has what it builds upon."""
@@ -159,6 +161,7 @@ class Checkout:
         await self._make_both(cache)
         _configure(own.git_dir, parcel)
         self._config = _read(os.path.join(shadow.git_dir, "config"))
+        self._lenders = _read(os.path.join(own.git_dir, "objects", "info", "alternates"))
         begin = parcel.commit or await self._make_empty()
         # Both repositories are new and nobody else's: a ref in them is a file.
         _write_ref(shadow.git_dir, _REF, begin)
@@ -209,6 +212,7 @@ class Checkout:
             Path(path).write_bytes(self._config)
         with suppress(FileNotFoundError):
             os.unlink(f"{self._shadow.index}.lock")
+        _bind(os.path.join(self._own.git_dir, "objects"), self._lenders)
 
     async def _read_files(self) -> tuple[str, tuple[str, ...]]:
         """All files as a tree, and what is not in it."""
@@ -280,6 +284,24 @@ class Checkout:
         if len(tips) > 1:
             tips = (await self._shadow.run("merge-base", "--independent", *tips)).text.split()
         return tips
+
+
+def _bind(objects: str, lenders: bytes) -> None:
+    """Let a run's objects be its own and its lenders': our git reads where the run may not. Raises RetinueError."""
+    info, packs = os.path.join(objects, "info"), os.path.join(objects, "pack")
+    for folder in (os.path.dirname(objects), objects, info, packs):
+        if is_link(folder):
+            raise RetinueError(f"the run has replaced {quote(folder, 200)} with a link")
+    for folder in filter(os.path.isdir, (objects, packs)):
+        with os.scandir(folder) as entries:
+            links = [entry.path for entry in entries if entry.is_symlink()]
+        if links:
+            raise RetinueError(f"the run has put a link among its objects, {quote(links[0], 200)}")
+    path = os.path.join(info, "alternates")
+    if os.path.isdir(info) and (is_link(path) or _read(path) != lenders):
+        with suppress(FileNotFoundError):
+            os.unlink(path)
+        Path(path).write_bytes(lenders)
 
 
 def _check_folder(folder: Path) -> Path:
