@@ -56,8 +56,8 @@ class Checkout:
         self._own = Repository(str(self.root / ".git"), str(self.root), guard=FLEETING)
         self._shadow = Repository(str(site / "git"), str(self.root), str(site / "index"), guard=FLEETING)
         self._config = b""
-        self._lenders = b""
-        """Where the run's repository may read objects from, as git wants it said."""
+        self._lenders = self._shared = b""
+        """Where the repository of the run and ours read objects of others, as git wants it said; ours less the run's."""
         self._last = self._tree = ""
         self._is_begun = bool(parcel.commit)
         """Whether whoever reads the next snapshot has what it builds upon."""
@@ -162,6 +162,7 @@ class Checkout:
         _configure(own.git_dir, parcel)
         self._config = _read(os.path.join(shadow.git_dir, "config"))
         self._lenders = _read(os.path.join(own.git_dir, "objects", "info", "alternates"))
+        self._shared = b"" if cache is None else os.fsencode(cache.objects) + b"\n"
         begin = parcel.commit or await self._make_empty()
         # Both repositories are new and nobody else's: a ref in them is a file.
         _write_ref(shadow.git_dir, _REF, begin)
@@ -212,7 +213,11 @@ class Checkout:
             Path(path).write_bytes(self._config)
         with suppress(FileNotFoundError):
             os.unlink(f"{self._shadow.index}.lock")
-        _bind(os.path.join(self._own.git_dir, "objects"), self._lenders)
+        own = os.path.join(self._own.git_dir, "objects")
+        lent = b"" if _is_bent(own, self._lenders) else os.fsencode(own) + b"\n"
+        path = os.path.join(self._shadow.git_dir, "objects", "info", "alternates")
+        if _read(path) != self._shared + lent:
+            Path(path).write_bytes(self._shared + lent)
 
     async def _read_files(self) -> tuple[str, tuple[str, ...]]:
         """All files as a tree, and what is not in it."""
@@ -286,22 +291,17 @@ class Checkout:
         return tips
 
 
-def _bind(objects: str, lenders: bytes) -> None:
-    """Let a run's objects be its own and its lenders': our git reads where the run may not. Raises RetinueError."""
+def _is_bent(objects: str, lenders: bytes) -> bool:
+    """Whether a run's objects lead elsewhere: our git would follow, also to where the run itself may not read."""
     info, packs = os.path.join(objects, "info"), os.path.join(objects, "pack")
-    for folder in (os.path.dirname(objects), objects, info, packs):
-        if is_link(folder):
-            raise RetinueError(f"the run has replaced {quote(folder, 200)} with a link")
+    path = os.path.join(info, "alternates")
+    if any(is_link(each) for each in (os.path.dirname(objects), objects, info, packs, path)):
+        return True
     for folder in filter(os.path.isdir, (objects, packs)):
         with os.scandir(folder) as entries:
-            links = [entry.path for entry in entries if entry.is_symlink()]
-        if links:
-            raise RetinueError(f"the run has put a link among its objects, {quote(links[0], 200)}")
-    path = os.path.join(info, "alternates")
-    if os.path.isdir(info) and (is_link(path) or _read(path) != lenders):
-        with suppress(FileNotFoundError):
-            os.unlink(path)
-        Path(path).write_bytes(lenders)
+            if any(entry.is_symlink() for entry in entries):
+                return True
+    return _read(path) not in (b"", lenders)
 
 
 def _check_folder(folder: Path) -> Path:
