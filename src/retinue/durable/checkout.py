@@ -57,7 +57,7 @@ class Checkout:
         self._shadow = Repository(str(site / "git"), str(self.root), str(site / "index"), guard=FLEETING)
         self._config = b""
         self._lenders = self._shared = b""
-        """Where the repository of the run and ours read objects of others, as git wants it said; ours less the run's."""
+        """Where the run's repository and ours read others' objects, as git wants it said; ours less the run's."""
         self._last = self._tree = ""
         self._is_begun = bool(parcel.commit)
         """Whether whoever reads the next snapshot has what it builds upon."""
