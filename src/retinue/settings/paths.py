@@ -67,7 +67,8 @@ def find_paths(cwd: str | Path, environment: Mapping[str, str]) -> Paths:
     home = find_home(environment)
     agent_dir = find_agent_dir(environment, home)
     if os.path.lexists(agent_dir) and not agent_dir.is_dir():
-        raise ConfigError(f"agent directory {quote(str(agent_dir))}: not a directory; set PI_CODING_AGENT_DIR to one")
+        found = quote(str(agent_dir), 200)
+        raise ConfigError(f"agent directory {found}: not a directory; set PI_CODING_AGENT_DIR to one")
     named = (environment.get(name, "") for name in (WORKER_DIR, *PASSWORD_FILES))
     withheld = tuple(os.path.abspath(os.path.expanduser(path)) for path in named if path)
     exposed = tuple(filter(os.path.isabs, environment.get(EXPOSED, "").split("\n")))
