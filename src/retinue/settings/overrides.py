@@ -4,6 +4,7 @@ Must not know who asks, nor what a setting does.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from os import fspath
 from pathlib import PurePath
 from typing import Any
@@ -32,7 +33,7 @@ class Overrides(Struct, frozen=True):
 def read_overrides(given: Mapping[str, Any]) -> Overrides:
     """Settings by their names in Python or in the files, sections as mappings. Raises UsageError, which names all that
     is wrong with them."""
-    ours, theirs = _list_keys(SETTINGS), _list_keys(CREW_SETTINGS)
+    ours, theirs = _list_known()
     main: dict[str, Any] = {}
     crew: dict[str, Any] = {}
     problems: list[str] = []
@@ -53,6 +54,12 @@ def read_overrides(given: Mapping[str, Any]) -> Overrides:
     if problems:
         raise UsageError("\n".join(problems))
     return Overrides(*layers)
+
+
+@cache
+def _list_known() -> tuple[frozenset[str], frozenset[str]]:
+    """Of the main settings and of the crew's; the same for all who ask."""
+    return _list_keys(SETTINGS), _list_keys(CREW_SETTINGS)
 
 
 def _list_keys(table: Iterable[Setting]) -> frozenset[str]:
