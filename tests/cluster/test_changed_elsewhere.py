@@ -22,7 +22,7 @@ def read_calls(world):
     return [(each["content"][0]["text"].strip(), each.get("details")) for each in results], changed
 
 
-@pytest.mark.parametrize("approvals", ["never", "ask"])
+@pytest.mark.parametrize("approvals", ["never", pytest.param("ask", marks=pytest.mark.slow)])
 async def test_hook_changes_remote_call(world, plain, home, tmp_path, approvals):
     world.settings["approvals"] = approvals
     notes, command = tmp_path / "notes.jsonl", {"command": "echo changed"}
@@ -53,6 +53,7 @@ async def test_hook_changes_remote_call(world, plain, home, tmp_path, approvals)
 
 
 @pytest.mark.attack("F8")
+@pytest.mark.slow
 async def test_changed_path_is_judged_there(world, plain, home, tmp_path):
     rule = {"action": "deny", "tool": "read", "pattern": f"{world.project}/README.md"}
     world.settings["approvalRules"] = [rule]
@@ -85,6 +86,7 @@ async def test_worker_judges_changed_call(world, plain, home, tmp_path):
     assert (world.effects, was_said(world, "was denied: not here")) == ([], True)
 
 
+@pytest.mark.slow
 async def test_hook_changes_remote_result(world, plain, home, tmp_path):
     answer = json.dumps({"modifiedOutput": "nothing to see"})
     hook_file(home, [make_hook(tmp_path, "scrub", "tool.execute.after", answer, notes=tmp_path / "notes.jsonl")])
@@ -109,6 +111,7 @@ def register(registrar):
 """
 
 
+@pytest.mark.slow
 async def test_extension_changes_remote_call(world, plain):
     world.play(world.act(1), DONE)
     world.start_worker(**plain())

@@ -73,6 +73,7 @@ async def test_workers_need_not_agree_on_time(world, set_clock):
     assert [world.read_log(number).count("is gone") for number in (0, 1)] == [0, 0]
 
 
+@pytest.mark.slow
 async def test_pruning_counts_by_the_database(world, set_clock):
     world.play(DONE)
     world.start_worker()

@@ -157,6 +157,7 @@ async def test_status_shows_everything(world):
     assert items == [reachable, ("pass", "1 worker there")]
 
 
+@pytest.mark.slow
 async def test_workers_have_their_own_places(world):
     world.play(SLOW)
     world.start_worker("--slots", "1")
@@ -188,6 +189,7 @@ async def test_total_holds_for_all(world):
     assert queue == {"name": "retinue-1", "waiting": 3, "working": 2}
 
 
+@pytest.mark.slow
 async def test_prune_removes_what_is_old(world):
     world.settings["budget"] = {"tokens": 600_000}
     world.play(world.act(1), DONE)

@@ -121,6 +121,7 @@ async def test_dispatched_agent_works_elsewhere(dispatching, plain, home):
 
 
 @pytest.mark.spec("codingcode:12", "codingcode:13", "codingcode:26")
+@pytest.mark.slow
 async def test_model_sees_the_files_names(dispatching, plain, home):
     write_agent(home, "tools: [read_file, search_code, dispatch_agent]\n")
     calls = [call("read", path="README.md"), call("write_file", path="x")]
@@ -144,7 +145,7 @@ async def test_nobody_there_is_a_no(dispatching, plain):
     assert bool(run.worker)
 
 
-@pytest.mark.parametrize(("answer", "effects"), [("allow", 1), ("deny", 0)])
+@pytest.mark.parametrize(("answer", "effects"), [pytest.param("allow", 1, marks=pytest.mark.slow), ("deny", 0)])
 async def test_person_decides_about_dispatched_call(dispatching, plain, answer, effects):
     play(dispatching, effect(dispatching), {"text": "tried"})
     dispatching.start_worker(**plain())
@@ -200,6 +201,7 @@ async def test_every_point_is_told_once(dispatching, plain, home, tmp_path):
 
 
 @pytest.mark.spec("codingcode:32")
+@pytest.mark.slow
 async def test_step_limit_counts_there(dispatching, plain, home):
     write_agent(home, "maxSteps: 1\n")
     begun = {"text": "begun", "calls": [call("read_file", path="README.md")]}
@@ -287,7 +289,7 @@ async def test_servers_keep_a_run_of_the_fleet(dispatching, home, tmp_path):
     assert warned == ["agent 'helper': its MCP servers are those of this machine; it runs as inprocess"]
 
 
-@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("is_there", [pytest.param(True, marks=pytest.mark.slow), False])
 async def test_missing_tool_is_told(dispatching, plain, tmp_path, is_there):
     (tmp_path / "raw.py").write_text(PROGRAM)
     agents = dispatching.agent_dir / "agents"

@@ -40,7 +40,13 @@ async def test_sender_chooses_no_settings(world, tmp_path):
 
 @pytest.mark.parametrize(
     ("kind", "data"),
-    [("stop", '{"reason": "x"}'), ("restrict", '{"tools": 7}'), ("steer", "[]"), ("answer", "7")],
+    [
+        ("restrict", '{"tools": 7}'),
+        *(
+            pytest.param(*each, marks=pytest.mark.slow)
+            for each in (("stop", '{"reason": "x"}'), ("steer", "[]"), ("answer", "7"))
+        ),
+    ],
 )
 async def test_nonsense_ends_no_worker(world, kind, data):
     world.play(SLOW)

@@ -67,6 +67,7 @@ async def test_rule_sees_where_paths_lead(world, plain):
     assert (len(world.effects), was_said(world, '[Denied] Tool "read"')) == (1, True)
 
 
+@pytest.mark.slow
 async def test_hook_files_judge_at_face(world, plain, home, tmp_path):
     notes = tmp_path / "notes.jsonl"
     world.play(world.act(1), DONE)
@@ -87,6 +88,7 @@ async def test_hook_files_judge_at_face(world, plain, home, tmp_path):
     }
 
 
+@pytest.mark.slow
 async def test_observers_hear_and_hold_nothing(world, plain, home, tmp_path):
     notes = tmp_path / "notes.jsonl"
     world.play(world.act(1), DONE)
@@ -257,7 +259,9 @@ def play_lead(world, *digging, runner=""):
     )
 
 
-@pytest.mark.parametrize("runner", ["cluster", "inprocess", "process"])
+@pytest.mark.parametrize(
+    "runner", ["cluster", *(pytest.param(name, marks=pytest.mark.slow) for name in ("inprocess", "process"))]
+)
 async def test_runs_of_runs_are_judged(world, plain, home, tmp_path, runner):
     notes = tmp_path / "notes.jsonl"
     deny = '{"decision": "deny", "reason": "not below"}'
@@ -292,6 +296,7 @@ async def test_run_of_run_asks_person(world, plain):
     assert (outcome.text, len(world.effects)) == ("I was told.", 1)
 
 
+@pytest.mark.slow
 async def test_same_rules_ask_once(world):
     world.settings["approvals"] = "ask"
     world.play(world.act(1), DONE)
@@ -319,6 +324,7 @@ def register(registrar):
 """
 
 
+@pytest.mark.slow
 async def test_extension_changes_results(world, plain, tmp_path):
     (tmp_path / "watch.py").write_text(EXTENSION)
     world.play(world.act(1), DONE)
@@ -335,7 +341,9 @@ async def test_extension_changes_results(world, plain, tmp_path):
 LOCKED = {"approvalRules": [{"action": "deny", "tool": "write", "pattern": "*.lock"}]}
 
 
-@pytest.mark.parametrize("settings", [{}, LOCKED], ids=["unjudged", "judged"])
+@pytest.mark.parametrize(
+    "settings", [pytest.param({}, id="unjudged", marks=pytest.mark.slow), pytest.param(LOCKED, id="judged")]
+)
 async def test_restriction_counts_on_worker(world, plain, settings):
     world.settings.update(settings)
     world.play(world.act(1, after="sleep 2"), world.act(2), DONE)
@@ -393,6 +401,7 @@ async def test_runs_of_worker_share_connections(world, plain):
     assert world.ask("SELECT count(*), count(DISTINCT face) FROM retinue.runs WHERE queue = 'retinue-2'") == [(3, 1)]
 
 
+@pytest.mark.slow
 async def test_agent_knows_what_is_missing(world, plain):
     make_repo(world.project / "inner", {"a.txt": "a"})
     world.play(DONE)

@@ -147,6 +147,7 @@ async def test_nested_run_is_stopped(world, tmp_path):
     assert (outcome.status, outcome.text) == (Status.COMPLETED, "I was told.")
 
 
+@pytest.mark.slow
 async def test_nested_run_is_steered(world, tmp_path):
     play_lead(world, world.act(1, after="sleep 2"), chief=True)
     world.start_worker()
@@ -160,6 +161,7 @@ async def test_nested_run_is_steered(world, tmp_path):
     assert (is_heard, run.depth, run.outcome.text, face.lookout.steer(run.id, "Late.")) == (True, 3, "Hurried.", False)
 
 
+@pytest.mark.slow
 async def test_nested_run_is_resumed(world, tmp_path):
     play_lead(world, world.act(1))
     world.start_worker()
@@ -173,6 +175,7 @@ async def test_nested_run_is_resumed(world, tmp_path):
     assert said == ["", "Dug.", "Hurried."]
 
 
+@pytest.mark.slow
 async def test_loss_reaches_nested_run(world, tmp_path):
     play_lead(world, world.act(1, after="sleep 2"), world.act(2))
     world.start_worker()

@@ -39,6 +39,7 @@ async def wait_for(world, holds, what):
     await asyncio.to_thread(world.wait_until, holds, what)
 
 
+@pytest.mark.slow
 async def test_waiting_run_survives_upgrade(world):
     world.play(DONE)
     fresh = world.ask(COLUMNS)
@@ -118,6 +119,7 @@ async def test_sleeping_old_worker_is_cut_off(world):
     assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 1)
 
 
+@pytest.mark.slow
 async def test_run_sent_by_older_works(world):
     world.play(DONE)
     world.kill(world.start_worker())

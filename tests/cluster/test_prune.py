@@ -49,6 +49,7 @@ async def test_unfetched_changes_are_kept(world):
     assert (fetched.status, "removed 1 runs" in gone.stderr, world.ask("SELECT * FROM retinue.runs")) == (0, True, [])
 
 
+@pytest.mark.slow
 async def test_unheard_result_is_kept(world):
     world.play(WRITE, DONE)
     world.start_worker()
@@ -60,6 +61,7 @@ async def test_unheard_result_is_kept(world):
     assert ("kept" in gone.stderr, "removed 1 runs" in gone.stderr) == (False, True)
 
 
+@pytest.mark.slow
 async def test_later_attempt_has_it_all(world):
     world.play(WRITE, DONE, DONE)
     world.start_worker()

@@ -95,7 +95,9 @@ def change(owner, sql):
     ("bad", "good", "told"),
     [
         ("CONNECTION LIMIT 0", "CONNECTION LIMIT -1", "takes no more connections: "),
-        ("SET default_transaction_read_only = on", "RESET ALL", "can only be read: "),
+        pytest.param(
+            *("SET default_transaction_read_only = on", "RESET ALL", "can only be read: "), marks=pytest.mark.slow
+        ),
     ],
 )
 async def test_refused_role_is_waited_for(world, crowd, bad, good, told):

@@ -102,7 +102,7 @@ def call(name, **arguments):
     return {"name": name, "arguments": arguments}
 
 
-@pytest.fixture(params=["home", "elsewhere"])
+@pytest.fixture(params=["home", pytest.param("elsewhere", marks=pytest.mark.slow)])
 def prey(request, world):
     need_status("bwrap")
     if request.param == "home":

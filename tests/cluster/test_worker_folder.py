@@ -15,6 +15,7 @@ async def wait_for(world, holds, what):
     await asyncio.to_thread(world.wait_until, holds, what)
 
 
+@pytest.mark.slow
 async def test_worker_without_folder_takes_nothing(world, tmp_path):
     world.play(DONE)
     folder = tmp_path / "w0"

@@ -77,6 +77,7 @@ async def test_moved_run_learns_its_new_place(world):
     assert "Before, you worked in {} and in {}. ".format(*places[:2]) in last
 
 
+@pytest.mark.slow
 async def test_changed_extension_counts_for_next_run(world, plain):
     world.play(world.act(1), DONE)
     theirs = plain()
@@ -130,6 +131,7 @@ async def test_waiting_run_is_withdrawn(world):
     assert worker.poll() is None
 
 
+@pytest.mark.slow
 async def test_run_is_resumed_elsewhere(world):
     world.play(world.act(1, after="echo one > made.txt"), DONE, world.act(2, after="cat made.txt"), DONE)
     first = world.start_worker()

@@ -13,7 +13,8 @@ from retinue.tools.lsp.tool import TIMEOUT, LspTool
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WRONG = "def greet(name: str) -> str:\n    return name\n\n\nvalue = greet(3)\n"
-SERVERS = ["ty", "pyright", "basedpyright"]
+# The last two are one program and its fork.
+SERVERS = ["ty", "pyright", pytest.param("basedpyright", marks=pytest.mark.slow)]
 
 
 def find_program(name):
