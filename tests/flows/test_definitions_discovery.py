@@ -29,7 +29,7 @@ class World:
         cwd = self.project / below
         cwd.mkdir(parents=True, exist_ok=True)
         paths = find_paths(cwd, os.environ)
-        return Places(paths.cwd, paths.project, paths.agent_dir, paths.home)
+        return Places(paths.project, paths.agent_dir, paths.home)
 
     def load(self, below: str = "", *, trusted: bool = True, hide_defaults: bool = False) -> Definitions:
         return load_definitions(self.places(below), trusted=trusted, hide_defaults=hide_defaults)

@@ -33,7 +33,7 @@ async def enter(selection, roots, *, tools=("read",), sections=None):
 
 @pytest.mark.spec("fleet:B91")
 def test_roots_have_an_order():
-    roots = find_skill_roots(Path("/p"), Path("/agent"), Path("/home"), trusted=True)
+    roots = find_skill_roots(Path("/p"), Path("/agent"), Path("/home"), configs=(".pi", ".agents"))
     assert [str(root) for root in roots] == [
         "/p/.pi/skills",
         "/p/.agents/skills",
@@ -44,7 +44,7 @@ def test_roots_have_an_order():
 
 
 def test_untrusted_project_gives_no_skills():
-    roots = find_skill_roots(Path("/p"), Path("/agent"), None, trusted=False)
+    roots = find_skill_roots(Path("/p"), Path("/agent"), None, configs=())
     assert roots == (Path("/agent/skills"),)
 
 

@@ -131,7 +131,7 @@ class Casting:
         if not self._stock.request.skills or ("read" not in tools and "bash" not in tools):
             return {}
         paths = self._world.paths
-        roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, trusted=self._world.is_trusted)
+        roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, configs=self._world.configs)
         skills, problems = list_skills(roots)
         self._stock.tell(problems)
         return {"skills": render_catalogue(skills)} if skills else {}

@@ -46,7 +46,7 @@ class Catalogue:
         self._world = world
         self._commands = commands
         paths = world.paths
-        self._roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, trusted=world.is_trusted)
+        self._roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, configs=world.configs)
 
     def list(self) -> list[Offer]:
         """All of them, commands first."""

@@ -434,4 +434,4 @@ def to_grounds(world: World) -> Grounds:
 def _find_templates(world: World) -> tuple[Path, ...]:
     name, paths = "agent-tool-description.md", world.paths
     own = (paths.agent_dir / name,)
-    return ((paths.project / ".pi" / name, *own)) if world.is_trusted else own
+    return (paths.project / ".pi" / name, *own) if world.is_trusted and ".pi" in paths.configs else own

@@ -4,7 +4,9 @@ Where there are none, nothing but their names is looked for.
 """
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +56,14 @@ class Extending:
         own = world.paths
         self._always = world.crew.settings.always_exposed_extensions
         # A path must look like one, or it would be taken for a name.
-        self._paths = tuple(str(Path(own.cwd, path)) for path in paths)
+        self._paths = tuple(os.path.normpath(Path(own.cwd, path)) for path in paths)
+        self._own = own
         self._tell = tell
         self.servers = servers
         self._inherited = inherited
         self._told: set[str] = set()
-        self._places = Places(own.cwd, own.agent_dir, own.project, trusted=world.is_trusted, home=own.home)
+        self._places = Places(own.cwd, own.agent_dir, own.project, world.is_trusted, own.home, configs=own.configs)
+        self._places = replace(self._places, chosen=frozenset(self._paths))
         self._found = find_extensions(self._places)
         self._group = asyncio.TaskGroup()
         self._audience: Audience | None = None
@@ -168,11 +172,13 @@ class Extending:
         from retinue.features.extensions.audience import Audience
         from retinue.features.extensions.channels import Channels
         from retinue.features.extensions.loader import Library
+        from retinue.settings.file_approval import judge_extension
 
         self._audience = Audience()
         self._audience.open(self._group)
         self._channels = Channels(self._audience)
-        self._library = Library(self._places, self._found, channels=self._channels)
+        judge = partial(judge_extension, self._own)
+        self._library = Library(self._places, self._found, channels=self._channels, judge=judge)
         if self._on_channels is not None:
             self._on_channels(self._channels)
 

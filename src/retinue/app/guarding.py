@@ -194,7 +194,7 @@ class Guarding:
     @cached_property
     def _has_files(self) -> bool:
         paths = self._world.paths
-        folders = [paths.home, *([paths.project] if self._world.is_trusted else ())]
+        folders = [paths.home, *([paths.project] if self._world.is_trusted and ".codingcode" in paths.configs else ())]
         names = ("hooks.yaml", "hooks.yml")
         return any(os.path.lexists(folder / ".codingcode" / name) for folder in folders if folder for name in names)
 

@@ -37,8 +37,10 @@ MOST_NAMED = 5
 class Hosting:
     """Opens runs; one for each worker."""
 
-    def __init__(self, url: str, environment: Mapping[str, str], alarm: Alarm) -> None:
+    def __init__(self, url: str, environment: Mapping[str, str], alarm: Alarm, *, approve: bool = False) -> None:
+        """With `approve` the projects of runs are trusted that are trusted where they come from."""
         self._environment = environment
+        self._approve = approve
         self._cluster = Cluster(url, alarm=alarm)
         """For all runs that send others: opened by the first of them."""
 
@@ -46,19 +48,19 @@ class Hosting:
         """A run at work."""
         cluster = self._cluster.share(job.keep, job.assignment.leases)
         cluster.home = Home.of(job.assignment, job.workspace)
-        return HostedRun(job, cluster, self._environment)
+        return HostedRun(job, cluster, self._environment, approve=self._approve)
 
 
 class HostedRun:
     """One run as a Retinue of its own."""
 
-    def __init__(self, job: Job, cluster: Cluster, environment: Mapping[str, str]) -> None:
+    def __init__(self, job: Job, cluster: Cluster, environment: Mapping[str, str], *, approve: bool) -> None:
         self._job = job
         self._assignment = job.assignment
         self._appeals = Appeals(job.submit, job.assignment.judged, is_on=job.assignment.judged_below)
         self._retinue = Retinue(
             job.workspace,
-            request=to_request(job, job.sessions / job.assignment.session),
+            request=to_request(job, job.sessions / job.assignment.session, approve=approve),
             environment={**environment, **select(job.assignment.marks, MARKS), **job.surroundings},
             say=self._say,
             output_transcript=False,  # they would lie in the workspace, and travel as its changes
@@ -188,9 +190,11 @@ class HostedRun:
             self._relay.hear(event)
 
 
-def to_request(job: Job, session_file: Path) -> Request:
+def to_request(job: Job, session_file: Path, *, approve: bool = False) -> Request:
     """The same as a process of its own would be asked for by its command line."""
     assignment = job.assignment
+    # Whoever queues a run can say what it likes: its yes counts only with one from here.
+    trust = (True if approve else None) if assignment.trusted else False
     request = Request(
         model=assignment.model,
         thinking=assignment.thinking,
@@ -199,7 +203,7 @@ def to_request(job: Job, session_file: Path) -> Request:
         sections=build_sections(assignment, str(job.workspace), job.former),
         context_files=False,
         skills=False,
-        approve=assignment.trusted,
+        approve=trust,
         limits=Limits(
             wall_s=assignment.wall_s,
             idle_s=assignment.idle_s,

@@ -11,6 +11,7 @@ from retinue.core.clock import Clock
 from retinue.core.tool import Tool
 from retinue.engine.setup import Feature
 from retinue.settings.subagents import CrewSettings
+from retinue.settings.trust import Trust
 from retinue.tools.trees import TreeProbe
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Languages:
         clock: Clock,
         *,
         trees: TreeProbe,
-        trusted: bool,
+        trust: Trust,
         is_child: bool,
     ) -> None:
         """`is_child`: another agent has started this process."""
@@ -42,7 +43,7 @@ class Languages:
         self._environment = environment
         self._clock = clock
         self._trees = trees
-        self._trusted = trusted
+        self._trust = trust
         self._is_child = is_child
         self._pool: Pool | None = None
 
@@ -90,7 +91,8 @@ class Languages:
                 self._environment,
                 self._trees,
                 self._draw,
-                self._trusted,
+                self._trust.trusted,
+                self._trust.is_open,
                 "" if preferred == "auto" else preferred,
             )
             self._pool = Pool(ground)

@@ -11,7 +11,7 @@ from retinue.definitions.toolnames import KNOWN_TOOLS
 from retinue.engine.external.premises import Premises
 from retinue.engine.external.run import Outpost
 from retinue.settings.outside import export_search_keys
-from retinue.settings.paths import find_project
+from retinue.settings.paths import find_configs, find_project
 
 
 def build_outpost(
@@ -36,9 +36,18 @@ def build_premises(
         },
         export_key=models.registry.export_key,
         export_tools=lambda tools: export_search_keys(settings, environment, tools),
-        trusted=world.is_trusted and is_own_folder(world, cwd),
+        trusted=decide_child_trust(world, cwd),
         private_tools=frozenset(tools) - frozenset(KNOWN_TOOLS),
     )
+
+
+def decide_child_trust(world: World, cwd: Path) -> bool | None:
+    """Whether a child may use the project's configuration: only what was decided about; None: it decides itself."""
+    if world.loaded.trust.is_open:
+        return None
+    project = world.paths.project
+    has_new = not set(find_configs(project)) <= set(world.paths.configs)
+    return world.is_trusted and not has_new and is_own_folder(world, cwd)
 
 
 def is_own_folder(world: World, cwd: Path) -> bool:

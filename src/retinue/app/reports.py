@@ -56,11 +56,16 @@ def open_folder(name: str | None) -> "Folder":
 
 
 def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryApproval":
-    """A server or a hook of this project that the user decides about. Raises UsageError."""
+    """A server, a hook, an extension or an agent file that the user decides about. Raises UsageError."""
     if kind == "hook":
         from retinue.settings.hook_approval import HookApproval
 
         return HookApproval(name, os.environ, approve=request.approve)
+    if kind in ("extension", "file"):
+        from retinue.settings.file_approval import ExtensionApproval, FileApproval
+
+        chosen = ExtensionApproval if kind == "extension" else FileApproval
+        return chosen(name, os.environ, approve=request.approve)
     from retinue.settings.mcp_approval import ServerApproval
 
     return ServerApproval(name, os.environ, approve=request.approve)

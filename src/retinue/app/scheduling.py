@@ -70,7 +70,7 @@ class Scheduling:
     @property
     def _is_own(self) -> bool:
         trust = self._world.loaded.trust
-        return (trust.trusted and trust.is_decided) or self._mark.exists()
+        return trust.trusted or self._mark.exists()
 
     def _need_scheduler(self) -> "Scheduler":
         if self._scheduler is None:

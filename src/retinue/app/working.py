@@ -25,6 +25,8 @@ class WorkerWish:
     """Runs at once on all workers together; None for no limit."""
     drain_s: float = 30.0
     """For the runs at work to finish, once it is told to stop."""
+    approve: bool = False
+    """Whether to trust the projects of runs that are trusted where they come from."""
 
 
 async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]) -> None:
@@ -39,7 +41,7 @@ async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]
     alarm = Alarm(say)
     worker = Worker(
         url,
-        Hosting(url, os.environ, alarm).open,
+        Hosting(url, os.environ, alarm, approve=wish.approve).open,
         folder,
         slots=wish.slots,
         total=wish.total,

@@ -53,6 +53,11 @@ class World:
         return self.loaded.trust.trusted
 
     @property
+    def configs(self) -> tuple[str, ...]:
+        """The project's configuration folders that count."""
+        return self.paths.configs if self.is_trusted else ()
+
+    @property
     def is_narrowed(self) -> bool:
         """Whether the program has set what guards its runs: a process of their own would know the files alone."""
         given = (layer.values for layer in self.crew.layers if layer.scope == "flag")
@@ -138,7 +143,7 @@ def read_world(stock: "Stock", paths: Paths, loaded: Loaded) -> World:
         environment,
         clock,
         trees=stock.tool_options.trees,
-        trusted=loaded.trust.trusted,
+        trust=loaded.trust,
         is_child=stock.is_child,
     )
     return world

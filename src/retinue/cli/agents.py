@@ -1,6 +1,7 @@
 """`retinue agents`: lists agents, shows one, and makes, copies, switches and deletes their files."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -42,7 +43,22 @@ def run_agents(options: Options) -> int:
     path = _change(roster, action, names[0], options)
     if path:
         sys.stdout.write(f"{escape_text(path)}\n")
+        if action != "delete" and roster.files.needs_consent(path):
+            _offer(roster, path, is_approved=options.approve)
     return 0
+
+
+def _offer(roster: "Roster", path: str, *, is_approved: bool) -> None:
+    """Ask whether a new file of a folder that nobody has decided about is used."""
+    if not is_approved and sys.stdin.isatty():
+        question = "This folder is not trusted. Use this one file all the same? [y/N] "
+        is_approved = _ask(question).lower() in ("y", "yes")
+    if is_approved:
+        roster.files.accept(path)
+    else:
+        say(
+            f"not used yet, since this folder is not trusted; to use it: retinue trust --file {shlex.quote(path)} --yes"
+        )
 
 
 def _check_flags(options: Options, action: str) -> None:

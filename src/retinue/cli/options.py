@@ -30,6 +30,8 @@ commands
   trust [DIR]          whether a folder's own configuration is used (--yes, --no, --forget)
   trust --mcp NAME     one of its MCP servers: what it would start, and whether it may (--yes, --no)
   trust --hook NAME    one of its hooks, in the same way
+  trust --extension PATH   an extension that an agent file names by its path, in the same way
+  trust --file PATH    one agent file of a folder that is not trusted, in the same way
   why AGENT TOOL       the chain that grants or refuses a tool
   logs, activity       what the tools did here: the newest calls (--limit N, --tool NAME), or counts per tool
   export [SESSION]     one HTML file of a session with all its runs and a timeline (-o FILE)
@@ -129,6 +131,8 @@ class Options:
         self.forget = False
         self.mcp = ""
         self.hook = ""
+        self.extension = ""
+        self.file = ""
         self.output = ""
         self.port = ""
         self.search = self.fetch = self.unfetched = False
@@ -282,6 +286,8 @@ _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
         "--forget": ("forget", "switch"),
         "--mcp": ("mcp", "value"),
         "--hook": ("hook", "value"),
+        "--extension": ("extension", "value"),
+        "--file": ("file", "value"),
     },
     "sessions": {**_LISTING, "--all": ("all", "switch"), "--session-dir": ("session_dir", "value")},
 }

@@ -1,7 +1,7 @@
 """`retinue trust [DIR]`: whether a folder's own configuration is used, and saving that decision.
 
-With `--mcp NAME` or `--hook NAME` the same for one MCP server or hook of the project, which is started only when the
-user agreed to it as it is.
+With `--mcp NAME`, `--hook NAME`, `--extension PATH` or `--file PATH` the same for one MCP server, hook, extension or
+agent file, which is used only when the user agreed to it as it is.
 """
 
 import shlex
@@ -14,10 +14,12 @@ from retinue.cli.voice import say
 from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_line, escape_text
 
+_KINDS = ("mcp", "hook", "extension", "file")
+
 
 def run_trust(options: Options) -> int:
     """Show a decision, or save or forget one."""
-    if options.mcp or options.hook:
+    if any(getattr(options, kind) for kind in _KINDS):
         return _decide_entry(options)
     folder = open_folder(options.words[0] if options.words else None)
     if options.yes or options.no or options.forget:
@@ -39,10 +41,10 @@ def run_trust(options: Options) -> int:
 
 
 def _decide_entry(options: Options) -> int:
-    """Show a server or a hook of the project whole, and agree to it or take that back."""
-    if options.mcp and options.hook:
-        raise UsageError("--mcp and --hook: decide about one of them at a time")
-    kind, name = ("mcp", options.mcp) if options.mcp else ("hook", options.hook)
+    """Show an entry or a file whole, and agree to it or take that back."""
+    (kind, name), *others = [(kind, getattr(options, kind)) for kind in _KINDS if getattr(options, kind)]
+    if others:
+        raise UsageError(f"--{kind} and --{others[0][0]}: decide about one of them at a time")
     approval = open_approval(name, to_request(options), kind=kind)
     if options.yes or options.no or options.forget:
         approval.decide(options.yes)
@@ -51,5 +53,5 @@ def _decide_entry(options: Options) -> int:
     for text in entry:
         sys.stdout.write(f"  {escape_text(text)}\n")
     if approval.needs_decision and not (options.no or options.forget):
-        say(f"to let it be started as it is: retinue trust --{kind} {shlex.quote(name)} --yes")
+        say(f"to use it as it is: retinue trust --{kind} {shlex.quote(name)} --yes")
     return 0

@@ -27,6 +27,7 @@ def run_worker(options: Options) -> int:
         database=options.database,
         slots=read_number("--slots", options.slots or str(WorkerWish.slots), 1, MOST_SLOTS),
         total=read_number("--total", options.total, 0, MOST_TOTAL) if options.total else None,
+        approve=options.approve,
         drain_s=read_number("--drain", options.drain or f"{WorkerWish.drain_s:g}", 0, MOST_DRAIN_S),
     )
     asyncio.run(_Shift(wish).run())

@@ -4,7 +4,9 @@ Must not know what fields mean, nor who wins when two files have one name.
 """
 
 import errno
+import hashlib
 import os
+import shlex
 import stat
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -52,6 +54,9 @@ class Listing(Struct, frozen=True):
 def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Found]) -> Listing:
     """Read a root; a file that looks as it did `before` is not read again."""
     stamp = _find_settled(root.path)
+    if root.source == "project" and os.path.islink(root.path):
+        text = "is a link, so nothing in it is read; put a real folder there"
+        return Listing(root, stamp, (), (_tell(root.path, text, "link"),))
     try:
         with os.scandir(root.path) as entries:
             found = sorted(
@@ -70,6 +75,16 @@ def load_root(root: Root, known_tools: Collection[str], before: Mapping[str, Fou
         else:
             files.append(_load_entry(entry, root, known_tools))
     return Listing(root, stamp, tuple(files))
+
+
+def load_accepted(root: Root, known_tools: Collection[str], accepted: Mapping[str, str]) -> Listing:
+    """Of a root that is not trusted, the files that still hold what a person accepted."""
+    files = [
+        _load(path, root, known_tools, digest=digest)
+        for path, digest in accepted.items()
+        if os.path.dirname(path) == root.path and os.path.lexists(path)
+    ]
+    return Listing(root, _find_settled(root.path), tuple(files))
 
 
 def _find_settled(path: str) -> Stamp | None:
@@ -121,7 +136,10 @@ def _find_link_fault(path: str, boundary: str) -> str:
     return "" if inside else "is a link that leads out of the project; it is not read"
 
 
-def _load(path: str, root: Root, known_tools: Collection[str], *, is_file: bool = False) -> Found:
+def _load(
+    path: str, root: Root, known_tools: Collection[str], *, is_file: bool = False, digest: str | None = None
+) -> Found:
+    """Read one file; with a `digest` only when that is what it holds."""
     try:
         # Looked at before it is opened, since opening a device may do something; O_NONBLOCK in case it is swapped.
         status = os.stat(path) if not is_file else None
@@ -133,6 +151,9 @@ def _load(path: str, root: Root, known_tools: Collection[str], *, is_file: bool 
     except OSError as error:
         return Found(path, find_stamp(path), None, (_tell(path, f"cannot be read: {_explain(error)}", "unreadable"),))
     stamp = _to_stamp(status) if time.time_ns() - status.st_mtime_ns > _SETTLE_NS else None
+    if digest is not None and hashlib.sha256(data).hexdigest() != digest:
+        text = f"has changed since you accepted it; to use it: retinue trust --file {shlex.quote(path)} --yes"
+        return Found(path, stamp, None, (_tell(path, text, "changed"),))
     text, problem = decode(data, path)
     if problem is not None:
         return Found(path, stamp, None, (problem,))

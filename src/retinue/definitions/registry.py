@@ -5,7 +5,7 @@ a file is read.
 """
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 
 from msgspec import Struct
@@ -14,10 +14,10 @@ from retinue.core.collector import paused_collector
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
-from retinue.definitions.discover import Found, Listing, is_same, load_root
+from retinue.definitions.discover import Found, Listing, Stamp, find_stamp, is_same, load_accepted, load_root
 from retinue.definitions.fields import show_place
 from retinue.definitions.names import find_skeleton, fold_name
-from retinue.definitions.sources import Places, Root, find_nearest, find_roots
+from retinue.definitions.sources import Places, Root, find_nearest, find_roots, make_project_root
 from retinue.definitions.toolnames import KNOWN_TOOLS
 
 FLEET_DEFAULTS = frozenset(("general-purpose", "Explore", "Plan"))
@@ -101,8 +101,14 @@ class Registry:
         trusted: bool,
         known_tools: Collection[str] = KNOWN_TOOLS,
         hide_defaults: bool = False,
+        accepted: Callable[[], Mapping[str, str]] = dict,
+        accepted_file: str = "",
     ) -> None:
+        """`accepted` reads from a file which agent files of the project a person accepted, and their digests."""
         self._places = places
+        self._accepted = accepted
+        self._accepted_file = accepted_file
+        self._accepted_stamp: Stamp | None = None
         self._trusted = trusted
         self._known_tools = frozenset(known_tools)
         self._hide_defaults = hide_defaults
@@ -112,9 +118,13 @@ class Registry:
 
     def read(self) -> Definitions:
         """The agents as they are on disk now; the same object as before when nothing has changed."""
-        nearest = find_nearest(self._places)
-        if self._current is None or nearest != self._nearest or not all(map(is_same, self._listings)):
-            self._nearest = nearest
+        seen = find_nearest(self._places), find_stamp(self._accepted_file) if self._accepted_file else None
+        if (
+            self._current is None
+            or seen != (self._nearest, self._accepted_stamp)
+            or not all(map(is_same, self._listings))
+        ):
+            nearest, _ = self._nearest, self._accepted_stamp = seen
             self._current = self._load(find_roots(self._places, nearest))
         return self._current
 
@@ -128,10 +138,19 @@ class Registry:
 
     def _load(self, roots: Sequence[Root]) -> Definitions:
         used = [root for root in roots if self._trusted or root.source != "project"]
+        others = [root for root in roots if root not in used and os.path.lexists(root.path)]
         before = {found.path: found for listing in self._listings for found in listing.files}
         with paused_collector():
             self._listings = [load_root(root, self._known_tools, before) for root in used]
-        return self._merge(root for root in roots if root not in used and os.path.lexists(root.path))
+            self._listings = [*self._load_accepted({root.path for root in used}), *self._listings]
+        return self._merge(others)
+
+    def _load_accepted(self, read: set[str]) -> Sequence[Listing]:
+        """The files that a person accepted one by one in folders of the project that are not read as a whole."""
+        accepted = self._accepted()
+        folders = sorted({os.path.dirname(path) for path in accepted} - read)
+        roots = [make_project_root(folder, self._places) for folder in folders]
+        return [load_accepted(root, self._known_tools, accepted) for root in roots]
 
     def _merge(self, skipped: Iterable[Root]) -> Definitions:
         diagnostics = [_tell_untrusted(root) for root in skipped]
@@ -224,5 +243,5 @@ def _tell_clash(item: Definition, other: Definition, how: str) -> Diagnostic:
 
 
 def _tell_untrusted(root: Root) -> Diagnostic:
-    text = f"{show_place(root.path, None)}: not read, since the project is not trusted"
+    text = f"{show_place(root.path, None)}: not trusted, so only files are read that you accepted one by one"
     return Diagnostic(text, root.path, None, "warning", "untrusted")

@@ -28,10 +28,11 @@ class Root(Struct, frozen=True):
 class Places(Struct, frozen=True):
     """The directories that decide which agent files there are."""
 
-    cwd: Path
     project: Path
     agent_dir: Path
     home: Path | None = None
+    configs: tuple[str, ...] = (".pi", ".agents", ".codingcode")
+    """The project's configuration folders that may be read."""
 
 
 def find_roots(places: Places, nearest: str) -> list[Root]:
@@ -44,8 +45,9 @@ def find_roots(places: Places, nearest: str) -> list[Root]:
     if home is not None:
         user.append(Root(os.path.join(home, ".codingcode", "agents"), "codingcode", "user"))
     user.append(Root(os.path.join(agent_dir, "subagents"), "sticky", "user"))
-    own = [Root(nearest, "pi", "project", MARKDOWN, project)]
-    own.append(Root(os.path.join(project, ".codingcode", "agents"), "codingcode", "project", boundary=project))
+    own = [make_project_root(nearest, places)]
+    if ".codingcode" in places.configs:
+        own.append(make_project_root(os.path.join(project, ".codingcode", "agents"), places))
     taken = {root.path for root in user}
     builtin = [
         Root(os.path.join(_PACKAGED, "pi"), "pi", "builtin"),
@@ -56,19 +58,20 @@ def find_roots(places: Places, nearest: str) -> list[Root]:
     return [root for root in own if root.path and root.path not in taken] + user + builtin
 
 
+def make_project_root(folder: str, places: Places) -> Root:
+    """A folder of the project's agents; where it lies says how its files are read."""
+    is_codingcode = os.path.basename(os.path.dirname(folder)) == ".codingcode"
+    dialect: Dialect = "codingcode" if is_codingcode else "pi"
+    return Root(folder, dialect, "project", (".md",) if is_codingcode else MARKDOWN, str(places.project))
+
+
 def find_nearest(places: Places) -> str:
-    """The nearest `.pi/agents`, or `.agents` beside it, from here up to the project that trust was decided for."""
-    folder = str(places.cwd)
-    top = str(places.project)
-    home = str(places.home) if places.home is not None else ""
-    while folder != home:
-        for name in (os.path.join(".pi", "agents"), ".agents"):
-            if os.path.isdir(os.path.join(folder, name)):
-                return os.path.join(folder, name)
-        parent = os.path.dirname(folder)
-        if folder in (top, parent):
-            break
-        folder = parent
+    """The project's `.pi/agents`, else its `.agents`; empty when it has neither, or is the home directory."""
+    if places.project == places.home:
+        return ""
+    for config, name in ((".pi", os.path.join(".pi", "agents")), (".agents", ".agents")):
+        if config in places.configs and os.path.isdir(os.path.join(places.project, name)):
+            return os.path.join(places.project, name)
     return ""
 
 

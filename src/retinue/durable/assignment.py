@@ -75,7 +75,7 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     marks: dict[str, str]
     """How deep it is, whether it is read-only, how many turns it has: as a process of its own would be told."""
     trusted: bool
-    """Whether the user trusts the project's files."""
+    """Whether whoever sent it trusts the project's files; the worker decides for itself whether that counts."""
     wall_s: float | None = None
     idle_s: float | None = None
     strict_idle: bool = False

@@ -195,7 +195,7 @@ class RemoteRun(LiveRun):
             model=setup.model.info.ref,
             thinking=setup.thinking,
             marks={**journey.premises.marks, **journey.post.render_marks(setup), "PI_SUBAGENT_CHILD": "1"},
-            trusted=journey.premises.trusted,
+            trusted=bool(journey.premises.trusted),
             wall_s=limits.wall_s,
             idle_s=limits.idle_s,
             strict_idle=limits.strict_idle,

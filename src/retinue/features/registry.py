@@ -19,7 +19,10 @@ class Grounds:
     project: Path
     agent_dir: Path
     home: Path | None
-    trusted: bool
+    configs: tuple[str, ...]
+    """The project's configuration folders that are trusted."""
+    has_notes: bool
+    """Whether notes of agents in the project are used."""
     workshop: Workshop | None = None
     """Where runs get copies of the repository from; None for a main agent, which works where it is."""
     boundaries: Boundaries | None = None
@@ -41,7 +44,7 @@ def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
                 project=grounds.project,
                 home=grounds.home,
                 can_write=plan.can_write,
-                trusted=grounds.trusted,
+                trusted=grounds.has_notes,
                 tools={name: fitting.tools[name] for name in plan.extra},
             )
         )
@@ -49,7 +52,7 @@ def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
         features.append(grounds.boundaries.surround(readonly=fitting.rights.readonly))
     is_isolated = bool(definition.isolated) or fitting.request.isolated
     if definition.skills is not False and not is_isolated:
-        roots = find_skill_roots(grounds.project, grounds.agent_dir, grounds.home, trusted=grounds.trusted)
+        roots = find_skill_roots(grounds.project, grounds.agent_dir, grounds.home, configs=grounds.configs)
         features.append(Skills(definition.skills, roots, grounds.glance))
     if definition.completion == "finalize":
         features.append(Finalising())

@@ -46,9 +46,11 @@ class Skill:
 
 
 @lru_cache(maxsize=16)  # asked for each run of a crew, and always the same
-def find_skill_roots(project: Path, agent_dir: Path, home: Path | None, *, trusted: bool) -> tuple[Path, ...]:
-    """Where skills are looked for, in order; those of a project only when it is trusted."""
-    roots = [project / ".pi" / "skills", project / ".agents" / "skills"] if trusted else []
+def find_skill_roots(
+    project: Path, agent_dir: Path, home: Path | None, *, configs: tuple[str, ...]
+) -> tuple[Path, ...]:
+    """Where skills are looked for, in order; `configs` are the trusted configuration folders of the project."""
+    roots = [project / name / "skills" for name in (".pi", ".agents") if name in configs]
     roots.append(agent_dir / "skills")
     if home is not None:
         roots += [home / ".agents" / "skills", home / ".pi" / "skills"]

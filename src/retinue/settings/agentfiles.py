@@ -3,7 +3,7 @@
 Which agents there are, and what they may use, is the roster's.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from retinue.core.definition import Definition, Dialect
@@ -16,6 +16,8 @@ from retinue.definitions.edit import (
     set_enabled,
     write_definition,
 )
+from retinue.settings.consents import load_accepted
+from retinue.settings.file_approval import accept_file
 from retinue.settings.manuscript import check_manuscript, read_manuscript, write_manuscript
 from retinue.settings.roster import Roster
 from retinue.settings.switches import load_switches
@@ -41,7 +43,7 @@ class AgentFiles:
         if definition.source == "builtin":
             raise UsageError(f"{quote(definition.name)} is packaged with retinue; eject it first to change it")
         remarks = check_manuscript(text, definition.path, definition.dialect)
-        write_manuscript(definition.path, text)
+        self._change(definition.path, lambda: write_manuscript(definition.path, text))
         return remarks
 
     def check_new(self, name: str, *, in_project: bool) -> None:
@@ -83,7 +85,7 @@ class AgentFiles:
         if _is_stub(definition):
             delete_definition(definition)
         else:
-            set_enabled(definition, enabled=True)
+            self._change(definition.path, lambda: set_enabled(definition, enabled=True))
         if not self._roster.find(name).enabled:
             raise ConfigError(f"{definition.path}: {quote(name)} is still disabled; see retinue agents show {name}")
         return definition.path
@@ -94,7 +96,7 @@ class AgentFiles:
         if not definition.enabled:
             raise UsageError(f"{quote(definition.name)} is disabled already")
         if definition.source != "builtin":
-            set_enabled(definition, enabled=False)
+            self._change(definition.path, lambda: set_enabled(definition, enabled=False))
             return definition.path
         if definition.dialect == "codingcode":
             raise UsageError(f"{quote(definition.name)} is switched off in .codingcode/config.yaml (disabledAgents)")
@@ -126,8 +128,28 @@ class AgentFiles:
         folders = (self._paths.project / ".pi" / "agents", self._paths.project / ".agents")
         return next((folder for folder in folders if folder.is_dir()), folders[0])
 
+    def needs_consent(self, path: str) -> bool:
+        """Whether a file that was just written is used only once the user accepts it."""
+        in_project = Path(path).is_relative_to(self._paths.project)
+        return in_project and not any(item.path == path for item in self._roster.read().definitions)
+
+    def accept(self, path: str) -> None:
+        """Use a file of the project as it is now, although the project is not trusted. Raises RetinueError."""
+        accept_file(self._paths, Path(path))
+
+    def is_accepted(self, path: str) -> bool:
+        """Whether the user accepted this one file."""
+        return path in load_accepted(self._paths)
+
+    def _change(self, path: str, change: Callable[[], object]) -> None:
+        """A file that the user accepted stays accepted when the user changes it here."""
+        was_accepted = self.is_accepted(path)
+        change()
+        if was_accepted:
+            self.accept(path)
+
     def _check_trust(self) -> None:
-        if not self._trust.trusted:
+        if not (self._trust.trusted or self._trust.is_open):
             folder = quote(str(self._paths.project), 200)
             raise UsageError(f"{folder} is not trusted, so its agents are not changed; see retinue trust --help")
 

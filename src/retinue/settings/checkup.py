@@ -192,7 +192,7 @@ def _check_config(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) 
 
 def _check_trust(paths: Paths, loaded: Loaded) -> Iterable[Item]:
     decisions, problems = load_decisions(paths.trust_file)
-    more = load_bindings(find_bindings_file(paths))[1]
+    more = load_bindings(find_bindings_file(paths), paths.project)[2]
     yield from _to_items("trust", [*problems, *more], "Trust file not usable", "Trust file remark")
     if not problems and not more and decisions:
         yield Item("pass", "trust", f"{len(decisions)} decisions about folders", str(paths.trust_file))

@@ -22,7 +22,7 @@ from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
 from retinue.settings.trust import find_bindings_file, find_exposure
 
-Kind: TypeAlias = Literal["mcp", "hooks"]
+Kind: TypeAlias = Literal["mcp", "hooks", "extensions", "files"]
 State: TypeAlias = Literal["ready", "disabled", "unapproved", "changed"]
 """Of an entry: what is neither ready nor disabled waits for the user."""
 
@@ -86,6 +86,21 @@ def load_consents(paths: Paths, kind: Kind) -> tuple[dict[str, Consent], list[Di
         if isinstance(item, dict) and isinstance(item.get("hash"), str):
             found[name] = Consent(item["hash"], item.get("entry"))
     return found, problems
+
+
+def load_accepted(paths: Paths) -> dict[str, str]:
+    """The agent files of this project that were accepted one by one, by path, each with what it held."""
+    given = load_consents(paths, "files")[0]
+    return {
+        str(paths.project / name): str(consent.entry.get("sha256"))
+        for name, consent in given.items()
+        if isinstance(consent.entry, dict) and consent.digest == digest_entry(name, consent.entry)
+    }
+
+
+def describe_content(data: bytes) -> dict[str, str]:
+    """What an approval of a file is bound to."""
+    return {"sha256": hashlib.sha256(data).hexdigest()}
 
 
 def save_consent(paths: Paths, kind: Kind, name: str, entry: Any) -> None:

@@ -112,7 +112,7 @@ def _load_first(folder: Path, diagnostics: list[Diagnostic]) -> TextFile | None:
 
 def _load_prompt(paths: Paths, name: str, diagnostics: list[Diagnostic], *, trusted: bool) -> str | None:
     """The project's prompt file when it is trusted, else the user's; the two are not joined."""
-    if trusted:
+    if trusted and ".pi" in paths.configs:
         text = _load_text(paths.project / ".pi" / name, diagnostics)
         if text is not None:
             return text

@@ -16,13 +16,15 @@ from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.sessions.files import make_private
 from retinue.settings.files import load_json
 from retinue.settings.layers import load_settings
-from retinue.settings.paths import Paths, expand_path, find_paths
+from retinue.settings.paths import PROJECT_MARKS, Paths, expand_path, find_configs, find_paths
 from retinue.settings.trust import Trust, find_bindings_file, find_exposure, identify, is_too_wide, load_decisions
 from retinue.tools.atomic import replace_file
 
 STALE_AFTER_S = 10.0
 """A lock that was not renewed for so long was left behind; pi's number."""
 WAIT_S = 5.0
+MOST_FOLDERS = 20_000
+"""Looked through for configuration when a folder is trusted; what lies beyond is asked about when it is used."""
 
 
 def save_decision(paths: Paths, folder: Path, decision: bool | None) -> None:
@@ -70,11 +72,26 @@ def _write_bindings(paths: Paths, folder: Path, decision: bool | None) -> None:
     bound.pop(str(folder), None)
     identity = identify(folder)
     if decision and identity is not None:
-        bound[str(folder)] = {"device": identity[0], "inode": identity[1]}
+        configs = list_configs(folder)
+        bound[str(folder)] = {"device": identity[0], "inode": identity[1], "configs": configs}
     if bound == (folders or {}):
         return
     make_private(path.parent)
     replace_own(path, orjson.dumps({**content, "folders": bound}, option=orjson.OPT_INDENT_2) + b"\n")
+
+
+def list_configs(folder: Path) -> list[str]:
+    """The configuration folders in a folder and below, relative to it; repositories in it are decided about alone."""
+    found: list[str] = []
+    for count, (place, names, files) in enumerate(os.walk(folder)):
+        if count >= MOST_FOLDERS:
+            break
+        if place != str(folder) and ".git" in (*names, *files):
+            names.clear()
+            continue
+        found += [os.path.relpath(os.path.join(place, name), folder) for name in find_configs(Path(place))]
+        names[:] = [name for name in names if name not in PROJECT_MARKS]
+    return found
 
 
 def replace_own(path: Path, data: bytes) -> None:

@@ -78,7 +78,7 @@ class LoadedHooks(Struct, frozen=True):
 def list_files(paths: Paths, *, trusted: bool) -> list[tuple[Path, Scope]]:
     """Where hooks may be configured, the user's first."""
     folders: list[tuple[Path | None, Scope]] = [(paths.home, "global")]
-    if trusted and paths.project != paths.home:
+    if trusted and ".codingcode" in paths.configs and paths.project != paths.home:
         folders.append((paths.project, "project"))
     return [
         (folder / ".codingcode" / name, scope)

@@ -60,7 +60,9 @@ def build_kit(
 def find_features(roster: Roster, workshop: Workshop | None = None) -> Callable[[Fitting], list[Feature]]:
     """What knows the features that definitions ask for; without a workshop nobody works in a copy."""
     paths = roster.paths
-    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.trust.trusted, workshop, roster.boundaries)
+    trust, boundaries = roster.trust, roster.boundaries
+    has_notes = trust.trusted or trust.is_open
+    grounds = Grounds(paths.project, paths.agent_dir, paths.home, roster.configs, has_notes, workshop, boundaries)
     return partial(build_features, grounds=grounds)
 
 

@@ -69,7 +69,7 @@ def load_settings(
     user = merge_layers(Settings(), SETTINGS, [*layers, *last])
     trust = decide_trust(paths, approve=approve, default=user.default_project_trust)
     diagnostics.extend(trust.diagnostics)
-    if trust.trusted and paths.project_settings != paths.user_settings:
+    if trust.trusted and ".pi" in paths.configs and paths.project_settings != paths.user_settings:
         add_file(paths.project_settings, "project")
     if session_dir := environment.get("PI_CODING_AGENT_SESSION_DIR"):
         layers.append(Layer("environment", {"sessionDir": session_dir}))

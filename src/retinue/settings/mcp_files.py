@@ -9,15 +9,12 @@ from retinue.settings.paths import Paths
 
 def list_files(paths: Paths, *, trusted: bool) -> list[tuple[Path, Literal["user", "project"]]]:
     """Where servers may be configured, what counts most first."""
-    homes: list[tuple[Path, Path, Literal["user", "project"]]] = []
+    found: list[tuple[Path, Literal["user", "project"]]] = []
     if trusted and paths.project != paths.home:
-        homes.append((paths.project / ".pi", paths.project, "project"))
-    homes.append((paths.agent_dir, paths.home or paths.agent_dir, "user"))
-    return [
-        (path, level)
-        for own, base, level in homes
-        for path in (own / "mcp.json", base / ".codingcode" / "mcp.yaml", base / ".codingcode" / "mcp.yml")
-    ]
+        files = (".pi/mcp.json", ".codingcode/mcp.yaml", ".codingcode/mcp.yml")
+        found += [(paths.project / name, "project") for name in files if name.partition("/")[0] in paths.configs]
+    base = (paths.home or paths.agent_dir) / ".codingcode"
+    return [*found, *((path, "user") for path in (paths.agent_dir / "mcp.json", base / "mcp.yaml", base / "mcp.yml"))]
 
 
 def has_files(paths: Paths, *, trusted: bool) -> bool:

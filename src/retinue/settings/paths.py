@@ -13,7 +13,23 @@ from retinue.core.environment import EXPOSED, PASSWORD_FILES, WORKER_DIR
 from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.sandbox.stubs import is_stub
 
-PROJECT_MARKS = (".pi", ".agents", ".codingcode", ".git")
+CONFIG_FOLDERS = (".pi", ".agents", ".codingcode")
+_IN_PI = (
+    "settings.json",
+    "mcp.json",
+    "subagents.json",
+    "agents",
+    "extensions",
+    "skills",
+    "prompts",
+    "themes",
+    "SYSTEM.md",
+    "APPEND_SYSTEM.md",
+    "agent-tool-description.md",
+)
+PROTECTED = (*(f".pi/{name}" for name in _IN_PI), ".agents", ".codingcode")
+"""What a clone may bring along that changes what the agent is, does or starts."""
+PROJECT_MARKS = (*CONFIG_FOLDERS, ".git")
 
 
 class Paths(Struct, frozen=True):
@@ -29,6 +45,8 @@ class Paths(Struct, frozen=True):
     """What no agent of this process may see, wherever it lies: a worker's folder, passwords of its database."""
     exposed: tuple[str, ...] = ()
     """What may be seen all the same."""
+    configs: tuple[str, ...] = CONFIG_FOLDERS
+    """The project's configuration folders that were there when this was made and are no links; no others are read."""
 
     @property
     def own_dir(self) -> Path:
@@ -72,7 +90,8 @@ def find_paths(cwd: str | Path, environment: Mapping[str, str]) -> Paths:
     named = (environment.get(name, "") for name in (WORKER_DIR, *PASSWORD_FILES))
     withheld = tuple(os.path.abspath(os.path.expanduser(path)) for path in named if path)
     exposed = tuple(filter(os.path.isabs, environment.get(EXPOSED, "").split("\n")))
-    return Paths(here, find_project(here, home), agent_dir, home, withheld, exposed)
+    project = find_project(here, home)
+    return Paths(here, project, agent_dir, home, withheld, exposed, find_configs(project))
 
 
 def find_cwd(cwd: str | Path) -> Path:
@@ -120,6 +139,12 @@ def find_project(cwd: Path, home: Path | None) -> Path:
         if any(has_entry(folder / mark) for mark in PROJECT_MARKS):
             return folder
     return cwd
+
+
+def find_configs(project: Path) -> tuple[str, ...]:
+    """The configuration folders of a project that hold configuration; a link is none of them."""
+    found = {name.partition("/")[0] for name in PROTECTED if has_entry(project / name)}
+    return tuple(name for name in CONFIG_FOLDERS if name in found and not (project / name).is_symlink())
 
 
 def has_entry(path: Path) -> bool:

@@ -5,7 +5,7 @@ Joins definitions, trust, settings and the rights policy; must not know how anyt
 
 import asyncio
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -17,11 +17,13 @@ from retinue.core.errors import DisabledAgent, UnknownAgent, quote
 from retinue.definitions.registry import Definitions, Registry
 from retinue.definitions.sources import Places, is_packaged
 from retinue.features.confined import Boundaries
+from retinue.settings.consents import load_accepted
 from retinue.settings.layers import Loaded
 from retinue.settings.outside import list_outside
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
 from retinue.settings.switches import Switches, load_switches, stamp_switches
+from retinue.settings.trust import find_bindings_file
 from retinue.tools.policy import BUILTIN_OFFERS, EXTRA_OFFERS, Rights, Terms, decide_tools
 from retinue.tools.reasons import Chain, Link, explain_tool
 
@@ -74,6 +76,7 @@ class Roster:
             exposed=paths.exposed,
         )
         self.trust = loaded.trust
+        self.configs = paths.configs if loaded.trust.trusted else ()
         self.crew = crew
         self.registry = open_registry(paths, crew, trusted=loaded.trust.trusted)
         self._switched: tuple[Definitions, tuple[Any, ...], Definitions] | None = None
@@ -162,7 +165,7 @@ class Roster:
         from retinue.features.extensions.candidates import find_extensions
 
         own = self.paths
-        places = ExtensionPlaces(own.cwd, own.agent_dir, own.project, trusted=self.trust.trusted, home=own.home)
+        places = ExtensionPlaces(own.cwd, own.agent_dir, own.project, self.trust.trusted, own.home, configs=own.configs)
         return frozenset(candidate.name.lower() for candidate in find_extensions(places).candidates)
 
     def list_rows(self) -> dict[str, Any]:
@@ -197,8 +200,14 @@ class Roster:
 
 def open_registry(paths: Paths, crew: CrewSettings, *, trusted: bool) -> Registry:
     """The agents of one folder, read again when a file changes."""
-    places = Places(paths.cwd, paths.project, paths.agent_dir, paths.home)
-    return Registry(places, trusted=trusted, hide_defaults=crew.disable_default_agents)
+    places = Places(paths.project, paths.agent_dir, paths.home, paths.configs)
+    return Registry(
+        places,
+        trusted=trusted,
+        hide_defaults=crew.disable_default_agents,
+        accepted=partial(load_accepted, paths),
+        accepted_file=str(find_bindings_file(paths)),
+    )
 
 
 def _apply_switches(found: Definitions, switches: Switches, problems: Sequence[Diagnostic]) -> Definitions:

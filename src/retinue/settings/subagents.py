@@ -308,7 +308,7 @@ def load_crew(
 
     add_file(find_devkit_file(paths), "user", _DEVKIT_TABLE)
     add_file(find_user_file(paths), "user")
-    if trusted and find_project_file(paths) != find_user_file(paths):
+    if trusted and ".pi" in paths.configs and find_project_file(paths) != find_user_file(paths):
         add_file(find_project_file(paths), "project")
     layers.append(Layer("environment", _read_environment(environment)))
     layers += [Layer("flag", flags)] if flags else []

@@ -48,7 +48,8 @@ def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagno
     """Both files; what cannot be read says nothing, and is told."""
     problems: list[Diagnostic] = []
     own = _load(paths.home, problems)
-    theirs = _load(paths.project, problems) if trusted and paths.project != paths.home else _Config({}, "", problems)
+    has_theirs = trusted and ".codingcode" in paths.configs and paths.project != paths.home
+    theirs = _load(paths.project, problems) if has_theirs else _Config({}, "", problems)
     enabled = theirs.read_switch("subagent", "enabled")
     enabled = own.read_switch("subagent", "enabled") if enabled is None else enabled
     agents = {**own.read_names("subagent", "disabledAgents"), **theirs.read_names("subagent", "disabledAgents")}

@@ -6,75 +6,68 @@ what the protected files do, and saves nothing; that is `decisions`.
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value
 from retinue.core.errors import quote
 from retinue.settings.files import load_json
-from retinue.settings.paths import Paths, has_entry
+from retinue.settings.paths import CONFIG_FOLDERS, PROTECTED, Paths, has_entry
 
-# What a clone may bring along that changes what the agent is, does or starts.
-_IN_PI = (
-    "settings.json",
-    "mcp.json",
-    "subagents.json",
-    "agents",
-    "extensions",
-    "skills",
-    "prompts",
-    "themes",
-    "SYSTEM.md",
-    "APPEND_SYSTEM.md",
-)
 Identity: TypeAlias = tuple[int, int]
 """Device and inode of a folder: the folder itself, whatever it is called."""
 
-PROTECTED = (*(f".pi/{name}" for name in _IN_PI), ".agents", ".codingcode")
 EVERY_FOLDER = "*"
 NOWHERE: Identity = (-1, -1)
+
+
+class Binding(Struct, frozen=True):
+    """What one decision was made about."""
+
+    identity: Identity
+    configs: frozenset[str] | None = None
+    """The configuration folders that were in it or below, relative to it; None when nobody looked."""
 
 
 class Trust(Struct, frozen=True):
     """The answer for one project."""
 
     trusted: bool
+    """Whether somebody decided that its configuration is used."""
     reason: str
     protected: tuple[str, ...] = ()
     """What the project has that needs trust, relative to it."""
     diagnostics: tuple[Diagnostic, ...] = ()
     notice: str = ""
     """One line for stderr when something is skipped and nobody decided so; else empty."""
-    is_decided: bool = True
-    """False when it counts as trusted only because it has nothing that needs trust."""
+    is_open: bool = False
+    """Whether nobody has decided and nothing needs a decision: our own bookkeeping in it may be used."""
 
 
 def decide_trust(paths: Paths, *, approve: bool | None, default: str = "ask") -> Trust:
     """The flag, else the closest saved decision, else the default; `ask` is a no, since nobody can be asked here."""
-    protected = find_protected(paths)
+    links = tuple(_find_links(paths))
     if approve is not None:
-        return Trust(approve, "--approve" if approve else "--no-approve", protected)
+        return Trust(approve, "--approve" if approve else "--no-approve", find_protected(paths), links)
     decisions, problems = load_decisions(paths.trust_file)
-    diagnostics = tuple(problems)
-    bindings, problems = load_bindings(find_bindings_file(paths))
-    diagnostics += tuple(problems)
+    bindings, accepted, more = load_bindings(find_bindings_file(paths), paths.project)
+    unusable = (*problems, *more)
+    protected, diagnostics = find_protected(paths, accepted), (*links, *unusable)
     saved = _find_decision(paths, decisions)
     doubt = ""
     if saved is not None:
         folder, decision = saved
-        doubt = _doubt_consent(paths, folder, bindings) if decision else ""
+        doubt = _doubt_consent(paths, folder, bindings, protected) if decision else ""
         if not doubt:
             return Trust(decision, f"saved for {folder}", protected, diagnostics)
+    # An unusable file may hide a refusal, so nothing stands in for it.
+    if default == "never" or (default == "always" and not unusable):
+        return Trust(default == "always", "defaultProjectTrust", protected, diagnostics)
     if not protected:
-        # An unusable file may hide a refusal, so it must not read as consent.
-        return Trust(not diagnostics, "nothing to protect", protected, diagnostics, is_decided=False)
-    if default == "always":
-        return Trust(True, "defaultProjectTrust", protected, diagnostics)
-    if default == "never":
-        return Trust(False, "defaultProjectTrust", protected, diagnostics)
+        return Trust(False, doubt or "nothing to protect", protected, diagnostics, is_open=not unusable)
     listed = ", ".join(protected[:4]) + (f" and {len(protected) - 4} more" if len(protected) > 4 else "")
     because = f" ({doubt})" if doubt else ""
     notice = (
@@ -84,11 +77,30 @@ def decide_trust(paths: Paths, *, approve: bool | None, default: str = "ask") ->
     return Trust(False, doubt or "no decision", protected, diagnostics, notice)
 
 
-def find_protected(paths: Paths) -> tuple[str, ...]:
-    """The protected files and directories a project has."""
+def find_protected(paths: Paths, accepted: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """The protected files and directories a project has, but for those with nothing except accepted files."""
     if paths.project == paths.home:
         return ()
-    return tuple(name for name in PROTECTED if has_entry(paths.project / name))
+    known = [name for name in PROTECTED if name.partition("/")[0] in paths.configs]
+    return tuple(name for name in known if has_entry(paths.project / name) and not _is_accepted(paths, name, accepted))
+
+
+def _is_accepted(paths: Paths, name: str, accepted: frozenset[str]) -> bool:
+    """Whether a folder holds only files that a person has accepted one by one."""
+    if not any(each.startswith(f"{name}/") for each in accepted):
+        return False
+    try:
+        entries = os.listdir(paths.project / name)
+    except OSError:
+        return False
+    return all(f"{name}/{each}" in accepted for each in entries)
+
+
+def _find_links(paths: Paths) -> Iterator[Diagnostic]:
+    for path in (paths.project / name for name in CONFIG_FOLDERS if paths.project != paths.home):
+        if path.is_symlink():
+            text = f"{path}: is a link, so nothing in it is read; put a real folder there"
+            yield Diagnostic(text, str(path), severity="warning", code="linked-config")
 
 
 def load_decisions(path: Path) -> tuple[dict[str, bool], list[Diagnostic]]:
@@ -114,19 +126,29 @@ def find_bindings_file(paths: Paths) -> Path:
     return paths.own_dir / "trust.json"
 
 
-def load_bindings(path: Path) -> tuple[dict[str, Identity], list[Diagnostic]]:
-    """Which folder each decision was made for. A doubtful file binds all to nothing, so that no consent holds."""
+def load_bindings(path: Path, project: Path) -> tuple[dict[str, Binding], frozenset[str], list[Diagnostic]]:
+    """What each decision was made about, and the files of the project that were accepted one by one.
+
+    A doubtful file binds all to nothing, so that no consent holds.
+    """
     problem = find_exposure(path)
     raw, diagnostics = load_json(path)
     if problem:
         diagnostics.append(Diagnostic(f"{path}: {problem}; no saved consent is used", str(path), code="trust"))
-    folders = (raw or {}).get("folders", {})
-    found: dict[str, Identity] = {}
-    for folder, entry in folders.items() if isinstance(folders, dict) else ():
-        device, inode = (entry.get("device"), entry.get("inode")) if isinstance(entry, dict) else (None, None)
-        # An entry that cannot be read stays an entry, and fits no folder.
-        found[folder] = (device, inode) if isinstance(device, int) and isinstance(inode, int) else NOWHERE
-    return ({EVERY_FOLDER: NOWHERE} if diagnostics else found), diagnostics
+    if diagnostics:
+        return {EVERY_FOLDER: Binding(NOWHERE)}, frozenset(), diagnostics
+    folders, files = ((raw or {}).get(key) for key in ("folders", "files"))
+    items = folders.items() if isinstance(folders, dict) else ()
+    own = files.get(str(project)) if isinstance(files, dict) else None
+    return {folder: _read_binding(entry) for folder, entry in items}, frozenset(own or ()), diagnostics
+
+
+def _read_binding(entry: Any) -> Binding:
+    """An entry that cannot be read fits no folder."""
+    raw = entry if isinstance(entry, dict) else {}
+    device, inode, configs = raw.get("device"), raw.get("inode"), raw.get("configs")
+    identity = (device, inode) if isinstance(device, int) and isinstance(inode, int) else NOWHERE
+    return Binding(identity, frozenset(map(str, configs)) if isinstance(configs, list) else None)
 
 
 def identify(folder: Path) -> Identity | None:
@@ -138,15 +160,29 @@ def identify(folder: Path) -> Identity | None:
     return (status.st_dev, status.st_ino)
 
 
-def _doubt_consent(paths: Paths, folder: str, bindings: Mapping[str, Identity]) -> str:
+def _doubt_consent(paths: Paths, folder: str, bindings: Mapping[str, Binding], protected: Collection[str]) -> str:
     """Why a saved yes does not hold here; empty when it does."""
     if is_too_wide(Path(folder), paths.home):
         return f"the decision for {folder} would trust everything in it"
     bound = bindings.get(EVERY_FOLDER) or bindings.get(folder)
-    if bound is not None and bound != identify(Path(folder)):
+    if bound is not None and bound.identity != identify(Path(folder)):
         return f"{folder} is not the folder it was when it was trusted"
     nested = _find_repository(paths.project, Path(folder))
-    return f"{nested} is a repository of its own inside {folder}" if nested is not None else ""
+    if nested is not None:
+        return f"{nested} is a repository of its own inside {folder}"
+    return _find_later(paths, folder, bound, protected)
+
+
+def _find_later(paths: Paths, folder: str, bound: Binding | None, protected: Collection[str]) -> str:
+    """Which configuration folder the decision was not about, since it came later; empty when there is none."""
+    known = bound.configs if bound is not None else None
+    for name in sorted({name.partition("/")[0] for name in protected}):
+        path = paths.project / name
+        # pi does not write down what was there: what it was asked about is the folder itself.
+        is_known = str(paths.project) == folder if known is None else os.path.relpath(path, folder) in known
+        if not is_known:
+            return f"{path} was not there when {folder} was trusted"
+    return ""
 
 
 def is_too_wide(folder: Path, home: Path | None) -> bool:

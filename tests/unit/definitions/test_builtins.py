@@ -16,7 +16,7 @@ SEARCH = {"read_file": "read", "search_files": "find", "search_code": "grep"}
 
 @pytest.fixture(scope="module")
 def builtins() -> dict[str, Definition]:
-    found = load_definitions(Places(NOWHERE, NOWHERE, NOWHERE), trusted=False)
+    found = load_definitions(Places(NOWHERE, NOWHERE), trusted=False)
     assert found.diagnostics == ()
     return {item.name: item for item in found.list("dispatch")}
 
@@ -77,7 +77,7 @@ def test_builtins_need_no_yaml() -> None:
 
     code = (
         "import sys; from pathlib import Path; from retinue.definitions.registry import load_definitions, Places; "
-        "p = Path('/nonexistent'); load_definitions(Places(p, p, p), trusted=False); print('yaml' in sys.modules)"
+        "p = Path('/nonexistent'); load_definitions(Places(p, p), trusted=False); print('yaml' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from retinue.core.errors import UsageError
 from retinue.settings.context import MAX_CONTEXT_BYTES, PromptFiles, TextFile, load_prompt_files
@@ -79,6 +80,7 @@ def test_project_prompt_needs_trust(paths: Paths) -> None:
     for folder in (paths.agent_dir, paths.project / ".pi"):
         put(folder / "SYSTEM.md", f"system {folder.name}")
         put(folder / "APPEND_SYSTEM.md", f"append {folder.name}")
+    paths = structs.replace(paths, configs=(".pi",))
     assert load(paths) == PromptFiles((), "system agent", ("append agent",))
     assert load(paths, trusted=True) == PromptFiles((), "system .pi", ("append .pi",))
 

@@ -12,6 +12,8 @@ from retinue.settings.subagents import CREW_SETTINGS
 def own(tmp_path, monkeypatch, home):
     monkeypatch.chdir(tmp_path)
     environment = {"HOME": str(home), "PI_ABORT_RESEND_KEY": "f8"}
+    (tmp_path / ".pi").mkdir()
+    (tmp_path / ".pi" / "subagents.json").write_text("{}")
     return Preferences(find_paths(tmp_path, environment), environment, trusted=True)
 
 
@@ -26,7 +28,6 @@ def test_every_setting_has_help():
 
 def test_origins_are_told(own, tmp_path):
     own.change("graceTurns", "9")
-    (tmp_path / ".pi").mkdir()
     (tmp_path / ".pi" / "subagents.json").write_text('{"maxConcurrent": 2}')
     origins = {item.key: item.origin for item in own.list()}
     assert [origins[key] for key in ("graceTurns", "maxConcurrent", "abortResendKey", "runner")] == [

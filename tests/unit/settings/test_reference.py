@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 from retinue.models.catalog import load_catalog
-from retinue.settings.trust import PROTECTED
+from retinue.settings.paths import PROTECTED
 
 ROOT = Path(__file__).parents[3]
 

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from retinue.sandbox.stubs import Stubs
-from retinue.settings.paths import Paths, find_paths
-from retinue.settings.trust import PROTECTED, decide_trust, load_decisions
+from retinue.settings.decisions import save_decision
+from retinue.settings.paths import PROTECTED, Paths, find_paths
+from retinue.settings.trust import decide_trust, load_decisions
 
 
 @pytest.fixture
@@ -39,7 +40,41 @@ def test_closest_decision_applies(project: Path, agent_dir: Path) -> None:
     save(agent_dir, {str(project.parent): False, str(project): True, "/": None})
     assert answer(project) == (True, f"saved for {project}")
     save(agent_dir, {str(project.parent): True})
+    # pi does not write down what was there when it was asked.
+    assert answer(project) == (False, f"{project / '.pi'} was not there when {project.parent} was trusted")
+    save_decision(find_paths(project, os.environ), project.parent, True)
     assert answer(project) == (True, f"saved for {project.parent}")
+
+
+@pytest.mark.attack("I1", "A7")
+@pytest.mark.parametrize("below", ["", "sub", "sub/deep"])
+def test_decision_covers_what_was_there(tmp_path: Path, agent_dir: Path, below: str) -> None:
+    folder = tmp_path / "top" / below
+    (folder / ".agents").mkdir(parents=True)
+    save_decision(find_paths(tmp_path, os.environ), tmp_path / "top", True)
+    assert answer(folder) == (True, f"saved for {tmp_path / 'top'}")
+    (folder / ".pi" / "agents").mkdir(parents=True)
+    assert answer(folder) == (False, f"{folder / '.pi'} was not there when {tmp_path / 'top'} was trusted")
+
+
+@pytest.mark.attack("I1", "A7")
+def test_repositories_below_are_not_covered(tmp_path: Path, agent_dir: Path) -> None:
+    for name in (".git", ".pi/agents", "inner/.pi/agents"):
+        (tmp_path / "top" / "clone" / name).mkdir(parents=True)
+    save_decision(find_paths(tmp_path, os.environ), tmp_path / "top", True)
+    clone = tmp_path / "top" / "clone"
+    assert answer(clone / "inner") == (False, f"{clone} is a repository of its own inside {tmp_path / 'top'}")
+    bound = json.loads((agent_dir / "retinue" / "trust.json").read_text())["folders"]
+    assert bound[str(tmp_path / "top")]["configs"] == []
+
+
+@pytest.mark.attack("I1")
+def test_linked_folder_needs_no_decision(tmp_path: Path, agent_dir: Path) -> None:
+    (tmp_path / "work" / "tools" / "agents").mkdir(parents=True)
+    (tmp_path / "work" / ".pi").symlink_to("tools")
+    trust = decide_trust(find_paths(tmp_path / "work", os.environ), approve=True)
+    assert (trust.protected, find_paths(tmp_path / "work", os.environ).configs) == ((), ())
+    assert [item.code for item in trust.diagnostics] == ["linked-config"]
 
 
 def test_yes_below_does_not_cover_project(project: Path, agent_dir: Path) -> None:
@@ -76,16 +111,18 @@ def test_skipped_files_are_named_in_one_line(project: Path, agent_dir: Path) -> 
     )
 
 
-def test_bare_folder_needs_no_trust(tmp_path: Path, agent_dir: Path) -> None:
+@pytest.mark.attack("I1")
+def test_bare_folder_is_not_trusted(tmp_path: Path, agent_dir: Path) -> None:
     (tmp_path / "plain" / ".pi").mkdir(parents=True)
-    assert answer(tmp_path / "plain") == (True, "nothing to protect")
+    assert answer(tmp_path / "plain") == (False, "nothing to protect")
+    assert decide_trust(find_paths(tmp_path / "plain", os.environ), approve=None).is_open
     save(agent_dir, {str(tmp_path): False})
     assert answer(tmp_path / "plain") == (False, f"saved for {tmp_path}")
 
 
 def test_home_has_nothing_to_protect(home: Path, agent_dir: Path) -> None:
     (home / ".agents").mkdir()
-    assert answer(home) == (True, "nothing to protect")
+    assert answer(home) == (False, "nothing to protect")
 
 
 @pytest.mark.attack("A16")

@@ -55,7 +55,7 @@ class Post:
         given = {name: own for name, own in names.items() if own in tools}
         return given if any(name != own for name, own in given.items()) else {}
 
-    def render_flags(self, setup: RunSetup, tools: list[str], prompt_file: str, *, trusted: bool) -> list[str]:
+    def render_flags(self, setup: RunSetup, tools: list[str], prompt_file: str, *, trusted: bool | None) -> list[str]:
         """The command line between the program and the task."""
         errand, is_pi = self.errand, self.errand.runner == "pi"
         flags = ["--mode", "json", "-p"]
@@ -67,9 +67,9 @@ class Post:
         flags += ["--tools", ",".join(tools)] if tools else ["--no-tools"]
         # The prompt is whole: what else belongs into it is in it.
         flags += ["--system-prompt", prompt_file, "--no-context-files", "--no-skills"]
-        if not trusted:
+        if trusted is False or (is_pi and not trusted):
             flags.append("--no-approve")
-        elif not is_pi:
+        elif trusted and not is_pi:
             flags.append("--approve")
         is_isolated = errand.request.isolated or errand.definition.isolated or not errand.definition.extensions
         if is_pi and is_isolated:

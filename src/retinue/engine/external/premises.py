@@ -40,7 +40,8 @@ class Premises:
     """The variables without which a model cannot be asked."""
     export_tools: Callable[[Collection[str]], Mapping[str, str]] = export_no_tools
     """Those without which some tools of ours cannot be used."""
-    trusted: bool = False
+    trusted: bool | None = False
+    """Whether the project's configuration is used; None: nobody has decided, and the child finds that out itself."""
     private_tools: frozenset[str] = frozenset()
     """Tools that exist in this process only."""
 

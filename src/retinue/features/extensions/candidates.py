@@ -37,6 +37,10 @@ class Places(Struct, frozen=True):
     home: Path | None = None
     search: tuple[str, ...] | None = None
     """Folders with installed distributions; None: those this Python imports from."""
+    configs: tuple[str, ...] = PROJECT_STEPS[:1]
+    """The project's configuration folders that may be read."""
+    chosen: frozenset[str] = frozenset()
+    """Files that the program itself was given, by path; nobody is asked about them."""
 
 
 class Found(Struct, frozen=True):
@@ -82,7 +86,7 @@ def find_path(entry: str, places: Places) -> Candidate | Diagnostic:
         problem = "is no Python file"
     elif not is_safe_name(name) or name in RESERVED_NAMES:
         problem = f"{quote(name)} cannot be the name of an extension"
-    elif not places.trusted and _is_inside(path, places.project):
+    elif not places.trusted and str(path) not in places.chosen and _is_inside(path, places.project):
         problem = "belongs to a project that is not trusted"
     if problem or path is None:
         text = f"extension {quote(entry)}: {problem}; not loaded"
@@ -111,7 +115,7 @@ def list_search_paths(places: Places) -> tuple[str, ...]:
 
 def _find_all(places: Places, gathering: _Gathering) -> Iterator[Candidate]:
     user = places.agent_dir / "extensions"
-    if places.project is not None and places.trusted:
+    if places.project is not None and places.trusted and PROJECT_STEPS[0] in places.configs:
         folder = places.project.joinpath(*PROJECT_STEPS)
         if os.path.realpath(folder) != os.path.realpath(user):
             yield from _list_files(folder, places, "project", gathering)

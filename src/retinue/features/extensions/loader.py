@@ -93,10 +93,15 @@ class Library:
         reserved: Collection[str] = KNOWN_TOOLS,
         limit_s: float = LOAD_LIMIT_S,
         channels: Channels | None = None,
+        judge: Callable[[str, bytes], str] = lambda path, source: "",
     ) -> None:
-        """`found` when somebody has looked already; `reserved` are the names of tools that no extension may take."""
+        """`found` when somebody has looked already; `reserved` are the names of tools that no extension may take.
+
+        `judge` says why a file that an agent names by its path is not loaded with this content; nothing: it is.
+        """
         self._places = places
         self._channels = channels
+        self._judge = judge
         self.found = find_extensions(places) if found is None else found
         """What there is; nothing of it has run."""
         self._reserved = reserved
@@ -153,6 +158,9 @@ class Library:
             source = b"" if candidate.entry else read_source(candidate, self._places)
             if len(source) > MAX_SOURCE_BYTES:
                 raise RetinueError(f"has more than {MAX_SOURCE_BYTES} bytes")
+            is_asked_about = candidate.source == "path" and candidate.path not in self._places.chosen
+            if is_asked_about and (problem := self._judge(candidate.path, source)):
+                raise RetinueError(problem)
             pending = await call_in_thread(lambda: _register(candidate, source, api), self._limit_s)
             if pending is not None:
                 await await_limited(lambda: pending, self._limit_s)

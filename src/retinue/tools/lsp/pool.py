@@ -43,6 +43,8 @@ class Ground:
     """The boundary of a server that works in a directory; None for none."""
     trusted: bool = True
     """Whether programs of the project may be run by those servers that do such things."""
+    is_open: bool = False
+    """Whether nothing of the project needs trust: then such servers may work inside a boundary."""
     python: str = ""
     """Which program for Python is preferred."""
 
@@ -212,12 +214,14 @@ class _Post:
         command = self._pool.find_command(server, place.workspace)
         if command is None:
             raise Unsupported(f"the {server.id} language server is not installed: {server.install}")
-        if server.runs_code and not ground.trusted:
+        confinement = await ground.draw(place.root, place.readonly)
+        if server.runs_code and not (ground.trusted or (ground.is_open and confinement is not None)):
+            if confinement is not None:
+                confinement.close()
             raise Unsupported(
                 f"the {server.id} language server may run programs of this project, which is not trusted; "
                 "a person can trust it with: retinue trust --yes"
             )
-        confinement = await ground.draw(place.root, place.readonly)
         environment = choose_environment(ground.environment, find_checkout(place.workspace) or place.workspace)
         start = Start(command, place.root, environment, confinement, ground.trees)
         line = _Line(Session(server, start, bounds))

@@ -8,7 +8,7 @@ from retinue.app import open_roster
 from retinue.app.authoring import write_agent
 from retinue.core.errors import RetinueError
 from retinue.ui.menus.base import Menu
-from retinue.ui.menus.kinds import choose_place
+from retinue.ui.menus.kinds import accept_file, choose_place
 from retinue.ui.screens.picker import Choice
 from retinue.ui.screens.textpage import TextPage
 from retinue.ui.screens.waiting import Waiting
@@ -77,6 +77,7 @@ class CreationMenu(Menu):
         )
         if path is not None:
             self.tell(f"made {self.app.shorten(path)}")
+            await accept_file(self, self.roster, path)
         return path is not None
 
     async def _ask_name(self, before: str) -> str | None:
@@ -145,6 +146,7 @@ class CreationMenu(Menu):
             path = await self._adopt(name, text)
             if path is not None:
                 self.tell(f"made {self.app.shorten(path)}")
+                await accept_file(self, self.roster, path)
                 return True
         return False
 

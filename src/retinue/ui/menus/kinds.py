@@ -135,13 +135,18 @@ class KindsMenu(Menu):
             "delete": "deleted",
         }
         self.tell(f"{past[deed]} {changed}")
+        if deed in ("eject", "disable"):
+            await accept_file(self, roster, changed)
         return True
 
     async def edit(self, roster: "Roster", name: str, path: str) -> bool:
         """Change its file with the user's editor, or in a page of ours when none is set."""
+        was_accepted = roster.files.is_accepted(path)
         try:
             if not await edit_file(self.app, path):
                 return await self._rewrite(roster, name, path)
+            if was_accepted:
+                roster.files.accept(path)
         except RetinueError as error:
             self.tell(str(error), is_bad=True)
             return False
@@ -159,6 +164,16 @@ class KindsMenu(Menu):
                 self.tell(remarks[0] if remarks else f"saved {self.app.shorten(path)}")
                 return True
         return False
+
+
+async def accept_file(menu: Menu, roster: "Roster", path: str) -> None:
+    """Ask whether a new file of a folder that nobody has decided about is used."""
+    if not roster.files.needs_consent(path):
+        return
+    if await menu.confirm("This folder is not trusted. Use this one file all the same?", "Yes, use it as it is"):
+        await menu.attempt(lambda: roster.files.accept(path))
+    else:
+        menu.tell("not used until you accept it with retinue trust --file")
 
 
 async def choose_place(menu: Menu, roster: "Roster") -> str | None:
