@@ -163,3 +163,28 @@ def test_linked_extension_is_judged_by_what_it_holds(late, place):
     late.run("trust", "--extension", str(outside / "x.py"), "--yes")
     late.prompt("true", "mine")
     assert late.mark.read_text() == "x"
+
+
+@pytest.mark.attack("I15")
+@pytest.mark.parametrize(
+    ("readonly", "denied", "reply"), [("", "", "deployed"), ("readonly: true\n", "", None), ("", "deploy", None)]
+)
+def test_tools_of_a_path_extension_reach_the_agent(late, place, readonly, denied, reply):
+    code = "def register(api):\n    @api.tool(name='deploy', description='d')\n    def deploy():\n        return 'deployed'\n"
+    late.put("deploy.py", code)
+    late.put_agent(
+        "mine", f"---\nname: mine\ndescription: d\n{readonly}tools: read\nextensions: ./deploy.py\n---\nGo.\n"
+    )
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"denyTools": [denied] if denied else []}))
+    late.run("trust", "--yes")
+    late.run("trust", "--extension", "deploy.py", "--yes")
+    call = {"match": {"first_user": "child task"}, "calls": [{"name": "deploy", "arguments": {}}]}
+    spawn = {"subagent_type": "mine", "prompt": "child task", "description": "c"}
+    model = place.script(
+        call, CHILD, {"calls": [{"name": "Agent", "arguments": spawn}]}, {"text": "end"}, {"text": "end"}
+    )
+    late.run("--model", model, "-p", "main task")
+    child = next(place.agent_dir.glob("sessions/*/*/*/session.jsonl")).read_text()
+    results = [json.loads(line)["message"] for line in child.splitlines() if '"toolResult"' in line]
+    assert [item["isError"] for item in results] == [reply is None]
+    assert (reply or "deploy") in results[0]["content"][0]["text"]

@@ -313,7 +313,7 @@ class Decision:
         return None
 
     def _judge_parent(self, tool: str, offer: Offer) -> Verdict | None:
-        if self._parent is None or tool in self._parent:
+        if self._parent is None or tool in self._parent or offer.is_approved:
             return None
         return "parent", f"{tool} is not among the tools of the agent that starts this one"
 

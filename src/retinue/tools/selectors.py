@@ -27,6 +27,8 @@ class Offer(Struct, frozen=True):
     """The MCP server behind it."""
     tool: str = ""
     """What the server calls it, when that is known."""
+    is_approved: bool = False
+    """Whether the user approved it for agents that name its extension by path: their parent need not have it."""
 
     def find_short_name(self, name: str) -> str:
         """What the server calls its tool that the model knows as `name`."""

@@ -63,7 +63,11 @@ class Loaded(Struct, frozen=True):
     @property
     def offers(self) -> dict[str, Offer]:
         """The tools, as the policy wants to know of them."""
-        return {name: Offer(tool.effect, tool.extension) for name, tool in self.tools.items()}
+        approved = {extension.name for extension in self.extensions if extension.source == "path"}
+        return {
+            name: Offer(tool.effect, tool.extension, is_approved=tool.extension in approved)
+            for name, tool in self.tools.items()
+        }
 
     def collect(self, verb: str) -> tuple[Any, ...]:
         """All that was registered with a verb, by the field of `Registrations`, in order."""
