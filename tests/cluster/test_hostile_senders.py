@@ -71,3 +71,35 @@ async def test_sender_chooses_no_folder(world, tmp_path):
         world.start_worker()
         outcome = await handle.wait(timeout_s=30)
     assert ("on record as another one" in outcome.error, list(tmp_path.rglob("outside"))) == (True, [])
+
+
+@pytest.mark.attack("I3", "I1")
+@pytest.mark.parametrize(("flags", "is_loaded"), [((), False), (("--approve",), True)])
+async def test_worker_decides_whom_to_trust(world, tmp_path, flags, is_loaded):
+    mark = tmp_path / "mark"
+    code = f"__import__('pathlib').Path({str(mark)!r}).touch()\ndef register(api):\n    pass\n"
+    (world.project / ".pi" / "extensions").mkdir(parents=True)
+    (world.project / ".pi" / "extensions" / "y.py").write_text(code)
+    world.play(DONE)
+    world.start_worker(*flags)
+    async with world.open_face(default_project_trust="always") as face:
+        mark.unlink()  # the face has loaded it for itself
+        assert (await (await face.spawn("general-purpose", "Work.")).wait()).status is Status.COMPLETED
+    assert mark.exists() is is_loaded
+
+
+@pytest.mark.attack("I3", "I1")
+async def test_sender_names_no_code(world, tmp_path):
+    mark, outside = tmp_path / "mark", tmp_path / "x.py"
+    outside.write_text(f"__import__('pathlib').Path({str(mark)!r}).touch()\ndef register(api):\n    pass\n")
+    world.play(DONE)
+    async with world.open_face() as face:
+        handle = await send(world, face)
+        marks = json.dumps({"RETINUE_EXTENSIONS": json.dumps({"selection": [str(outside)]})})
+        world.do(
+            "UPDATE retinue.runs SET assignment = jsonb_set(jsonb_set(assignment, '{trusted}', 'true'), '{marks}', "
+            f"assignment->'marks' || '{marks}'::jsonb)"
+        )
+        world.start_worker()
+        assert (await handle.wait()).status is Status.COMPLETED
+    assert not mark.exists()

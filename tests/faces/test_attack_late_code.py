@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from retinue.testing.process import run_cli
+from tests.flows.extension_world import TOOL
 
 AGENT = "---\nname: evil\ndescription: d\ntools: read\nextensions: {extension}\n---\nGo.\n"
 CHILD = {"match": {"first_user": "child task"}, "text": "done"}
@@ -170,8 +171,7 @@ def test_linked_extension_is_judged_by_what_it_holds(late, place):
     ("readonly", "denied", "reply"), [("", "", "deployed"), ("readonly: true\n", "", None), ("", "deploy", None)]
 )
 def test_tools_of_a_path_extension_reach_the_agent(late, place, readonly, denied, reply):
-    code = "def register(api):\n    @api.tool(name='deploy', description='d')\n    def deploy():\n        return 'deployed'\n"
-    late.put("deploy.py", code)
+    late.put("deploy.py", TOOL.format(name="deploy").replace("__file__", "'deployed '"))
     late.put_agent(
         "mine", f"---\nname: mine\ndescription: d\n{readonly}tools: read\nextensions: ./deploy.py\n---\nGo.\n"
     )
