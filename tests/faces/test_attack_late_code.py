@@ -188,3 +188,58 @@ def test_tools_of_a_path_extension_reach_the_agent(late, place, readonly, denied
     results = [json.loads(line)["message"] for line in child.splitlines() if '"toolResult"' in line]
     assert [item["isError"] for item in results] == [reply is None]
     assert (reply or "deploy") in results[0]["content"][0]["text"]
+
+
+def make_agent(late, name, *flags):
+    words = ("--description", "d", "--prompt", "Go.", "--tools", "read", "--project")
+    return late.run("agents", "new", name, *words, *flags)
+
+
+def list_names(late):
+    return [
+        row["name"] for row in json.loads(late.run("agents", "--json").stdout)["agents"] if row["source"] == "project"
+    ]
+
+
+def test_new_agent_file_is_accepted_alone(late, place):
+    told = make_agent(late, "first").stderr
+    assert "not used yet, since this folder is not trusted; to use it: retinue trust --file" in told
+    assert list_names(late) == []
+    late.run("trust", "--file", ".pi/agents/first.md", "--yes")
+    assert (list_names(late), "skipped" in late.run("agents").stderr) == (["first"], False)
+    assert make_agent(late, "second", "--approve").stderr == ""
+    assert list_names(late) == ["first", "second"]
+    late.run("agents", "disable", "second")
+    assert list_names(late) == ["first", "second"]
+
+
+def test_accepted_file_counts_as_it_was(late, place):
+    make_agent(late, "first", "--approve")
+    path = place.work / ".pi" / "agents" / "first.md"
+    path.write_text(path.read_text() + "Changed.\n")
+    assert list_names(late) == []
+    told = late.run("agents").stderr
+    assert f"{path}: has changed since you accepted it; to use it: retinue trust --file {path} --yes" in told
+
+
+def test_other_files_beside_an_accepted_one_need_trust(late, place):
+    make_agent(late, "first", "--approve")
+    late.put(".pi/agents/second.md", AGENT.format(extension="false").replace("evil", "second"))
+    late.put(".pi/extensions/y.py")
+    done = late.prompt("true", "second")
+    assert "is not trusted: skipped .pi/agents, .pi/extensions" in done.stderr
+    assert (list_names(late), late.mark.exists()) == (["first"], False)
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--file", "x.md"), "'x.md' is no agent file of this project; those are in .pi/agents, .agents"),
+        (("--file", ".pi/agents/none.md"), "cannot be read: no such file or directory"),
+        (("--extension", "none.py"), "is not trusted, so its files are not read"),
+        (("--extension", "a.py", "--file", "b.md"), "--extension and --file: decide about one of them at a time"),
+    ],
+)
+def test_wrong_files_are_explained(late, words, told):
+    done = late.run("trust", *words, "--yes")
+    assert (done.status, told in done.stderr) == (2, True), done.stderr

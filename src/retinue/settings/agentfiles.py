@@ -129,9 +129,11 @@ class AgentFiles:
         return next((folder for folder in folders if folder.is_dir()), folders[0])
 
     def needs_consent(self, path: str) -> bool:
-        """Whether a file that was just written is used only once the user accepts it."""
-        in_project = Path(path).is_relative_to(self._paths.project)
-        return in_project and not any(item.path == path for item in self._roster.read().definitions)
+        """Whether a file that was just written is used from the next start on only if the user accepts it."""
+        if not Path(path).is_relative_to(self._paths.project) or self.is_accepted(path):
+            return False
+        is_read = any(item.path == path for item in self._roster.read().definitions)
+        return not is_read or self._trust.reason == "--approve"
 
     def accept(self, path: str) -> None:
         """Use a file of the project as it is now, although the project is not trusted. Raises RetinueError."""
