@@ -155,6 +155,18 @@ def test_approved_extension_is_loaded_until_it_changes(late, place):
     assert "has changed since you approved it" in done.stderr
 
 
+def test_own_extension_that_is_a_link_is_judged_by_what_it_holds(late, place):
+    (place.agent_dir / "extensions").mkdir(parents=True)
+    (place.agent_dir / "extensions" / "x.py").symlink_to(late.put("x.py"))
+    model = place.script({"text": "hi"})
+    assert "is not approved; read it, then: retinue trust --extension" in late.run("--model", model, "-p", "hi").stderr
+    assert not late.mark.exists()
+    late.run("trust", "--yes")
+    late.run("trust", "--extension", "x.py", "--yes")
+    late.run("--model", model, "-p", "hi")
+    assert late.mark.exists()
+
+
 def test_linked_extension_is_judged_by_what_it_holds(late, place):
     outside = place.root / "tools"
     outside.mkdir()

@@ -101,7 +101,7 @@ class Library:
     ) -> None:
         """`found` when somebody has looked already; `reserved` are the names of tools that no extension may take.
 
-        `judge` says why a file that an agent names by its path is not loaded with this content; nothing: it is.
+        `judge` says why a file is not loaded with this content; nothing: it is.
         """
         self._places = places
         self._channels = channels
@@ -162,7 +162,8 @@ class Library:
             source = b"" if candidate.entry else read_source(candidate, self._places)
             if len(source) > MAX_SOURCE_BYTES:
                 raise RetinueError(f"has more than {MAX_SOURCE_BYTES} bytes")
-            is_asked_about = candidate.source == "path" and candidate.path not in self._places.chosen
+            # The user's own folder may hold links to files that agents can change.
+            is_asked_about = candidate.source in ("path", "user") and candidate.path not in self._places.chosen
             if is_asked_about and (problem := self._judge(candidate.path, source)):
                 raise RetinueError(problem)
             pending = await call_in_thread(lambda: _register(candidate, source, api), self._limit_s)
