@@ -124,6 +124,7 @@ def read_world(stock: "Stock", paths: Paths, loaded: Loaded) -> World:
         system=request.system_prompt,
         append=request.append_system_prompt,
         use_context=request.context_files,
+        hidden=crew.settings.sandbox.hidden,
     )
     stock.tell((*crew.diagnostics, *files.diagnostics))
     has_session = request.session.kind not in ("none", "children")

@@ -22,7 +22,9 @@ class Root(Struct, frozen=True):
     source: Source
     suffixes: tuple[str, ...] = (".md",)
     boundary: str = ""
-    """A file reached through a link must lie in this directory; empty: anywhere."""
+    """The directory in which its files must really lie; empty: anywhere."""
+    hidden: tuple[str, ...] = ()
+    """Real paths of what is not read, whatever link leads there."""
 
 
 class Places(Struct, frozen=True):
@@ -32,6 +34,8 @@ class Places(Struct, frozen=True):
     project: Path
     agent_dir: Path
     home: Path | None = None
+    hidden: tuple[str, ...] = ()
+    """Real paths of what no agent sees."""
 
 
 def find_roots(places: Places, nearest: str) -> list[Root]:
@@ -39,13 +43,14 @@ def find_roots(places: Places, nearest: str) -> list[Root]:
 
     `nearest` is the project's own directory of agents, as `find_nearest` gives it.
     """
-    project, agent_dir, home = str(places.project), str(places.agent_dir), places.home
-    user = [Root(os.path.join(agent_dir, "agents"), "pi", "user", MARKDOWN)]
+    project, agent_dir, home, hidden = str(places.project), str(places.agent_dir), places.home, places.hidden
+    user = [Root(os.path.join(agent_dir, "agents"), "pi", "user", MARKDOWN, hidden=hidden)]
     if home is not None:
-        user.append(Root(os.path.join(home, ".codingcode", "agents"), "codingcode", "user"))
-    user.append(Root(os.path.join(agent_dir, "subagents"), "sticky", "user"))
-    own = [Root(nearest, "pi", "project", MARKDOWN, project)]
-    own.append(Root(os.path.join(project, ".codingcode", "agents"), "codingcode", "project", boundary=project))
+        user.append(Root(os.path.join(home, ".codingcode", "agents"), "codingcode", "user", hidden=hidden))
+    user.append(Root(os.path.join(agent_dir, "subagents"), "sticky", "user", hidden=hidden))
+    own = [Root(nearest, "pi", "project", MARKDOWN, project, hidden)]
+    foreign = os.path.join(project, ".codingcode", "agents")
+    own.append(Root(foreign, "codingcode", "project", boundary=project, hidden=hidden))
     taken = {root.path for root in user}
     builtin = [
         Root(os.path.join(_PACKAGED, "pi"), "pi", "builtin"),

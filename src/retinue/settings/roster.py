@@ -17,6 +17,7 @@ from retinue.core.errors import DisabledAgent, UnknownAgent, quote
 from retinue.definitions.registry import Definitions, Registry
 from retinue.definitions.sources import Places, is_packaged
 from retinue.features.confined import Boundaries
+from retinue.settings.bounds import list_hidden
 from retinue.settings.layers import Loaded
 from retinue.settings.outside import list_outside
 from retinue.settings.paths import Paths
@@ -197,7 +198,8 @@ class Roster:
 
 def open_registry(paths: Paths, crew: CrewSettings, *, trusted: bool) -> Registry:
     """The agents of one folder, read again when a file changes."""
-    places = Places(paths.cwd, paths.project, paths.agent_dir, paths.home)
+    hidden = list_hidden(paths, crew.sandbox.hidden).hidden
+    places = Places(paths.cwd, paths.project, paths.agent_dir, paths.home, hidden)
     return Registry(places, trusted=trusted, hide_defaults=crew.disable_default_agents)
 
 
