@@ -93,11 +93,21 @@ def test_trusted_project_links_stay_inside(clone, name):
         put_link(path, clone.home / "agents")
     else:
         put_link(clone.work / ".pi" / name, clone.home / ".ssh" / "id_ed25519")
-    told, stderr = look(clone, "--approve", *(["--agent", "n"] if parts[0] == "nowhere" else []))
+    told, stderr = look(clone, "--approve")
     listed = clone.run("agents", "--approve", "--json")
     assert SECRET not in told + listed.stdout
     assert '"name": "n"' not in listed.stdout
     assert str(clone.work / ".pi" / parts[0]) in stderr + listed.stdout
+
+
+@pytest.mark.attack("I2")
+@pytest.mark.parametrize("name", ["s.md", "s", "s/SKILL.md"])
+def test_linked_skills_are_told_and_left_out(clone, name):
+    (clone.home / "s").mkdir()
+    (clone.home / "s" / "SKILL.md").write_text((clone.home / ".ssh" / "id_ed25519").read_text())
+    link = put_link(clone.work / ".pi" / "skills" / name, clone.home / "s" / ("" if name == "s" else "SKILL.md"))
+    told, stderr = look(clone, "--approve", "--tools", "read")
+    assert (link in told, link in stderr, "symbolic link" in stderr or "is a link" in stderr) == (False, True, True)
 
 
 @pytest.mark.attack("I2")

@@ -110,12 +110,14 @@ def _load_entry(entry: os.DirEntry[str], root: Root, known_tools: Collection[str
     return _load(path, root, known_tools, is_file=entry.is_file(follow_symlinks=False))
 
 
-def _find_link_fault(real: str, root: Root) -> str:
+def _find_link_fault(real: str, status: os.stat_result, root: Root) -> str:
     """Why a file is not read for where it really lies; empty when it is."""
-    boundary = os.path.realpath(root.boundary) if root.boundary else ""
     if any(_is_inside(real.casefold(), place.casefold()) for place in root.hidden):
         return f"leads to {quote(real, 200)}, which is hidden from agents since it may hold secrets; it is not read"
-    return "" if _is_inside(real, boundary) else "is a link that leads out of the project; it is not read"
+    if root.boundary and not _is_inside(real, os.path.realpath(root.boundary)):
+        return "is a link that leads out of the project; it is not read"
+    is_ours = bool(root.boundary) or status.st_uid in (os.geteuid(), 0)
+    return "" if is_ours else f"leads to {quote(real, 200)}, which belongs to another user; it is not read"
 
 
 def _is_inside(path: str, folder: str) -> bool:
@@ -133,7 +135,7 @@ def _load(path: str, root: Root, known_tools: Collection[str], *, is_file: bool 
             return Found(path, _to_stamp(status), None, (_tell(path, f"is {kind}; it is skipped", "not-a-file"),))
     except OSError as error:
         return Found(path, find_stamp(path), None, (_tell(path, f"cannot be read: {_explain(error)}", "unreadable"),))
-    if real != path and root.source != "builtin" and (fault := _find_link_fault(real, root)):
+    if real != path and root.source != "builtin" and (fault := _find_link_fault(real, status, root)):
         return Found(path, _to_stamp(status), None, (_tell(path, fault, "link"),))
     stamp = _to_stamp(status) if time.time_ns() - status.st_mtime_ns > _SETTLE_NS else None
     text, problem = decode(data, path)

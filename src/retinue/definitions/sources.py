@@ -22,7 +22,7 @@ class Root(Struct, frozen=True):
     source: Source
     suffixes: tuple[str, ...] = (".md",)
     boundary: str = ""
-    """The directory in which its files must really lie; empty: anywhere."""
+    """The directory in which its files must really lie; empty: anywhere, if they are the user's own."""
     hidden: tuple[str, ...] = ()
     """Real paths of what is not read, whatever link leads there."""
 

@@ -477,9 +477,7 @@ class _Specs:
         if len(self._specs) != len(self._tools):
             specs = [tool.spec for tool in self._tools.values()]
             # What agents' files and servers say about themselves is in there.
-            self._specs = [
-                msgspec.structs.replace(spec, description=self._redact(spec.description)) for spec in specs
-            ]
+            self._specs = [msgspec.structs.replace(spec, description=self._redact(spec.description)) for spec in specs]
         return self._specs
 
 

@@ -149,9 +149,7 @@ def _narrow(found: list[Found], changes: Iterable[Written], problems: list[Diagn
     return found
 
 
-def _load_file(
-    path: Path, level: Level, problems: list[Diagnostic], bound: Bound | None
-) -> Iterator[Written]:
+def _load_file(path: Path, level: Level, problems: list[Diagnostic], bound: Bound | None) -> Iterator[Written]:
     if path.suffix == ".json":
         raw, more = load_json(path, bound=bound)
         problems += more
@@ -177,9 +175,7 @@ def _read_json(raw: Mapping[str, Any], path: Path, level: Level, problems: list[
         yield Written(name, entry, str(path), level)
 
 
-def _load_yaml(
-    path: Path, level: Level, problems: list[Diagnostic], bound: Bound | None
-) -> Iterator[Written]:
+def _load_yaml(path: Path, level: Level, problems: list[Diagnostic], bound: Bound | None) -> Iterator[Written]:
     try:
         entries = {entry.key: entry for entry in load_entries(path, "mcp", bound)}
     except BrokenFile as error:
