@@ -120,7 +120,7 @@ class CrewSettings(Struct, frozen=True):
     deny_tools: tuple[str, ...] = ()
     """Tools that no agent has, the main agent and everything it starts included."""
     redact_secrets: bool = False
-    """Take what looks like a key or password out of tool results, beside the keys in use."""
+    """Take what looks like a key or password out of prompts and tool results, beside the keys in use."""
     always_exposed_extensions: tuple[str, ...] = ()
     """Extensions whose tools no list of an agent hides; denials still do."""
     max_concurrent: int = 4

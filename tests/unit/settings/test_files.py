@@ -77,7 +77,7 @@ def test_file_that_is_swapped_is_not_read(tmp_path: Path, monkeypatch: pytest.Mo
         return real_open(path, flags)
 
     monkeypatch.setattr(os, "open", swap)
-    with pytest.raises(ConfigError, match="leads to .*secret, outside of"):
+    with pytest.raises(ConfigError, match=r"leads to .*secret, outside of"):
         read_bounded(root / "a", 10, Bound(str(root), Territory()))
 
 
