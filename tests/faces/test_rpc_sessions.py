@@ -141,7 +141,8 @@ def test_session_is_left_in_the_middle_of_a_run(place):
 
 
 def test_failed_switch_changes_nothing(place):
-    gone = place.root / "gone.jsonl"
+    gone = place.agent_dir / "sessions" / "gone.jsonl"
+    gone.parent.mkdir()
     header = {"type": "session", "version": 3, "id": "a", "timestamp": "2026-01-01T00:00:00.000Z", "cwd": "/gone/away"}
     entry = {"type": "session_info", "id": "b", "parentId": None, "timestamp": "", "name": "gone"}
     gone.write_text(f"{json.dumps(header)}\n{json.dumps(entry)}\n")

@@ -3,6 +3,7 @@ import time
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.definitions.registry import Definitions, Registry, load_definitions
@@ -227,6 +228,19 @@ def test_messages_stay_on_one_line(world: World) -> None:
     assert [item.message.split("/")[-1] for item in world.load().diagnostics] == [
         "new\\nline\\x1b[31m.md:1: the file is empty; expected frontmatter between two lines of ---"
     ]
+
+
+@pytest.mark.attack("I2")
+def test_user_links_lead_to_ones_own(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [world.write("~/.ssh/hidden.md", agent("hidden")), world.write("~/foreign.md", agent("foreign"))]
+    (world.home / ".pi/agent/agents").mkdir(parents=True)
+    for path in targets:
+        (world.home / ".pi/agent/agents" / path.name).symlink_to(path)
+    if os.geteuid() == 0:
+        os.chown(targets[1], 12345, 12345)
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    found = load_definitions(replace(world.places(), hidden=(str(world.home / ".ssh"),)), trusted=True)
+    assert (origins(found), codes(found)) == ({}, [("foreign.md", "link"), ("hidden.md", "link")])
 
 
 def test_user_links_may_lead_anywhere(world: World) -> None:

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.app.casting import Casting
@@ -37,6 +38,7 @@ if TYPE_CHECKING:  # only a session in which somebody delegates pays for these
     from retinue.app.connecting import Connecting
     from retinue.app.crew import Crew
     from retinue.app.modelling import Models
+    from retinue.app.vouching import Vouchers
     from retinue.engine.manager import Manager
     from retinue.features.extensions.channels import Channels
     from retinue.surfaces.base import Seat
@@ -224,16 +226,14 @@ class Berth:
 
     def _judge_session(self) -> bool:
         """Whether what the session says of earlier runs can be believed."""
-        from retinue.app.vouching import Vouchers
         from retinue.engine.journal import CREW
 
-        session, wish, world = self.session, self.stock.request.session, self.world
-        if session.path is None or wish.is_alone:
+        session, world = self.session, self.world
+        if session.path is None or self.stock.request.session.is_alone:
             return True
-        setting = world.loaded.settings.session_dir
-        kept = find_session_dir(world.paths, self.stock.environment, flag=wish.directory or None, setting=setting)
+        vouchers = _open_vouchers(self.stock, world.paths, world.loaded)
         is_fresh = not any(True for _ in session.customs(CREW))
-        return Vouchers(world.paths, kept).judge(session.path, session.id, is_fresh=is_fresh)
+        return vouchers.judge(session.path, session.id, world.paths.cwd, is_fresh=is_fresh)
 
     async def _open_crew(self, crew: "Crew", main: LiveRun) -> None:
         from retinue.tools.policy import Rights
@@ -293,7 +293,7 @@ async def open_berth(stock: Stock, session: Session, paths: Paths, loaded: Loade
     """
     berth: Berth | None = None
     try:
-        if session.cwd and session.cwd != str(paths.cwd) and not stock.request.session.is_alone:
+        if _leads_away(stock, session, paths, loaded):
             # A session goes on where it was begun, with what is configured there.
             paths = find_folder(session, stock.environment)
             # What was approved is the folder this began in, not whichever a later session leads to.
@@ -310,6 +310,28 @@ async def open_berth(stock: Stock, session: Session, paths: Paths, loaded: Loade
     if session.damage:
         stock.say(str(session.damage))
     return berth
+
+
+def _leads_away(stock: Stock, session: Session, paths: Paths, loaded: Loaded) -> bool:
+    """Whether a session goes on in another folder; one that anybody could have written stays, and this is told."""
+    if not session.cwd or Path(session.cwd) == paths.cwd or stock.request.session.is_alone:
+        return False
+    if session.path is None or _open_vouchers(stock, paths, loaded).believes_folder(
+        session.path, session.id, session.cwd
+    ):
+        return True
+    stock.say(
+        f"session {quote(session.id)} says that it belongs to {quote(session.cwd, 200)}, but it is not from your own "
+        f"session folder: staying in {quote(str(paths.cwd), 200)} (to go on there, start retinue in that folder)"
+    )
+    return False
+
+
+def _open_vouchers(stock: Stock, paths: Paths, loaded: Loaded) -> "Vouchers":
+    from retinue.app.vouching import Vouchers
+
+    flag, setting = stock.request.session.directory or None, loaded.settings.session_dir
+    return Vouchers(paths, find_session_dir(paths, stock.environment, flag=flag, setting=setting))
 
 
 async def wait_until_idle(run: LiveRun) -> None:

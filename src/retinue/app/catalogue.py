@@ -83,7 +83,7 @@ class Catalogue:
         if (skill := skills.get(name)) is None:
             return text
         folder = os.path.dirname(skill.path)
-        body = f"Paths in it start at {folder}.\n\n{preload_skill(name, self._roots)}"
+        body = f"Paths in it start at {folder}.\n\n{self._world.redact(preload_skill(name, self._roots))}"
         block = f'<skill name="{name}" location="{skill.path}">\n{body}\n</skill>'
         return f"{block}\n\n{rest.strip()}" if rest.strip() else block
 

@@ -48,9 +48,12 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.transcript import Transcribing
 from retinue.features.worktree.workshop import Tidying, Workshop
+from retinue.settings.bounds import bind_project, bind_user
+from retinue.settings.files import read_bounded
 from retinue.settings.kit import build_kit, find_depth_left, find_features
 from retinue.settings.paths import find_session_dir
 from retinue.surfaces.base import Seat
+from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
 from retinue.surfaces.fleet.post import connect_notifier
@@ -421,6 +424,7 @@ def to_fleet(world: World) -> FleetSettings:
         rollup_usage=crew.rollup_child_usage,
         agent_dir=str(paths.agent_dir),
         template_files=_find_templates(world),
+        read_template=lambda path: _read_template(world, path),
         grounds=to_grounds(world),
     )
 
@@ -435,3 +439,9 @@ def _find_templates(world: World) -> tuple[Path, ...]:
     name, paths = "agent-tool-description.md", world.paths
     own = (paths.agent_dir / name,)
     return (paths.project / ".pi" / name, *own) if world.is_trusted and ".pi" in paths.configs else own
+
+
+def _read_template(world: World, path: Path) -> str | None:
+    bind = bind_user if path.parent == world.paths.agent_dir else bind_project
+    data = read_bounded(path, MAX_TEMPLATE_BYTES, bind(world.paths, world.crew.settings.sandbox.hidden))
+    return None if data is None else data[:MAX_TEMPLATE_BYTES].decode("utf-8", "replace")

@@ -99,7 +99,7 @@ class Guarding:
         """The user's rules for agents that are told them."""
         from retinue.settings.switches import load_rules
 
-        rules, problems = load_rules(self._world.paths)
+        rules, problems = load_rules(self._world.paths, self._world.crew.settings.sandbox.hidden)
         self._tell(problems, ())
         return rules
 

@@ -55,6 +55,8 @@ class Sessions:
         """`directory` is where new sessions are kept; `enter` goes over to a session that is open."""
         self._main = main
         self._present = main.session
+        self._cwd = str(main.setup.cwd)
+        """Where it works, whatever its session says."""
         self._directory = directory
         self._clock = clock
         self._enter = enter
@@ -85,20 +87,20 @@ class Sessions:
         if not path.strip() or "\0" in path or len(path) > _LONGEST_PATH:
             raise UsageError(f"{quote(path)} is no path of a session file")
         present, clock = self._present, self._clock
-        file = Path(present.cwd, Path(path).expanduser())
+        file = Path(self._cwd, Path(path).expanduser())
         if not file.exists():
             if not file.parent.is_dir():
                 raise SessionError(f"there is no session file {quote(str(file), 300)}, and no folder to make it in")
-            return Session.create(cwd=present.cwd, directory=None, path=file, clock=clock, new_id=make_uuid)
+            return Session.create(cwd=self._cwd, directory=None, path=file, clock=clock, new_id=make_uuid)
         if present.path is not None and present.path.exists() and file.samefile(present.path):
             raise SessionError(f"session {present.id} is the one that is open")
-        return Session.open(file, clock=clock, new_id=make_uuid, cwd=present.cwd)
+        return Session.open(file, clock=clock, new_id=make_uuid, cwd=self._cwd)
 
     def _make(self, parent: str | None) -> Session:
         """Kept if the present one is."""
         directory = None if self._present.path is None else self._directory
         return Session.create(
-            cwd=self._present.cwd, directory=directory, parent_session=parent, clock=self._clock, new_id=make_uuid
+            cwd=self._cwd, directory=directory, parent_session=parent, clock=self._clock, new_id=make_uuid
         )
 
     def _copy(self, leaf_id: str | None) -> Session:

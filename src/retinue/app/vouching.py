@@ -1,7 +1,7 @@
-"""Which sessions nobody else could have written: only there what is said of runs is more than text.
+"""Which sessions nobody else could have written: only there what is said of folders and runs is more than text.
 
-A session that is opened goes on with the runs it tells of: where they work, where they keep their files. One that
-somebody else wrote would choose all of that. Must not know what the entries mean.
+A session that is opened goes on in the folder it names, and with the runs it tells of: where they work, where they keep
+their files. One that somebody else wrote would choose all of that. Must not know what the entries mean.
 """
 
 import hashlib
@@ -31,32 +31,55 @@ class Vouchers:
         if not Path(os.path.realpath(directory)).is_relative_to(self._project):
             self._stores.append(os.path.realpath(directory))
 
-    def judge(self, path: Path, session_id: str, *, is_fresh: bool) -> bool:
-        """Whether a session is ours; one that is `fresh` has nothing to believe yet, and will be."""
+    def judge(self, path: Path, session_id: str, folder: Path, *, is_fresh: bool) -> bool:
+        """Whether a session is ours; one that is `fresh` has no runs to believe in yet, and will be.
+
+        `folder` is where it is worked on now, whatever it says itself.
+        """
         real = Path(os.path.realpath(path))
-        if any(real.is_relative_to(store) for store in self._stores):
-            return True
+        if _is_foreign(real) or self._is_kept(real):
+            return not _is_foreign(real)
         if real.is_relative_to(self._project):
             return is_fresh
-        record = self._folder / hashlib.sha256(os.fsencode(real)).hexdigest()[:32]
         if is_fresh:
-            self._note(record, session_id)
+            self._note(self._find_record(real), f"{session_id}\n{folder}")
             return True
-        with suppress(OSError):
-            return record.read_text(encoding="utf-8") == session_id
-        return False
+        return self._read(real).partition("\n")[0] == session_id
 
-    def _note(self, record: Path, session_id: str) -> None:
+    def believes_folder(self, path: Path, session_id: str, folder: str) -> bool:
+        """Whether a session may say where it goes on: ours, or one that we have seen at work there."""
+        real = Path(os.path.realpath(path))
+        return not _is_foreign(real) and (self._is_kept(real) or self._read(real) == f"{session_id}\n{folder}")
+
+    def _is_kept(self, real: Path) -> bool:
+        return any(real.is_relative_to(store) for store in self._stores)
+
+    def _find_record(self, real: Path) -> Path:
+        return self._folder / hashlib.sha256(os.fsencode(real)).hexdigest()[:32]
+
+    def _read(self, real: Path) -> str:
+        with suppress(OSError, UnicodeDecodeError):
+            return "" if real.is_relative_to(self._project) else self._find_record(real).read_text(encoding="utf-8")
+        return ""
+
+    def _note(self, record: Path, text: str) -> None:
         # Without a record the session works all the same; its runs are not taken over later.
         with suppress(OSError):
             make_private(self._folder)
             self._forget_old()
             handle = os.open(record, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
             with open(handle, "w", encoding="utf-8") as file:
-                file.write(session_id)
+                file.write(text)
 
     def _forget_old(self) -> None:
         records = list(self._folder.iterdir())
         for each in records if len(records) >= _MOST else ():
             if time.time() - each.stat().st_mtime > _KEPT_S:
                 each.unlink(missing_ok=True)
+
+
+def _is_foreign(real: Path) -> bool:
+    """Whether somebody else owns a file; one that is not there yet is ours."""
+    with suppress(OSError):
+        return os.stat(real).st_uid not in (os.geteuid(), 0)
+    return False

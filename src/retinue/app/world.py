@@ -8,6 +8,7 @@ from retinue.app.languages import Languages
 from retinue.settings.context import PromptFiles, load_prompt_files
 from retinue.settings.layers import Loaded
 from retinue.settings.paths import Paths
+from retinue.settings.providers import list_stored
 from retinue.settings.subagents import LoadedCrew, load_crew
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class World:
     """What this machine can enforce, found out for all worlds of one Retinue at once."""
     recorder: "Recorder | None" = None
     """Keeps what tools did; none where nothing is kept, and inside another program's agent, which keeps it itself."""
+    redact: Callable[[str], str] = str
+    """Takes secrets out of what is read for a model."""
     _languages: Languages | None = None
     _outside: "Outside | None" = None
     _boundaries: "Boundaries | None" = None
@@ -129,10 +132,13 @@ def read_world(stock: "Stock", paths: Paths, loaded: Loaded) -> World:
         system=request.system_prompt,
         append=request.append_system_prompt,
         use_context=request.context_files,
+        hidden=crew.settings.sandbox.hidden,
     )
     stock.tell((*crew.diagnostics, *files.diagnostics))
     has_session = request.session.kind not in ("none", "children")
     world = World(paths, loaded, crew, files, has_session=has_session, find_machine=stock.find_machine)
+    stock.redactor.learn(*list_stored(paths))
+    world.redact = stock.redactor.redact
     if not stock.is_child and request.session.kind != "none":
         from retinue.features.activity import Recorder, find_log
 

@@ -120,20 +120,23 @@ def load_file(
 
 def _load_entry(entry: os.DirEntry[str], root: Root, known_tools: Collection[str]) -> Found:
     path = entry.path
-    if entry.is_symlink():
-        fault = _find_link_fault(path, root.boundary)
-        if fault:
-            return Found(path, find_stamp(path) or _UNSETTLED, None, (_tell(path, fault, "link"),))
+    if entry.is_symlink() and not os.path.exists(path):
+        return Found(path, _UNSETTLED, None, (_tell(path, "is a link that leads nowhere", "link"),))
     return _load(path, root, known_tools, is_file=entry.is_file(follow_symlinks=False))
 
 
-def _find_link_fault(path: str, boundary: str) -> str:
-    try:
-        target = os.path.realpath(path, strict=True)
-    except OSError as error:
-        return "is a link that leads nowhere" if error.errno in _ABSENT else _explain(error)
-    inside = not boundary or os.path.commonpath((target, os.path.realpath(boundary))) == os.path.realpath(boundary)
-    return "" if inside else "is a link that leads out of the project; it is not read"
+def _find_link_fault(real: str, status: os.stat_result, root: Root) -> str:
+    """Why a file is not read for where it really lies; empty when it is."""
+    if any(_is_inside(real.casefold(), place.casefold()) for place in root.hidden):
+        return f"leads to {quote(real, 200)}, which is hidden from agents since it may hold secrets; it is not read"
+    if root.boundary and not _is_inside(real, os.path.realpath(root.boundary)):
+        return "is a link that leads out of the project; it is not read"
+    is_ours = bool(root.boundary) or status.st_uid in (os.geteuid(), 0)
+    return "" if is_ours else f"leads to {quote(real, 200)}, which belongs to another user; it is not read"
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
 
 
 def _load(
@@ -144,12 +147,14 @@ def _load(
         # Looked at before it is opened, since opening a device may do something; O_NONBLOCK in case it is swapped.
         status = os.stat(path) if not is_file else None
         if status is None or stat.S_ISREG(status.st_mode):
-            data, status = _read(path)
+            data, status, real = _read(path)
         else:
             kind = "a directory" if stat.S_ISDIR(status.st_mode) else "no regular file"
             return Found(path, _to_stamp(status), None, (_tell(path, f"is {kind}; it is skipped", "not-a-file"),))
     except OSError as error:
         return Found(path, find_stamp(path), None, (_tell(path, f"cannot be read: {_explain(error)}", "unreadable"),))
+    if real != path and root.source != "builtin" and (fault := _find_link_fault(real, status, root)):
+        return Found(path, _to_stamp(status), None, (_tell(path, fault, "link"),))
     stamp = _to_stamp(status) if time.time_ns() - status.st_mtime_ns > _SETTLE_NS else None
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
         text = f"has changed since you accepted it; to use it: retinue trust --file {shlex.quote(path)} --yes"
@@ -161,10 +166,12 @@ def _load(
     return Found(path, stamp, definition, tuple(diagnostics))
 
 
-def _read(path: str) -> tuple[bytes, os.stat_result]:
+def _read(path: str) -> tuple[bytes, os.stat_result, str]:
+    """What a file holds, how it looks, and where it really lies."""
     descriptor = os.open(path, _READ)
     try:
         status = os.fstat(descriptor)
+        real = _find_real(descriptor, path)
         # The size is only a hint, but a buffer of the largest size for every file would cost more than reading it.
         data = os.read(descriptor, min(status.st_size, MAX_BYTES) + 1)
         while len(data) <= MAX_BYTES and len(data) < status.st_size:
@@ -172,9 +179,17 @@ def _read(path: str) -> tuple[bytes, os.stat_result]:
             if not more:
                 break
             data += more
-        return data, status
+        return data, status, real
     finally:
         os.close(descriptor)
+
+
+def _find_real(descriptor: int, path: str) -> str:
+    """Where an open file is, whatever its name leads to by now."""
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")
+    except OSError:
+        return os.path.realpath(path)
 
 
 def decode(data: bytes, path: str) -> tuple[str, Diagnostic | None]:

@@ -22,7 +22,9 @@ class Root(Struct, frozen=True):
     source: Source
     suffixes: tuple[str, ...] = (".md",)
     boundary: str = ""
-    """A file reached through a link must lie in this directory; empty: anywhere."""
+    """The directory in which its files must really lie; empty: anywhere, if they are the user's own."""
+    hidden: tuple[str, ...] = ()
+    """Real paths of what is not read, whatever link leads there."""
 
 
 class Places(Struct, frozen=True):
@@ -33,6 +35,8 @@ class Places(Struct, frozen=True):
     home: Path | None = None
     configs: tuple[str, ...] = (".pi", ".agents", ".codingcode")
     """The project's configuration folders that may be read."""
+    hidden: tuple[str, ...] = ()
+    """Real paths of what no agent sees."""
 
 
 def find_roots(places: Places, nearest: str) -> list[Root]:
@@ -40,11 +44,11 @@ def find_roots(places: Places, nearest: str) -> list[Root]:
 
     `nearest` is the project's own directory of agents, as `find_nearest` gives it.
     """
-    project, agent_dir, home = str(places.project), str(places.agent_dir), places.home
-    user = [Root(os.path.join(agent_dir, "agents"), "pi", "user", MARKDOWN)]
+    project, agent_dir, home, hidden = str(places.project), str(places.agent_dir), places.home, places.hidden
+    user = [Root(os.path.join(agent_dir, "agents"), "pi", "user", MARKDOWN, hidden=hidden)]
     if home is not None:
-        user.append(Root(os.path.join(home, ".codingcode", "agents"), "codingcode", "user"))
-    user.append(Root(os.path.join(agent_dir, "subagents"), "sticky", "user"))
+        user.append(Root(os.path.join(home, ".codingcode", "agents"), "codingcode", "user", hidden=hidden))
+    user.append(Root(os.path.join(agent_dir, "subagents"), "sticky", "user", hidden=hidden))
     own = [make_project_root(nearest, places)]
     if ".codingcode" in places.configs:
         own.append(make_project_root(os.path.join(project, ".codingcode", "agents"), places))
@@ -62,7 +66,8 @@ def make_project_root(folder: str, places: Places) -> Root:
     """A folder of the project's agents; where it lies says how its files are read."""
     is_codingcode = os.path.basename(os.path.dirname(folder)) == ".codingcode"
     dialect: Dialect = "codingcode" if is_codingcode else "pi"
-    return Root(folder, dialect, "project", (".md",) if is_codingcode else MARKDOWN, str(places.project))
+    suffixes = (".md",) if is_codingcode else MARKDOWN
+    return Root(folder, dialect, "project", suffixes, str(places.project), places.hidden)
 
 
 def find_nearest(places: Places) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 
 from retinue.core.messages import SystemMessage
+from retinue.core.model import ToolSpec
 from retinue.core.tool import Tool
 
 PREAMBLE = (
@@ -67,18 +68,18 @@ def declare_change(
     before: Mapping[str, str],
     after: Mapping[str, str],
     tools_before: Iterable[str],
-    tools_after: Sequence[Tool],
+    tools_after: Sequence[ToolSpec],
     now_ms: int,
 ) -> SystemMessage | None:
     """The system message that turns one prompt and tool set into another; None when nothing changed."""
     patch: dict[str, str | None] = {name: text for name, text in after.items() if before.get(name) != text}
     patch.update(dict.fromkeys(name for name in before if name not in after))
     known = set(tools_before)
-    wanted = {tool.spec.name for tool in tools_after}
+    wanted = {tool.name for tool in tools_after}
     added: list[dict[str, Any]] | UnsetType = [
-        {"name": tool.spec.name, "description": tool.spec.description, "parameters": tool.spec.parameters}
+        {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
         for tool in tools_after
-        if tool.spec.name not in known
+        if tool.name not in known
     ] or UNSET
     removed: list[dict[str, Any]] | UnsetType = [{"name": name} for name in sorted(known - wanted)] or UNSET
     if not patch and added is UNSET and removed is UNSET:

@@ -255,6 +255,7 @@ class LiveRun:
     async def _enter(self) -> Ending | None:
         """Go into the run's features; one that cannot be entered fails it, a stop meanwhile ends it."""
         if not self._base.features:
+            self.setup = self._base.hide_secrets()
             return None
         self._begin()
         entered = await self._scope.run(self._around.enter(self._base), wall_s=self._base.limits.wall_s)
@@ -262,8 +263,8 @@ class LiveRun:
             return Ending(entered)
         if isinstance(entered, Ending):
             return entered
-        self.setup = entered
-        self._compactor = Compactor(entered, self.session, self.journal, self._publish, self._clock)
+        self.setup = entered.hide_secrets()
+        self._compactor = Compactor(self.setup, self.session, self.journal, self._publish, self._clock)
         return None
 
     async def _leave(self) -> None:
@@ -344,7 +345,8 @@ class LiveRun:
         if context.thinking != setup.thinking:
             self.journal.write(lambda: self.session.append_thinking_level(setup.thinking))
         known = [str(tool.get("name")) for tool in context.tools]
-        change = declare_change(context.sections, setup.sections, known, list(setup.tools.values()), now_ms)
+        specs = _Specs(setup.tools, setup.redact)()
+        change = declare_change(context.sections, setup.sections, known, specs, now_ms)
         said: list[Message] = [UserMessage(blocks, now_ms)] if blocks else []
         return said if change is None else [change, *said]
 
@@ -377,7 +379,7 @@ class LiveRun:
             run_id=setup.run_id,
             model=PatientModel(current, self._scope) if is_patient else current,
             system=render_prompt(setup.sections),
-            tool_specs=_Specs(setup.tools),
+            tool_specs=_Specs(setup.tools, setup.redact),
             thinking=setup.thinking,
             session_id=self.session.id,
             publish=self._publish,
@@ -466,13 +468,16 @@ class LiveRun:
 class _Specs:
     """The specs of tools to which more may be added; the same list as long as none is, since adapters know it by it."""
 
-    def __init__(self, tools: Mapping[str, Tool]) -> None:
+    def __init__(self, tools: Mapping[str, Tool], redact: Callable[[Any], Any] | None) -> None:
         self._tools = tools
+        self._redact = redact or keep_data
         self._specs: list[ToolSpec] = []
 
     def __call__(self) -> list[ToolSpec]:
         if len(self._specs) != len(self._tools):
-            self._specs = [tool.spec for tool in self._tools.values()]
+            specs = [tool.spec for tool in self._tools.values()]
+            # What agents' files and servers say about themselves is in there.
+            self._specs = [msgspec.structs.replace(spec, description=self._redact(spec.description)) for spec in specs]
         return self._specs
 
 

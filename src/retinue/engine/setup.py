@@ -42,7 +42,7 @@ class RunSetup(Struct, frozen=True):
     environment: Mapping[str, str] = {}
     hooks: Sequence[CallHook] = ()
     redact: Callable[[Any], Any] | None = None
-    """Takes secrets out of what its tools return, before anyone sees it."""
+    """Takes secrets out of its prompt and of what its tools return, before anyone sees it."""
     spill_dir: Path | None = None
     steering_mode: Delivery = "one-at-a-time"
     follow_up_mode: Delivery = "one-at-a-time"
@@ -64,6 +64,10 @@ class RunSetup(Struct, frozen=True):
     def change(self, **parts: Any) -> "RunSetup":
         """A copy with other parts."""
         return structs.replace(self, **parts)
+
+    def hide_secrets(self) -> "RunSetup":
+        """A copy without the secrets in what was read for its prompt."""
+        return self if self.redact is None else self.change(sections=self.redact(dict(self.sections)))
 
 
 class Reviewer(Protocol):

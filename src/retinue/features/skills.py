@@ -129,7 +129,7 @@ def list_skills(roots: Sequence[Path]) -> tuple[tuple[Skill, ...], tuple[Diagnos
     found: dict[str, Skill] = {}
     problems: list[Diagnostic] = []
     for root in roots:
-        for path, folder, file in _find_candidates(root):
+        for path, folder, file in _find_candidates(root, problems):
             skill = _describe(path, folder, file, problems)
             if skill is None:
                 continue
@@ -180,15 +180,23 @@ def _find_skill(name: str, walk: "_Walk") -> str | None:
     return None
 
 
-def _find_candidates(root: Path) -> Iterator[tuple[Path, Folder, str]]:
+def _find_candidates(root: Path, problems: list[Diagnostic]) -> Iterator[tuple[Path, Folder, str]]:
     """Every file below a root that may be a skill, flat ones first; the folder is open until the next one."""
+    walk = _Walk(root)
+    if root.is_symlink():
+        walk.links.append(root)
     with suppress(OSError), Folder.open(root, follow=False) as top:
         for entry in top.list(MAX_ENTRIES):
             is_flat = entry.name.endswith(".md") and entry.name != SKILL_FILE
             if is_flat and entry.is_file(follow_symlinks=False):
                 yield root / entry.name, top, entry.name
-    for _, folder in _Walk(root).run():
+            elif is_flat and entry.is_symlink():
+                walk.links.append(root / entry.name)
+    for _, folder in walk.run():
         yield folder.path / SKILL_FILE, folder, SKILL_FILE
+    for path in walk.links:
+        text = f"{path}: is a link, which is not followed; put the skill itself there; skipped"
+        problems.append(Diagnostic(text, str(path), severity="warning", code="skill-link"))
 
 
 class _Walk:
@@ -197,6 +205,8 @@ class _Walk:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.is_cut = False
+        self.links: list[Path] = []
+        """Those that are not followed."""
 
     def run(self) -> Iterator[tuple[tuple[str, ...], Folder]]:
         """Each directory with its steps from the root, open until the next one."""
@@ -210,6 +220,8 @@ class _Walk:
                     yield parts, folder
                 elif len(parts) < MAX_DEPTH:
                     waiting += [(*parts, entry.name) for entry in entries if _is_searched(entry)]
+                    links = (entry.name for entry in entries if entry.is_symlink() and entry.is_dir())
+                    self.links += [folder.path / name for name in links]
             if left <= 0:
                 self.is_cut = True
                 return

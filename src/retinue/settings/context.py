@@ -4,6 +4,7 @@ Context files are read without trust, as text only; prompt files of a project ne
 prompt is put together.
 """
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.features.confined import find_workspace
+from retinue.settings.bounds import Bound, bind_folder, bind_project, bind_user, list_hidden
 from retinue.settings.files import read_bounded
 from retinue.settings.paths import Paths, expand_path
 
@@ -46,21 +49,23 @@ def load_prompt_files(
     system: str | None = None,
     append: Sequence[str] = (),
     use_context: bool = True,
+    hidden: tuple[str, ...] = (),
 ) -> PromptFiles:
     """Read what applies in a directory; `system` and `append` are the flags, each a text or a file.
 
+    What links lead to is read inside of the root they are in, and never what is hidden, beside the usual `hidden`.
     Raises UsageError when a flag names a file that cannot be used; anything else is a diagnostic.
     """
     diagnostics: list[Diagnostic] = []
-    context = _load_context(paths, diagnostics) if use_context else ()
+    context = _load_context(paths, hidden, diagnostics) if use_context else ()
     if system is not None:
         prompt: str | None = read_text_or_file(system, paths, "--system-prompt")
     else:
-        prompt = _load_prompt(paths, "SYSTEM.md", diagnostics, trusted=trusted)
+        prompt = _load_prompt(paths, "SYSTEM.md", hidden, diagnostics, trusted=trusted)
     if append:
         appended = tuple(read_text_or_file(text, paths, "--append-system-prompt") for text in append)
     else:
-        found = _load_prompt(paths, "APPEND_SYSTEM.md", diagnostics, trusted=trusted)
+        found = _load_prompt(paths, "APPEND_SYSTEM.md", hidden, diagnostics, trusted=trusted)
         appended = (found,) if found is not None else ()
     return PromptFiles(context, prompt, appended, tuple(diagnostics))
 
@@ -91,37 +96,48 @@ def _is_name(value: str) -> bool:
     return " " not in value.strip()
 
 
-def _load_context(paths: Paths, diagnostics: list[Diagnostic]) -> tuple[TextFile, ...]:
-    folders = [paths.agent_dir, *reversed((paths.cwd, *paths.cwd.parents))]
-    found: dict[str, TextFile] = {}
-    for folder in folders:
-        file = _load_first(folder, diagnostics)
-        if file is not None:
-            found.setdefault(file.path, file)
-    return tuple(found.values())
+def _load_context(paths: Paths, hidden: tuple[str, ...], diagnostics: list[Diagnostic]) -> tuple[TextFile, ...]:
+    found = [_load_first(paths.agent_dir, bind_user(paths, hidden), diagnostics)]
+    checkout = find_workspace(paths.cwd, paths.home)
+    for folder in reversed((paths.cwd, *paths.cwd.parents)):
+        if folder == paths.agent_dir:
+            continue
+        bound = bind_folder(folder, paths, hidden)
+        if folder.is_relative_to(checkout):
+            bound = Bound(_find_top(paths, checkout), list_hidden(paths, hidden))
+        found.append(_load_first(folder, bound, diagnostics))
+    return tuple(file for file in found if file is not None)
 
 
-def _load_first(folder: Path, diagnostics: list[Diagnostic]) -> TextFile | None:
+def _find_top(paths: Paths, checkout: Path) -> str:
+    """The checkout, or the project around it; anybody can mark a folder as one that all may write."""
+    is_ours = os.stat(paths.project).st_uid == os.geteuid()
+    return str(paths.project if is_ours and checkout.is_relative_to(paths.project) else checkout)
+
+
+def _load_first(folder: Path, bound: Bound, diagnostics: list[Diagnostic]) -> TextFile | None:
     """The context file of a directory: the first of the names that is a usable file."""
     for name in CONTEXT_NAMES:
-        text = _load_text(folder / name, diagnostics)
+        text = _load_text(folder / name, bound, diagnostics)
         if text is not None:
             return TextFile(str(folder / name), text)
     return None
 
 
-def _load_prompt(paths: Paths, name: str, diagnostics: list[Diagnostic], *, trusted: bool) -> str | None:
+def _load_prompt(
+    paths: Paths, name: str, hidden: tuple[str, ...], diagnostics: list[Diagnostic], *, trusted: bool
+) -> str | None:
     """The project's prompt file when it is trusted, else the user's; the two are not joined."""
     if trusted and ".pi" in paths.configs:
-        text = _load_text(paths.project / ".pi" / name, diagnostics)
+        text = _load_text(paths.project / ".pi" / name, bind_project(paths, hidden), diagnostics)
         if text is not None:
             return text
-    return _load_text(paths.agent_dir / name, diagnostics)
+    return _load_text(paths.agent_dir / name, bind_user(paths, hidden), diagnostics)
 
 
-def _load_text(path: Path, diagnostics: list[Diagnostic]) -> str | None:
+def _load_text(path: Path, bound: Bound, diagnostics: list[Diagnostic]) -> str | None:
     try:
-        data = read_bounded(path, MAX_CONTEXT_BYTES)
+        data = read_bounded(path, MAX_CONTEXT_BYTES, bound)
     except ConfigError as error:
         diagnostics.append(Diagnostic(f"{error}; skipped", str(path), severity="warning", code="unreadable"))
         return None

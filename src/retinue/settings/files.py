@@ -12,6 +12,8 @@ from typing import Any
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
 from retinue.core.strictjson import MAX_BYTES, JsonError, parse_json
+from retinue.settings.bounds import Bound
+from retinue.tools.revision import find_real_path
 
 _KINDS = {
     stat.S_IFDIR: "a directory",
@@ -25,14 +27,21 @@ _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 _ABSENT = {errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG}
 
 
-def read_bounded(path: Path, limit: int = MAX_BYTES) -> bytes | None:
-    """Up to `limit + 1` bytes of a regular file; None when there is none. Raises ConfigError for anything else."""
+def read_bounded(path: Path, limit: int = MAX_BYTES, bound: Bound | None = None) -> bytes | None:
+    """Up to `limit + 1` bytes of a regular file; None when there is none. Raises ConfigError for anything else.
+
+    With a bound, also for a file that links lead to and that is none of this name's.
+    """
     try:
         # Looked at before it is opened, since opening a device may do something; O_NONBLOCK in case it is swapped.
         _check_kind(path, os.stat(path))
         descriptor = os.open(path, _READ)
         try:
-            _check_kind(path, os.fstat(descriptor))
+            status = os.fstat(descriptor)
+            _check_kind(path, status)
+            # Of the file that is open: whatever is swapped from here on, this one is read.
+            if bound and (fault := bound.find_fault(path, find_real_path(descriptor, str(path)), status)):
+                raise ConfigError(f"{path}: {fault}")
             return _read(descriptor, limit + 1)
         finally:
             os.close(descriptor)
@@ -44,9 +53,9 @@ def read_bounded(path: Path, limit: int = MAX_BYTES) -> bytes | None:
         return None  # a NUL in the name: no such file can exist
 
 
-def read_text(path: Path, limit: int = MAX_BYTES) -> str:
+def read_text(path: Path, limit: int = MAX_BYTES, bound: Bound | None = None) -> str:
     """The text of a file, empty when there is none. Raises ConfigError for what is too long or no text."""
-    data = read_bounded(path, limit) or b""
+    data = read_bounded(path, limit, bound) or b""
     if len(data) > limit:
         raise ConfigError(f"{path}: larger than {limit} bytes")
     try:
@@ -69,10 +78,12 @@ def _read(descriptor: int, wanted: int) -> bytes:
     return b"".join(pieces)
 
 
-def load_json(path: Path, *, comments: bool = False) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
+def load_json(
+    path: Path, *, comments: bool = False, bound: Bound | None = None
+) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
     """The object in an optional file; a broken file counts as absent, and the diagnostics say what is wrong with it."""
     try:
-        data = read_bounded(path)
+        data = read_bounded(path, bound=bound)
         return (None if data is None else parse_json(data, where=str(path), comments=comments)), []
     except JsonError as error:
         return None, [

@@ -16,6 +16,7 @@ from retinue.core.errors import quote
 from retinue.features.approved import digest_file, digest_files
 from retinue.features.hooks.points import GUARDS
 from retinue.features.hooks.spec import HookSpec, Scope, parse_hook
+from retinue.settings.bounds import Bound, bind_project
 from retinue.settings.consents import Consents, State, find_ground, tell_waiting
 from retinue.settings.paths import Paths
 from retinue.settings.yamlfile import BrokenFile, load_entries
@@ -100,7 +101,7 @@ def load_hooks(
     own: dict[str, HookSpec] = {}
     theirs: dict[str, HookSpec] = {}
     for path, scope in list_files(paths, trusted=trusted):
-        for spec in _load_file(path, scope, problems):
+        for spec in _load_file(path, scope, problems, bind_project(paths) if scope == "project" else None):
             known = own if scope == "global" else theirs
             if spec.name in known:
                 problems.append(_tell(spec, f"is hidden by the one in {known[spec.name].path}", "warning"))
@@ -199,9 +200,9 @@ def describe_entry(spec: HookSpec) -> dict[str, Any]:
     }
 
 
-def _load_file(path: Path, scope: Scope, problems: list[Diagnostic]) -> Iterator[HookSpec]:
+def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: Bound | None) -> Iterator[HookSpec]:
     try:
-        lines = load_entries(path, "hooks")
+        lines = load_entries(path, "hooks", bound)
     except BrokenFile as error:
         problems.append(error.problem)
         yield from _stand_in(path, scope, str(error))

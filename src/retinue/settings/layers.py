@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value, suggest
 from retinue.core.errors import quote
+from retinue.settings.bounds import bind_project
 from retinue.settings.checks import Setting, build_settings, read_field
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
@@ -58,7 +59,7 @@ def load_settings(
     last = [Layer("flag", {key: value for key, value in flags.items() if value is not None})] if flags else []
 
     def add_file(path: Any, scope: Scope) -> None:
-        raw, problems = load_json(path)
+        raw, problems = load_json(path, bound=bind_project(paths) if scope == "project" else None)
         diagnostics.extend(problems)
         if raw is not None:
             layer, problems = read_layer(SETTINGS, _migrate(raw), scope, str(path), ignore=PI_KEYS)

@@ -15,6 +15,7 @@ from retinue.core.errors import quote
 from retinue.features.approved import digest_file, digest_files
 from retinue.features.mcp.names import fold_name
 from retinue.features.mcp.server import Level, McpServer
+from retinue.settings.bounds import Bound, bind_project
 from retinue.settings.consents import Consents, State, find_ground, tell_waiting
 from retinue.settings.files import load_json
 from retinue.settings.mcp_entry import OVERRIDES, SELF_APPROVAL, Written, read_server
@@ -71,7 +72,8 @@ def load_servers(paths: Paths, environment: Mapping[str, str], *, trusted: bool)
     chosen: dict[str, list[Written]] = {}
     changes: list[Written] = []
     for path, level in list_files(paths, trusted=trusted):
-        for written in _load_file(path, level, problems):
+        bound = bind_project(paths) if level == "project" else None
+        for written in _load_file(path, level, problems, bound):
             same = chosen.setdefault(fold_name(written.name), [])
             if level == "project" and written.is_override:
                 changes.append(written)
@@ -147,13 +149,13 @@ def _narrow(found: list[Found], changes: Iterable[Written], problems: list[Diagn
     return found
 
 
-def _load_file(path: Path, level: Level, problems: list[Diagnostic]) -> Iterator[Written]:
+def _load_file(path: Path, level: Level, problems: list[Diagnostic], bound: Bound | None) -> Iterator[Written]:
     if path.suffix == ".json":
-        raw, more = load_json(path)
+        raw, more = load_json(path, bound=bound)
         problems += more
         yield from () if raw is None else _read_json(raw, path, level, problems)
         return
-    yield from _load_yaml(path, level, problems)
+    yield from _load_yaml(path, level, problems, bound)
 
 
 def _read_json(raw: Mapping[str, Any], path: Path, level: Level, problems: list[Diagnostic]) -> Iterator[Written]:
@@ -173,9 +175,9 @@ def _read_json(raw: Mapping[str, Any], path: Path, level: Level, problems: list[
         yield Written(name, entry, str(path), level)
 
 
-def _load_yaml(path: Path, level: Level, problems: list[Diagnostic]) -> Iterator[Written]:
+def _load_yaml(path: Path, level: Level, problems: list[Diagnostic], bound: Bound | None) -> Iterator[Written]:
     try:
-        entries = {entry.key: entry for entry in load_entries(path, "mcp")}
+        entries = {entry.key: entry for entry in load_entries(path, "mcp", bound)}
     except BrokenFile as error:
         problems.append(error.problem)
         return

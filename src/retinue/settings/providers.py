@@ -7,6 +7,7 @@ from pathlib import Path
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.model import ModelInfo
+from retinue.core.redaction import is_secret_name
 from retinue.models.auth import Credential, Keys, parse_auth
 from retinue.models.catalog import load_catalog
 from retinue.models.config import parse_models
@@ -14,6 +15,8 @@ from retinue.models.registry import Registry
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
 
+_SECRETS = ("key", "access", "refresh")
+"""Fields of an entry in auth.json."""
 _TRUE = ("1", "true", "yes")
 
 
@@ -32,6 +35,17 @@ def load_registry(
     if not is_local_allowed(environment, offline=offline):
         return Registry(providers, keys), diagnostics
     return Registry(providers, keys, find_local=_find_local), diagnostics
+
+
+def list_stored(paths: Paths) -> list[str]:
+    """Every secret that is written in auth.json, also those of logins and of entries that nobody can use."""
+    raw, _ = load_json(paths.auth_file)
+    entries = [entry for entry in (raw or {}).values() if isinstance(entry, dict)]
+    pairs = [pair for entry in entries for pair in entry.items()]
+    named = [value for name, value in pairs if name in _SECRETS or is_secret_name(name)]
+    given = [each for _, value in pairs if isinstance(value, dict) for each in value.values()]
+    # The others name a variable or a command, and are no secrets themselves.
+    return [text for text in (*named, *given) if isinstance(text, str) and not text.startswith(("$", "!"))]
 
 
 def _find_local() -> Sequence[ModelInfo]:

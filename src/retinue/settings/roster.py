@@ -17,6 +17,7 @@ from retinue.core.errors import DisabledAgent, UnknownAgent, quote
 from retinue.definitions.registry import Definitions, Registry
 from retinue.definitions.sources import Places, is_packaged
 from retinue.features.confined import Boundaries
+from retinue.settings.bounds import list_hidden
 from retinue.settings.consents import load_accepted
 from retinue.settings.layers import Loaded
 from retinue.settings.outside import list_outside
@@ -200,7 +201,8 @@ class Roster:
 
 def open_registry(paths: Paths, crew: CrewSettings, *, trusted: bool) -> Registry:
     """The agents of one folder, read again when a file changes."""
-    places = Places(paths.project, paths.agent_dir, paths.home, paths.configs)
+    hidden = list_hidden(paths, crew.sandbox.hidden).hidden
+    places = Places(paths.project, paths.agent_dir, paths.home, paths.configs, hidden)
     return Registry(
         places,
         trusted=trusted,

@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.run import Join
+from retinue.settings.bounds import bind_project
 from retinue.settings.checks import (
     Check,
     Report,
@@ -119,7 +120,7 @@ class CrewSettings(Struct, frozen=True):
     deny_tools: tuple[str, ...] = ()
     """Tools that no agent has, the main agent and everything it starts included."""
     redact_secrets: bool = False
-    """Take what looks like a key or password out of tool results, beside the keys in use."""
+    """Take what looks like a key or password out of prompts and tool results, beside the keys in use."""
     always_exposed_extensions: tuple[str, ...] = ()
     """Extensions whose tools no list of an agent hides; denials still do."""
     max_concurrent: int = 4
@@ -299,7 +300,7 @@ def load_crew(
     diagnostics: list[Diagnostic] = []
 
     def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = CREW_SETTINGS) -> None:
-        raw, problems = load_json(path)
+        raw, problems = load_json(path, bound=bind_project(paths) if scope == "project" else None)
         diagnostics.extend(problems)
         if raw is not None:
             layer, problems = read_layer(table, raw, scope, str(path), ignore=IGNORED)

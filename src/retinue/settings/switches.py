@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic, show_value
 from retinue.core.errors import ConfigError
+from retinue.settings.bounds import Bound, bind_project, bind_user
 from retinue.settings.files import read_text
 from retinue.settings.paths import Paths
 from retinue.settings.yamlfile import BrokenFile, load_entries
@@ -47,9 +48,9 @@ class Switches(Struct, frozen=True):
 def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagnostic]]:
     """Both files; what cannot be read says nothing, and is told."""
     problems: list[Diagnostic] = []
-    own = _load(paths.home, problems)
-    has_theirs = trusted and ".codingcode" in paths.configs and paths.project != paths.home
-    theirs = _load(paths.project, problems) if has_theirs else _Config({}, "", problems)
+    own, theirs = _load(paths.home, problems, None), _Config({}, "", problems)
+    if trusted and ".codingcode" in paths.configs and paths.project != paths.home:
+        theirs = _load(paths.project, problems, bind_project(paths))
     enabled = theirs.read_switch("subagent", "enabled")
     enabled = own.read_switch("subagent", "enabled") if enabled is None else enabled
     agents = {**own.read_names("subagent", "disabledAgents"), **theirs.read_names("subagent", "disabledAgents")}
@@ -66,13 +67,13 @@ def stamp_switches(paths: Paths) -> tuple[tuple[int, int] | None, ...]:
     return tuple(_stamp(folder) for folder in (paths.home, paths.project))
 
 
-def load_rules(paths: Paths) -> tuple[tuple[str, ...], list[Diagnostic]]:
-    """The user's rules for agents of that program, `~/.codingcode/rules.md`."""
+def load_rules(paths: Paths, hidden: tuple[str, ...] = ()) -> tuple[tuple[str, ...], list[Diagnostic]]:
+    """The user's rules for agents of that program, `~/.codingcode/rules.md`, and never what is `hidden`."""
     path = None if paths.home is None else paths.home / ".codingcode" / RULES_FILE
     if path is None or not os.path.lexists(path):
         return (), []
     try:
-        text = read_text(path, MAX_BYTES)
+        text = read_text(path, MAX_BYTES, bind_user(paths, hidden))
     except ConfigError as error:
         return (), [Diagnostic(str(error), str(path), code="unreadable")]
     return ((text,) if text.strip() else ()), []
@@ -153,7 +154,7 @@ class _Config:
             self._problems.append(problem)
 
 
-def _load(folder: Path | None, problems: list[Diagnostic]) -> _Config:
+def _load(folder: Path | None, problems: list[Diagnostic], bound: Bound | None) -> _Config:
     path = None if folder is None else folder / ".codingcode" / "config.yaml"
     if path is None or not os.path.lexists(path):
         return _Config({}, "", problems)
@@ -161,7 +162,7 @@ def _load(folder: Path | None, problems: list[Diagnostic]) -> _Config:
 
     raw: dict[str, Any] = {}
     try:
-        raw = {entry.key: to_plain(entry.value) for entry in load_entries(path, "switches")}
+        raw = {entry.key: to_plain(entry.value) for entry in load_entries(path, "switches", bound)}
     except BrokenFile as error:
         problems.append(error.problem)
     return _Config(raw, str(path), problems)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
+from retinue.settings.bounds import Bound
 from retinue.settings.files import read_text
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class BrokenFile(Exception):
         self.problem = problem
 
 
-def load_entries(path: Path, code: str) -> "tuple[Entry, ...]":
+def load_entries(path: Path, code: str, bound: Bound | None = None) -> "tuple[Entry, ...]":
     """What stands at the top of an optional file. Raises BrokenFile, with a diagnostic of that code."""
     if not os.path.lexists(path):
         return ()
@@ -33,7 +34,7 @@ def load_entries(path: Path, code: str) -> "tuple[Entry, ...]":
     from retinue.definitions.yaml import read_yaml
 
     try:
-        text = read_text(path, MAX_BYTES)
+        text = read_text(path, MAX_BYTES, bound)
         return read_yaml(text, 1)[0] if text.strip() else ()
     except BlockError as error:
         place = path if error.line is None else f"{path}:{error.line}"

@@ -22,6 +22,8 @@ class Revision(Struct, frozen=True):
 def find_real_path(handle: int, path: str) -> str:
     """The name of an open file with all links followed, where the system tells; else as the path says."""
     try:
-        return os.readlink(f"/proc/self/fd/{handle}")
+        real = os.readlink(f"/proc/self/fd/{handle}")
     except OSError:
         return os.path.realpath(path)
+    # What the kernel says of a file that has been removed or replaced meanwhile is no part of its name.
+    return real if os.fstat(handle).st_nlink else real.removesuffix(" (deleted)")

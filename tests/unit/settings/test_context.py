@@ -85,6 +85,21 @@ def test_project_prompt_needs_trust(paths: Paths) -> None:
     assert load(paths, trusted=True) == PromptFiles((), "system .pi", ("append .pi",))
 
 
+@pytest.mark.attack("I2")
+@pytest.mark.parametrize("git", [False, True])
+def test_files_above_are_ones_own(paths: Paths, monkeypatch: pytest.MonkeyPatch, git: bool) -> None:
+    top, project = put(paths.project.parent / "AGENTS.md", "top"), put(paths.project / "AGENTS.md", "project")
+    here = put(paths.cwd / "AGENTS.md", "here")
+    if git:
+        (paths.project / ".git").mkdir()
+    uid = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    found = load(paths)
+    refused = [Path(item.path).parent for item in found.diagnostics]
+    assert found.context == ((project, here) if git else (here,))
+    assert refused == [Path(each.path).parent for each in ((top,) if git else (top, project))]
+
+
 def test_flags_replace_prompt_files(paths: Paths) -> None:
     put(paths.agent_dir / "SYSTEM.md", "file")
     put(paths.agent_dir / "APPEND_SYSTEM.md", "file")

@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from retinue.core.errors import ConfigError
+from retinue.core.territory import Territory
+from retinue.settings.bounds import Bound
 from retinue.settings.files import load_json, read_bounded
+from retinue.tools.revision import find_real_path
 
 
 def test_missing_file_is_none(tmp_path: Path) -> None:
@@ -58,3 +61,32 @@ def test_broken_json_disables_only_itself(tmp_path: Path) -> None:
     (tmp_path / "a").write_text('{"a": 1,}')
     value, [problem] = load_json(tmp_path / "a")
     assert (value, problem.line, problem.code) == (None, 1, "json")
+
+
+@pytest.mark.attack("I2")
+def test_file_that_is_swapped_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, secret = tmp_path / "root", tmp_path / "secret"
+    root.mkdir()
+    secret.write_text("key")
+    (root / "a").write_text("mine")
+    real_open = os.open
+
+    def swap(path: Path, flags: int) -> int:
+        path.unlink()
+        path.symlink_to(secret)
+        return real_open(path, flags)
+
+    monkeypatch.setattr(os, "open", swap)
+    with pytest.raises(ConfigError, match=r"leads to .*secret, outside of"):
+        read_bounded(root / "a", 10, Bound(str(root), Territory()))
+
+
+@pytest.mark.attack("I2")
+def test_replaced_secret_stays_hidden(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("key")
+    handle = os.open(tmp_path / "secret", os.O_RDONLY)
+    os.unlink(tmp_path / "secret")
+    try:
+        assert find_real_path(handle, "") == str(tmp_path / "secret")
+    finally:
+        os.close(handle)

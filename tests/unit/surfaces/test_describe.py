@@ -18,6 +18,10 @@ READER = Definition(
 GENERAL = Definition(name="general-purpose", dialect="pi", source="builtin", path="g", description="Anything")
 
 
+def read(path):
+    return path.read_text() if path.exists() else None
+
+
 def describe(settings, depth=0, definitions=(READER, GENERAL)):
     return describe_agent(settings, definitions, depth=depth, max_depth=4)
 
@@ -60,7 +64,7 @@ def test_compact_mentions_everything_shortly():
 @pytest.mark.spec("fleet:B98")
 def test_full_template_renders_as_a_custom_one(tmp_path):
     (tmp_path / "custom.md").write_text(load_template("full") + "\n")
-    custom = FleetSettings(description_mode="custom", template_files=(tmp_path / "custom.md",))
+    custom = FleetSettings(description_mode="custom", read_template=read, template_files=(tmp_path / "custom.md",))
     assert describe(custom) == describe(FleetSettings())
 
 
@@ -68,7 +72,10 @@ def test_full_template_renders_as_a_custom_one(tmp_path):
 def test_unknown_placeholder_stays_with_a_warning(tmp_path):
     (tmp_path / "custom.md").write_text("{{currentDepth}}/{{maxDepth}} {{nope}} {{agentDir}}{{nope}} { {x} }")
     settings = FleetSettings(
-        description_mode="custom", template_files=(tmp_path / "custom.md",), agent_dir=r"\1 $& {{x}}"
+        description_mode="custom",
+        read_template=read,
+        template_files=(tmp_path / "custom.md",),
+        agent_dir=r"\1 $& {{x}}",
     )
     described = describe(settings, depth=1)
     assert described.text == r"2/4 {{nope}} \1 $& {{x}}{{nope}} { {x} }"
@@ -79,7 +86,7 @@ def test_unknown_placeholder_stays_with_a_warning(tmp_path):
 def test_missing_template_means_full(tmp_path):
     (tmp_path / "empty.md").write_text(" \n")
     files = (tmp_path / "empty.md", tmp_path / "none.md")
-    described = describe(FleetSettings(description_mode="custom", template_files=files))
+    described = describe(FleetSettings(description_mode="custom", read_template=read, template_files=files))
     assert described.text == describe(FleetSettings()).text
     assert [warning.split(": ")[-1][:5] for warning in described.warnings] == ["empty", "toolD"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retinue.core.definition import Definition
-from retinue.core.errors import quote
+from retinue.core.errors import RetinueError, quote
 from retinue.surfaces.fleet.agents import render_types, render_types_compact
 from retinue.surfaces.fleet.ports import FleetSettings
 
@@ -66,15 +66,14 @@ def _choose_template(settings: FleetSettings) -> tuple[str, list[str]]:
     warnings = list[str]()
     for path in settings.template_files:
         try:
-            with path.open("rb") as file:
-                text = file.read(MAX_TEMPLATE_BYTES).decode("utf-8", "replace").strip()
-        except FileNotFoundError:
+            text = settings.read_template(path)
+        except RetinueError as error:
+            warnings.append(f"{error}; skipped")
             continue
-        except OSError as error:
-            warnings.append(f"{path}: cannot be read ({error.strerror})")
+        if text is None:
             continue
-        if text:
-            return text, warnings
+        if text.strip():
+            return text.strip(), warnings
         warnings.append(f"{path}: empty, so it is not used as the agent tool's description")
     warnings.append('toolDescriptionMode is "custom" but there is no agent-tool-description.md; the full one is used')
     return load_template("full"), warnings

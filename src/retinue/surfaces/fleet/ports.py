@@ -41,6 +41,8 @@ class FleetSettings:
     """For the tool's description: where the user's own agents lie."""
     template_files: tuple[Path, ...] = ()
     """Where a custom description may lie, the first that has text wins."""
+    read_template: Callable[[Path], str | None] = lambda path: None
+    """Reads one; None when there is none. Raises RetinueError."""
     grounds: Grounds = field(default_factory=Grounds)
     """Where paths in agents' files begin."""
 
