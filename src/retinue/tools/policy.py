@@ -18,6 +18,7 @@ from retinue.core.run import Grant
 from retinue.core.tool import Effect
 from retinue.tools.selectors import (
     Offer,
+    choose_selectors,
     is_exposed,
     is_selected,
     list_extensions,
@@ -171,6 +172,7 @@ class Decision:
         self._excluded = {to_extension_name(name) for name in definition.exclude_extensions}
         self._exposed = {name.lower() for name in terms.always_exposed}
         self._listed = list_extensions(definition.extensions)
+        self._selectors = choose_selectors(definition.tools)
         self._delegates: set[str] = set()
         self._parent = None if terms.parent is None else terms.parent.tools
         self._allowed: dict[str, str] = {}
@@ -297,8 +299,8 @@ class Decision:
             return None
         elif self._listed is not None and extension not in self._listed:
             code, reason = "extensions", "the agent lists others"
-        elif (selectors := definition.tools.selectors) and not is_exposed(selectors, tool, offer):
-            code, reason = "selectors", "the agent's ext: selectors name other tools"
+        elif self._selectors and not is_exposed(self._selectors, definition.mcp_servers, tool, offer):
+            code, reason = "selectors", "the agent's list names other tools of extensions and servers"
         return (code, f"{tool} comes from the extension {quote(extension)}, and {reason}") if code else None
 
     def _judge_kind(self, tool: str, offer: Offer) -> Verdict | None:
