@@ -148,7 +148,7 @@ class Casting:
         roster, switches = self._world.roster, self._world.guarding.switches
         agents = roster.read().list("dispatch", enabled_only=True)
         left = [each for each in agents if not switches.is_agent_off(each.name)]
-        text = render_section((each, roster.decide(each).allowed) for each in left)
+        text = render_section((each, roster.decide(each, "dispatch").allowed) for each in left)
         return {"subagents": text} if text else {}
 
     def _advise_subagent(self, tools: Mapping[str, Tool]) -> dict[str, str]:
