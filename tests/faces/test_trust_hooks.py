@@ -82,8 +82,8 @@ def test_unreadable_guards_let_nothing_pass(place):
     done = place.run("-p", "hi", replies=[write, {"text": "Hello"}])
     (result,) = [entry["message"] for entry in place.entries() if entry.get("message", {}).get("role") == "toolResult"]
     assert (result["isError"], list(place.work.iterdir())) == (True, [])
-    assert "'hooks.yaml (tool.approval.pre)' cannot be run: not valid YAML" in result["content"][0]["text"]
-    assert done.stderr.count("hooks.yaml (tool.approval.pre)") == 1
+    assert f"'hooks.yaml' cannot be run: {folder / 'hooks.yaml'}: not valid YAML" in result["content"][0]["text"]
+    assert done.stderr.count("hook 'hooks.yaml' at any guarded point") == 1
 
 
 def test_doctor_lists_the_hooks(hooked):

@@ -17,9 +17,10 @@ def writer(place):
 
 def test_granted_tool_shows_its_chain(place, writer):
     done = place.run("why", "writer", "edit")
-    first, *chain = done.stdout.splitlines()
-    assert (done.status, first, done.stderr) == (0, "writer has edit", "")
+    first, *chain = done.stdout.partition("\non subagent")[0].splitlines()
+    assert (done.status, first, done.stderr) == (0, "on fleet, dispatch: writer has edit", "")
     assert [line.split()[:2] for line in chain] == [
+        ["✓", "agent"],
         ["✓", "exists"],
         ["✓", "asked"],
         ["✓", "denials"],
@@ -45,7 +46,7 @@ def test_refused_tool_names_first_reason(place, writer, agent, tool, reason):
     done = place.run("why", agent, tool)
     first = done.stdout.splitlines()[0]
     assert done.status == 0
-    assert first.startswith(f"{agent} does not have {tool}: ")
+    assert f": {agent} does not have {tool}: " in first
     assert first.endswith(reason)
 
 
@@ -83,5 +84,6 @@ def test_wrong_words_are_explained(place, words, said):
 def test_bash_shows_its_boundary(place, agent, settings, said):
     need_status("bwrap")
     (place.agent_dir / "subagents.json").write_text(json.dumps({"sandbox": settings}))
-    lines = [" ".join(line.split()) for line in place.run("why", agent, "bash").stdout.splitlines()]
+    told = place.run("why", agent, "bash").stdout.partition("\non subagent")[0]
+    lines = [" ".join(line.split()) for line in told.splitlines()]
     assert [line for line in lines if line.startswith(said)], lines

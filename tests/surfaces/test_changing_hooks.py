@@ -232,11 +232,11 @@ async def test_other_answers_leave_result(world, answer):
     assert any("modifiedOutput 5; expected text" in line for line in world.warned) == ("modifiedOutput" in answer)
 
 
-async def test_decision_before_execution_is_told_only(world):
+async def test_decision_before_execution_refuses(world):
     (world.work / "a").write_text("first")
     world.hooks(world.hook("early", "tool.execute.before", change(path="b")))
-    assert await world.run(*begin("read", path="a")) == ["first"]
-    assert any("it is told only; tool.approval.pre is asked" in line for line in world.said)
+    (answer,) = await world.run(*begin("read", path="a"))
+    assert "type: found 'decision'; expected observer" in answer and "tool.approval.pre is asked" in answer
 
 
 EXTENSION = """

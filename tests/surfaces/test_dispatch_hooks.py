@@ -138,7 +138,7 @@ async def test_deleted_guard_denies(world):
 @pytest.mark.attack("F8")
 async def test_misspelt_guard_denies(world):
     world.hooks({**world.hook("guard", SPAWN), "type": "decison"})
-    assert "cannot be run: type: found 'decison'" in await world.dispatch(look(text="never"))
+    assert "hooks[0].type: found 'decison'" in await world.dispatch(look(text="never"))
     assert any("hooks[0].type: found 'decison'; expected observer or decision" in line for line in world.said)
 
 

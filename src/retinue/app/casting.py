@@ -11,6 +11,7 @@ from retinue.app.reports import read_level, to_wishes
 from retinue.app.stock import Stock
 from retinue.app.world import World
 from retinue.core.environment import DEPTH, select
+from retinue.core.errors import quote
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.tool import Tool
@@ -104,11 +105,14 @@ class Casting:
         stock, world = self._stock, self._world
         if stock.request.agent is None:
             return None
+        from retinue.engine.rights import list_doubts
         from retinue.settings.role import build_role
 
         own = {**build_tools(stock.tool_options), **build_extra_tools(), **world.outside.build()}
         own |= {**world.languages.build_main(), **stock.own.tools}
-        return build_role(world.roster, stock.request.agent, own, self._extras)
+        role = build_role(world.roster, stock.request.agent, own, self._extras)
+        stock.tell((), *(f"agent {quote(role.definition.name)}: {text}" for text in list_doubts(role.rights)))
+        return role
 
     def _surround(self) -> list[Feature]:
         world, role = self._world, self.role
@@ -144,7 +148,7 @@ class Casting:
         roster, switches = self._world.roster, self._world.guarding.switches
         agents = roster.read().list("dispatch", enabled_only=True)
         left = [each for each in agents if not switches.is_agent_off(each.name)]
-        text = render_section((each, roster.decide(each).allowed) for each in left)
+        text = render_section((each, roster.decide(each, "dispatch").allowed) for each in left)
         return {"subagents": text} if text else {}
 
     def _advise_subagent(self, tools: Mapping[str, Tool]) -> dict[str, str]:

@@ -3,7 +3,6 @@
 Where nobody has configured any of it, nothing of it is loaded and no run has anything around it.
 """
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -16,6 +15,7 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError, quote
 from retinue.engine.questions import Desk
 from retinue.engine.setup import Feature
+from retinue.settings.yamlfile import is_there
 
 if TYPE_CHECKING:
     from retinue.core.launch import Confining
@@ -195,8 +195,8 @@ class Guarding:
     def _has_files(self) -> bool:
         paths = self._world.paths
         folders = [paths.home, *([paths.project] if self._world.is_trusted and ".codingcode" in paths.configs else ())]
-        names = ("hooks.yaml", "hooks.yml")
-        return any(os.path.lexists(folder / ".codingcode" / name) for folder in folders if folder for name in names)
+        found = [folder / ".codingcode" / name for folder in folders if folder for name in ("hooks.yaml", "hooks.yml")]
+        return any(map(is_there, found))
 
     @cached_property
     def _book(self) -> "Book":

@@ -1,5 +1,6 @@
 """One agent in words: what `retinue agents show` prints and the menu of agents shows."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from retinue.core.terminal import escape_line, escape_text
@@ -15,10 +16,8 @@ def render_portrait(about: dict[str, Any]) -> str:
     for field in about["fields"]:
         remark = "  ← see below" if field["field"] in told else ""
         lines.append(f"  {field['line']:>4}  {escape_line(field['text'], 100)}{remark}")
-    lines += ["", "tools, as a child of the main agent"]
-    lines += [f"  + {tool['name']}{_render_target(tool)}" for tool in about["allowed"]] or ["  none"]
-    lines += [f"  - {tool['name']}: {escape_line(tool['reason'], 200)}" for tool in about["refused"]]
-    lines += [f"  ! {escape_line(text, 200)}" for text in about["warnings"]]
+    for surfaces, answer in _group_surfaces(about):
+        lines += ["", *_render_tools(surfaces, answer, about)]
     lines += ["", f"model     {about['model'] or 'that of the caller'}{' (a wish)' if about['modelWish'] else ''}"]
     lines.append(f"thinking  {about['thinking'] or 'that of the caller'}")
     lines.append(f"turns     {'no limit' if not about['maxTurns'] else about['maxTurns']}")
@@ -28,6 +27,38 @@ def render_portrait(about: dict[str, Any]) -> str:
         lines += ["", "remarks"]
         lines += [f"  {item['severity']}: {escape_line(item['message'], 400)}" for item in about["diagnostics"]]
     return escape_text("\n".join(lines))
+
+
+def render_surfaces(surfaces: Sequence[str]) -> str:
+    """Some surfaces by name, with how a person reaches them."""
+    return ", ".join("subagent (retinue run)" if name == "subagent" else name for name in surfaces)
+
+
+def _group_surfaces(about: dict[str, Any]) -> list[tuple[list[str], dict[str, Any]]]:
+    """The surfaces with one answer together; of another agent of the same name only that it is meant."""
+    groups: list[tuple[list[str], dict[str, Any]]] = []
+    for answer in about["surfaces"]:
+        is_other = answer["path"] != about["path"]
+        rest = {key: answer[key] for key in (("agent", "path") if is_other else answer) if key != "surface"}
+        same = next((names for names, other in groups if other == rest), None)
+        if same is None:
+            groups.append(([answer["surface"]], rest))
+        else:
+            same.append(answer["surface"])
+    return groups
+
+
+def _render_tools(surfaces: list[str], answer: dict[str, Any], about: dict[str, Any]) -> list[str]:
+    """What the next run has on some surfaces: as a child of the main agent."""
+    where = f"on {render_surfaces(surfaces)}"
+    if answer["path"] != about["path"]:
+        return [f"{where} this name means {answer['agent']}  ({answer['path']})"]
+    if answer["off"]:
+        return [f"{where} it cannot be run: {escape_line(answer['off'], 400)}"]
+    lines = [f"tools {where}, as a child of the main agent"]
+    lines += [f"  + {tool['name']}{_render_target(tool)}" for tool in answer["allowed"]] or ["  none"]
+    lines += [f"  - {tool['name']}: {escape_line(tool['reason'], 400)}" for tool in answer["refused"]]
+    return lines + [f"  ! {escape_line(text, 200)}" for text in answer["warnings"]]
 
 
 def _render_target(tool: dict[str, str]) -> str:

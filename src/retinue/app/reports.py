@@ -24,11 +24,14 @@ if TYPE_CHECKING:  # only the commands that have to do with these pay for them
     from retinue.settings.preferences import Preferences as Preferences
     from retinue.settings.roster import Portrait as Portrait
     from retinue.settings.roster import Roster as Roster
+    from retinue.tools.reasons import Chain as Chain
 
 
 def open_roster(request: Request, say: Callable[[str], None]) -> "Roster":
     """The agents of this folder, and what can be done to their files."""
+    from retinue.settings.forecast import Around
     from retinue.settings.roster import Roster
+    from retinue.surfaces.names import SURFACE_TOOLS
 
     paths = find_paths(".", os.environ)
     loaded = load_settings(paths, os.environ, approve=request.approve)
@@ -36,7 +39,7 @@ def open_roster(request: Request, say: Callable[[str], None]) -> "Roster":
     for text in (*(item.message for item in (*loaded.diagnostics, *crew.diagnostics)), loaded.trust.notice):
         if text:
             say(text)
-    return Roster(paths, loaded, crew.settings)
+    return Roster(paths, loaded, crew.settings, around=Around(crew.layers, os.environ, SURFACE_TOOLS))
 
 
 def open_preferences(request: Request) -> "Preferences":

@@ -34,6 +34,7 @@ LIMITING = frozenset(
         "max_tokens_total",
         "max_cost",
         "allowed_subagents",
+        "hooks",
     )
 )
 # How other programs and dialects call them, folded.
@@ -219,7 +220,7 @@ class Fields:
         return False if words in ((), ("none",)) else words
 
     def read_objects(self, field: str) -> tuple[dict[str, Any], ...]:
-        """A list of objects, also as JSON on one line."""
+        """A list of objects, also as JSON on one line; one that is empty stands for what cannot be read."""
         value = self._values.get(field)
         if value is None or (isinstance(value, Scalar) and value.is_null):
             return ()
@@ -231,8 +232,8 @@ class Fields:
                 plain = None
         if isinstance(plain, list) and all(isinstance(item, dict) for item in plain):
             return tuple(plain)
-        self.reject(field, "a list of objects")
-        return ()
+        self.reject(field, "a list of objects", "nothing passes until this is mended")
+        return ({},)
 
 
 def show_place(path: str, line: int | None) -> str:
@@ -269,7 +270,9 @@ def to_plain(value: Value, depth: int = 0) -> Any:
     if depth >= 5:
         return None
     if isinstance(value, Items):
-        return [to_plain(item, depth + 1) for item in value.values[:100]]
+        # Cut off, a list would mean something else; as a text it is refused wherever a list is wanted.
+        is_long = len(value.values) > 100
+        return "a list of more than 100" if is_long else [to_plain(item, depth + 1) for item in value.values]
     return {key: to_plain(item, depth + 1) for key, item in list(value.values.items())[:100]}
 
 

@@ -45,7 +45,7 @@ class Definitions(Struct, frozen=True, dict=True):
         """The agents a surface knows; CodingCode's own builtins are known to the `dispatch` surface only."""
         own = self._common
         if surface == DISPATCH:
-            special = [item for item in self.definitions if _is_dispatch_only(item)]
+            special = [item for item in self.definitions if is_dispatch_only(item)]
             hidden = {fold_name(item.name) for item in own if item.source != "builtin"}
             # Ahead of the other builtins, so that their names mean them here.
             at = sum(item.source != "builtin" for item in own)
@@ -55,7 +55,7 @@ class Definitions(Struct, frozen=True, dict=True):
     @cached_property
     def _common(self) -> Agents:
         """What every surface knows."""
-        return [item for item in self.definitions if not _is_dispatch_only(item)]
+        return [item for item in self.definitions if not is_dispatch_only(item)]
 
     @cached_property
     def _named(self) -> dict[str | None, dict[str, Agents]]:
@@ -177,7 +177,7 @@ def choose_winners(candidates: Iterable[Definition]) -> tuple[list[Definition], 
     groups: dict[str, list[Definition]] = {}
     apart: list[Definition] = []
     for item in candidates:
-        if _is_dispatch_only(item):
+        if is_dispatch_only(item):
             apart.append(item)
         else:
             groups.setdefault(fold_name(item.name), []).append(item)
@@ -217,7 +217,8 @@ def _find_look_alikes(winners: list[Definition]) -> list[Diagnostic]:
     return told
 
 
-def _is_dispatch_only(item: Definition) -> bool:
+def is_dispatch_only(item: Definition) -> bool:
+    """Whether only the `dispatch` surface knows it by its name."""
     return item.source == "builtin" and item.dialect == "codingcode"
 
 

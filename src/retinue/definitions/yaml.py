@@ -136,6 +136,13 @@ class _Builder:
         inside = [*path, event]
         if isinstance(event, yaml.MappingStartEvent):
             pairs = list(self._read_pairs(events, inside))
+            keys = [pair.key for pair in pairs]
+            if (
+                twice := next((key for key in keys if keys.count(key) > 1), None)
+                if len(set(keys)) < len(keys)
+                else None
+            ):
+                raise self._fail(event, f"{quote(twice, 60)} is given twice")
             return Table({pair.key: pair.value for pair in pairs}, line)
         values: list[Value] = []
         for item in events:

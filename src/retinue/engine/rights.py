@@ -5,6 +5,7 @@ Restraint. Must not know what a run does with them.
 """
 
 from collections.abc import Container, Iterable
+from typing import Any
 
 from msgspec import structs
 
@@ -13,7 +14,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.run import Grant, Run
 from retinue.definitions.toolnames import KNOWN_TOOLS
 from retinue.engine.extras import Extras
-from retinue.engine.kit import Kit
+from retinue.engine.kit import Kit, Policy
 from retinue.engine.request import RunRequest
 from retinue.tools.policy import SUBAGENT_READONLY, Rights, Terms, decide_tools, is_readonly, narrow_rights
 from retinue.tools.selectors import Offer
@@ -38,27 +39,18 @@ class CrewRights:
 
     def decide(self, run: Run, request: RunRequest, definition: Definition, extras: Extras) -> tuple[Rights, Terms]:
         """The rights of a run, never more than its parent's, and what decided them."""
-        policy = self._policy
-        is_subagent = request.surface == "subagent"
-        terms = Terms(
+        terms = build_terms(
+            self._policy,
+            definition,
+            request.surface,
+            level=run.level,
             available={**self._offers, **extras.offers},
             parent=self._find_bound(run, request),
             allow_write=request.allow_write,
-            readonly_set=SUBAGENT_READONLY if is_subagent else None,
-            readonly_bash=policy.readonly_bash,
-            is_exact=is_subagent,
-            has_lsp=policy.has_lsp,
-            user_denied=policy.denied,
-            may_nest=run.level + policy.base_depth < policy.find_depth(request.surface),
             isolated=request.isolated,
-            always_exposed=policy.always_exposed,
             extensions=extras.found,
             failed=extras.failed,
         )
-        # To find that out takes a while, and starts programs: only runs to which it matters ask.
-        if is_readonly(definition, terms):
-            is_confined, confinement = (policy.judge or policy.tell)()
-            terms = structs.replace(terms, is_confined=is_confined, confinement=confinement)
         if self._decided is None or self._decided[0] is not definition or self._decided[1] != terms:
             self._decided = (definition, terms, decide_tools(definition, terms))
         return self._decided[2], terms
@@ -107,6 +99,26 @@ class CrewRights:
         if self._narrowed is None or self._narrowed[0] is not bound or self._narrowed[1] is not grant:
             self._narrowed = bound, grant, narrow_rights(bound, grant)
         return restraint.narrow(run.parent_id, narrow_rights(self._narrowed[2], request.grant))
+
+
+def build_terms(policy: Policy, definition: Definition, surface: str, *, level: int, **facts: Any) -> Terms:
+    """What decides about a run of a definition on a surface, so many levels below the main agent."""
+    is_subagent = surface == "subagent"
+    terms = Terms(
+        readonly_set=SUBAGENT_READONLY if is_subagent else None,
+        readonly_bash=policy.readonly_bash,
+        is_exact=is_subagent,
+        has_lsp=policy.has_lsp,
+        user_denied=policy.denied,
+        may_nest=level + policy.base_depth < policy.find_depth(surface),
+        always_exposed=policy.always_exposed,
+        **facts,
+    )
+    if not is_readonly(definition, terms):
+        return terms
+    # To find that out takes a while, and starts programs: only runs to which it matters ask.
+    is_confined, confinement = (policy.judge or policy.tell)()
+    return structs.replace(terms, is_confined=is_confined, confinement=confinement)
 
 
 def list_doubts(rights: Rights) -> list[str]:

@@ -22,8 +22,8 @@ from retinue.features.confined import Boundaries
 from retinue.features.place import find_program
 from retinue.models.resolve import Wishes
 from retinue.sandbox.memory import find_bound
+from retinue.settings.hooks import LoadedHooks, load_hooks, load_profile
 from retinue.settings.hooks import list_files as list_hook_files
-from retinue.settings.hooks import load_hooks
 from retinue.settings.layers import Loaded, load_settings
 from retinue.settings.mcp_files import has_files
 from retinue.settings.paths import Paths, find_paths, find_session_dir
@@ -31,6 +31,7 @@ from retinue.settings.providers import load_registry
 from retinue.settings.roster import Roster
 from retinue.settings.subagents import find_devkit_file, find_project_file, find_user_file, load_crew
 from retinue.settings.trust import find_bindings_file, load_bindings, load_decisions
+from retinue.settings.yamlfile import is_there
 
 State = Literal["pass", "warn", "fail", "info"]
 ASK_S = 5.0
@@ -257,6 +258,8 @@ def _check_agents(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) 
         is_skipped = problem.severity == "error" and problem.path not in {item.path for item in found.definitions}
         yield Item("warn", "agents", "Agent file skipped" if is_skipped else "Agent file remark", problem.message)
     for item in found.definitions:
+        if item.hooks:
+            yield from _describe_hooks(load_profile(paths, item, trusted=loaded.trust.trusted))
         rights = roster.decide(item)
         told = [*rights.warnings, *(refusal.sentence for refusal in rights.refused if refusal.code == "sandbox")]
         if told and item.source != "builtin":
@@ -266,16 +269,23 @@ def _check_agents(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) 
 def _check_hooks(paths: Paths, loaded: Loaded) -> Iterable[Item]:
     """Hooks of files as they are configured; none of them is run."""
     trusted = loaded.trust.trusted
-    if not any(os.path.lexists(path) for path, _ in list_hook_files(paths, trusted=trusted)):
+    if not any(is_there(path) for path, _ in list_hook_files(paths, trusted=trusted)):
         return
     from retinue.settings.switches import load_switches
 
     own, project = load_switches(paths, trusted=trusted)[0].disabled_hooks
     hooks = load_hooks(paths, trusted=trusted, disabled=own, muted=project)
-    yield from _to_items("hooks", hooks.diagnostics, "hook skipped", "hook remark")
+    yield from _describe_hooks(hooks)
+
+
+def _describe_hooks(hooks: LoadedHooks) -> Iterable[Item]:
+    yield from _to_items("hooks", hooks.diagnostics, "Mistake in a hook", "hook remark")
     for item in hooks.found:
         text = item.spec.describe()
-        if item.notice:
+        if item.spec.fault not in ("", item.notice) and (item.state == "ready" or item.is_guarding):
+            told = f"{quote(item.spec.name)} refuses all that it may have guarded"
+            yield Item("fail", "hooks", told, item.spec.fault)
+        elif item.notice:
             yield Item("warn", "hooks", f"{quote(item.spec.name)} waits for approval", item.notice)
         else:
             yield Item(

@@ -45,12 +45,17 @@ class Consents:
         self._problems = problems
         self._given: dict[str, Consent] | None = None if trusted else {}
 
-    def judge(self, name: str, entry: Any) -> State:
-        """Whether an entry may be started as it is now."""
+    @property
+    def given(self) -> Mapping[str, Consent]:
+        """All of them, by name."""
         if self._given is None:
             self._given, problems = load_consents(self._paths, self._kind)
             self._problems += problems
-        consent = self._given.get(name)
+        return self._given
+
+    def judge(self, name: str, entry: Any) -> State:
+        """Whether an entry may be started as it is now."""
+        consent = self.given.get(name)
         if consent is None:
             return "unapproved"
         return "ready" if consent.digest == digest_entry(name, entry) else "changed"

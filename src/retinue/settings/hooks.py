@@ -14,8 +14,8 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import quote
 from retinue.features.approved import digest_file, digest_files
-from retinue.features.hooks.points import GUARDS
-from retinue.features.hooks.spec import HookSpec, Scope, parse_hook
+from retinue.features.hooks.points import ANYWHERE
+from retinue.features.hooks.spec import NO_NAME, HookSpec, Scope, parse_hook, stand_in
 from retinue.settings.bounds import Bound, bind_project
 from retinue.settings.consents import Consents, State, find_ground, tell_waiting
 from retinue.settings.paths import Paths
@@ -39,8 +39,12 @@ class FoundHook(Struct, frozen=True):
 
     @property
     def is_guarding(self) -> bool:
-        """Whether it waits, but stands guard for the user: it is not run, and lets nothing pass."""
-        return self.spec.is_own and self.spec.is_guard and self.state in ("unapproved", "changed")
+        """Whether it waits, but stands guard for the user: it is not run, and lets nothing pass.
+
+        So does what was agreed to and has a mistake now.
+        """
+        is_ours = self.spec.is_own or (bool(self.spec.fault) and self.state == "changed")
+        return is_ours and self.spec.is_guard and self.state in ("unapproved", "changed")
 
     @property
     def notice(self) -> str:
@@ -94,28 +98,37 @@ def load_hooks(
 ) -> LoadedHooks:
     """Every hook of the files. `disabled` are the user's switches by name, `muted` the project's.
 
-    A broken file or entry is told and takes no other with it. It is left out where nothing was guarded; a file of the
-    user's that cannot be read may have had guards, and refuses in their place.
+    A broken file or entry is told and takes no other with it. It is left out where nothing was guarded; what cannot be
+    read and may have been a guard refuses in its place.
     """
     problems: list[Diagnostic] = []
-    own: dict[str, HookSpec] = {}
-    theirs: dict[str, HookSpec] = {}
+    own: list[HookSpec] = []
+    theirs: list[HookSpec] = []
     for path, scope in list_files(paths, trusted=trusted):
-        for spec in _load_file(path, scope, problems, bind_project(paths) if scope == "project" else None):
-            known = own if scope == "global" else theirs
-            if spec.name in known:
-                problems.append(_tell(spec, f"is hidden by the one in {known[spec.name].path}", "warning"))
-            elif len(known) < MAX_HOOKS:
-                known[spec.name] = spec
+        known = own if scope == "global" else theirs
+        bound = bind_project(paths) if scope == "project" else None
+        for number, spec in enumerate(_load_file(path, scope, problems, bound)):
+            if number == MAX_HOOKS:
+                text = f"more than {MAX_HOOKS} hooks in one file"
+                problems.append(Diagnostic(f"{path}: {text}", str(path), None, "error", "hooks"))
+                known.append(_stand_in(path, scope, text))
+                break
+            first = next((each for each in known if each.name == spec.name), None)
+            if first is not None:
+                how = "both are asked" if spec.is_guard else f"it is hidden by the one in {first.path}"
+                problems.append(_tell(spec, f"has the name of another; {how}", "warning"))
+            if first is None or spec.is_guard:
+                known.append(spec)
     approvals = _Approvals(paths, problems, trusted=trusted)
 
     def judge(spec: HookSpec) -> FoundHook:
         return approvals.judge(_switch(spec, disabled or {}, muted or {}, problems))
 
-    found = [judge(spec) for spec in theirs.values()]
+    # What nobody agreed to and nobody can read is not ours; its diagnostic is all there is to say.
+    found = [item for item in map(judge, theirs) if item.spec.point != ANYWHERE or item.state != "unapproved"]
     replacing = {item.spec.name: item.spec for item in found if item.state == "ready"}
     kept = []
-    for spec in own.values():
+    for spec in own:
         if spec.name in replacing and not spec.is_guard:
             continue  # the project's hook of this name runs instead
         if spec.name in replacing:
@@ -144,10 +157,9 @@ def load_profile(paths: Paths, definition: Definition, *, trusted: bool) -> Load
         if spec is not None:
             name = spec.name if is_own else f"{definition.name}/{spec.name}"
             folder = paths.project if not is_own else Path(definition.path).parent
-            spec = structs.replace(
-                spec, name=name, scope="session", is_own=is_own, path=definition.path, folder=str(folder)
-            )
-            found.append(approvals.judge(spec))
+            fault = _place_fault(spec.fault, f"{definition.path}: hooks[{index}]")
+            own = {"name": name, "scope": "session", "is_own": is_own, "path": definition.path, "fault": fault}
+            found.append(approvals.judge(structs.replace(spec, folder=str(folder), **own)))
     return LoadedHooks(tuple(found), tuple(problems))
 
 
@@ -180,9 +192,11 @@ class _Approvals:
             return FoundHook(spec, "disabled", entry)
         if spec.is_own and not files:
             return FoundHook(spec, "ready", entry)
-        found = FoundHook(spec, self._consents.judge(spec.name, entry), entry)
+        # Who had agreed to something in a file had perhaps agreed to what can no longer be read.
+        is_lost = spec.fault and spec.name.endswith((NO_NAME, Path(spec.path).name)) and self._consents.given
+        found = FoundHook(spec, "ready" if is_lost else self._consents.judge(spec.name, entry), entry)
         if found.is_guarding:
-            return FoundHook(structs.replace(spec, fault=found.notice), found.state, entry)
+            return FoundHook(structs.replace(spec, fault=spec.fault or found.notice), found.state, entry)
         # A project's runs inside the boundary of its run, the user's own does not: what it runs is looked at each time.
         held = {str(path): digest_file(path) for path in files.values()} if spec.is_own else {}
         return FoundHook(structs.replace(spec, files=held), found.state, entry)
@@ -197,6 +211,7 @@ def describe_entry(spec: HookSpec) -> dict[str, Any]:
         "args": list(spec.args),
         "env": dict(sorted(spec.env.items())),
         "priority": spec.priority,
+        **({"fault": spec.fault} if spec.fault else {}),
     }
 
 
@@ -205,7 +220,7 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: Boun
         lines = load_entries(path, "hooks", bound)
     except BrokenFile as error:
         problems.append(error.problem)
-        yield from _stand_in(path, scope, str(error))
+        yield _stand_in(path, scope, str(error))
         return
     if not lines:
         return
@@ -219,20 +234,23 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: Boun
     entries: dict[str, Entry] = {}
     for entry in lines:
         if entry.key != "hooks":
-            fail(f"{quote(entry.key)}: unknown{suggest(entry.key, ('hooks',))}; hooks go under hooks", entry.line)
+            text = f"{quote(entry.key)}: unknown{suggest(entry.key, ('hooks',))}; hooks go under hooks"
+            fail(text, entry.line)
+            if not isinstance(entry.value, Scalar):
+                yield _stand_in(path, scope, text)
         elif entry.key in entries:
             fail(
                 f"hooks: given twice, first on line {entries[entry.key].line}; put all of them into one list",
                 entry.line,
             )
-            yield from _stand_in(path, scope, "hooks: given twice")
+            yield _stand_in(path, scope, "hooks: given twice")
         entries.setdefault(entry.key, entry)
     value = entries["hooks"].value if "hooks" in entries else None
     if value is None or (isinstance(value, Scalar) and value.is_null):
         return
     if not isinstance(value, Items):
         fail("hooks: expected a list of hooks, each with name, point, type and command", value.line)
-        yield from _stand_in(path, scope, "hooks: expected a list of hooks")
+        yield _stand_in(path, scope, "hooks: expected a list of hooks")
         return
     for index, item in enumerate(value.values):
 
@@ -245,17 +263,23 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: Boun
             is_own = scope == "global"
             # A relative program is the file's owner's, whatever folder the work is in.
             folder = path.parent if is_own else path.parent.parent
-            yield structs.replace(spec, scope=scope, is_own=is_own, path=str(path), folder=str(folder))
+            fault = _place_fault(spec.fault, f"{path}:{item.line}: hooks[{index}]")
+            yield structs.replace(spec, scope=scope, is_own=is_own, path=str(path), folder=str(folder), fault=fault)
 
 
-def _stand_in(path: Path, scope: Scope, fault: str) -> Iterator[HookSpec]:
-    """Guards in place of those that a file of the user's may have had: nobody can tell, so nothing passes."""
-    if scope == "global":
-        for point in sorted(GUARDS):
-            name = f"{path.name} ({point})"
-            yield HookSpec(
-                name=name, point=point, kind="decision", path=str(path), folder=str(path.parent), fault=fault
-            )
+def _stand_in(path: Path, scope: Scope, fault: str) -> HookSpec:
+    """A guard in place of those that a file may have had."""
+    is_own = scope == "global"
+    fault = f"{fault if str(path) in fault else f'{path}: {fault}'}; mend the file, or move it away"
+    return structs.replace(
+        stand_in(path.name, fault), scope=scope, is_own=is_own, path=str(path), folder=str(path.parent)
+    )
+
+
+def _place_fault(fault: str, place: str) -> str:
+    """What is wrong with an entry, with its place and what to do about it."""
+    what = ("." if fault.partition(":")[0].isidentifier() else ": ") + fault
+    return f"{place}{what}; mend the entry, or switch it off with enabled: false" if fault else ""
 
 
 def _tell(spec: HookSpec, text: str, severity: Literal["error", "warning"] = "error") -> Diagnostic:

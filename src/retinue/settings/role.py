@@ -94,6 +94,8 @@ def build_role(roster: Roster, name: str, tools: Mapping[str, Tool], extras: Ext
         has_lsp=crew.has_child_lsp,
         always_exposed=crew.always_exposed_extensions,
         user_denied=crew.deny_tools,
+        extensions=extras.found,
+        failed=extras.failed,
     )
     rights = decide_tools(definition, terms)
     fitting = Fitting(definition, _describe_main(definition), rights, terms, paths.cwd, tools)

@@ -14,23 +14,24 @@ from msgspec.structs import replace
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import DisabledAgent, UnknownAgent, quote
-from retinue.definitions.registry import Definitions, Registry
+from retinue.definitions.registry import Definitions, Registry, is_dispatch_only
 from retinue.definitions.sources import Places, is_packaged
 from retinue.features.confined import Boundaries
 from retinue.settings.bounds import list_hidden
 from retinue.settings.consents import load_accepted
 from retinue.settings.layers import Loaded
-from retinue.settings.outside import list_outside
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
 from retinue.settings.switches import Switches, load_switches, stamp_switches
 from retinue.settings.trust import find_bindings_file
-from retinue.tools.policy import BUILTIN_OFFERS, EXTRA_OFFERS, Rights, Terms, decide_tools
-from retinue.tools.reasons import Chain, Link, explain_tool
+from retinue.tools.policy import Rights
+from retinue.tools.reasons import Chain
 
 if TYPE_CHECKING:
     from retinue.settings.agentfiles import AgentFiles
+    from retinue.settings.forecast import Around, Forecast
 
+SURFACES = ("fleet", "subagent", "dispatch")
 MOST_SHOWN = 60
 """Names in a message; `retinue agents` has them all."""
 Kind: TypeAlias = Literal["builtin", "overridden", "custom"]
@@ -44,6 +45,9 @@ class Portrait(Struct, frozen=True):
 
     definition: Definition
     rights: Rights
+    """On the first surface that knows it by the name that was asked for."""
+    surfaces: tuple[dict[str, Any], ...]
+    """Each surface, the agent that the name means there, and its rights or why it has none."""
     lines: tuple[tuple[int, str, str], ...]
     """Line, field and what stands there, of all its fields."""
     diagnostics: tuple[Diagnostic, ...]
@@ -53,13 +57,12 @@ class Portrait(Struct, frozen=True):
         definition, rights = self.definition, self.rights
         return {
             **to_row(definition, rights),
+            "surfaces": list(self.surfaces),
             "modelWish": definition.is_model_wish,
             "promptMode": definition.prompt_mode,
             "prompt": definition.prompt,
             "fields": [{"line": line, "field": field, "text": text} for line, field, text in self.lines],
-            "allowed": [{"name": name, "tool": rights.targets.get(name, name)} for name in rights.allowed],
-            "refused": [{"name": item.name, "code": item.code, "reason": item.sentence} for item in rights.refused],
-            "warnings": list(rights.warnings),
+            **to_tools(rights),
             "diagnostics": [{**to_problem(item), "field": item.field} for item in self.diagnostics],
         }
 
@@ -67,8 +70,17 @@ class Portrait(Struct, frozen=True):
 class Roster:
     """The agents of one folder."""
 
-    def __init__(self, paths: Paths, loaded: Loaded, crew: CrewSettings, boundaries: Boundaries | None = None) -> None:
+    def __init__(
+        self,
+        paths: Paths,
+        loaded: Loaded,
+        crew: CrewSettings,
+        boundaries: Boundaries | None = None,
+        around: "Around | None" = None,
+    ) -> None:
         self.paths = paths
+        self.loaded = loaded
+        self._around = around
         self.boundaries = boundaries or Boundaries(
             crew.sandbox,
             home=paths.home,
@@ -122,36 +134,24 @@ class Roster:
         """The agent to run under this name: a disabled one is refused, an unknown one too unless a fallback is set."""
         return find_runnable(self.read(), name, surface, fallback=self.crew.fallback_subagent)
 
-    def decide(self, definition: Definition) -> Rights:
-        """What it may use as a child of the main agent."""
-        return decide_tools(definition, self._find_terms(definition))
+    def decide(self, definition: Definition, surface: str = "") -> Rights:
+        """What it may use as a child of the main agent, on a surface or the first that the main agent is offered."""
+        usual = next((name for name in SURFACES if name in self.crew.surfaces), "fleet")
+        usual = "dispatch" if is_dispatch_only(definition) else usual
+        return self.forecast.decide(definition, surface or usual)
 
-    def explain(self, name: str, tool: str) -> Chain:
-        """Why an agent has a tool as a child of the main agent, or has it not. Raises UnknownAgent."""
-        definition = self.find(name)
-        terms = self._find_terms(definition)
-        chain, rights = explain_tool(definition, terms, tool), decide_tools(definition, terms)
-        if not chain.is_granted or rights.targets.get(tool, tool) != "bash":
-            return chain
-        link = Link("sandbox", *self.boundaries.foretell(readonly=rights.readonly))
-        return replace(chain, links=(*chain.links, link))
+    @cached_property
+    def forecast(self) -> "Forecast":
+        """What their next runs would have."""
+        from retinue.settings.forecast import Around, Forecast
 
-    def _find_terms(self, definition: Definition) -> Terms:
-        own = self.crew
-        is_confined, confinement = self.boundaries.judge()
-        available = {**BUILTIN_OFFERS, **EXTRA_OFFERS, **list_outside(own)}
-        return Terms(
-            available=available,
-            parent=Rights(allowed=tuple(available)),
-            is_confined=is_confined,
-            confinement=confinement,
-            has_lsp=own.has_child_lsp,
-            always_exposed=own.always_exposed_extensions,
-            user_denied=own.deny_tools,
-            extensions=self._find_extensions(definition),
-        )
+        return Forecast(self, self._around or Around())
 
-    def _find_extensions(self, definition: Definition) -> frozenset[str] | None:
+    def explain(self, name: str, tool: str) -> list[tuple[tuple[str, ...], Chain]]:
+        """Why an agent would have a tool or not, for each group of surfaces with one answer. Raises UnknownAgent."""
+        return self.forecast.explain(name, tool)
+
+    def find_extensions(self, definition: Definition) -> frozenset[str] | None:
         """The extensions that a definition may name: those there are, and files it lists. None of them is loaded."""
         listed = () if isinstance(definition.extensions, bool) else definition.extensions
         if not listed and not definition.exclude_extensions:
@@ -175,15 +175,30 @@ class Roster:
         return {
             "sandbox": self.boundaries.describe(),
             "agents": [to_row(item, self.decide(item)) for item in found.definitions],
+            "toolsBySurface": {
+                surface: {item.name: self.forecast.list_tools(item, surface) for item in found.list(surface)}
+                for surface in SURFACES
+            },
             "diagnostics": [to_problem(item) for item in found.diagnostics],
         }
 
     def describe(self, name: str) -> Portrait:
-        """Everything about one agent. Raises UnknownAgent."""
-        definition = self.find(name)
+        """Everything about one agent: the one that is spelt so, else one that differs by case. Raises UnknownAgent."""
+        meant = self.forecast.find(name)
+        definition = next((item for item in meant.values() if item.name == name), next(iter(meant.values())))
         paths = {definition.path, *definition.shadows}
         problems = tuple(item for item in self.read().diagnostics if item.path in paths)
-        return Portrait(definition, self.decide(definition), _read_lines(definition), problems)
+        surfaces = tuple(
+            {
+                "surface": surface,
+                "agent": other.name,
+                "path": other.path,
+                "off": self.forecast.tell_off(other, surface),
+                **to_tools(self.forecast.decide(other, surface)),
+            }
+            for surface, other in meant.items()
+        )
+        return Portrait(definition, self.decide(definition), surfaces, _read_lines(definition), problems)
 
     def find_kind(self, definition: Definition) -> Kind:
         """What can be done to it depends on this."""
@@ -259,6 +274,15 @@ def to_row(definition: Definition, rights: Rights) -> dict[str, Any]:
         "maxTurns": definition.max_turns,
         "completion": definition.completion,
         "shadows": list(definition.shadows),
+    }
+
+
+def to_tools(rights: Rights) -> dict[str, Any]:
+    """What an agent may use, for a program."""
+    return {
+        "allowed": [{"name": name, "tool": rights.targets.get(name, name)} for name in rights.allowed],
+        "refused": [{"name": item.name, "code": item.code, "reason": item.sentence} for item in rights.refused],
+        "warnings": list(rights.warnings),
     }
 
 

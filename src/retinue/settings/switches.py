@@ -62,6 +62,18 @@ def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagno
     return Switches(enabled is not False, agents, hooks, steps, back), problems
 
 
+def find_switch(paths: Paths, agent: str = "", *, trusted: bool) -> str:
+    """The file that switches an agent off, or with none named all that is dispatched; empty when none does."""
+    has_theirs = trusted and ".codingcode" in paths.configs and paths.project != paths.home
+    for folder in (*((paths.project,) if has_theirs else ()), paths.home):
+        config = _load(folder, [], bind_project(paths) if folder == paths.project else None)
+        names = config.read_names("subagent", "disabledAgents")
+        said = config.read_switch("subagent", "enabled") is not None
+        if agent.lower() in {name.lower() for name in names} if agent else said:
+            return config.path
+    return ""
+
+
 def stamp_switches(paths: Paths) -> tuple[tuple[int, int] | None, ...]:
     """When each of the two files was written, and how long it is; None where there is none."""
     return tuple(_stamp(folder) for folder in (paths.home, paths.project))
@@ -84,7 +96,7 @@ class _Config:
 
     def __init__(self, raw: Mapping[str, Any], path: str, problems: list[Diagnostic]) -> None:
         self._raw = raw
-        self._path = path
+        self.path = path
         self._problems = problems
 
     def read_switch(self, section: str, key: str) -> bool | None:
@@ -147,10 +159,10 @@ class _Config:
         return value
 
     def _reject(self, field: str, value: Any, expected: str, instead: str = "ignored") -> None:
-        text = f"{self._path}: {field}: found {show_value(value)}; expected {expected}; {instead}"
-        problem = Diagnostic(text, self._path, None, "error", "switches", field)
+        text = f"{self.path}: {field}: found {show_value(value)}; expected {expected}; {instead}"
+        problem = Diagnostic(text, self.path, None, "error", "switches", field)
         # The first word about a field is the one that counts.
-        if all((each.path, each.field) != (self._path, field) for each in self._problems):
+        if all((each.path, each.field) != (self.path, field) for each in self._problems):
             self._problems.append(problem)
 
 

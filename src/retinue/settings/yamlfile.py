@@ -18,6 +18,17 @@ if TYPE_CHECKING:
 MAX_BYTES = 500_000
 
 
+def is_there(path: Path) -> bool:
+    """Whether something of this name exists, also when nobody can tell."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 class BrokenFile(Exception):
     """The file cannot be read; its text is the reason without the place."""
 
@@ -28,12 +39,14 @@ class BrokenFile(Exception):
 
 def load_entries(path: Path, code: str, bound: Bound | None = None) -> "tuple[Entry, ...]":
     """What stands at the top of an optional file. Raises BrokenFile, with a diagnostic of that code."""
-    if not os.path.lexists(path):
+    if not is_there(path):
         return ()
     from retinue.definitions.frontmatter import BlockError
     from retinue.definitions.yaml import read_yaml
 
     try:
+        if not os.path.exists(path):
+            raise ConfigError(f"{path}: cannot be read: it leads nowhere")
         text = read_text(path, MAX_BYTES, bound)
         return read_yaml(text, 1)[0] if text.strip() else ()
     except BlockError as error:

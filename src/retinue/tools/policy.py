@@ -18,6 +18,7 @@ from retinue.core.run import Grant
 from retinue.core.tool import Effect
 from retinue.tools.selectors import (
     Offer,
+    choose_selectors,
     is_exposed,
     is_selected,
     list_extensions,
@@ -121,6 +122,8 @@ class Terms(Struct, frozen=True, kw_only=True):
     failed: frozenset[str] = frozenset()
     """Those of them that the run wanted and that could not be loaded."""
     user_denied: tuple[str, ...] = ()
+    switches: Mapping[str, str] = {}
+    """What of the settings decides, in words, by the code of a refusal or the name of a tool that is switched off."""
     builtins: tuple[str, ...] = tuple(BUILTIN_OFFERS)
     """What a file means that lists nothing, or `*`."""
 
@@ -171,6 +174,7 @@ class Decision:
         self._excluded = {to_extension_name(name) for name in definition.exclude_extensions}
         self._exposed = {name.lower() for name in terms.always_exposed}
         self._listed = list_extensions(definition.extensions)
+        self._selectors = choose_selectors(definition.tools)
         self._delegates: set[str] = set()
         self._parent = None if terms.parent is None else terms.parent.tools
         self._allowed: dict[str, str] = {}
@@ -235,7 +239,7 @@ class Decision:
                 self._refuse(word, "internal", f"{word} is given to a run that needs it; listing it has no effect")
             else:
                 closest = suggest_tool(word, [*self._available, *self._aliases])
-                self._refuse(word, "unknown", f"there is no tool {quote(word)} here{closest}")
+                self._refuse(word, "unknown", f"there is no tool {quote(word)} here{self.name_switch(word) or closest}")
         for tool in found:
             self._delegates.add(tool)
             self.want(word if self._aliases.get(word, word) == tool else tool, tool)
@@ -267,11 +271,21 @@ class Decision:
 
     def judge_steps(self, tool: str, offer: Offer) -> Iterator[tuple[str, Verdict | None]]:
         """Each thing that may stand against a tool, and whether it does; the strongest first."""
-        yield "denials", self._judge_denial(tool, offer)
-        yield "extensions", self._judge_origin(tool, offer)
-        yield "kind", self._judge_kind(tool, offer)
-        yield "read-only", self._judge_readonly(tool, offer)
-        yield "parent", self._judge_parent(tool, offer)
+        steps = {
+            "denials": self._judge_denial,
+            "extensions": self._judge_origin,
+            "kind": self._judge_kind,
+            "read-only": self._judge_readonly,
+            "parent": self._judge_parent,
+        }
+        for step, judge in steps.items():
+            verdict = judge(tool, offer)
+            yield step, verdict and (verdict[0], f"{verdict[1]}{self.name_switch(verdict[0])}")
+
+    def name_switch(self, word: str) -> str:
+        """What of the settings takes a tool away, as the end of a sentence; else nothing."""
+        switch = self._terms.switches.get(self._aliases.get(word, word), "")
+        return f": {switch}" if switch else ""
 
     def _judge_denial(self, tool: str, offer: Offer) -> Verdict | None:
         if tool in self._denied:
@@ -297,8 +311,8 @@ class Decision:
             return None
         elif self._listed is not None and extension not in self._listed:
             code, reason = "extensions", "the agent lists others"
-        elif (selectors := definition.tools.selectors) and not is_exposed(selectors, tool, offer):
-            code, reason = "selectors", "the agent's ext: selectors name other tools"
+        elif self._selectors and not is_exposed(self._selectors, definition.mcp_servers, tool, offer):
+            code, reason = "selectors", "the agent's list names other tools of extensions and servers"
         return (code, f"{tool} comes from the extension {quote(extension)}, and {reason}") if code else None
 
     def _judge_kind(self, tool: str, offer: Offer) -> Verdict | None:
@@ -326,7 +340,7 @@ class Decision:
             code, reason = "write", "agents may write here only when allowWrite is true"
         if tool == "bash" and offer.extension is None:
             if terms.readonly_set is not None and "bash" not in terms.readonly_set and not terms.readonly_bash:
-                return code, f"bash is no read-only tool here, and {reason}"
+                return code, f"bash is no read-only tool here{self.name_switch('readonlyBash')}, and {reason}"
             if not terms.is_confined:
                 text = "bash is given to a read-only agent inside a sandbox only"
                 return "sandbox", f"{SANDBOX_UNAVAILABLE}: {terms.confinement}; {text}"

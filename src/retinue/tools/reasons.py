@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from retinue.core.definition import Definition
 from retinue.core.tool import Effect
-from retinue.tools.policy import Decision, Terms, decide_tools
+from retinue.tools.policy import Decision, Terms, decide_tools, is_readonly
 from retinue.tools.selectors import Offer, match_tools
 
 _EFFECTS = {
@@ -52,9 +52,8 @@ def explain_tool(definition: Definition, terms: Terms, word: str) -> Chain:
     target = rights.targets.get(word, word)
     found = [target] if target in terms.available else list(match_tools(word, terms.available, aliases))
     if not found:
-        refusal = next(
-            (item.sentence for item in rights.refused if item.name == word), f"there is no tool {word!r} here"
-        )
+        told = f"there is no tool {word!r} here{Decision(definition, terms).name_switch(word)}"
+        refusal = next((item.sentence for item in rights.refused if item.name == word), told)
         return Chain(definition.name, word, False, (Link("exists", False, refusal),))
     tool = found[0]
     offer = terms.available[tool]
@@ -103,8 +102,7 @@ def _tell_pass(step: str, definition: Definition, terms: Terms, tool: str) -> st
         return "nothing is special about it here"
     if step == "parent":
         return "no agent stands above" if terms.parent is None else "the agent that starts this one has it too"
-    is_readonly = definition.readonly or terms.readonly or (terms.parent is not None and terms.parent.readonly)
-    if not is_readonly:
+    if not is_readonly(definition, terms):
         return "the agent may write"
     return (
         "the agent is read-only, and its commands are confined"

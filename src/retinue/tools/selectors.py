@@ -8,10 +8,13 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
-from retinue.core.definition import Selection
+from retinue.core.definition import DeclaredTools, Selection
 from retinue.core.tool import Effect
 
 SELECTOR = "ext:"
+MCP = "mcp"
+"""As which all servers appear where files name extensions."""
+_PLAIN = re.compile(r"(?!(?i:mcp_))[\w-]+\Z")
 _CODE_FILE = re.compile(r"\.(py|ts|js|mjs)\Z")
 _INDEX_NAMES = ("index", "__init__")
 
@@ -42,10 +45,15 @@ def match_tools(word: str, available: Mapping[str, Offer], aliases: Mapping[str,
         return [target]
     if word.startswith(SELECTOR):
         return [name for name, offer in available.items() if is_selected(word, name, offer)]
-    server, colon, tool = word.partition(":")
-    if not colon:
-        return []
-    return [name for name, offer in available.items() if offer.server == server and offer.find_short_name(name) == tool]
+    return [name for name, offer in available.items() if _is_named(word, name, offer)]
+
+
+def choose_selectors(declared: DeclaredTools) -> tuple[str, ...]:
+    """The words of a list that choose among tools from elsewhere: any one makes them an allow-list.
+
+    All but plain names count, also those that nothing answers to: a slip of the pen must not let everything in.
+    """
+    return (*declared.selectors, *(word for word in declared.names or () if not _PLAIN.match(word)))
 
 
 def match_denied(words: Iterable[str], available: Mapping[str, Offer], aliases: Mapping[str, str]) -> set[str]:
@@ -61,7 +69,9 @@ def match_denied(words: Iterable[str], available: Mapping[str, Offer], aliases: 
 
 
 def is_selected(selector: str, name: str, offer: Offer) -> bool:
-    """Whether `ext:extension` or `ext:extension/tool` means this tool; only the extension's case does not matter."""
+    """Whether a selector means this tool; only an extension's case does not matter."""
+    if not selector.startswith(SELECTOR):
+        return _is_named(selector, name, offer)
     extension, slash, tool = selector.removeprefix(SELECTOR).partition("/")
     if offer.extension is None or offer.extension.lower() != extension.strip().lower():
         return False
@@ -69,12 +79,17 @@ def is_selected(selector: str, name: str, offer: Offer) -> bool:
     return not slash or tool in (name, short, f"{offer.server}:{short}")
 
 
-def is_exposed(selectors: Collection[str], name: str, offer: Offer) -> bool:
-    """Whether a set of selectors lets a tool through: naming one tool of an extension hides its others."""
+def is_exposed(selectors: Collection[str], servers: Collection[str], name: str, offer: Offer) -> bool:
+    """Whether a set of selectors lets a tool through: naming one tool of an extension hides its others.
+
+    `servers` are those that the file lists whole: of them only naming one of their own tools hides the others.
+    """
     extension = (offer.extension or "").lower()
     own = [text for text in selectors if _get_extension(text) == extension]
-    narrow = [text for text in own if "/" in text]
-    return any(is_selected(text, name, offer) for text in narrow or own)
+    narrow = [text for text in own if "/" in text or not text.startswith(SELECTOR)]
+    if name in selectors or any(is_selected(text, name, offer) for text in narrow or own):
+        return True
+    return offer.server in servers and not any(_may_mean(text, offer.server or "") for text in narrow)
 
 
 def list_extensions(selection: Selection) -> set[str] | None:
@@ -94,4 +109,23 @@ def to_extension_name(entry: str) -> str:
 
 
 def _get_extension(selector: str) -> str:
+    if not selector.startswith(SELECTOR):
+        return MCP
     return selector.removeprefix(SELECTOR).partition("/")[0].strip().lower()
+
+
+def _may_mean(selector: str, server: str) -> bool:
+    """Whether a selector may be about tools of a server: it names that one, or none."""
+    word = selector.removeprefix(f"{SELECTOR}{MCP}/")
+    is_open = ":" not in word and not word.startswith("mcp__")
+    return is_open or word.startswith(
+        (f"{server}:", f"mcp__{server}__", f"mcp__{re.sub(r'[^A-Za-z0-9_]', '_', server)}__")
+    )
+
+
+def _is_named(word: str, name: str, offer: Offer) -> bool:
+    """Whether `server:tool` or `mcp__server__tool`, as the server spells them, means this tool."""
+    if offer.server is None:
+        return False
+    short = offer.find_short_name(name)
+    return word in (name, f"{offer.server}:{short}", f"mcp__{offer.server}__{short}")

@@ -105,9 +105,9 @@ def test_hooks_may_be_yaml() -> None:
 
 
 @pytest.mark.parametrize("hooks", ["[1]", "{a: b}", "text", "[", "'[1, '"])
-def test_bad_hooks_are_dropped(hooks: str) -> None:
+def test_bad_hooks_stand_as_a_guard(hooks: str) -> None:
     definition, told = inspect(HEAD + f"hooks: {hooks}", dialect="codingcode")
-    assert (definition is None or definition.hooks == ()) and [item.severity for item in told] == ["error"]
+    assert (definition is None or definition.hooks == ({},)) and [item.severity for item in told] == ["error"]
 
 
 @pytest.mark.spec("codingcode:14")

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.features.hooks.points import ANYWHERE
 from retinue.features.hooks.spec import HookSpec
 from retinue.settings.hooks import load_hooks
 from retinue.settings.paths import Paths
@@ -70,11 +71,14 @@ def test_whole_entry_is_read(paths):
         ({"env": ["A=b"]}, "hooks[0].env: found an array; expected an object of texts by the names of variables"),
         ({"env": {"A=B": "c"}}, "hooks[0].env: found an object; expected an object of texts"),
         ({"enabled": "maybe"}, "hooks[0].enabled: found 'maybe'; expected true or false"),
-        ({"priority": "high"}, "hooks[0].priority: found 'high'; expected a whole number; 0 is used"),
+        ({"priority": "high"}, "hooks[0].priority: found 'high'; expected a whole number"),
         ({"shell": True}, "hooks[0].shell: is no field of a hook"),
         ({"prioritiy": 1}, "is no field of a hook (did you mean 'priority'?)"),
         ({"point": "session.save.before"}, "nothing is told at session.save.before"),
-        ({"type": "decision"}, "a decision changes nothing at agent.turn.start"),
+        (
+            {"type": "decision"},
+            "hooks[0].type: found 'decision'; expected observer, since nobody is asked at agent.turn.start",
+        ),
     ],
 )
 def test_bad_fields_are_told(paths, change, told):
@@ -88,13 +92,13 @@ def test_bad_fields_are_told(paths, change, told):
 def test_bad_guard_stands_and_refuses(paths, change):
     (spec,) = load(paths, {**GUARD, **change}).ready
     (field,) = change
-    assert (spec.is_guard, spec.fault.startswith(f"{field}: found")) == (True, True)
+    assert (spec.is_guard, f"hooks.yaml:1: hooks[0].{field}: found" in spec.fault) == (True, True)
 
 
 def test_bad_entry_spoils_no_other(paths):
     loaded = load(paths, "text", GOOD, {"name": "x"})
-    assert [spec.name for spec in loaded.ready] == ["h"]
-    assert len(loaded.diagnostics) == 2
+    assert [(spec.name, spec.is_guard) for spec in loaded.ready] == [("(no name)", True), ("h", False), ("x", True)]
+    assert len(loaded.diagnostics) == 4
 
 
 @pytest.mark.parametrize(
@@ -116,8 +120,7 @@ def test_broken_files_are_told(paths, text, told):
     write(paths, text)
     loaded = load_hooks(paths, trusted=True)
     assert told in loaded.diagnostics[0].message
-    refusing = {spec.point for spec in loaded.ready if spec.is_guard and spec.fault}
-    assert refusing == (set() if "unknown" in told else {"tool.approval.pre", "agent.subagent.spawn.before"})
+    assert {spec.point for spec in loaded.ready if spec.is_guard and spec.fault} == {ANYWHERE}
 
 
 def test_broken_project_file_refuses_nothing(paths):
@@ -128,7 +131,7 @@ def test_broken_project_file_refuses_nothing(paths):
 
 def test_guard_without_a_name_refuses(paths):
     (spec,) = load(paths, {key: value for key, value in GUARD.items() if key != "name"}).ready
-    assert (spec.is_guard, spec.fault) == (True, "name: found nothing; expected text")
+    assert spec.is_guard and "hooks[0].name: found nothing; expected text" in spec.fault
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "hooks:\n", "hooks: []\n"])

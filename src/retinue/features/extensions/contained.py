@@ -28,7 +28,7 @@ from retinue.features.extensions.foreign import (
     call_in_thread,
     find_place,
 )
-from retinue.features.hooks.points import DECIDED, LIMIT_S, HookFailed, HookLate
+from retinue.features.hooks.points import ANYWHERE, DECIDED, LIMIT_S, HookFailed, HookLate
 from retinue.features.hooks.spec import Kind, Scope
 
 Function = Callable[..., Any]
@@ -137,6 +137,8 @@ class ExtensionPoint(Struct, frozen=True):
     priority: int = 0
     is_own: bool = True
     """False for an extension that a project brings along."""
+    fault: str = ""
+    """Why the extension could not be loaded: what it would have guarded is refused."""
 
     @property
     def name(self) -> str:
@@ -146,7 +148,7 @@ class ExtensionPoint(Struct, frozen=True):
     @property
     def kind(self) -> Kind:
         """Its answer counts wherever answers do."""
-        return "decision" if self.point in DECIDED else "observer"
+        return "decision" if self.point in (*DECIDED, ANYWHERE) else "observer"
 
     @property
     def scope(self) -> Scope:
@@ -155,6 +157,8 @@ class ExtensionPoint(Struct, frozen=True):
 
     async def ask(self, payload: Mapping[str, Any]) -> Any:
         """Call it. Raises HookFailed."""
+        if self.fault:
+            raise HookFailed(f"cannot be asked: {self.fault}; mend the extension, or move it away")
         try:
             given = deepcopy(dict(payload))
             if _is_async(self.function):

@@ -34,6 +34,7 @@ from retinue.features.extensions.contained import ExtensionPoint, ExtensionTool
 from retinue.features.extensions.foreign import ForeignFailed, await_limited, call_in_thread, find_place
 from retinue.features.extensions.registrar import Api, Registrations, close_api
 from retinue.features.extensions.scope import Candidate, Source, Wanted, choose_extensions
+from retinue.features.hooks.points import ANYWHERE
 from retinue.tools.selectors import Offer
 
 LOAD_LIMIT_S = 10.0
@@ -126,7 +127,7 @@ class Library:
             problems += found
             if extension is not None:
                 extensions.append(extension)
-            else:
+            if extension is None or any(point.fault for point in extension.registrations.points):
                 failed.append(candidate.name)
         tools, clashes = merge_tools(extensions)
         return Loaded(tuple(extensions), (*problems, *clashes), tools, tuple(failed))
@@ -158,6 +159,7 @@ class Library:
         api = Api(
             candidate.name, self._places.cwd, path=candidate.path, reserved=self._reserved, channels=self._channels
         )
+        source = b"hook" if candidate.source == "user" else b""
         try:
             source = b"" if candidate.entry else read_source(candidate, self._places)
             if len(source) > MAX_SOURCE_BYTES:
@@ -170,11 +172,12 @@ class Library:
             if pending is not None:
                 await await_limited(lambda: pending, self._limit_s)
         except OSError as error:
-            return None, (_tell_failure(candidate, (error.strerror or str(error)).lower(), None),)
+            return _give_up(candidate, _tell_failure(candidate, (error.strerror or str(error)).lower(), None), source)
         except RetinueError as error:
-            close_api(api)
+            kept = close_api(api)[0]
             api.events.close()
-            return None, (_tell_failure(candidate, str(error), error),)
+            seen = b"hook" if kept.points or kept.hooks else source
+            return _give_up(candidate, _tell_failure(candidate, str(error), error), seen)
         registrations, problems = close_api(api)
         return Extension(candidate.name, candidate.source, candidate.place, registrations), problems
 
@@ -263,6 +266,16 @@ def _tell_failure(candidate: Candidate, problem: str, error: RetinueError | None
     where = f"{file}:{line}" if line is not None else candidate.place
     text = f"{where}: extension {quote(candidate.name)} is not loaded: {problem}{_hint(candidate, cause)}"
     return Diagnostic(text, file or candidate.place, line, code="extension")
+
+
+def _give_up(
+    candidate: Candidate, problem: Diagnostic, source: bytes
+) -> tuple[Extension | None, tuple[Diagnostic, ...]]:
+    """Nothing of an extension that cannot be loaded, but for a guard that refuses where it speaks of hooks."""
+    if b"hook" not in source:
+        return None, (problem,)
+    point = ExtensionPoint(candidate.name, candidate.path, ANYWHERE, print, fault=problem.message)
+    return Extension(candidate.name, candidate.source, candidate.place, Registrations(points=(point,))), (problem,)
 
 
 def _hint(candidate: Candidate, cause: BaseException | None) -> str:

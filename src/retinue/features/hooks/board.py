@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from retinue.core.errors import quote
 from retinue.core.launch import Confining
 from retinue.features.hooks.command import Workplace, run_command
-from retinue.features.hooks.points import GUARDS, Decision, HookFailed, HookLate, parse_decision
+from retinue.features.hooks.points import ANYWHERE, GUARDS, Decision, HookFailed, HookLate, parse_decision
 from retinue.features.hooks.spec import HookSpec, Kind, Scope
 
 _RANKS: Mapping[Scope, int] = {"session": 2, "project": 1, "global": 0}
@@ -75,7 +75,8 @@ class Board:
         """`warn` is told once of each hook that fails."""
         self._by_point: dict[str, list[Hook]] = {}
         for hook in sorted(hooks, key=lambda hook: (-_RANKS[hook.scope], -hook.priority)):
-            self._by_point.setdefault(hook.point, []).append(hook)
+            for point in GUARDS if hook.point == ANYWHERE else (hook.point,):
+                self._by_point.setdefault(point, []).append(hook)
         self._warn = warn
         self._told: set[str] = set()
         self._late: set[str] = set()

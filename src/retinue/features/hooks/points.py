@@ -24,6 +24,8 @@ DECIDED = (APPROVAL, SPAWN, STOP, STEP, AFTER, FAILED)
 """Where an answer counts."""
 GUARDS = frozenset((APPROVAL, SPAWN))
 """Where a hook stands guard: what could not be asked there has not agreed."""
+ANYWHERE = "any guarded point"
+"""Where a hook stands of which nobody can tell where it belongs: at all of those."""
 OBSERVED = (
     *("tool.execute.before", "tool.execute.denied", "tool.approval.post"),
     *("llm.request.before", "llm.response.after", "llm.response.error", "session.save.after"),

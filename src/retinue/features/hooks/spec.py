@@ -6,16 +6,17 @@ Files of the user, of a project and of an agent have the same entries; where one
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.core.diagnostics import show_value, suggest
 from retinue.core.errors import quote
-from retinue.features.hooks.points import APPROVAL, DECIDED, GUARDS, POINTS, SILENT
+from retinue.features.hooks.points import ANYWHERE, APPROVAL, DECIDED, GUARDS, POINTS, SILENT, STEP
 
 Kind: TypeAlias = Literal["observer", "decision"]
 Scope: TypeAlias = Literal["session", "project", "global"]
 FIELDS = ("name", "description", "point", "type", "command", "args", "env", "priority", "enabled")
 MAX_PRIORITY = 1_000_000
+NO_NAME = "(no name)"
 Report: TypeAlias = Callable[[str, str], None]
 """Takes a field and what is wrong with it."""
 
@@ -44,7 +45,7 @@ class HookSpec(Struct, frozen=True, kw_only=True):
 
     @property
     def is_guard(self) -> bool:
-        return self.kind == "decision" and self.point in GUARDS
+        return self.kind == "decision" and self.point in (*GUARDS, ANYWHERE)
 
     def describe(self) -> str:
         """The hook in one line for a person who decides about it."""
@@ -54,29 +55,26 @@ class HookSpec(Struct, frozen=True, kw_only=True):
 
 
 def parse_hook(raw: Any, report: Report) -> HookSpec | None:
-    """The hook that an entry describes; None when it cannot even be said where it belongs.
+    """The hook that an entry describes; None for one that is off, or only observes, and has a mistake.
 
-    A mistake in a guard does not remove it: it stands with its fault, and refuses.
+    A mistake in a guard does not remove it: it stands with its fault, and refuses. Where nobody can tell what an entry
+    would have guarded, it stands everywhere.
     """
     if not isinstance(raw, Mapping):
-        report("", f"found {show_value(raw)}; expected an object with name, point, type and command")
-        return None
+        text = f"found {show_value(raw)}; expected an object with name, point, type and command"
+        report("", text)
+        return stand_in(NO_NAME, text)
     entry = _Entry(raw, report)
-    name, point = entry.read_text("name"), entry.read_text("point")
-    if point is None:
-        return None
-    if point not in POINTS:
-        entry.reject("point", f"a point such as {DECIDED[0]}{suggest(point, POINTS)}")
-        return None
+    name, point = entry.read_text("name"), entry.read_point()
+    kind, point = entry.read_kind(point)
     for field in raw:
         if field not in FIELDS:
-            entry.warn(str(field), f"is no field of a hook{suggest(str(field), FIELDS)}; ignored")
-    kind = entry.read_kind(point)
+            entry.doubt(str(field), f"is no field of a hook{suggest(str(field), FIELDS)}")
     command = entry.read_text("command") or ""
     args, env = entry.read_args(), entry.read_env()
     priority, enabled = entry.read_priority(), entry.read_enabled()
     spec = HookSpec(
-        name=name or "(no name)",
+        name=name or NO_NAME,
         point=point,
         kind=kind,
         command=command,
@@ -84,13 +82,20 @@ def parse_hook(raw: Any, report: Report) -> HookSpec | None:
         env=env,
         priority=priority,
         enabled=enabled,
-        fault="; ".join(entry.faults),
     )
-    if spec.fault and not spec.is_guard:
+    if (entry.faults or entry.doubts) and kind == "decision" and enabled and (spec.is_guard or point == STEP):
+        fault = "; ".join((*entry.faults, *entry.doubts))
+        return structs.replace(spec, point=point if spec.is_guard else ANYWHERE, fault=fault)
+    if entry.faults:
         return None
     if point in SILENT and enabled:
         entry.warn("point", f"nothing is told at {point}: {SILENT[point]}")
     return spec
+
+
+def stand_in(name: str, fault: str) -> HookSpec:
+    """A guard in place of whatever could not be read: nobody can tell what it guarded, so nothing passes."""
+    return HookSpec(name=name, point=ANYWHERE, kind="decision", fault=fault)
 
 
 class _Entry:
@@ -100,8 +105,15 @@ class _Entry:
         self._raw = raw
         self._report = report
         self.faults: list[str] = []
+        """What keeps it from being run."""
+        self.doubts: list[str] = []
+        """What does not, unless it stands guard."""
 
     def warn(self, field: str, text: str) -> None:
+        self._report(field, text)
+
+    def doubt(self, field: str, text: str) -> None:
+        self.doubts.append(f"{field}: {text}")
         self._report(field, text)
 
     def reject(self, field: str, expected: str) -> None:
@@ -117,17 +129,26 @@ class _Entry:
         self.reject(field, "text")
         return None
 
-    def read_kind(self, point: str) -> Kind:
+    def read_point(self) -> str:
+        value = self._raw.get("point")
+        if isinstance(value, str) and value.strip() in POINTS:
+            return value.strip()
+        hint = suggest(value, POINTS) if isinstance(value, str) else ""
+        self.reject("point", f"a point such as {APPROVAL}{hint}")
+        return ANYWHERE
+
+    def read_kind(self, point: str) -> tuple[Kind, str]:
+        """What it is, and where that stands."""
         value = self._raw.get("type")
         if value not in ("observer", "decision"):
             self.reject("type", "observer or decision")
-            # In doubt it decides: an observer would let pass what it was meant to stop.
-            return "decision" if point in DECIDED else "observer"
-        if value == "decision" and point not in DECIDED:
-            other = f"; {APPROVAL} is asked" if point == "tool.execute.before" else ""
-            self.warn("type", f"a decision changes nothing at {point}; it is told only{other}")
-            return "observer"
-        return "decision" if value == "decision" else "observer"
+        # In doubt it decides: an observer would let pass what it was meant to stop.
+        if point == ANYWHERE or (value != "observer" and point in DECIDED):
+            return "decision", point
+        if value == "decision":
+            self.reject("type", f"observer, since nobody is asked at {point}; {APPROVAL} is asked before a call")
+            return "decision", ANYWHERE
+        return "observer", point
 
     def read_args(self) -> tuple[str, ...]:
         value = self._raw.get("args")
@@ -153,7 +174,7 @@ class _Entry:
     def read_priority(self) -> int:
         value = self._raw.get("priority", 0)
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_PRIORITY:
-            self.warn("priority", f"found {show_value(value)}; expected a whole number; 0 is used")
+            self.doubt("priority", f"found {show_value(value)}; expected a whole number")
             return 0
         return value
 

@@ -27,8 +27,9 @@ def fold_name(name: str) -> str:
 
 
 def find_server(name: str, servers: Iterable[str]) -> str | None:
-    """The server whose tool a name would be; of several the one with the longest name."""
-    fitting = [server for server in servers if name.startswith(f"{PREFIX}{fold_name(server)}__")]
+    """The server whose tool a name would be, folded or not; of several the one with the longest name."""
+    folded = fold_name(name)
+    fitting = [server for server in servers if folded.startswith(f"{PREFIX}{fold_name(server)}__")]
     return max(fitting, key=len, default=None)
 
 

@@ -9,8 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from retinue.core.definition import Definition
 from retinue.features.mcp.names import find_server
 from retinue.features.mcp.server import McpServer
-from retinue.features.mcp.tool import EXTENSION
-from retinue.tools.selectors import SELECTOR, list_extensions, to_extension_name
+from retinue.tools.selectors import MCP, SELECTOR, choose_selectors, list_extensions, to_extension_name
 
 
 def choose_servers(
@@ -24,10 +23,10 @@ def choose_servers(
     """The servers a run of a definition may need; `exact` when it gets only what its file lists."""
     if isolated or definition.isolated or definition.extensions is False:
         return []
-    if EXTENSION in {to_extension_name(name) for name in definition.exclude_extensions}:
+    if MCP in {to_extension_name(name) for name in definition.exclude_extensions}:
         return []
     listed = list_extensions(definition.extensions)
-    is_listed = listed is None or EXTENSION in listed or EXTENSION in {name.lower() for name in always}
+    is_listed = listed is None or MCP in listed or MCP in {name.lower() for name in always}
     if not is_listed:
         return []
     if definition.mcp_servers:
@@ -41,10 +40,10 @@ def choose_servers(
 
 
 def _choose_named(definition: Definition, servers: Mapping[str, McpServer], *, exact: bool) -> list[str]:
-    declared = definition.tools
-    if declared.inherits or (not exact and not declared.selectors):
+    words = choose_selectors(definition.tools)
+    if definition.tools.inherits or (not exact and not words):
         return list(servers)
-    return find_named([*(declared.names or ()), *declared.selectors], servers)
+    return find_named(words, servers)
 
 
 def find_named(words: Iterable[str], servers: Mapping[str, McpServer]) -> list[str]:
@@ -54,9 +53,10 @@ def find_named(words: Iterable[str], servers: Mapping[str, McpServer]) -> list[s
         named = word
         if word.startswith(SELECTOR):
             extension, _, named = word.removeprefix(SELECTOR).partition("/")
-            if extension.strip().lower() != EXTENSION:
+            if extension.strip().lower() != MCP:
                 continue
             if ":" not in named and find_server(named, servers) is None:
                 return list(servers)  # a tool by its own name may be any server's
-        found.add(named.partition(":")[0] if ":" in named else find_server(named, servers))
+        found.update(server for server in servers if named.startswith(f"{server}:"))
+        found.add(find_server(named, servers))
     return [name for name in servers if name in found]

@@ -8,10 +8,7 @@ from retinue.features.mcp.link import Link
 from retinue.features.mcp.listing import Listed, clean_text
 from retinue.features.mcp.result import fail_call, to_result
 from retinue.features.mcp.trouble import McpFailed
-from retinue.tools.selectors import Offer
-
-EXTENSION = "mcp"
-"""As which all servers appear where agent files name extensions."""
+from retinue.tools.selectors import MCP, Offer
 
 
 class McpTool:
@@ -39,7 +36,7 @@ class McpTool:
     @property
     def offer(self) -> Offer:
         """Where it comes from."""
-        return Offer(self.effect, EXTENSION, self._link.server.name, self._listed.name)
+        return Offer(self.effect, MCP, self._link.server.name, self._listed.name)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Ask the server, once."""

@@ -1,0 +1,116 @@
+"""A tool of a server that a list names is a choice: nothing else of servers and extensions comes with it."""
+
+import json
+import re
+import sys
+
+import pytest
+
+from tests.flows.mcp_world import PROGRAM
+
+EXTENSION = """
+def register(api):
+    @api.tool(name="deploy", description="Deploys.", parameters={}, effect="read")
+    def deploy(context):
+        return "done"
+"""
+HI = "mcp__raw__hi"
+GUESS = {"calls": [{"name": "nothing", "arguments": {}}]}
+
+
+@pytest.fixture
+def servers(place):
+    """Two servers and an extension of the user; one server and one of its tools have a hyphen in their names."""
+    entries = {}
+    for name, tools in (("raw", ("hi", "bye")), ("far-off", ("do-it", "hi"))):
+        path = place.root / f"{name}.py"
+        path.write_text(PROGRAM.replace("#EXTRA#", f"TOOLS = [tool(name) for name in {tools!r}]"))
+        entries[name] = {"command": sys.executable, "args": ["-I", "-S", str(path)]}
+    (place.agent_dir / "extensions").mkdir(parents=True)
+    (place.agent_dir / "extensions" / "ops.py").write_text(EXTENSION)
+    (place.agent_dir / "mcp.json").write_text(json.dumps({"mcpServers": entries}))
+    return place
+
+
+def put_agent(place, fields, folder=".pi/agent/agents"):
+    path = place.home / folder / "helper.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"---\nname: helper\ndescription: d\n{fields}\n---\n\nWork.\n")
+
+
+def list_offered(place, *args):
+    """The names of the tools that the first answer to a wrong guess lists, and what was said beside it."""
+    done = place.run("-p", "--mode", "json", *args, "begin", replies=[GUESS, {"text": "done"}, {"text": "done"}])
+    assert done.status == 0, done.stderr
+    (found,) = re.findall(r"Available: ([^\"\\]*)", "".join(map(json.dumps, done.lines)))[:1] or ["none"]
+    return found.split(", "), done.stderr
+
+
+@pytest.mark.attack("I12")
+@pytest.mark.parametrize(
+    ("word", "given"),
+    [
+        ("raw:hi", [HI]),
+        (HI, [HI]),
+        ("ext:mcp/raw:hi", [HI]),
+        ("ext:mcp/mcp__raw__hi", [HI]),
+        ("far-off:do-it", ["mcp__far_off__do_it"]),
+        ("mcp__far-off__do-it", ["mcp__far_off__do_it"]),
+        ("ext:mcp/far-off:do-it", ["mcp__far_off__do_it"]),
+        ("ext:mcp, raw:hi", [HI]),
+        ("ext:ops, raw:hi", [HI, "deploy"]),
+        ("raw:gone", []),
+        ("gone:hi", []),
+        ("mcp__gone__hi", []),
+        ("mcp__raw", []),
+        ("mcp__raw__*", []),
+        ("MCP__raw__hi", []),
+        ("Ext:ops", []),
+        ("raw/hi", []),
+    ],
+)
+def test_named_tool_makes_an_allow_list(servers, word, given):
+    put_agent(servers, f"tools: read, {word}")
+    offered, told = list_offered(servers, "--agent", "helper")
+    assert sorted(offered) == sorted(["read", *given])
+    assert (f"{word!r} " in told) == (not given), told
+
+
+@pytest.mark.attack("I12")
+@pytest.mark.parametrize(
+    ("folder", "fields", "given"),
+    [
+        (".pi/agent/agents", "tools: [read, 'raw:hi']", ["read", HI]),
+        (".pi/agent/agents", "allowed_tools: read, raw:hi", ["read", HI]),
+        (".pi/agent/agents", "tools: '*, raw:hi'\ndisallowed_tools: bash, edit, write, grep, find, ls", ["read", HI]),
+        (".codingcode/agents", "tools: [read_file, 'raw:hi']", ["read_file", HI]),
+        (".codingcode/agents", "tools: [read_file, 'raw:hi']\nmcpServers: [raw]", ["read_file", HI]),
+        (".codingcode/agents", "tools: [read_file, 'raw:gone']\nmcpServers: [raw]", ["read_file"]),
+        (".pi/agent/subagents", "approved_tools: [read, 'raw:hi']", ["read", HI, "subagent_finalize"]),
+        (".pi/agent/subagents", "allowed_tools: [read, mcp__raw__hi]", ["read", HI, "subagent_finalize"]),
+    ],
+)
+def test_child_of_any_dialect_gets_no_more(servers, folder, fields, given):
+    put_agent(servers, fields, folder)
+    start = {"name": "Agent", "arguments": {"subagent_type": "helper", "prompt": "look", "description": "d"}}
+    replies = [
+        {"match": {"last_user": "^begin"}, "calls": [start]},
+        {"match": {"last_user": "^look"}, **GUESS},
+        {"match": {"last_user": "^"}, "text": "done"},
+    ]
+    done = servers.run("-p", "begin", replies=replies)
+    text = "".join(path.read_text() for path in (servers.work / ".pi" / "output").glob("*.jsonl"))
+    (found,) = set(re.findall(r"Available: ([^\"\\]*)", text))
+    assert (done.status, sorted(found.split(", "))) == (0, sorted(given))
+
+
+@pytest.mark.attack("I12")
+@pytest.mark.parametrize("word", ["raw:hi", HI, "ext:mcp/raw:hi"])
+def test_flag_makes_an_allow_list(servers, word):
+    assert list_offered(servers, "--tools", f"read,{word}")[0] == ["read", HI]
+
+
+@pytest.mark.attack("I12")
+def test_flag_with_hyphens_makes_an_allow_list(servers):
+    for word in ("far-off:do-it", "mcp__far-off__do-it"):
+        assert list_offered(servers, "--tools", f"read,{word}")[0] == ["read", "mcp__far_off__do_it"]
