@@ -56,7 +56,7 @@ class Link:
         await asyncio.to_thread(import_module, "retinue.app.retinue")
         from retinue.app import Retinue
 
-        crew = Retinue(request=self._request, say=self._notes.append)
+        crew = Retinue(request=self._request, say=lambda text: self.note(text, "warning"))
         await self._stack.enter_async_context(crew)
         self._crew = crew
         self._stack.enter_context(crew.questions.attend())
