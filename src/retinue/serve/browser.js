@@ -6,9 +6,10 @@ if (location.hash) {
 window.addEventListener("hashchange", () => location.reload());
 
 // textual opens the websocket; a page can send the token with it only as a protocol it asks for.
-const Socket = window.WebSocket;
-window.WebSocket = function (address) {
-  return new Socket(address, ["retinue", sessionStorage.getItem("token") || "none"]);
+window.WebSocket = class extends WebSocket {
+  constructor(address) {
+    super(address, ["retinue", sessionStorage.getItem("token") || "none"]);
+  }
 };
 
 // Whoever opens the page can write at once, also after looking at another window.
