@@ -143,7 +143,7 @@ class Boundaries:
         return opened, "; ".join((opened.summary, *opened.notes))
 
     async def look_ahead(self) -> None:
-        """Say that commands would have no boundary, although there was none; where Landlock is, one tells by trying."""
+        """Say that commands would have no boundary, although none was run; nothing is tried where Landlock is."""
         from retinue.sandbox.landlock import LEAST_ABI, read_abi
 
         if not self.is_off and read_abi() < LEAST_ABI:
@@ -152,8 +152,8 @@ class Boundaries:
     def _warn(self, status: "Status") -> None:
         if not self.is_off and not status.is_usable:
             self._tell(
-                "there is no sandbox on this machine: what agents that may write run has all your rights "
-                f"({' '.join(status.reason.split())}); retinue doctor says what to do"
+                "there is no sandbox on this machine: commands of agents that may write have all your rights "
+                f"({' '.join(status.reason.split())}); retinue doctor says more"
             )
 
     def build_wishes(self) -> "Wishes":
