@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from retinue.testing.terminal import open_terminal
+
 # The system calls by which namespaces are made, and those of Landlock, which have the same numbers everywhere.
 CLONE, UNSHARE = {"x86_64": (56, 272), "aarch64": (220, 97)}.get(platform.machine(), (0, 0))
 CLONE3, LANDLOCK = 435, (444, 445, 446)
@@ -104,3 +106,69 @@ def test_lack_of_sandbox_runs_nothing_bare(looked, measure, name):
     measure("SEC-4", name, ran=int(bool(left or has_changed or (has_run and not summary))), machines=1)
     assert (left, has_changed, has_run) == ([], False, bool(summary))
     assert summary in text if summary else "SANDBOX_UNAVAILABLE" in text
+
+
+NOTICE = "there is no sandbox on this machine"
+BASH = {"calls": [{"name": "bash", "arguments": {"command": "echo twice; echo said >said.txt"}}]}
+PROMPT = json.dumps({"type": "prompt", "message": "go"}) + "\n"
+WRITER = "---\nname: writer\ndescription: d\ntools: read, write, bash\n---\nWrite.\n"
+FACES = {
+    "-p": (["-p", "go", "again"], ""),
+    "-p --mode json": (["-p", "--mode", "json", "go"], ""),
+    "--mode rpc": (["--mode", "rpc"], PROMPT),
+    "run": (["run", "--write", "writer", "go"], ""),
+    "process": (["run", "--write", "alone", "go"], ""),
+}
+
+
+def speak(place, name, before, replies):
+    """What a face says on standard error."""
+    (place.agent_dir / "agents" / "writer.md").write_text(WRITER)
+    alone = WRITER.replace("name: writer", "name: alone\nrunner: process")
+    (place.agent_dir / "agents" / "alone.md").write_text(alone)
+    words, stdin = FACES[name]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(place.home), "RETINUE_NO_LOCAL": "1"}
+    command = [*before, sys.executable, "-P", "-m", "retinue", *words, "--model", place.script(*replies)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=place.work, env=environment, text=True, **pipes) as process:
+        if stdin:
+            process.stdin.write(stdin)
+            process.stdin.flush()
+            next(line for line in process.stdout if '"agent_end"' in line)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    return [line for line in errors.splitlines() if NOTICE in line]
+
+
+@pytest.mark.attack("I11")
+@pytest.mark.parametrize("name", FACES)
+def test_lack_of_sandbox_is_said_once(looked, name):
+    replies = [BASH, BASH, {"text": "done"}, BASH, {"text": "done"}]
+    said = speak(looked, name, lack(namespaces=False, landlock=False), replies)
+    assert (len(said), (looked.work / "said.txt").exists()) == (1, True)
+    assert said[0].startswith("retinue: ") and "retinue doctor" in said[0]
+
+
+@pytest.mark.attack("I11")
+def test_lack_of_sandbox_is_said_without_a_command(looked):
+    before = lack(namespaces=False, landlock=False)
+    assert len(speak(looked, "-p", before, [{"text": "done"}, {"text": "done"}])) == 1
+
+
+@pytest.mark.parametrize("name", ["no namespaces", "no Landlock", "switched off"])
+def test_nothing_is_said_of_a_sandbox_that_works(looked, name):
+    if name == "switched off":
+        (looked.agent_dir / "subagents.json").write_text(json.dumps({"sandbox": {"mode": "off"}}))
+    assert speak(looked, "-p", MACHINES[name][0](), [BASH, {"text": "done"}, {"text": "done"}]) == []
+
+
+@pytest.mark.attack("I11")
+def test_lack_of_sandbox_is_shown_on_the_screen(looked):
+    words = [*lack(namespaces=False, landlock=False), sys.executable, "-P", "-m", "retinue", "--no-approve"]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(looked.home), "RETINUE_NO_LOCAL": "1", "TERM": "xterm"}
+    words += ["--model", looked.script(BASH, {"text": "THEEND"})]
+    with open_terminal(words, looked.work, environment, columns=100, rows=40) as terminal:
+        terminal.wait_for("scripted")
+        terminal.type("go\r")
+        terminal.wait_for("THEEND")
+        terminal.wait_for(NOTICE)

@@ -204,3 +204,63 @@ def test_start_loads_no_server_code(place):
     done = place.run("-p", "hi", replies=[{"text": "hello"}], env={"PYTHONVERBOSE": "1"})
     assert "retinue.tools.lsp.pool" not in done.stderr
     assert "retinue.tools.lsp.session" not in done.stderr
+
+
+TELL = """
+texts = []
+def note(text):
+    pass
+def hear(message):
+    params = message["params"]
+    if message["method"].endswith("didOpen"):
+        texts.append(params["textDocument"]["text"])
+    elif message["method"].endswith("didChange"):
+        texts.append(params["contentChanges"][0]["text"])
+def ask(message):
+    if message["method"].endswith("diagnostic"):
+        items = [{"severity": 1, "range": place(0), "message": " ".join(texts)}]
+        answer(message, {"kind": "full", "items": items})
+    else:
+        answer(message, {"contents": " ".join(texts)})
+"""
+HOVER = {"action": "hover", "line": 1, "column": 1}
+
+
+@pytest.fixture
+def secrets(place, go):
+    """Files that agents do not read: in the home, and in the workspace by a setting of the user."""
+    write_server(place.root / "bin", TELL)
+    inside = place.work / "private"
+    for folder in (place.home / ".ssh", inside, place.root / "outside"):
+        folder.mkdir()
+        (folder / "a.go").write_text("package canary\n")
+    (place.work / "sub").mkdir()
+    for name in ("b.go", "sub/a.go"):
+        (place.work / name).write_text("package b\n")
+    (place.agent_dir / "subagents.json").write_text(json.dumps({"sandbox": {"hidden": [str(inside)]}}))
+
+
+SWAPS = [
+    ("a.go", "ln -sf ~/.ssh/a.go a.go"),
+    ("a.go", "ln -sf private/a.go a.go"),
+    ("a.go", "ln -sf ../outside/a.go a.go"),
+    ("sub/a.go", "rm -r sub && ln -s ~/.ssh sub"),
+    ("sub/a.go", "mv sub old && ln -s private sub"),
+]
+
+
+@pytest.mark.attack("I8")
+@pytest.mark.parametrize(("file", "command"), SWAPS)
+def test_swapped_document_is_not_read_again(go, secrets, file, command):
+    swap = calls("bash", command=command)
+    asked = [calls("lsp", file=file, **HOVER), swap, *[calls("lsp", file=name, **HOVER) for name in ("b.go", file)]]
+    first, *told = results(go(replies=[*asked, {"text": "done"}]))
+    assert "package" in first and "package b" in told[1] and "canary" not in str(told)
+
+
+@pytest.mark.attack("I8")
+def test_changed_file_is_reported_from_its_own_text(place, go, secrets):
+    written = calls("write", path="a.go", content="package mine\n")
+    swap = calls("bash", command="ln -sf private/a.go a.go")
+    done = go(replies=[written, swap, {"text": "done"}, {"text": "done"}])
+    assert os.path.islink(place.work / "a.go") and "canary" not in done.stdout

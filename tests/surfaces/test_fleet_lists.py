@@ -1,5 +1,6 @@
 import asyncio
 import json
+import os
 import stat
 from pathlib import Path
 
@@ -151,6 +152,25 @@ async def test_task_is_transcribed_without_an_answer(tmp_path, is_stopped):
         else:
             await asyncio.sleep(HOLD_S * 2)
         assert next(read_messages(path)).content == "the task"
+
+
+@pytest.mark.attack("I8")
+@pytest.mark.parametrize("part", [".pi", ".pi/output"])
+async def test_transcript_follows_no_later_link(tmp_path, part):
+    settings = FleetSettings(transcript_dir=str(tmp_path / ".pi" / "output"))
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "output").mkdir(parents=True)
+    async with Fleet(tmp_path, {"general-purpose": [{"text": "a"}, {"text": "b"}]}, settings=settings) as fleet:
+        run = await fleet.start(prompt="the task")
+        await fleet.settle(run)
+        (tmp_path / part).rename(tmp_path / "before")
+        (tmp_path / part).symlink_to(elsewhere)
+        planted = Path(os.path.realpath(run.output_file))
+        await fleet.call("Agent", prompt="more", resume=run.id)
+        await fleet.settle(fleet.manager.find(run.id))
+        assert planted.is_relative_to(elsewhere) and not planted.exists()
+        planted.write_text('{"message":{"role":"user","content":"canary"}}\n')
+        assert list(read_messages(Path(run.output_file))) == []
 
 
 @pytest.mark.spec("fleet:B99")

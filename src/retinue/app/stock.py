@@ -82,6 +82,7 @@ class Stock:
     models: Models | None = None
     """There once somebody needs one that the caller has not made."""
     _machine: "Machine | None" = None
+    _said: set[str] = field(default_factory=set)
     spill_dir: Path = field(init=False)
     """For outputs that are too long for a model; made by the first, and gone with this."""
 
@@ -102,6 +103,12 @@ class Stock:
     def tell(self, problems: Iterable[Diagnostic], *notes: str) -> None:
         """Say what is wrong, and what else is to be said."""
         for text in (*(problem.message for problem in problems), *filter(None, notes)):
+            self.say(text)
+
+    def say_once(self, text: str) -> None:
+        """Say what does not change while this process is there."""
+        if text not in self._said:
+            self._said.add(text)
             self.say(text)
 
     def need_models(self, world: "World", extending: "Extending") -> Models:

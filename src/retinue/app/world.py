@@ -40,6 +40,8 @@ class World:
     """Those whose tools the main agent and its crew may have."""
     find_machine: "Callable[[], Machine] | None" = None
     """What this machine can enforce, found out for all worlds of one Retinue at once."""
+    tell: "Callable[[str], None]" = lambda text: None
+    """Hears that there is no boundary."""
     recorder: "Recorder | None" = None
     """Keeps what tools did; none where nothing is kept, and inside another program's agent, which keeps it itself."""
     redact: Callable[[str], str] = str
@@ -109,6 +111,7 @@ class World:
                 find_machine=self.find_machine,
                 withheld=self.paths.withheld,
                 exposed=self.paths.exposed,
+                tell=self.tell,
             )
         return self._boundaries
 
@@ -136,7 +139,12 @@ def read_world(stock: "Stock", paths: Paths, loaded: Loaded) -> World:
     )
     stock.tell((*crew.diagnostics, *files.diagnostics))
     has_session = request.session.kind not in ("none", "children")
-    world = World(paths, loaded, crew, files, has_session=has_session, find_machine=stock.find_machine)
+    world = World(
+        *(paths, loaded, crew, files),
+        has_session=has_session,
+        find_machine=stock.find_machine,
+        tell=stock.say_once,
+    )
     stock.redactor.learn(*list_stored(paths))
     world.redact = stock.redactor.redact
     if not stock.is_child and request.session.kind != "none":

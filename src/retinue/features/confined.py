@@ -39,10 +39,12 @@ class Boundaries:
         find_machine: "Callable[[], Machine] | None" = None,
         withheld: Sequence[str] = (),
         exposed: Sequence[str] = (),
+        tell: Callable[[str], None] = lambda text: None,
     ) -> None:
         """`settings` has `mode`, `network`, `writable`, `hidden`, `environment` and `memory_mb`.
 
-        `withheld` is hidden whatever they say, but for what is `exposed` in it.
+        `withheld` is hidden whatever they say, but for what is `exposed` in it. `tell` hears it, maybe more than once,
+        when somebody who may write goes without a boundary that nobody has switched off.
         """
         self._settings = settings
         self.home = home
@@ -50,6 +52,7 @@ class Boundaries:
         self._withheld = tuple(withheld)
         self._exposed = tuple(exposed)
         self._find_machine = find_machine or open_machine
+        self._tell = tell
         self._territories: dict[tuple[str, bool], Territory] = {}
 
     @cached_property
@@ -132,11 +135,26 @@ class Boundaries:
 
         status = Status("unavailable", reason=self.judge()[1]) if self.is_off else await self.machine.find()
         if not readonly and not status.is_usable:
+            self._warn(status)
             return None, OFF if self.is_off else f"none: {status.sentence}"
         build = build_readonly if readonly else build_writing
         profile = build(find_workspace(cwd, self.home), self.build_wishes())
         opened = open_sandbox(status, profile, self.machine.server)
         return opened, "; ".join((opened.summary, *opened.notes))
+
+    async def look_ahead(self) -> None:
+        """Say that commands would have no boundary, although none was run; nothing is tried where Landlock is."""
+        from retinue.sandbox.landlock import LEAST_ABI, read_abi
+
+        if not self.is_off and read_abi() < LEAST_ABI:
+            self._warn(await self.machine.find())
+
+    def _warn(self, status: "Status") -> None:
+        if not self.is_off and not status.is_usable:
+            self._tell(
+                "there is no sandbox on this machine: commands of agents that may write have all your rights "
+                f"({' '.join(status.reason.split())}); retinue doctor says more"
+            )
 
     def build_wishes(self) -> "Wishes":
         """What the user settled, for a profile."""
@@ -197,6 +215,8 @@ class Confined:
     async def leave(self, outcome: Outcome) -> Outcome:
         """Remove what was private to the run, and put on record what it ran in."""
         self.close()
+        if self._summary == UNUSED and not self._readonly:
+            await self._boundaries.look_ahead()
         # A run in a process of its own says itself what it was confined by.
         return structs.replace(outcome, sandbox=outcome.sandbox or self._summary)
 

@@ -122,7 +122,7 @@ async def _open_call(setup: RunSetup, pool: "Pool") -> "Call":
 
     confinement = None if setup.confinement is None else await setup.confinement.open()
     readonly = confinement is not None and confinement.is_readonly
-    return Call("diagnostics", {}, _find_real("", setup.cwd), pool, readonly)
+    return Call("diagnostics", {}, _find_real("", setup.cwd), pool, readonly, setup.find_territory())
 
 
 def _render(found: "Diagnosis", least: str, workspace: str) -> list[str]:

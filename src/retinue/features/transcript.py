@@ -29,6 +29,7 @@ from retinue.engine.manager import Outfitter
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.sessions.entry import Stamp, decode_message
+from retinue.tools.beneath import open_beneath
 
 PREPARED_S = 1.0
 """So long a folder counts as made and without links."""
@@ -198,12 +199,22 @@ def prepare_folder(folder: Path) -> None:
 
 def append_lines(path: str, data: bytes) -> None:
     """Append to a file that only its owner can read. It is not held open: there may be thousands. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    fd = _open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         while data:
             data = data[os.write(fd, data) :]
     finally:
         os.close(fd)
+
+
+def _open(path: str | Path, flags: int) -> int:
+    """A transcript, in a folder that may have been swapped for a link since it was made. Raises OSError."""
+    project, *steps, name = str(path).rsplit("/", 3)
+    folder = open_beneath(os.path.realpath(project), "/".join(steps))
+    try:
+        return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
+    finally:
+        os.close(folder)
 
 
 class _Line(Struct):
@@ -216,7 +227,7 @@ _decoder = msgspec.json.Decoder(_Line)
 def read_messages(path: Path) -> Iterator[Message]:
     """The messages of a transcript; what is torn or unreadable is left out."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        fd = _open(path, os.O_RDONLY)
     except OSError:
         return
     with os.fdopen(fd, "rb") as file:

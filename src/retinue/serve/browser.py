@@ -1,6 +1,7 @@
 """The terminal UI in a browser: one program for each window, on loopback, for whoever has the token.
 
-Another page in the same browser must get nothing: the host, the origin and a cookie are checked for every request.
+Another page in the same browser must get nothing: the host and the origin of every request are checked. The token opens
+the websocket, which is all that has a secret. It is never a cookie: browsers send those to every port of a host.
 """
 
 import asyncio
@@ -22,6 +23,8 @@ SERVED = "RETINUE_SERVED"
 _PAGE = Path(__file__).with_suffix(".html")
 _DIGITS = 2
 """Of a font's size."""
+_PROTOCOL = "retinue"
+"""What our page asks the websocket for; the token is asked for behind it, as headers are not a page's to set."""
 _Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -31,17 +34,17 @@ class BrowserServer(Server):
     def __init__(self, command: Sequence[str], port: int, token: str) -> None:
         super().__init__(f"exec {join(command)}", host="127.0.0.1", port=port, title="retinue")
         self._token = token
-        # Cookies are one host's, whatever the port: two programs must not take away each other's.
-        self._cookie = f"retinue-token-{port}"
+        self._host = f"127.0.0.1:{port}"
 
     @property
     def address(self) -> str:
-        """What to open; the token in it counts once, a cookie takes its place."""
-        return f"{self.public_url}/?token={self._token}"
+        """What to open; browsers send nobody what stands behind the #, our page reads it."""
+        return f"http://{self._host}/#{self._token}"
 
     async def _make_app(self) -> web.Application:
         app = await super()._make_app()
         app.middlewares.append(self._guard)
+        app.on_response_prepare.append(self._add_headers)
         app.router.add_get("/page.js", self._give_script)
         return app
 
@@ -50,51 +53,58 @@ class BrowserServer(Server):
         given = request.query.get("fontsize", "")
         size = given if given.isascii() and given.isdigit() and len(given) <= _DIGITS else "16"
         page = Template(_PAGE.read_text(encoding="utf-8"))
-        text = page.substitute(socket=f"ws://127.0.0.1:{self.port}/ws", size=size)
+        text = page.substitute(socket=f"ws://{self._host}/ws", size=size)
         return web.Response(text=text, content_type="text/html")
 
     async def _give_script(self, request: web.Request) -> web.Response:
         text = _PAGE.with_suffix(".js").read_text(encoding="utf-8")
         return web.Response(text=text, content_type="text/javascript")
 
+    async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
+        """A program for our own page, if it has the token."""
+        offered = request.headers.get("Sec-WebSocket-Protocol", "").replace(" ", "").encode(errors="replace")
+        is_right = secrets.compare_digest(offered, f"{_PROTOCOL},{self._token}".encode())
+        if not is_right or request.headers.get("Origin") != f"http://{self._host}":
+            raise web.HTTPForbidden(text="the token is missing or wrong: use the address that retinue serve printed\n")
+        # aiohttp would complain of what it does not know, the token, in the log.
+        headers = request.headers.copy()
+        del headers["Sec-WebSocket-Protocol"]
+        return await super().handle_websocket(request.clone(headers=headers))
+
+    async def handle_download(self, request: web.Request) -> web.StreamResponse:
+        """Nothing: the program offers no file, and the browser would ask for it without the token."""
+        raise web.HTTPNotFound
+
     async def on_startup(self, app: web.Application) -> None:
         """Nothing is printed from here."""
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: _Respond) -> web.StreamResponse:
-        host = f"127.0.0.1:{self.port}"
-        origin = request.headers.get("Origin", f"http://{host}")
-        if request.headers.get("Host") != host or origin != f"http://{host}":
-            raise web.HTTPForbidden(text=f"open it as http://{host}\n")
-        given = request.query.get("token")
-        if given is not None and request.path == "/" and self._is_right(given):
-            answer = web.HTTPSeeOther("/")
-            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="Strict", path="/")
-            raise answer
-        if not self._is_right(request.cookies.get(self._cookie, "")):
-            raise web.HTTPForbidden(text="the token is missing or wrong: use the address that retinue serve printed\n")
-        response = await handler(request)
-        if not response.prepared:
-            response.headers.update(self._headers)
-        return response
+        ours = f"http://{self._host}"
+        if request.headers.get("Host") != self._host or request.headers.get("Origin", ours) != ours:
+            raise web.HTTPForbidden(text=f"open it as {ours}\n")
+        return await handler(request)
 
-    def _is_right(self, token: str) -> bool:
-        return secrets.compare_digest(token.encode(), self._token.encode())
-
-    @property
-    def _headers(self) -> dict[str, str]:
+    async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
+        if isinstance(response, web.WebSocketResponse):
+            response.headers["Sec-WebSocket-Protocol"] = _PROTOCOL
+            return
         # The terminal in the page writes its own styles; nothing else may be in the page itself.
         policy = (
             "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-            f"img-src 'self' data:; font-src 'self'; connect-src 'self' ws://127.0.0.1:{self.port}; "
+            f"img-src 'self' data:; font-src 'self'; connect-src 'self' ws://{self._host}; "
             "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
         )
-        return {
-            "Content-Security-Policy": policy,
-            "Referrer-Policy": "no-referrer",
-            "X-Content-Type-Options": "nosniff",
-            "Cache-Control": "no-store",
-        }
+        response.headers.update(
+            {
+                "Content-Security-Policy": policy,
+                "Cross-Origin-Opener-Policy": "same-origin",
+                "Cross-Origin-Resource-Policy": "same-origin",
+                "Referrer-Policy": "no-referrer",
+                "X-Content-Type-Options": "nosniff",
+                "Cache-Control": "no-store",
+            }
+        )
 
 
 async def serve_browser(command: Sequence[str], port: int, tell: Callable[[str], None]) -> int:

@@ -35,6 +35,17 @@ def open_reading(path: str, shown: str, territory: Territory) -> int:
     return handle
 
 
+def open_real(path: str, shown: str, territory: Territory) -> int:
+    """The same for a real path: a link on the way was put there since, and ends here."""
+    _check_hidden(path, shown, territory)
+    parent, name = os.path.split(path)
+    folder = open_beneath("/", parent.strip("/"))
+    try:
+        return os.open(name, _READING | os.O_NOFOLLOW, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
 @contextmanager
 def open_folder(path: str, shown: str, territory: Territory) -> Iterator[int]:
     """A directory to list. Raises OSError, or ToolFailed for what is hidden."""

@@ -89,10 +89,13 @@ class Link:
             _take_stats(self.state, crew.chronicle.count())
         else:
             self._read_later(self.state, crew.chronicle.open_backlog(), len(messages))
-        notes, self._notes = self._notes, []
-        for note in notes:
-            self.state.talk.note(note, "warning")
+        self._show_notes()
         self.version += 1
+
+    def _show_notes(self) -> None:
+        for note in self._notes:
+            self.state.talk.note(note, "warning")
+        self._notes.clear()
 
     def _read_later(self, state: State, backlog: "Backlog", shown: int) -> None:
         """Going through a long session takes longer than anybody wants to wait for its end, which is shown already."""
@@ -134,7 +137,9 @@ class Link:
 
     def _hear(self, event: Event) -> None:
         apply(self.state, event)
-        if event.run_id != self.state.run_id and self._crew is not None:
+        if event.run_id == self.state.run_id:
+            self._show_notes()
+        elif self._crew is not None:
             self.overheard.hear(event, self._crew.lookout)
         self.version += 1
         self.on_event(event)

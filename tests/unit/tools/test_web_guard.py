@@ -24,6 +24,34 @@ def test_private_addresses_are_known(address):
     assert not is_public(ipaddress.ip_address(address))
 
 
+METADATA = (
+    *("168.63.129.16", "169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.0.23", "169.254.42.42"),
+    *("169.254.169.250", "100.100.100.200", "192.0.0.192"),
+)
+METADATA_6 = ("fd00:ec2::254", "fd00:ec2::23", "fd20:ce::254", "fd00:42::42", "fd00:a9fe:a9fe::1", "fe80::a9fe:a9fe")
+WRAPPED = ("::ffff:{0}", "::{0}", "64:ff9b::{0}", "64:ff9b:1::{0}", "::ffff:0:{0}", "2a00:1:2:3::{0}", "2a00::5efe:{0}")
+
+
+def wrap(text):
+    """An IPv4 address as others hold it: mapped, compatible, translated, behind somebody's own prefix, 6to4."""
+    number = int(ipaddress.IPv4Address(text))
+    return [*(form.format(text) for form in WRAPPED), f"2002:{number >> 16:x}:{number & 0xFFFF:x}::1"]
+
+
+@pytest.mark.attack("I11")
+@pytest.mark.parametrize("address", [*METADATA, *METADATA_6])
+async def test_metadata_services_are_never_public(address):
+    names = {address, *(wrap(address) if ":" not in address else ())}
+    assert [each for each in names if is_public(ipaddress.ip_address(each))] == []
+
+    async def resolve(host, port):
+        return ["93.184.216.34", address]
+
+    for host in (f"[{address}]" if ":" in address else address, "rebound.test"):
+        with pytest.raises(RequestFailed, match="is this machine, a private network or reserved"):
+            await Guard(Reach(), resolve).admit(parse_target(f"http://{host}/"))
+
+
 @pytest.mark.parametrize("address", PUBLIC)
 def test_public_addresses_are_known(address):
     assert is_public(ipaddress.ip_address(address))
@@ -40,9 +68,14 @@ async def test_ports_of_services_are_refused(port):
         await Guard(Reach(private=True), resolve_public).admit(parse_target(f"http://public.test:{port}/"))
 
 
-@pytest.mark.attack("D13")
+@pytest.mark.attack("D13", "I11")
 @pytest.mark.parametrize(
-    "host", ["localhost", "LOCALHOST.", "a.localhost", "printer.local", "metadata.google.internal"]
+    "host",
+    [
+        *("localhost", "LOCALHOST.", "a.localhost", "printer.local", "metadata.google.internal", "metadata.goog"),
+        *("instance-data", "Metadata.", "instance-data.ec2.internal", "metadata.tencentyun.com", "metadata.packet.net"),
+        *("metadata.platformequinix.com", "rancher-metadata", "data-server"),
+    ],
 )
 async def test_local_names_are_refused(host):
     with pytest.raises(RequestFailed, match="is a name of this machine"):

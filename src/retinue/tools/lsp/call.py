@@ -10,8 +10,7 @@ from retinue.core.errors import quote
 from retinue.core.territory import Territory
 from retinue.core.tool import ToolResult
 from retinue.tools.arguments import take_count, take_path, take_text
-from retinue.tools.frontier import open_reading
-from retinue.tools.lsp.documents import Document, Stamp, read_handle, show_path
+from retinue.tools.lsp.documents import Document, Stamp, read_source, show_path
 from retinue.tools.lsp.failure import LspFailed, Unsupported
 from retinue.tools.lsp.pool import Place, Pool
 from retinue.tools.lsp.servers import find_root, find_server
@@ -46,8 +45,8 @@ class Call:
     workspace: str
     """A real path."""
     pool: Pool
-    readonly: bool = False
-    territory: Territory = field(default_factory=Territory)
+    readonly: bool
+    territory: Territory
     notes: list[str] = field(default_factory=list)
     """Lines for the head of the answer."""
 
@@ -67,7 +66,7 @@ class Call:
     def read_file(self, name: str) -> tuple[str, str, Stamp]:
         """Real path, text and stamp of a file. Raises LspFailed, ToolFailed, OSError, or ValueError for no source."""
         real = self.find_file(name)
-        return real, *read_handle(open_reading(real, name, self.territory))
+        return real, *read_source(real, name, self.territory)
 
     async def open(self, name: str) -> Target:
         """Have a file open in its server. Raises Unsupported, LspFailed, OSError or ValueError."""
@@ -78,7 +77,7 @@ class Call:
             raise Unsupported(f"no language server is known for {quote(ending)} files")
         root = find_root(server, real, self.workspace)
         session = await self.pool.reach(Place(server, root, self.readonly, self.workspace))
-        return Target(session, await session.show(real, text, stamp))
+        return Target(session, await session.show(real, text, stamp, self.territory))
 
     async def open_file(self) -> Target:
         """The file it is about. Raises Unsupported, LspFailed or ToolRetry."""

@@ -1,6 +1,6 @@
 """The files a server has open: shown to it as they are on disk, few at a time, and taken back when nobody asks.
 
-Blocks for the time of a small read. Must not know who may read what.
+Blocks for the time of a small read. Whoever asks says what may be read.
 """
 
 import os
@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
+
+from retinue.core.errors import ToolFailed
+from retinue.core.territory import Territory
+from retinue.tools.frontier import open_real
 
 MAX_SOURCE = 2 * 1024 * 1024
 Stamp: TypeAlias = tuple[int, int, int]
@@ -70,13 +74,13 @@ class Documents:
         document.used_s = now_s
         return document
 
-    def refresh(self) -> None:
-        """Show again what has changed on disk, and close what is gone."""
+    def refresh(self, territory: Territory) -> None:
+        """Show again what has changed on disk, and close what is gone, hidden, or reached by a link now."""
         for path, document in tuple(self._open.items()):
             try:
                 if find_stamp(path) != document.stamp:
-                    self._change(document, *read_source(path))
-            except (OSError, ValueError):
+                    self._change(document, *read_source(path, path, territory))
+            except (OSError, ValueError, ToolFailed):
                 self._close(path)
 
     def close_idle(self, before_s: float) -> None:
@@ -116,15 +120,10 @@ def find_stamp(path: str) -> Stamp:
     return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def read_source(path: str) -> tuple[str, Stamp]:
-    """The text of a source file and its stamp. Raises OSError, or ValueError for what is none."""
-    return read_handle(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY))
-
-
-def read_handle(handle: int) -> tuple[str, Stamp]:
-    """The same from a descriptor, which is closed."""
-    with open(handle, "rb") as file:
-        status = os.fstat(handle)
+def read_source(path: str, shown: str, territory: Territory) -> tuple[str, Stamp]:
+    """Text and stamp of the file at a real path. Raises OSError, ToolFailed, or ValueError for what is no source."""
+    with open(open_real(path, shown, territory), "rb") as file:
+        status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise ValueError("not a regular file")
         if status.st_size > MAX_SOURCE:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from retinue.core.errors import RetinueError
+from retinue.core.territory import Territory
 from retinue.tools.lsp.documents import Document, Documents, Stamp, to_uri
 from retinue.tools.lsp.failure import LspFailed, Unanswered
 from retinue.tools.lsp.jsonrpc import Client
@@ -152,11 +153,11 @@ class Session:
             except LspFailed as error:
                 raise LspFailed(f"{self.server.id} server: {error}", error.code) from error
 
-    async def show(self, path: str, text: str, stamp: Stamp) -> Document:
+    async def show(self, path: str, text: str, stamp: Stamp, territory: Territory) -> Document:
         """Have a file open as it is, and the server know what else has changed."""
         with self._at_work():
             await self._look()
-            self.documents.refresh()
+            self.documents.refresh(territory)
             return self.documents.show(path, text, stamp, self._loop.time())
 
     async def diagnose(self, document: Document, timeout_s: float) -> list[dict[str, Any]]:

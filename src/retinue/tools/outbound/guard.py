@@ -17,7 +17,12 @@ from retinue.tools.outbound.target import Address, Target
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 """From a name to all its addresses; raises OSError when it has none."""
 
-_LOCAL_NAMES = frozenset(("localhost", "ip6-localhost", "ip6-loopback", "metadata", "instance-data"))
+_LOCAL_NAMES = frozenset(
+    (
+        *("localhost", "ip6-localhost", "ip6-loopback", "metadata", "instance-data", "rancher-metadata", "data-server"),
+        *("metadata.goog", "metadata.tencentyun.com", "metadata.packet.net", "metadata.platformequinix.com"),
+    )
+)
 _LOCAL_ENDS = (".localhost", ".localdomain", ".local", ".internal", ".home.arpa")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
@@ -29,6 +34,14 @@ _NOT_PUBLIC = tuple(
         *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"),
         *("192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
         *("224.0.0.0/4", "240.0.0.0/4"),
+    )
+)
+# Of clouds, which give keys to whoever asks from inside: not all of them are in a private network.
+_METADATA = frozenset(
+    ipaddress.IPv4Address(text)
+    for text in (
+        *("168.63.129.16", "169.254.169.254", "169.254.170.2", "169.254.170.23", "169.254.0.23", "169.254.42.42"),
+        *("169.254.169.250", "100.100.100.200", "192.0.0.192"),
     )
 )
 _SERVICES = frozenset(
@@ -106,8 +119,10 @@ def is_below(host: str, name: str) -> bool:
 def is_public(address: Address) -> bool:
     """Whether an address, and each that is written inside of it, belongs to the whole world."""
     if isinstance(address, ipaddress.IPv4Address):
-        return address.is_global and not any(address in network for network in _NOT_PUBLIC)
-    if address.scope_id is not None:
+        is_known = address in _METADATA or any(address in network for network in _NOT_PUBLIC)
+        return address.is_global and not is_known
+    # The last 32 bits: behind which prefix a network holds the other addresses is its own affair.
+    if address.scope_id is not None or ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) in _METADATA:
         return False
     inner = list(_unwrap(address))
     if inner:
