@@ -2,10 +2,11 @@
 
 import json
 import os
-import shutil
 import sys
 
 import pytest
+
+from tests.flows.sandbox_world import need_status
 
 AGENT = "---\nname: reader\ndescription: d\nreadonly: true\ntools: read, bash\n---\nGo.\n"
 WRITER = "---\nname: writer\ndescription: d\ntools: read, bash\n---\nGo.\n"
@@ -58,8 +59,7 @@ def test_program_inside_command_is_as_deep(crew):
 
 @pytest.mark.attack("E6", "B23")
 def test_program_inside_readonly_command_leaves_nothing(crew):
-    if shutil.which("bwrap") is None:
-        pytest.skip("needs bubblewrap")
+    need_status("bwrap")
     inner = crew.work / "inner.json"
     inner.write_text(json.dumps({"replies": [use("write", path="pwn", content="x"), {"text": "inner done"}]}))
     package = os.path.dirname(os.path.dirname(sys.modules["retinue"].__file__))

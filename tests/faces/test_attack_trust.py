@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile import build_hostile
+from tests.needs import need_strace
 
 COMMANDS = {
     "prompt": ("-p", "hi"),
@@ -59,8 +60,7 @@ def list_opened(log: Path, root: Path) -> set[str]:
 
 
 def trace(place, *arguments, replies=({"text": "ok"},)):
-    if shutil.which("strace") is None:
-        pytest.skip("needs strace")
+    strace = need_strace()
     log = place.root / "log"
     options = [
         "-f",
@@ -81,12 +81,10 @@ def trace(place, *arguments, replies=({"text": "ok"},)):
     # A script in its own place, as an installed command is: the working directory is no part of its path.
     program = place.root / "retinue"
     program.write_text(f"#!{sys.executable}\nimport sys\nfrom retinue.cli.main import main\nsys.exit(main())\n")
-    command = [shutil.which("strace"), *options, sys.executable, str(program), *model, *arguments]
+    command = [strace, *options, sys.executable, str(program), *model, *arguments]
     done = subprocess.run(
         command, cwd=place.work, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
-    if "ptrace" in done.stderr:
-        pytest.skip("strace may not trace here")
     return done, log
 
 
