@@ -81,27 +81,33 @@ def test_every_command_is_live_outside(who: Who, measure: Measure) -> None:
     assert dead == []
 
 
+def find_failures(box: Box, commands: list[tuple[str, ...]]) -> list[tuple[str, int, str]]:
+    """What does not work of commands that only read; none may leave anything."""
+    before = box.world.digest()
+    results = [(command, *box.run(command)) for need, command in commands if is_here(need, box.world.who)]
+    assert box.world.digest() == before
+    return [result for result in results if result[1]]
+
+
+@pytest.mark.attack("B24")
 @pytest.mark.parametrize("who", list_users())
-@pytest.mark.parametrize("backend", ["bwrap"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_sampled_reading_commands_work(backend: Backend, who: Who) -> None:
     with open_box(backend, who) as box:
-        wanted = [command for need, command in READING[::5] if is_here(need, who)]
-        results = [(command, *box.run(command)) for command in wanted]
-        assert [result for result in results if result[1]] == []
+        assert find_failures(box, READING[::5]) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.attack("B24")
 @pytest.mark.parametrize("who", list_users())
-def test_reading_commands_work_unchanged(who: Who) -> None:
-    with open_box("bwrap", who) as box:
-        wanted = [command for need, command in READING if is_here(need, who)]
-        before = box.world.digest()
-        results = [(command, *box.run(command)) for command in wanted]
-        assert [result for result in results if result[1]] == []
-        assert len(wanted) >= 42
-        assert box.world.digest() == before
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_reading_commands_work_unchanged(backend: Backend, who: Who) -> None:
+    with open_box(backend, who) as box:
+        failures = find_failures(box, READING)
+    # Under Landlock nobody changes modes and times, not even of temporary files.
+    assert [command for command, _, _ in failures if backend == "bwrap" or "$TMPDIR" not in command] == []
+    assert sum(is_here(need, who) for need, _ in READING) >= 42
 
 
 VERBS = [
