@@ -31,12 +31,11 @@ async def open_http(url: str, headers: Mapping[str, str], trouble: Trouble) -> A
             trouble.note(f"{how} (HTTP {response.status_code})")
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             # A few packed bytes may be gigabytes; nothing packed was asked for.
-            raise httpx2.RemoteProtocolError(
-                "the answer is compressed, which was not asked for", request=response.request
-            )
+            trouble.note("the answer is compressed, which was not asked for")
+            raise httpx2.RemoteProtocolError(trouble.reason, request=response.request)
         is_news = response.headers.get("content-type", "").lower().startswith("text/event-stream")
         if not is_news:
-            response.stream = _Bounded(response.stream, response.request)
+            response.stream = _Bounded(response.stream, response.request, trouble)
 
     async with (
         httpx2.AsyncClient(
@@ -53,16 +52,18 @@ async def open_http(url: str, headers: Mapping[str, str], trouble: Trouble) -> A
 class _Bounded(httpx2.AsyncByteStream):
     """A body that may not be larger than a message."""
 
-    def __init__(self, stream: Any, request: httpx2.Request) -> None:
+    def __init__(self, stream: Any, request: httpx2.Request, trouble: Trouble) -> None:
         self._stream = stream
         self._request = request
+        self._trouble = trouble
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async for piece in self._stream:
             size += len(piece)
             if size > MAX_MESSAGE:
-                raise httpx2.ReadError(f"the answer has more than {MAX_MESSAGE >> 20} MiB", request=self._request)
+                self._trouble.note(f"the answer has more than {MAX_MESSAGE >> 20} MiB")
+                raise httpx2.ReadError(self._trouble.reason, request=self._request)
             yield piece
 
     async def aclose(self) -> None:
