@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from scripts.bars import BARS, Verdict, judge, render_table
+from tests.needs import explain_lack
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "tests" / "data" / "attack" / "cases.toml"
@@ -82,7 +83,7 @@ class Collector:
             if bar.id == "SEC-12":
                 untested = sum(state not in ("stopped", "failed") for state in states.values())
                 told = [{"variant": "", "untested": untested, "cases": len(states)}]
-            found[bar.id] = judge(bar, told, has_failed=has_failed)
+            found[bar.id] = judge(bar, told, has_failed=has_failed, lacks=list_lacks())
         return found
 
 
@@ -125,6 +126,12 @@ class Gate(Collector):
         if self._outcome is not None:
             for line in (*self._outcome.faults, f"attack: {self._outcome.summary} (all of them: {self._path})"):
                 terminalreporter.write_line(line)
+
+
+def list_lacks() -> list[str]:
+    """What no test could be tried with here: a user is not root, and a machine may have one kind of sandbox only."""
+    kinds = [backend for backend in ("bwrap", "landlock") if explain_lack(backend)]
+    return [*(["root"] if os.geteuid() else []), *kinds, *(["no Landlock"] if "bwrap" in kinds else [])]
 
 
 def load_cases(path: Path = TABLE) -> list[Case]:

@@ -16,6 +16,7 @@ from tests.flows.sandbox_world import (
     open_box,
     open_world,
 )
+from tests.needs import explain_lack
 
 CORPUS = load_lines("bash_corpus.txt", 3)
 READING = load_lines("reading_commands.txt", 2)
@@ -145,7 +146,8 @@ def generate(dice: random.Random, count: int) -> list[str]:
 def test_generated_commands_change_nothing(backend: Backend, who: Who, measure: Measure) -> None:
     seed = random.SystemRandom().randrange(10**9)
     print("seed", seed)
-    lines = generate(random.Random(seed), 10_000 // len(BACKENDS) // len(list_users()))
+    usable = [each for each in BACKENDS if not explain_lack(each)]
+    lines = generate(random.Random(seed), 10_000 // len(usable or BACKENDS) // len(list_users()))
     with open_box(backend, who) as box:
         live = [has_effect(box.world, line) for line in lines[:60]]
         batches = ["\n".join([*lines[at : at + 100], "wait"]) for at in range(0, len(lines), 100)]
