@@ -108,6 +108,38 @@ async def test_large_answer_is_refused(world, kind, size):
     assert text.startswith(f"{FAILED}{too_large}" if size > 10_000_000 else "xxx"), text[:300]
 
 
+NOTICE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
+SAMPLE = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
+STREAMS = {
+    "flood": ([NOTICE] * 2001, "it sent more than 2000 notifications within 10 s"),
+    "questions": (
+        [{"jsonrpc": "2.0", "id": number, **SAMPLE} for number in range(2001)],
+        "it sent more than 2000 notifications within 10 s",
+    ),
+    "nonsense": (["nonsense"], "Failed to parse SSE message"),
+}
+
+
+@pytest.mark.attack("F4", "F3")
+@pytest.mark.parametrize("case", STREAMS)
+async def test_stream_that_floods_is_closed(world, case):
+    sent, reason = STREAMS[case]
+
+    def stream(message):
+        text = "".join(f"data: {json.dumps(each)}\n\n" for each in (*sent, to_answer(message, "hello")))
+        return web.Response(text=text, content_type="text/event-stream")
+
+    assert (await run(world, Site(stream))).startswith(f"{FAILED}{reason}")
+    asked = "MCP server 'site' asked for 'sampling/createMessage', which is refused"
+    assert world.told == ([asked] if case == "questions" else [])
+
+
+@pytest.mark.attack("F4")
+async def test_answer_to_another_question_is_refused(world):
+    site = Site(lambda message: web.json_response(to_answer({"id": 4711}, "hello")))
+    assert await run(world, site) == f"{FAILED}it answered a question that was never asked"
+
+
 @pytest.mark.attack("F4")
 async def test_packed_answer_is_refused(world):
     def pack(message):
