@@ -197,6 +197,22 @@ async def test_much_that_is_allowed_passes(world):
 
 
 @pytest.mark.attack("F4")
+async def test_images_are_bounded(world):
+    world.add(
+        extra="""
+        def call(message):
+            images = [{"type": "image", "data": "aGk=", "mimeType": "image/png"} for _ in range(11)]
+            images.insert(0, {"type": "image", "data": "A" * 7_000_004, "mimeType": "image/png"})
+            answer(message, {"content": images})
+        """
+    )
+    async with world.open() as pool:
+        result = await world.call(pool)
+    left_out = "[image/png of 7000004 characters, not shown]\n[image/png of 4 characters, not shown]"
+    assert (result.content[0].text, len(result.content)) == (left_out, 11)
+
+
+@pytest.mark.attack("F4")
 async def test_pattern_of_the_server_is_not_run(world):
     world.add(
         extra="""
