@@ -146,13 +146,13 @@ def test_whole_home_is_never_trusted(place, folder):
 
 
 @pytest.mark.attack("A16")
-@pytest.mark.parametrize("damage", ["world", "group", "stranger", "link", "corrupt"])
+@pytest.mark.parametrize("damage", ["world", "group", "stranger", "link", "corrupt", "odd"])
 def test_doubtful_store_is_left_alone(place, damage):
     if damage == "stranger" and os.geteuid():
         pytest.skip("only root can give a file to another user")
     fill(place.work)
     path = place.agent_dir / "trust.json"
-    text = json.dumps({str(place.work): True})
+    text = json.dumps({str(place.work): True, **({"/elsewhere": "yes"} if damage == "odd" else {})})
     if damage == "link":
         (place.root / "evil.json").write_text(text)
         path.symlink_to(place.root / "evil.json")

@@ -30,13 +30,13 @@ def open_server(kind: str, folder: Path) -> ForkServer:
     return ForkServer(corral=Corral(is_root=kind == "root"))
 
 
-async def run(backend: str, kind: str, folder: Path, command: str) -> str:
+async def run(backend: str, kind: str, folder: Path, command: str, *, network: bool = True) -> str:
     need_status(backend)
     (folder / "w").mkdir()
     machine = Machine(Probe(backends=(backend,)))
     machine.server = open_server(kind, folder)
     try:
-        profile = build_writing(folder / "w", Wishes(home=str(folder)))
+        profile = build_writing(folder / "w", Wishes(home=str(folder), network=network))
         confinement = open_sandbox(machine.look(), profile, machine.server)
         result = await BashTool(TreeProbe()).call(
             {"command": command}, ToolContext(folder / "w", confinement=confinement)
@@ -86,3 +86,14 @@ async def test_unusual_families_are_refused(tmp_path, backend):
     code += "for f in (38, 40):\n try: s.socket(f, s.SOCK_SEQPACKET).close()\n except OSError as e: print(e.errno)"
     text = await run(backend, "user", tmp_path, f"python3 - <<'X'\n{code}\nX")
     assert text.split() == ["97", "97"]
+
+
+@pytest.mark.attack("B16")
+@pytest.mark.parametrize("network", [True, False])
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_network_is_the_users_choice(tmp_path, backend, network):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = server.getsockname()
+        command = f'python3 -c "import socket as s; s.create_connection({address}, 2)" && echo CONNECTED'
+        text = await run(backend, "user", tmp_path, command, network=network)
+    assert ("CONNECTED" in text, "Error" in text) == (network, not network)
