@@ -144,7 +144,9 @@ async def test_failed_guard_outweighs_permission():
 
 
 @pytest.mark.attack("F8")
-async def test_projects_permission_is_no_opinion():
-    hooks = [Plain("theirs", {"decision": "allow"}, scope="project", is_own=False), Plain("mine", {"decision": "ask"})]
-    decision = await Board(hooks, str).decide("tool.approval.pre", {})
+@pytest.mark.parametrize("word", ["allow", "continue"])
+async def test_projects_permission_is_no_opinion(word):
+    theirs = Plain("theirs", {"decision": word}, scope="project", is_own=False)
+    assert await Board([theirs], str).decide("tool.approval.pre", {}) is None
+    decision = await Board([theirs, Plain("mine", {"decision": "ask"})], str).decide("tool.approval.pre", {})
     assert (decision.word, decision.hook) == ("ask", "mine")
