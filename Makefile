@@ -37,7 +37,7 @@ bench: setup-dev  ## speed, memory and durability against a bare client; only=NA
 conformance: setup-dev  ## for each numbered behaviour of the four systems: its tests and how they went; args=--list
 	@$(BIN)/python scripts/conformance.py $(args)
 
-attack: setup-dev  ## every attack of the security plan: its tests and how they went; args=--list or --quick
+attack: setup-dev  ## every attack of the security plan: its tests and how they went; args=--list, --quick or --landlock
 	@$(BIN)/python -m scripts.attack $(args)
 
 soak: setup-dev  ## the long sweeps that make test only samples

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.flows.sandbox_world import need_status
+from tests.needs import explain_lack
 
 AGENT = "---\nname: reader\ndescription: d\nreadonly: true\ntools: read, bash\n---\nGo.\n"
 WRITER = "---\nname: writer\ndescription: d\ntools: read, bash\n---\nGo.\n"
@@ -69,7 +70,7 @@ def test_levels_outside_count_for_children(crew, depth, runs):
 
 @pytest.mark.attack("E6", "B23")
 def test_program_inside_readonly_command_leaves_nothing(crew):
-    need_status("bwrap")
+    need_status("landlock" if explain_lack("bwrap") else "bwrap")
     inner = crew.work / "inner.json"
     inner.write_text(json.dumps({"replies": [use("write", path="pwn", content="x"), {"text": "inner done"}]}))
     package = os.path.dirname(os.path.dirname(sys.modules["retinue"].__file__))

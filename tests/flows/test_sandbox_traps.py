@@ -191,9 +191,10 @@ def test_workspace_brings_no_helper(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.attack("B20")
+@pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("change", ["gone", "link", "other"])
-async def test_replaced_workspace_is_refused(change: str, tmp_path: Path) -> None:
-    status, work = need_status("bwrap"), tmp_path / "work"
+async def test_replaced_workspace_is_refused(backend: Backend, change: str, tmp_path: Path) -> None:
+    status, work = need_status(backend), tmp_path / "work"
     work.mkdir()
     confinement = open_sandbox(status, Profile(os.path.realpath(work)))
     work.rename(tmp_path / "moved")
@@ -203,6 +204,7 @@ async def test_replaced_workspace_is_refused(change: str, tmp_path: Path) -> Non
         work.mkdir()
     with pytest.raises(ToolFailed, match=r"was removed or replaced|does not exist"):
         await BashTool(TreeProbe()).call({"command": "true"}, ToolContext(work, confinement=confinement))
+    confinement.close()
 
 
 @pytest.mark.attack("B17")
@@ -312,10 +314,12 @@ async def test_early_cancel_leaves_nobody(tmp_path: Path) -> None:
     "claim",
     [{"sandbox": False}, {"dangerouslyDisableSandbox": True}, {"cwd": "/"}, {"env": {"A": "b"}}, {"timeout": -1}],
 )
-async def test_call_cannot_widen_rights(claim: dict, tmp_path: Path) -> None:
-    confinement = open_sandbox(need_status("bwrap"), Profile(os.path.realpath(tmp_path)))
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_call_cannot_widen_rights(backend: Backend, claim: dict, tmp_path: Path) -> None:
+    confinement = open_sandbox(need_status(backend), Profile(os.path.realpath(tmp_path)))
     with pytest.raises(ToolFailed, match=r"bash does not take|timeout"):
         await BashTool(TreeProbe()).call({"command": "true", **claim}, ToolContext(tmp_path, confinement=confinement))
+    confinement.close()
 
 
 def test_leftover_private_directories_go(tmp_path: Path) -> None:
