@@ -52,7 +52,7 @@ class Site:
         if request.method != "POST":
             return web.Response(status=405)
         message = await request.json()
-        if "id" not in message:
+        if "id" not in message or "method" not in message:
             return web.Response(status=202)
         method, result = message["method"], None
         if method == "initialize":
@@ -109,29 +109,26 @@ async def test_large_answer_is_refused(world, kind, size):
 
 
 NOTICE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
-SAMPLE = {"method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
+SAMPLE = {"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
 STREAMS = {
-    "flood": ([NOTICE] * 2001, "it sent more than 2000 notifications within 10 s"),
-    "questions": (
-        [{"jsonrpc": "2.0", "id": number, **SAMPLE} for number in range(2001)],
-        "it sent more than 2000 notifications within 10 s",
-    ),
-    "nonsense": (["nonsense"], "Failed to parse SSE message"),
+    "flood": ([NOTICE] * 2001, f"{FAILED}it sent more than 2000 notifications within 10 s"),
+    "nonsense": (["nonsense"], f"{FAILED}Failed to parse SSE message"),
+    "question": ([SAMPLE], "hello"),
 }
 
 
 @pytest.mark.attack("F4", "F3")
 @pytest.mark.parametrize("case", STREAMS)
-async def test_stream_that_floods_is_closed(world, case):
-    sent, reason = STREAMS[case]
+async def test_stream_is_watched(world, case):
+    sent, result = STREAMS[case]
 
     def stream(message):
         text = "".join(f"data: {json.dumps(each)}\n\n" for each in (*sent, to_answer(message, "hello")))
         return web.Response(text=text, content_type="text/event-stream")
 
-    assert (await run(world, Site(stream))).startswith(f"{FAILED}{reason}")
+    assert (await run(world, Site(stream))).startswith(result)
     asked = "MCP server 'site' asked for 'sampling/createMessage', which is refused"
-    assert world.told == ([asked] if case == "questions" else [])
+    assert world.told == ([asked] if case == "question" else [])
 
 
 @pytest.mark.attack("F4")

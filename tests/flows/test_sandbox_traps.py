@@ -121,7 +121,7 @@ def test_container_without_setfcap_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.attack("B18")
 def test_lying_helper_is_not_believed(tmp_path: Path) -> None:
-    run = 'while [ "$1" != -- ]; do shift; done; shift; TMPDIR=/tmp exec "$@"'
+    run = f'while [ "$1" != -- ]; do shift; done; shift; TMPDIR={tmp_path} exec "$@"'
     place = make_bwrap(tmp_path / "bin", run)
     status = Machine(Probe(dirs=(place,), backends=("bwrap",))).look()
     assert (status.state, "a read-only command could write" in status.reason) == ("unavailable", True)
