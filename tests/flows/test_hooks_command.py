@@ -58,6 +58,17 @@ async def test_daemon_of_a_hook_ends(place, tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.attack("F8")
+@pytest.mark.parametrize("blanks", [200_000, 300_000])
+async def test_output_of_a_hook_is_bounded(place, blanks):
+    asked = run_command(python(f"print(' ' * {blanks} + '{{}}')"), {}, place)
+    if blanks < 262_144:
+        assert await asked == {}
+        return
+    with pytest.raises(HookFailed, match="printed more than 262144 bytes"):
+        await asked
+
+
 @pytest.mark.attack("A14")
 def test_command_is_not_the_projects(tmp_path):
     own = tmp_path / "bin"
