@@ -16,8 +16,9 @@ demo: setup-run  ## agents answer a question about this repository side by side,
 	@$(DEMO) -p --model offline/rules "$(QUESTION)"
 
 # Three at once also on two cores: many of them wait for clocks and other programs. What one has compiled, the others read.
+# A whole run also judges the attacks; of a part most would be missing.
 test: setup-dev  ## all tests but the long ones
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal -m "not slow" -rs $(args)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal -m "not slow" -rs $(or $(args),--attack-table .cache/attack.txt)
 
 check: setup-dev  ## ruff, mypy --strict, import contracts, architecture tests
 	$(BIN)/ruff check .
@@ -36,8 +37,8 @@ bench: setup-dev  ## speed, memory and durability against a bare client; only=NA
 conformance: setup-dev  ## for each numbered behaviour of the four systems: its tests and how they went; args=--list
 	@$(BIN)/python scripts/conformance.py $(args)
 
-attack: setup-dev  ## every attack of the security plan: its tests and how they went; args=--list or --quick
-	@$(BIN)/python scripts/attack.py $(args)
+attack: setup-dev  ## every attack of the security plan: its tests and how they went; args=--list, --quick or --landlock
+	@$(BIN)/python -m scripts.attack $(args)
 
 soak: setup-dev  ## the long sweeps that make test only samples
 	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile soak --timeout 600 -rs $(args)

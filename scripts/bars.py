@@ -67,13 +67,15 @@ BARS = (
 )
 
 
-def judge(bar: Bar, told: Sequence[Figures], *, has_failed: bool = False) -> Verdict:
-    """What the tests of a bar told, and whether that is enough."""
+def judge(bar: Bar, told: Sequence[Figures], *, has_failed: bool = False, lacks: Sequence[str] = ()) -> Verdict:
+    """What the tests of a bar told, and whether that is enough; `lacks` are words of variants that cannot be here."""
     if not told:
         return Verdict("not measured", False)
     names = list(dict.fromkeys(name for figures in told for name in figures if name != "variant"))
     values = {name: [figures[name] for figures in told if name in figures] for name in names}
     missing = [variant for variant in bar.variants if variant not in {figures["variant"] for figures in told}]
+    absent = [variant for variant in missing if set(variant.split(", ")) & set(lacks)]
+    missing = [variant for variant in missing if variant not in absent]
     is_met = (
         not has_failed and not missing and set(bar.none) | set(bar.least) | set(bar.total) | set(bar.most) <= {*names}
     )
@@ -89,6 +91,7 @@ def judge(bar: Bar, told: Sequence[Figures], *, has_failed: bool = False) -> Ver
             parts.append(f"{name} {sum(found):,}")
             is_met = is_met and (name not in bar.none or sum(found) == 0) and sum(found) >= bar.total.get(name, 0)
     parts += [f"missing: {'; '.join(missing)}"] if missing else []
+    parts += [f"not on this machine: {'; '.join(absent)}"] if absent else []
     return Verdict(", ".join(parts), is_met)
 
 

@@ -127,6 +127,15 @@ def quick_starts(request: pytest.FixtureRequest, standby: Standby, monkeypatch: 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--runner", default="", help="the runner of all crews that name none, durable or cluster")
+    parser.addoption("--attack-table", type=Path, help="judge all attack cases by this run, and tell it in a file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = config.getoption("--attack-table")
+    if path is not None and not hasattr(config, "workerinput"):
+        from scripts.attack import Gate
+
+        config.pluginmanager.register(Gate(path))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -223,7 +232,14 @@ def measure(record_property: Callable[[str, object], None]) -> Callable[..., Non
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real programs and timers on a busy machine: such a test is tried twice more, and the summary counts it."""
+    """Real programs and timers on a busy machine: such a test is tried twice more, and the summary counts it.
+
+    What stands for an attack or for a numbered behaviour is tried once: an attack that works one time in three works.
+    """
     for item in items:
-        if "/tests/unit/" not in item.path.as_posix() and os.environ.get("RERUNS") != "0":
+        attacks = [id for mark in item.iter_markers("attack") for id in mark.args]
+        if attacks:
+            # Reports carry it from the workers to whoever makes the table.
+            item.user_properties.append(("attack", attacks))
+        elif item.get_closest_marker("spec") is None and "/tests/unit/" not in item.path.as_posix():
             item.add_marker(pytest.mark.flaky(reruns=2))

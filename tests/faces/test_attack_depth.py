@@ -2,10 +2,12 @@
 
 import json
 import os
-import shutil
 import sys
 
 import pytest
+
+from tests.flows.sandbox_world import need_status
+from tests.needs import explain_lack
 
 AGENT = "---\nname: reader\ndescription: d\nreadonly: true\ntools: read, bash\n---\nGo.\n"
 WRITER = "---\nname: writer\ndescription: d\ntools: read, bash\n---\nGo.\n"
@@ -56,10 +58,19 @@ def test_program_inside_command_is_as_deep(crew):
     assert (done.status in (0, 2), list(crew.agent_dir.rglob("session.jsonl"))) == (True, [])
 
 
+@pytest.mark.attack("E6")
+@pytest.mark.parametrize(("depth", "runs"), [("0", 2), ("2", 2), ("3", 1)])
+def test_levels_outside_count_for_children(crew, depth, runs):
+    (crew.agent_dir / "agents" / "nester.md").write_text(WRITER.replace("writer", "nester").replace("bash", "Agent"))
+    marks = {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": depth, "PI_SUBAGENT_MAX_DEPTH": "4"}
+    replies = [to("^go", **start("nester", "mid")), to("^mid", **start("writer", "leaf")), to("^", text="done")]
+    done = crew.run("--tools", "read,Agent", "-p", "go", replies=replies, env=marks)
+    assert (done.status, len(list(crew.agent_dir.rglob("session.jsonl")))) == (0, runs)
+
+
 @pytest.mark.attack("E6", "B23")
 def test_program_inside_readonly_command_leaves_nothing(crew):
-    if shutil.which("bwrap") is None:
-        pytest.skip("needs bubblewrap")
+    need_status("landlock" if explain_lack("bwrap") else "bwrap")
     inner = crew.work / "inner.json"
     inner.write_text(json.dumps({"replies": [use("write", path="pwn", content="x"), {"text": "inner done"}]}))
     package = os.path.dirname(os.path.dirname(sys.modules["retinue"].__file__))

@@ -2,11 +2,12 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
+
+from tests.needs import need_strace
 
 START = {"subagent_type": "Explore", "prompt": "leaf", "description": "d"}
 REPLIES = (
@@ -26,20 +27,17 @@ WAYS = {
 @pytest.mark.attack("D17")
 @pytest.mark.parametrize("name", WAYS)
 def test_no_run_listens(place, name):
-    if shutil.which("strace") is None:
-        pytest.skip("needs strace")
+    strace = need_strace()
     words, said = WAYS[name]
     if name == "process":
         (place.agent_dir / "subagents.json").write_text(json.dumps({"runner": "process"}))
     log = place.root / "log"
-    command = ["strace", "-f", "-qq", "-e", "trace=listen,bind", "-e", "signal=none", "-o", str(log)]
+    command = [strace, "-f", "-qq", "-e", "trace=listen,bind", "-e", "signal=none", "-o", str(log)]
     command += [sys.executable, "-m", "retinue", "--model", place.script(*REPLIES), *words]
     environment = {"PATH": os.environ["PATH"], "HOME": str(place.home), "RETINUE_NO_LOCAL": "1"}
     done = subprocess.run(
         command, cwd=place.work, env=environment, input=said, capture_output=True, text=True, timeout=60, check=False
     )
-    if "ptrace" in done.stderr:
-        pytest.skip("strace may not trace here")
     heard = [line for line in log.read_text().splitlines() if "listen(" in line or "AF_INET" in line]
     assert (done.returncode, heard) == (0, []), done.stderr
     assert name == "mcp" or "done" in done.stdout or name == "rpc"

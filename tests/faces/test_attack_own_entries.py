@@ -35,10 +35,16 @@ def ran(place, replies=({"text": "done"},), *flags):
 
 @pytest.mark.attack("A12")
 @pytest.mark.parametrize(
-    "args", [["tools/note.sh"], ["-e", "./tools/../tools/note.sh"], ["-c", "sh ./tools/note.sh; true"]]
+    ("command", "args"),
+    [
+        ("sh", ["tools/note.sh"]),
+        ("sh", ["-e", "./tools/../tools/note.sh"]),
+        ("sh", ["-c", "sh ./tools/note.sh; true"]),
+        ("env", ["FILE=tools/note.sh", "sh", "-c", '. ./"$FILE"']),
+    ],
 )
-def test_own_hook_waits_for_consent(own, args):
-    own.configure(args=args)
+def test_own_hook_waits_for_consent(own, command, args):
+    own.configure(command=command, args=args)
     marks, told = ran(own)
     text = "hook 'mine' of yours runs a file of this project and is not approved: skipped (to see and approve it: "
     assert (marks, told) == ([], f"retinue: {text}retinue trust --hook mine)\n")

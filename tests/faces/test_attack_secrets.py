@@ -14,6 +14,7 @@ from retinue.core.redaction import Redactor, is_secret_name
 from retinue.testing import MockServer
 from retinue.testing.process import run_cli
 from tests.flows.mcp_world import PROGRAM
+from tests.needs import need_strace
 
 NAMES = (
     *("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
@@ -141,16 +142,13 @@ def test_provider_that_repeats_key_tells_nobody(loaded):
 
 def trace(place, log, *arguments, env=None):
     """Run the program under strace; every program that was started, with its arguments and its environment."""
-    if shutil.which("strace") is None:
-        pytest.skip("needs strace")
+    strace = need_strace()
     options = ["-f", "-v", "-qq", "-s", "8192", "-e", "trace=execve", "-e", "signal=none", "-o", str(log)]
-    command = ["strace", *options, sys.executable, "-m", "retinue", *arguments]
+    command = [strace, *options, sys.executable, "-m", "retinue", *arguments]
     environment = {"PATH": os.environ["PATH"], "HOME": str(place.home), "RETINUE_NO_LOCAL": "1", **(env or {})}
     done = subprocess.run(
         command, cwd=place.work, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
-    if "ptrace" in done.stderr:
-        pytest.skip("strace may not trace here")
     return done, [line for line in log.read_text(errors="replace").splitlines() if "execve(" in line][1:]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile import build_hostile
+from tests.needs import need_strace
 
 COMMANDS = {
     "prompt": ("-p", "hi"),
@@ -59,8 +60,7 @@ def list_opened(log: Path, root: Path) -> set[str]:
 
 
 def trace(place, *arguments, replies=({"text": "ok"},)):
-    if shutil.which("strace") is None:
-        pytest.skip("needs strace")
+    strace = need_strace()
     log = place.root / "log"
     options = [
         "-f",
@@ -81,12 +81,10 @@ def trace(place, *arguments, replies=({"text": "ok"},)):
     # A script in its own place, as an installed command is: the working directory is no part of its path.
     program = place.root / "retinue"
     program.write_text(f"#!{sys.executable}\nimport sys\nfrom retinue.cli.main import main\nsys.exit(main())\n")
-    command = [shutil.which("strace"), *options, sys.executable, str(program), *model, *arguments]
+    command = [strace, *options, sys.executable, str(program), *model, *arguments]
     done = subprocess.run(
         command, cwd=place.work, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
-    if "ptrace" in done.stderr:
-        pytest.skip("strace may not trace here")
     return done, log
 
 
@@ -234,30 +232,53 @@ def test_tools_start_nothing_of_project(hostile):
     assert (done.status, hostile.repo.marks) == (0, [])
 
 
+# Each runs to its answer when the word is what it is: a value, a prompt, a part of either.
+HIDDEN = (
+    ["-p", "--", "--approve"],
+    ["-p", "--", "hi", "-a"],
+    ["-p", "do --approve now"],
+    ["--append-system-prompt=--approve", "-p", "hi"],
+    ["--append-system-prompt", "--approve now", "-p", "hi"],
+    ["--name=x --approve", "-p", "hi"],
+    ["--name", "--settings=.pi/settings.json", "-p", "hi"],
+    ["--session-dir=--approve", "-p", "hi"],
+    ["-C", "trust", "-p", "hi"],
+    ["-p", "--", "trust", "--yes"],
+    ["-p", "hi", "@x"],
+    ["-p", "--", "@x"],
+)
+
+
+@pytest.mark.attack("A22")
+@pytest.mark.parametrize("words", HIDDEN)
+def test_options_hide_in_no_value(hostile, words):
+    (hostile.work / "x").write_text("--approve\n-a\n")
+    (hostile.work / "trust").mkdir()
+    done = hostile.run(*words, replies=[{"text": "ok"}] * 2, stdin="--approve\n")
+    assert (done.status, done.stdout, hostile.repo.marks) == (0, "ok\n", [])
+    assert "is not trusted" in done.stderr
+    assert not hostile.agent_dir.joinpath("trust.json").exists()
+
+
 @pytest.mark.attack("A22")
 @pytest.mark.parametrize(
     "words",
     (
-        ["-p", "--", "--approve"],
-        ["-p", "do --approve now"],
+        ["--approve=no", "-p", "hi"],
+        ["-pa", "hi"],
+        ["--appro", "-p", "hi"],
+        ["--settings=.pi/settings.json", "-p", "hi"],
         ["--append-system-prompt", "--approve", "-p", "hi"],
-        ["--model=x --approve", "-p", "hi"],
-        ["-p", "hi", "--session-id", "--approve"],
+        ["--name", "-a", "-p", "hi"],
+        ["--name", "x", "--name", "--approve", "-p", "hi"],
+        ["trust", "--", "--yes"],
+        ["trust", "--yes=no"],
     ),
 )
-def test_options_hide_in_no_value(hostile, words):
-    replies = [{"text": "ok"}]
-    model = [] if any(word.startswith("--model") for word in words) else ["--model", hostile.script(*replies)]
-    done = hostile.run(*model, *words)
-    assert (done.status in (0, 2), hostile.repo.marks) == (True, [])
-    assert done.status == 2 or "is not trusted" in done.stderr
-
-
-@pytest.mark.attack("A22")
-def test_file_arguments_are_no_options(hostile):
-    (hostile.work / "x").write_text("--approve\n")
-    done = hostile.run("-p", "@x", replies=[{"text": "ok"}])
-    assert (done.status, hostile.repo.marks, "is not trusted" in done.stderr) == (0, [], True)
+def test_doubtful_options_do_nothing(hostile, words):
+    done = hostile.run(*words, replies=None if "trust" in words else [{"text": "ok"}])
+    assert (done.status in (1, 2), done.stdout, hostile.repo.marks) == (True, "", []), done.stderr
+    assert not hostile.agent_dir.joinpath("trust.json").exists()
 
 
 @pytest.mark.attack("A19")

@@ -147,17 +147,20 @@ def test_whole_home_is_never_trusted(place, folder):
 
 
 @pytest.mark.attack("A16")
-@pytest.mark.parametrize("damage", ["world", "link", "corrupt"])
+@pytest.mark.parametrize("damage", ["world", "group", "stranger", "link", "corrupt", "odd"])
 def test_doubtful_store_is_left_alone(place, damage):
+    if damage == "stranger" and os.geteuid():
+        pytest.skip("only root can give a file to another user")
     fill(place.work)
     path = place.agent_dir / "trust.json"
-    text = json.dumps({str(place.work): True})
+    text = json.dumps({str(place.work): True, **({"/elsewhere": "yes"} if damage == "odd" else {})})
     if damage == "link":
         (place.root / "evil.json").write_text(text)
         path.symlink_to(place.root / "evil.json")
     else:
-        path.write_text(text if damage == "world" else text[:-1])
-        path.chmod(0o666 if damage == "world" else 0o600)
+        path.write_text(text[:-1] if damage == "corrupt" else text)
+        path.chmod({"world": 0o602, "group": 0o620}.get(damage, 0o600))
+        os.chown(path, *((61201, 61201) if damage == "stranger" else (-1, -1)))
     before = path.read_text()
     assert not is_trusted(place)
     assert (place.run("trust", "--yes").status, path.read_text()) == (2, before)

@@ -58,6 +58,17 @@ async def test_daemon_of_a_hook_ends(place, tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.attack("F8")
+@pytest.mark.parametrize("blanks", [200_000, 300_000])
+async def test_output_of_a_hook_is_bounded(place, blanks):
+    asked = run_command(python(f"print(' ' * {blanks} + '{{}}')"), {}, place)
+    if blanks < 262_144:
+        assert await asked == {}
+        return
+    with pytest.raises(HookFailed, match="printed more than 262144 bytes"):
+        await asked
+
+
 @pytest.mark.attack("A14")
 def test_command_is_not_the_projects(tmp_path):
     own = tmp_path / "bin"
@@ -144,7 +155,9 @@ async def test_failed_guard_outweighs_permission():
 
 
 @pytest.mark.attack("F8")
-async def test_projects_permission_is_no_opinion():
-    hooks = [Plain("theirs", {"decision": "allow"}, scope="project", is_own=False), Plain("mine", {"decision": "ask"})]
-    decision = await Board(hooks, str).decide("tool.approval.pre", {})
+@pytest.mark.parametrize("word", ["allow", "continue"])
+async def test_projects_permission_is_no_opinion(word):
+    theirs = Plain("theirs", {"decision": word}, scope="project", is_own=False)
+    assert await Board([theirs], str).decide("tool.approval.pre", {}) is None
+    decision = await Board([theirs, Plain("mine", {"decision": "ask"})], str).decide("tool.approval.pre", {})
     assert (decision.word, decision.hook) == ("ask", "mine")

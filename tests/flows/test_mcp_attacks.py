@@ -154,18 +154,24 @@ async def test_questions_of_servers_are_refused(world, method):
     assert world.told == [f"MCP server 'raw' asked for {method!r}, which is refused"]
 
 
+# A good answer follows each of them: whoever does not mind what comes before takes it.
 FLOODS = {
-    "large": ("say(message, 'x' * 12_000_000)", "it sent a message of more than 10 MiB"),
-    "endless": ("sys.stdout.write('x' * 30_000_000)", "it sent a message of more than 10 MiB"),
+    "large": ("say(message, 'x' * 10_485_760)", "it sent a message of more than 10 MiB"),
+    "endless": ("sys.stdout.write(' ' * 30_000_000)", "it sent a message of more than 10 MiB"),
     "binary": (
         "sys.stdout.buffer.write(b'\\xff\\x00\\n'); sys.stdout.flush()",
         "it sent a line that is no message of the protocol",
     ),
     "text": ("print('hello', flush=True)", "it sent a line that is no message of the protocol"),
     "deep": ("print('[' * 100_000, flush=True)", "it sent a line that is no message of the protocol"),
-    "other id": ("send(id=4711, result={})", "it answered a question that was never asked"),
+    "other id": ("answer({'id': 4711}, {'content': []})", "it answered a question that was never asked"),
+    "other error": ("send(id='1', error={'code': 1, 'message': 'x'})", "it answered a question that was never asked"),
     "flood": (
-        "[send(method='notifications/message', params={'level': 'info', 'data': 'x'}) for _ in range(3000)]",
+        "[send(method='notifications/message', params={'level': 'info', 'data': 'x'}) for _ in range(2001)]",
+        "it sent more than 2000 notifications within 10 s",
+    ),
+    "questions": (
+        "[send(id=number, method='ping') for number in range(2001)]",
         "it sent more than 2000 notifications within 10 s",
     ),
 }
@@ -175,11 +181,35 @@ FLOODS = {
 @pytest.mark.parametrize("case", FLOODS)
 async def test_flood_closes_the_connection(world, case):
     code, reason = FLOODS[case]
-    world.add(extra=f"def call(message):\n    {code}")
+    world.add(extra=f"def call(message):\n    {code}\n    say(message, 'hello')")
     async with world.open() as pool:
         text = text_of(await world.call(pool))
         await asyncio.sleep(0.7)
         assert (text, pool.connected) == (f"MCP tool 'hi' failed: server 'raw': {reason}", [])
+
+
+@pytest.mark.attack("F4")
+async def test_much_that_is_allowed_passes(world):
+    many = "[send(method='notifications/message', params={'level': 'info', 'data': 'x'}) for _ in range(1900)]"
+    world.add(extra=f"def call(message):\n    {many}\n    say(message, 'hello ' + ' ' * 10_000_000)")
+    async with world.open() as pool:
+        assert text_of(await world.call(pool)).startswith("hello")
+
+
+@pytest.mark.attack("F4")
+async def test_images_are_bounded(world):
+    world.add(
+        extra="""
+        def call(message):
+            images = [{"type": "image", "data": "aGk=", "mimeType": "image/png"} for _ in range(11)]
+            images.insert(0, {"type": "image", "data": "A" * 7_000_004, "mimeType": "image/png"})
+            answer(message, {"content": images})
+        """
+    )
+    async with world.open() as pool:
+        result = await world.call(pool)
+    left_out = "[image/png of 7000004 characters, not shown]\n[image/png of 4 characters, not shown]"
+    assert (result.content[0].text, len(result.content)) == (left_out, 11)
 
 
 @pytest.mark.attack("F4")

@@ -1,6 +1,7 @@
 """Servers at an address: the same calls over loopback HTTP, and answers that are too much."""
 
 import asyncio
+import gzip
 import json
 from contextlib import asynccontextmanager
 
@@ -10,6 +11,7 @@ from aiohttp import web
 from retinue.features.mcp.server import McpServer
 from tests.flows.mcp_world import World, call, text_of
 
+FAILED = "MCP tool 'hi' failed: server 'site': "
 TOOLS = [{"name": "hi", "description": "Says it.", "inputSchema": {"type": "object"}}]
 
 
@@ -50,7 +52,7 @@ class Site:
         if request.method != "POST":
             return web.Response(status=405)
         message = await request.json()
-        if "id" not in message:
+        if "id" not in message or "method" not in message:
             return web.Response(status=202)
         method, result = message["method"], None
         if method == "initialize":
@@ -65,6 +67,10 @@ class Site:
         error = {"code": -32601, "message": "no such method"}
         body = {"error": error} if result is None else {"result": result}
         return web.json_response({"jsonrpc": "2.0", "id": message["id"], **body})
+
+
+def to_answer(message, text):
+    return {"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{"type": "text", "text": text}]}}
 
 
 async def run(world: World, site: Site, **fields) -> str:
@@ -83,8 +89,7 @@ async def test_call_over_http(world):
 
 async def test_answer_as_events(world):
     def stream(message):
-        body = {"jsonrpc": "2.0", "id": message["id"], "result": {"content": [{"type": "text", "text": "news"}]}}
-        text = f"event: message\ndata: {json.dumps(body)}\n\n"
+        text = f"event: message\ndata: {json.dumps(to_answer(message, 'news'))}\n\n"
         return web.Response(text=text, content_type="text/event-stream")
 
     assert await run(world, Site(stream)) == "news"
@@ -92,22 +97,61 @@ async def test_answer_as_events(world):
 
 @pytest.mark.attack("F4")
 @pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
-async def test_large_answer_is_refused(world, kind):
-    site = Site(lambda message: web.Response(body=b'data: {"x": "' + b"x" * 12_000_000, content_type=kind))
-    text = await run(world, site)
-    assert text.startswith("MCP tool 'hi' failed: server 'site': ") and len(text) < 700
+@pytest.mark.parametrize("size", [10_000_000, 10_485_760])
+async def test_large_answer_is_refused(world, kind, size):
+    def tell(message):
+        text = json.dumps(to_answer(message, "x" * size))
+        return web.Response(text=f"data: {text}\n\n" if "event" in kind else text, content_type=kind)
+
+    text = await run(world, Site(tell))
+    too_large = "the answer has more than" if "json" in kind else "SSE stream failed: Server-sent event exceeded"
+    assert text.startswith(f"{FAILED}{too_large}" if size > 10_000_000 else "xxx"), text[:300]
+
+
+NOTICE = {"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x"}}
+SAMPLE = {"jsonrpc": "2.0", "id": 1, "method": "sampling/createMessage", "params": {"messages": [], "maxTokens": 5}}
+STREAMS = {
+    "flood": ([NOTICE] * 2001, f"{FAILED}it sent more than 2000 notifications within 10 s"),
+    "nonsense": (["nonsense"], f"{FAILED}Failed to parse SSE message"),
+    "question": ([SAMPLE], "hello"),
+}
+
+
+@pytest.mark.attack("F4", "F3")
+@pytest.mark.parametrize("case", STREAMS)
+async def test_stream_is_watched(world, case):
+    sent, result = STREAMS[case]
+
+    def stream(message):
+        text = "".join(f"data: {json.dumps(each)}\n\n" for each in (*sent, to_answer(message, "hello")))
+        return web.Response(text=text, content_type="text/event-stream")
+
+    assert (await run(world, Site(stream))).startswith(result)
+    asked = "MCP server 'site' asked for 'sampling/createMessage', which is refused"
+    assert world.told == ([asked] if case == "question" else [])
+
+
+@pytest.mark.attack("F4")
+async def test_answer_to_another_question_is_refused(world):
+    site = Site(lambda message: web.json_response(to_answer({"id": 4711}, "hello")))
+    assert await run(world, site) == f"{FAILED}it answered a question that was never asked"
 
 
 @pytest.mark.attack("F4")
 async def test_packed_answer_is_refused(world):
-    site = Site(lambda message: web.Response(body=b"\x1f\x8b", headers={"Content-Encoding": "gzip"}))
-    assert "failed" in await run(world, site)
+    def pack(message):
+        body = gzip.compress(json.dumps(to_answer(message, "hello")).encode())
+        return web.Response(body=body, content_type="application/json", headers={"Content-Encoding": "gzip"})
+
+    assert await run(world, Site(pack)) == f"{FAILED}the answer is compressed, which was not asked for"
 
 
 @pytest.mark.attack("F4")
 async def test_no_json_is_failure(world):
-    site = Site(lambda message: web.Response(text="<html>", content_type="application/json"))
-    assert "failed" in await run(world, site)
+    def garble(message):
+        return web.Response(text=f"x{json.dumps(to_answer(message, 'hello'))}", content_type="application/json")
+
+    assert (await run(world, Site(garble))).startswith(FAILED)
 
 
 @pytest.mark.attack("F5")

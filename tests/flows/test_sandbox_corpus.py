@@ -16,6 +16,7 @@ from tests.flows.sandbox_world import (
     open_box,
     open_world,
 )
+from tests.needs import explain_lack
 
 CORPUS = load_lines("bash_corpus.txt", 3)
 READING = load_lines("reading_commands.txt", 2)
@@ -81,27 +82,33 @@ def test_every_command_is_live_outside(who: Who, measure: Measure) -> None:
     assert dead == []
 
 
+def find_failures(box: Box, commands: list[tuple[str, ...]]) -> list[tuple[str, int, str]]:
+    """What does not work of commands that only read; none may leave anything."""
+    before = box.world.digest()
+    results = [(command, *box.run(command)) for need, command in commands if is_here(need, box.world.who)]
+    assert box.world.digest() == before
+    return [result for result in results if result[1]]
+
+
+@pytest.mark.attack("B24")
 @pytest.mark.parametrize("who", list_users())
-@pytest.mark.parametrize("backend", ["bwrap"])
+@pytest.mark.parametrize("backend", BACKENDS)
 def test_sampled_reading_commands_work(backend: Backend, who: Who) -> None:
     with open_box(backend, who) as box:
-        wanted = [command for need, command in READING[::5] if is_here(need, who)]
-        results = [(command, *box.run(command)) for command in wanted]
-        assert [result for result in results if result[1]] == []
+        assert find_failures(box, READING[::5]) == []
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.attack("B24")
 @pytest.mark.parametrize("who", list_users())
-def test_reading_commands_work_unchanged(who: Who) -> None:
-    with open_box("bwrap", who) as box:
-        wanted = [command for need, command in READING if is_here(need, who)]
-        before = box.world.digest()
-        results = [(command, *box.run(command)) for command in wanted]
-        assert [result for result in results if result[1]] == []
-        assert len(wanted) >= 42
-        assert box.world.digest() == before
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_reading_commands_work_unchanged(backend: Backend, who: Who) -> None:
+    with open_box(backend, who) as box:
+        failures = find_failures(box, READING)
+    # Under Landlock nobody changes modes and times, not even of temporary files.
+    assert [command for command, _, _ in failures if backend == "bwrap" or "$TMPDIR" not in command] == []
+    assert sum(is_here(need, who) for need, _ in READING) >= 42
 
 
 VERBS = [
@@ -139,7 +146,8 @@ def generate(dice: random.Random, count: int) -> list[str]:
 def test_generated_commands_change_nothing(backend: Backend, who: Who, measure: Measure) -> None:
     seed = random.SystemRandom().randrange(10**9)
     print("seed", seed)
-    lines = generate(random.Random(seed), 10_000 // len(BACKENDS) // len(list_users()))
+    usable = [each for each in BACKENDS if not explain_lack(each)]
+    lines = generate(random.Random(seed), 10_000 // len(usable or BACKENDS) // len(list_users()))
     with open_box(backend, who) as box:
         live = [has_effect(box.world, line) for line in lines[:60]]
         batches = ["\n".join([*lines[at : at + 100], "wait"]) for at in range(0, len(lines), 100)]

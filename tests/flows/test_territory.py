@@ -72,6 +72,14 @@ async def test_write_outside_is_refused(place, way, path):
 
 
 @pytest.mark.attack("C1")
+@pytest.mark.parametrize("folder", ["..", "src/../..", "../new", "src/../../new"])
+def test_no_step_leads_up(place, way, folder):
+    with pytest.raises(OSError):
+        beneath.open_beneath(str(place.work), folder, make=True)
+    assert not (place.root / "new").exists()
+
+
+@pytest.mark.attack("C1")
 @pytest.mark.parametrize("path", ["$HOME/x", "%2e%2e/x", "..\\x", "a\nb", " x. "])
 async def test_odd_names_are_plain_names(place, path):
     await place.use("write", path=path, content="mine")

@@ -1,10 +1,11 @@
 import json
 import os
-import shutil
 import subprocess
 import sys
 
 import pytest
+
+from tests.needs import need_program
 
 FETCH = """
 import asyncio, json, ssl, sys
@@ -39,8 +40,7 @@ print(json.dumps(asyncio.run(main(*sys.argv[1:]))))
 
 @pytest.fixture
 def certificate(tmp_path):
-    if shutil.which("openssl") is None:
-        pytest.skip("needs openssl to make a certificate")
+    need_program("openssl")
     kind = "-x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
     name = "-subj /CN=public.test -addext subjectAltName=DNS:public.test"
     command = f"openssl req {kind} {name} -keyout key.pem -out cert.pem"

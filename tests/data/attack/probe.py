@@ -12,7 +12,6 @@ import json
 import os
 import signal
 import socket
-import struct
 import subprocess
 import sys
 
@@ -88,7 +87,15 @@ attempt("chmod")(lambda: os.chmod(A, 0o644))
 attempt("chown")(lambda: os.chown(A, -1, os.getgid()))
 attempt("utime")(lambda: os.utime(A))
 attempt("setxattr")(lambda: os.setxattr(A, "user.x", b"y"))
-attempt("setflags")(lambda: fcntl.ioctl(os.open(A, os.O_RDONLY), 0x40086602, struct.pack("l", 0x40)))
+
+
+def set_flags():
+    handle = os.open(A, os.O_RDONLY)
+    # Those it has: not every file system lets some be changed at any time.
+    fcntl.ioctl(handle, 0x40086602, fcntl.ioctl(handle, 0x80086601, bytes(8)))
+
+
+attempt("setflags")(set_flags)
 attempt("fd reopen")(lambda: write(f"/proc/self/fd/{os.open(A, os.O_RDONLY)}"))
 attempt("home")(lambda: write(f"{H}/.bashrc", os.O_WRONLY | os.O_APPEND))
 attempt("private tmp")(lambda: write(f"{TMP}/x", os.O_CREAT | os.O_WRONLY, b"x"))
@@ -128,6 +135,16 @@ attempt("listen")(lambda: socket.create_server(("127.0.0.1", 0)).close())
 attempt("socketpair")(lambda: [end.close() for end in socket.socketpair()] and None)
 attempt("signal")(lambda: os.kill(HOST_PID, 0))
 attempt("ptrace")(lambda: check(libc.ptrace(0x4206, HOST_PID, 0, 0)))
+
+
+def be_traced():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(libc.ptrace(0, 0, 0, 0) != 0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+attempt("be traced")(be_traced)
 attempt("memory")(lambda: os.close(os.open(f"/proc/{HOST_PID}/mem", os.O_RDWR)))
 attempt("remount")(lambda: check(libc.mount(b"none", b"/", None, 0x1020, None)))
 

@@ -47,3 +47,25 @@ def test_begun_key_does_not_hold_for_ever() -> None:
 def test_passwords_in_addresses_are_secrets() -> None:
     environment = {"DATABASE_URL": "postgres://me:pa55word-x@host/db", "PAGE": "http://host/a:b@c", "PATH": "/bin"}
     assert collect_secrets(environment) == ["pa55word-x"]
+
+
+WORD = "aB3dE6gH9jK2mN5pQ8sT1vW4yZ7cF0x"
+SHAPES = (
+    *(f"sk-{WORD}", f"ghp_{WORD}", f"gho_{WORD}", f"ghu_{WORD}", f"ghs_{WORD}", f"ghr_{WORD}", f"github_pat_{WORD}"),
+    *(f"glpat-{WORD}", f"xoxb-{WORD}", f"AIza{WORD}", f"hf_{WORD}", f"npm_{WORD}", f"eyJ{WORD}.{WORD}.{WORD}"),
+    *("AKIAABCDEFGHIJKLMNOP", "ASIAABCDEFGHIJKLMNOP"),
+)
+
+
+@pytest.mark.attack("H4")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_looks_like_a_key_is_taken_out(shape: str) -> None:
+    assert Redactor(patterns=True).redact(f"a {shape} b") == "a [redacted] b"
+    assert Redactor().redact(shape) == shape
+
+
+@pytest.mark.attack("H4")
+def test_keys_in_their_places_are_taken_out() -> None:
+    redactor = Redactor(patterns=True)
+    assert redactor.redact(f"Authorization: Bearer {WORD}") == "Authorization: Bearer [redacted]"
+    assert redactor.redact("https://me:hunter22@host/") == "https://[redacted]@host/"

@@ -4,14 +4,16 @@ Signs in nowhere: a server that wants OAuth is told no, so nothing it says about
 library, so nothing imports this file before a server is used.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
 import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
+from retinue.features.mcp.guard import Guard
 from retinue.features.mcp.program import MAX_MESSAGE
 from retinue.features.mcp.trouble import Trouble
 
@@ -22,8 +24,10 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @asynccontextmanager
-async def open_http(url: str, headers: Mapping[str, str], trouble: Trouble) -> AsyncIterator[tuple[Any, Any]]:
-    """The streams of a server at an address."""
+async def open_http(
+    url: str, headers: Mapping[str, str], trouble: Trouble, on_asked: Callable[[str], None]
+) -> AsyncIterator[tuple[Any, Any]]:
+    """The streams of a server at an address. `on_asked` hears what it asks of us."""
 
     async def check(response: httpx2.Response) -> None:
         if response.status_code in (401, 403):
@@ -31,12 +35,11 @@ async def open_http(url: str, headers: Mapping[str, str], trouble: Trouble) -> A
             trouble.note(f"{how} (HTTP {response.status_code})")
         if response.headers.get("content-encoding", "identity").lower() != "identity":
             # A few packed bytes may be gigabytes; nothing packed was asked for.
-            raise httpx2.RemoteProtocolError(
-                "the answer is compressed, which was not asked for", request=response.request
-            )
+            trouble.note("the answer is compressed, which was not asked for")
+            raise httpx2.RemoteProtocolError(trouble.reason, request=response.request)
         is_news = response.headers.get("content-type", "").lower().startswith("text/event-stream")
         if not is_news:
-            response.stream = _Bounded(response.stream, response.request)
+            response.stream = _Bounded(response.stream, response.request, trouble)
 
     async with (
         httpx2.AsyncClient(
@@ -46,23 +49,63 @@ async def open_http(url: str, headers: Mapping[str, str], trouble: Trouble) -> A
             trust_env=urlsplit(url).hostname not in _LOOPBACK,
         ) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=MAX_MESSAGE) as streams,
+        _open_watch(*streams, Guard(on_asked), trouble) as watched,
     ):
-        yield streams
+        yield watched
+
+
+@asynccontextmanager
+async def _open_watch(theirs: Any, ours: Any, guard: Guard, trouble: Trouble) -> AsyncIterator[tuple[Any, Any]]:
+    """The same streams, with a look at every message; the first that must not be ends them."""
+    to_us, read_stream = anyio.create_memory_object_stream[Any](0)
+    write_stream, from_us = anyio.create_memory_object_stream[Any](0)
+
+    async def read() -> None:
+        async with to_us:
+            async for item in theirs:
+                if fault := guard.find_fault(getattr(item, "message", None)):
+                    trouble.note(fault)
+                    return
+                await to_us.send(item)
+
+    async def write() -> None:
+        async with ours:
+            async for item in from_us:
+                guard.note_sent(item.message)
+                await ours.send(item)
+
+    async def run(pump: Callable[[], Awaitable[None]]) -> None:
+        with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+            await pump()
+
+    try:
+        async with anyio.create_task_group() as group:
+            group.start_soon(run, read)
+            group.start_soon(run, write)
+            try:
+                yield read_stream, write_stream
+            finally:
+                group.cancel_scope.cancel()
+    finally:
+        for stream in (to_us, read_stream, write_stream, from_us):
+            stream.close()
 
 
 class _Bounded(httpx2.AsyncByteStream):
     """A body that may not be larger than a message."""
 
-    def __init__(self, stream: Any, request: httpx2.Request) -> None:
+    def __init__(self, stream: Any, request: httpx2.Request, trouble: Trouble) -> None:
         self._stream = stream
         self._request = request
+        self._trouble = trouble
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async for piece in self._stream:
             size += len(piece)
             if size > MAX_MESSAGE:
-                raise httpx2.ReadError(f"the answer has more than {MAX_MESSAGE >> 20} MiB", request=self._request)
+                self._trouble.note(f"the answer has more than {MAX_MESSAGE >> 20} MiB")
+                raise httpx2.ReadError(self._trouble.reason, request=self._request)
             yield piece
 
     async def aclose(self) -> None:

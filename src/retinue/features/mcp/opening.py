@@ -66,12 +66,16 @@ class Opener:
         from retinue.features.mcp.stdio import open_stdio
 
         around = self._around
+
+        def hear(method: str) -> None:
+            self._note_asked(server, method)
+
         if server.url:
             from retinue.features.mcp.http import open_http
 
-            wire = open_http(server.url, await self._resolve(server, server.headers), trouble)
+            wire = open_http(server.url, await self._resolve(server, server.headers), trouble, hear)
         else:
-            wire = open_stdio(lambda: self._start(server), trouble, lambda method: self._note_asked(server, method))
+            wire = open_stdio(lambda: self._start(server), trouble, hear)
         async with open_session(wire, trouble, around.initialise_s, around.version) as session:
             yield session
 

@@ -11,14 +11,12 @@ from typing import Any
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse, jsonrpc_message_adapter
+from mcp.types import jsonrpc_message_adapter
 
+from retinue.features.mcp.guard import Guard
 from retinue.features.mcp.program import MAX_MESSAGE, Program
 from retinue.features.mcp.trouble import Trouble
 
-MAX_NOTICES = 2_000
-"""Notifications within one window; more is a flood."""
-WINDOW_S = 10.0
 _GONE = (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError)
 
 
@@ -30,7 +28,7 @@ async def open_stdio(
     program = await start()
     to_us, read_stream = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     write_stream, from_us = anyio.create_memory_object_stream[SessionMessage](0)
-    guard = _Guard(on_asked)
+    guard = Guard(on_asked)
     is_leaving = False
 
     async def read() -> None:
@@ -38,7 +36,7 @@ async def open_stdio(
         async with to_us:
             with suppress(*_GONE):
                 async for line in _read_lines(program, trouble):
-                    message = guard.read(line)
+                    message = _parse(line, guard)
                     if isinstance(message, str):
                         reason = message
                         break
@@ -93,42 +91,10 @@ async def _read_lines(program: Program, trouble: Trouble) -> AsyncIterator[bytes
             yield line
 
 
-class _Guard:
-    """Knows what may come next."""
-
-    def __init__(self, on_asked: Callable[[str], None]) -> None:
-        self._on_asked = on_asked
-        self._sent: set[str | int] = set()
-        self._window_s = 0.0
-        self._notices = 0
-
-    def note_sent(self, message: Any) -> None:
-        """We have asked something."""
-        if isinstance(message, JSONRPCRequest):
-            self._sent.add(message.id)
-
-    def read(self, line: bytes) -> Any:
-        """The message of a line, or why it must be the last one."""
-        try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-        except ValueError:
-            return "it sent a line that is no message of the protocol"
-        if isinstance(message, JSONRPCResponse | JSONRPCError):
-            # A late answer to what was given up is fine; an answer to what nobody asked is not.
-            if message.id is not None and message.id not in self._sent:
-                return "it answered a question that was never asked"
-        elif isinstance(message, JSONRPCNotification):
-            return self._count(message)
-        elif isinstance(message, JSONRPCRequest):
-            self._on_asked(message.method)
-            return self._count(message)
-        return message
-
-    def _count(self, message: Any) -> Any:
-        now_s = anyio.current_time()
-        if now_s - self._window_s > WINDOW_S:
-            self._window_s, self._notices = now_s, 0
-        self._notices += 1
-        if self._notices > MAX_NOTICES:
-            return f"it sent more than {MAX_NOTICES} notifications within {WINDOW_S:g} s"
-        return message
+def _parse(line: bytes, guard: Guard) -> Any:
+    """The message of a line, or why it must be the last one."""
+    try:
+        message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except ValueError:
+        return "it sent a line that is no message of the protocol"
+    return guard.find_fault(message) or message
