@@ -301,6 +301,7 @@ class LandlockConfinement(_Boundary):
             tracing=not profile.is_readonly,
             metadata=not profile.is_readonly,
             namespaces=False,
+            apart=False,
         )
         errand = Errand(self._server, plan, build_filter(find_architecture(), rules), list_limits(profile))
         env = build_environment(profile, environment, tmp)
