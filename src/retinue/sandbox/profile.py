@@ -5,6 +5,7 @@ Must not know how a profile is enforced.
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from retinue.sandbox.gitdirs import GitDirs, list_steering, read_git_dirs
 Mode: TypeAlias = Literal["read_only", "workspace_write", "off"]
 
 TMP_BYTES = 256 * 1024 * 1024
+TMP_PREFIX = "retinue-tmp-"
 PRIVATE_DIRS = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 """Where other programs keep sockets, locks and files that are none of a command's business."""
 
@@ -186,7 +188,14 @@ def list_secrets(wishes: Wishes) -> tuple[str, ...]:
     below = [os.path.join(wishes.home, name) for name in SECRETS] if wishes.home else []
     own = [os.path.join(wishes.agent_dir, name) for name in _OWN_SECRETS] if wishes.agent_dir else []
     told = [expand(path, wishes.home) for path in wishes.secrets]
-    return tuple(dict.fromkeys(os.path.realpath(path) for path in (*below, *own, *told, *ENGINES)))
+    every = (*below, *own, *told, *ENGINES, find_private_root())
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in every))
+
+
+def find_private_root() -> str:
+    """Where the private directories of all runs of this user are: each run sees its own only."""
+    owner = os.geteuid() if hasattr(os, "geteuid") else 0
+    return os.path.join(os.path.realpath(tempfile.gettempdir()), f"retinue-{owner}")
 
 
 def _list_exposed(wishes: Wishes) -> tuple[str, ...]:
