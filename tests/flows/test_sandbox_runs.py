@@ -1,7 +1,7 @@
 import json
 import os
-import tempfile
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest

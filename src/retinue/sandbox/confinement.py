@@ -24,6 +24,8 @@ from retinue.sandbox.server import Errand, ForkServer
 from retinue.sandbox.status import Status, explain_unavailable
 from retinue.sandbox.stubs import Standby
 
+UNGUARDED = ("hooks, configuration and agents in the workspace are not protected", "file modes are not guarded")
+"""By Landlock, where a run may write."""
 _RESOLVER = "/etc/resolv.conf"
 _TRIES = 100
 _PROTECTED_LINK = "is a link, which cannot be protected"
@@ -296,12 +298,7 @@ class LandlockConfinement(_Boundary):
         if self._profile.is_readonly:
             return ()
         parted = (f"no files are made in {quote(path, 200)} itself" for path in landlock.list_parted(self._profile))
-        return (
-            "hooks, configuration and agents in the workspace are not protected",
-            "file modes are not guarded",
-            "unix sockets are refused",
-            *parted,
-        )
+        return (*UNGUARDED, "unix sockets are refused", *parted)
 
     def wrap(
         self,
