@@ -13,6 +13,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from msgspec import structs
+
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Launch, Pen
 from retinue.sandbox import bwrap, landlock, seatbelt
@@ -21,6 +23,7 @@ from retinue.sandbox.memory import find_bound
 from retinue.sandbox.profile import PRIVATE_DIRS, TMP_PREFIX, Profile, build_environment, find_private_root, is_below
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
 from retinue.sandbox.server import Errand, ForkServer
+from retinue.sandbox.sockets import list_foreign
 from retinue.sandbox.status import Status, explain_unavailable
 from retinue.sandbox.stubs import Standby
 
@@ -261,7 +264,7 @@ class BwrapConfinement(_Boundary):
             features=self._status.features,
             seccomp_fd=handle,
             tmp="" if profile.is_readonly else tmp,
-            covers=covers,
+            covers=covers if profile.is_readonly else structs.replace(covers, sockets=list_foreign(profile)),
             visible=(*visible, *([_RESOLVER] if profile.network else ())),
         )
         # Its own environment is that of the first process inside, which any command can read.

@@ -97,6 +97,8 @@ class Profile(Struct, frozen=True):
     """What each private directory may hold, while it is in memory."""
     max_memory: int = 0
     """Bytes that a command and all it starts may have; 0 leaves it to what the machine has."""
+    home: str = ""
+    """A real path; sockets of other programs in it are out of reach."""
 
     @property
     def is_readonly(self) -> bool:
@@ -163,6 +165,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         visible=(*_list_pointed(git), *list_own()),
         exposed=_list_exposed(wishes),
         max_memory=wishes.max_memory,
+        home=os.path.realpath(wishes.home) if wishes.home else "",
     )
 
 
