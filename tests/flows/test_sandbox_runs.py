@@ -1,6 +1,7 @@
 import json
 import os
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -165,12 +166,13 @@ async def test_network_follows_settings(work: Path, agent_dir: Path, model) -> N
     )
 
 
-async def test_private_directory_lasts_a_prompt(work: Path, tmp_path: Path) -> None:
+async def test_private_directory_lasts_a_prompt(work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = [{"calls": [{"name": "bash", "arguments": {"command": text}}]} for text in ("echo x >/tmp/k", "cat /tmp/k")]
     (tmp_path / "script.json").write_text(json.dumps({"replies": [*calls, {"text": "done"}]}))
-    before = set(os.listdir("/tmp"))
+    (tmp_path / "t").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "t"))
     async with Retinue(work, model=f"scripted/{tmp_path}/script.json") as crew:
         outcome = await crew.prompt("go")
     outputs = [line for line in Path(outcome.session_file).read_text().splitlines() if '"toolResult"' in line]
     assert '"text":"x\\n"' in outputs[-1].replace(": ", ":")
-    assert [name for name in set(os.listdir("/tmp")) - before if name.startswith("retinue-tmp-")] == []
+    assert os.listdir(tmp_path / "t") == []

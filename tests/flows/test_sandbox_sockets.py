@@ -1,7 +1,11 @@
-"""Sockets that a writing run with the network must not reach: those without a file, and other families."""
+"""Sockets that a writing run with the network must not reach: of no file, of others in the home, of other families."""
 
 import os
 import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,16 +34,25 @@ def open_server(kind: str, folder: Path) -> ForkServer:
     return ForkServer(corral=Corral(is_root=kind == "root"))
 
 
-async def run(backend: str, kind: str, folder: Path, command: str, *, network: bool = True) -> str:
+async def run(
+    backend: str,
+    kind: str,
+    folder: Path,
+    command: str,
+    *,
+    work: str = "w",
+    writable: tuple[str, ...] = (),
+    network: bool = True,
+) -> str:
     need_status(backend)
-    (folder / "w").mkdir()
+    (folder / work).mkdir(exist_ok=True)
     machine = Machine(Probe(backends=(backend,)))
     machine.server = open_server(kind, folder)
     try:
-        profile = build_writing(folder / "w", Wishes(home=str(folder), network=network))
+        profile = build_writing(folder / work, Wishes(home=str(folder), writable=writable, network=network))
         confinement = open_sandbox(machine.look(), profile, machine.server)
         result = await BashTool(TreeProbe()).call(
-            {"command": command}, ToolContext(folder / "w", confinement=confinement)
+            {"command": command}, ToolContext(folder / work, confinement=confinement)
         )
         confinement.close()
     finally:
@@ -97,3 +110,62 @@ async def test_network_is_the_users_choice(tmp_path, backend, network):
         command = f'python3 -c "import socket as s; s.create_connection({address}, 2)" && echo CONNECTED'
         text = await run(backend, "user", tmp_path, command, network=network)
     assert ("CONNECTED" in text, "Error" in text) == (network, not network)
+
+
+@contextmanager
+def listen(path: Path, way: str) -> Iterator[None]:
+    """A socket of another program, and a test that it can be reached from outside."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Bound by its name in the directory that a program works in, or under another name first, as ssh does.
+    name = {"plain": str(path), "relative": path.name, "renamed": f"{path}.new"}[way]
+    code = f"import socket as s, sys; a = s.socket(s.AF_UNIX); a.bind({name!r}); a.listen(); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], cwd=path.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as server:
+        assert server.stdout is not None
+        server.stdout.readline()
+        if way == "renamed":
+            os.rename(name, path)
+        with socket.socket(socket.AF_UNIX) as outside:
+            outside.connect(str(path))
+        try:
+            yield
+        finally:
+            server.kill()
+
+
+def reach(path: Path) -> str:
+    return f"python3 -c \"import socket as s; s.socket(s.AF_UNIX).connect('{path}')\" && echo CONNECTED"
+
+
+@pytest.mark.attack("I10")
+@pytest.mark.parametrize("way", ["plain", "relative", "renamed"])
+@pytest.mark.parametrize("place", [".agent.sock", "a/deep er/agent.sock", ".cache/agent.sock"])
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_sockets_in_home_are_out_of_reach(tmp_path, backend, place, way):
+    with listen(tmp_path / place, way):
+        text = await run(backend, "user", tmp_path, reach(tmp_path / place), writable=("~",))
+    assert ("CONNECTED" in text, "Error" in text) == (False, True), text
+
+
+@pytest.mark.attack("I10")
+@pytest.mark.parametrize("backend", BACKENDS)
+async def test_home_as_workspace_opens_no_socket(tmp_path, backend):
+    with listen(tmp_path / ".agent.sock", "plain"):
+        text = await run(backend, "user", tmp_path, reach(tmp_path / ".agent.sock"), work=".")
+    assert ("CONNECTED" in text, "Error" in text) == (False, True), text
+
+
+@pytest.mark.parametrize(("place", "writable"), [("w/own.sock", ("~",)), ("own.sock", ("~", "~/own.sock"))])
+async def test_own_and_named_sockets_are_reached(tmp_path, place, writable):
+    with listen(tmp_path / place, "plain"):
+        text = await run("bwrap", "user", tmp_path, reach(tmp_path / place), writable=writable)
+    assert "CONNECTED" in text, text
+
+
+async def test_dead_socket_is_no_obstacle(tmp_path):
+    path = tmp_path / ".cache" / "tool.sock"
+    with listen(path, "plain"):
+        pass
+    text = await run("bwrap", "user", tmp_path, f"rm {path} && echo gone", writable=("~/.cache",))
+    assert ("gone" in text, path.exists()) == (True, False), text

@@ -22,7 +22,7 @@ from retinue.sandbox.profile import Profile, Wishes, build_writing
 from retinue.sandbox.status import Backend
 from retinue.tools.shell.bash import BashTool
 from retinue.tools.trees import TreeProbe
-from tests.flows.sandbox_world import BACKENDS, Who, list_users, need_status, open_box
+from tests.flows.sandbox_world import BACKENDS, Who, become, list_users, need_status, open_box
 
 
 @pytest.mark.attack("B10")
@@ -125,6 +125,24 @@ def test_lying_helper_is_not_believed(tmp_path: Path) -> None:
     place = make_bwrap(tmp_path / "bin", run)
     status = Machine(Probe(dirs=(place,), backends=("bwrap",))).look()
     assert (status.state, "a read-only command could write" in status.reason) == ("unavailable", True)
+
+
+@pytest.mark.attack("I9")
+@pytest.mark.skipif(not landlock.has_scopes(), reason="this kernel never keeps signals in")
+@pytest.mark.parametrize(("abi", "state"), [(5, "partial"), (6, "enforced")])
+def test_signals_that_get_out_are_told(abi: int, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "read_abi", lambda: abi)
+    status = need_status("landlock")
+    is_told = "signals of commands reach other programs" in status.sentence
+    assert (status.state, is_told, "command lines" in status.sentence) == (state, state == "partial", True)
+    with (
+        open_box("landlock", list_users()[-1]) as box,
+        subprocess.Popen([*become(box.world.who), "sleep", "60"]) as other,
+    ):
+        box.run(f"kill {other.pid}")
+        ended = (other.wait(5) if is_told else other.poll()) is not None
+        other.kill()
+    assert ended is is_told
 
 
 @pytest.mark.attack("B18")
@@ -356,7 +374,7 @@ def test_vanished_directory_changes_nothing_above(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
     boundary = open_sandbox(status, build_writing(tmp_path / "work", Wishes()))
     with boundary.wrap(["true"], {}, str(tmp_path / "work")):
-        (private,) = (tmp_path / "tmp").iterdir()
+        (private,) = (tmp_path / "tmp").glob("*/*")
     private.rmdir()  # as another process does that takes it for a leftover
     boundary.close()
     assert stat.S_IMODE((tmp_path / "tmp").stat().st_mode) == 0o755

@@ -35,6 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _open_streams()
     try:
         options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
+        if options.api_key or options.database:
+            from retinue.cli.cmdline import cover
+
+            cover((options.api_key, options.database))
         if options.help:
             sys.stdout.write(HELP)
             status = 0

@@ -210,7 +210,11 @@ class Confined:
     def find_territory(self) -> Territory:
         """Where the file tools of the run may go: as far as its commands."""
         territory = self._boundaries.find_territory(self._cwd, readonly=self._readonly)
-        return structs.replace(territory, granted=(*territory.granted, *self._granted)) if self._granted else territory
+        private = () if self._opened is None else self._opened.private
+        if not self._granted and not private:
+            return territory
+        granted, exposed = (*territory.granted, *self._granted), (*territory.exposed, *private)
+        return structs.replace(territory, granted=granted, exposed=exposed)
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Remove what was private to the run, and put on record what it ran in."""

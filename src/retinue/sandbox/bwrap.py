@@ -33,6 +33,8 @@ class Covers(Struct, frozen=True):
     folders: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
     """Cannot be covered: a mount would land where they lead."""
+    sockets: tuple[str, ...] = ()
+    """Of other programs: nobody may connect to them."""
 
 
 def build_arguments(
@@ -63,8 +65,10 @@ def build_arguments(
     # Its directory would else be a place to write as much as memory holds.
     arguments += ["--remount-ro", "/dev"]
     shown = list_visible(profile, (*profile.visible, *visible))
-    mounts = [*_open(profile, shown, private), *_protect(profile, covers or sort_protected(profile))]
+    covers = covers or sort_protected(profile)
+    mounts = [*_open(profile, shown, private), *_protect(profile, covers)]
     mounts += _hide(profile, private, exposed=shown, sized=sized)
+    mounts += [(path, ["--ro-bind", "/dev/null", path]) for path in covers.sockets]
     # The nearest word about a place counts. Of two about the same one the later: what is hidden stays so.
     for _, words in sorted(mounts, key=lambda mount: mount[0].count("/")):
         arguments += words

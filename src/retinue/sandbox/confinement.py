@@ -4,26 +4,33 @@ Where the machine cannot do what the profile asks, there is still a Confinement:
 not know which tools start commands.
 """
 
+import errno
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
+
+from msgspec import structs
 
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Launch, Pen
 from retinue.sandbox import bwrap, landlock, seatbelt
 from retinue.sandbox.hints import Hints
 from retinue.sandbox.memory import find_bound
-from retinue.sandbox.profile import Profile, build_environment
+from retinue.sandbox.profile import PRIVATE_DIRS, TMP_PREFIX, Profile, build_environment, find_private_root, is_below
 from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
 from retinue.sandbox.server import Errand, ForkServer
+from retinue.sandbox.sockets import list_foreign
 from retinue.sandbox.status import Status, explain_unavailable
 from retinue.sandbox.stubs import Standby
 
+UNGUARDED = ("hooks, configuration and agents in the workspace are not protected", "file modes are not guarded")
+"""By Landlock, where a run may write."""
 _RESOLVER = "/etc/resolv.conf"
-_TMP_PREFIX = "retinue-tmp-"
+_TRIES = 100
 _PROTECTED_LINK = "is a link, which cannot be protected"
 
 
@@ -33,6 +40,11 @@ class OpenConfinement(Confinement, Protocol):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a person should know about this one."""
+        ...
+
+    @property
+    def private(self) -> tuple[str, ...]:
+        """Its own directory of temporary files, once there is one."""
         ...
 
     @property
@@ -74,6 +86,7 @@ class Refusal:
 
     notes: tuple[str, ...] = ()
     passed: tuple[str, ...] = ()
+    private: tuple[str, ...] = ()
 
     def __init__(self, profile: Profile, reason: str) -> None:
         self._profile = profile
@@ -127,6 +140,10 @@ class _Boundary:
         self._hints = Hints(profile, has_mounts=status.backend == "bwrap")
 
     @property
+    def private(self) -> tuple[str, ...]:
+        return (self._tmp,) if self._tmp else ()
+
+    @property
     def summary(self) -> str:
         profile = self._profile
         what = "read-only" if profile.is_readonly else f"workspace, {'network' if profile.network else 'no network'}"
@@ -160,13 +177,17 @@ class _Boundary:
         """Remove the private directory."""
         if self._tmp:
             _remove_tree(self._tmp)
+            with suppress(OSError):  # others are in it
+                os.rmdir(os.path.dirname(self._tmp))
             os.close(self._tmp_lock)
             self._tmp = ""
 
     def _open_tmp(self) -> str:
         if not self._tmp:
-            remove_leftovers(tempfile.gettempdir())
-            self._tmp = os.path.realpath(tempfile.mkdtemp(prefix=f"{_TMP_PREFIX}{os.getpid()}-"))
+            root = find_private_root()
+            remove_leftovers(os.path.dirname(root))
+            remove_leftovers(root)
+            self._tmp = _make_private(root)
             self._tmp_lock = os.open(self._tmp, os.O_RDONLY | os.O_CLOEXEC)
             _lock(self._tmp_lock, is_alone=False)
         return self._tmp
@@ -221,6 +242,9 @@ class BwrapConfinement(_Boundary):
         profile = self._profile
         real = self._check_workspace(cwd)
         covers = bwrap.sort_protected(profile)
+        # Where it is not out of sight anyway it has to be there, and to stay, to be covered.
+        is_private = is_below(find_private_root(), PRIVATE_DIRS)
+        tmp = self._open_tmp() if not (profile.is_readonly and is_private) else ""
         try:
             self._standby.hold(covers.files, covers.folders)
         except OSError as error:
@@ -239,8 +263,8 @@ class BwrapConfinement(_Boundary):
             real,
             features=self._status.features,
             seccomp_fd=handle,
-            tmp="" if profile.is_readonly else self._open_tmp(),
-            covers=covers,
+            tmp="" if profile.is_readonly else tmp,
+            covers=covers if profile.is_readonly else structs.replace(covers, sockets=list_foreign(profile)),
             visible=(*visible, *([_RESOLVER] if profile.network else ())),
         )
         # Its own environment is that of the first process inside, which any command can read.
@@ -277,12 +301,7 @@ class LandlockConfinement(_Boundary):
         if self._profile.is_readonly:
             return ()
         parted = (f"no files are made in {quote(path, 200)} itself" for path in landlock.list_parted(self._profile))
-        return (
-            "hooks, configuration and agents in the workspace are not protected",
-            "file modes are not guarded",
-            "unix sockets are refused",
-            *parted,
-        )
+        return (*UNGUARDED, "unix sockets are refused", *parted)
 
     def wrap(
         self,
@@ -301,6 +320,7 @@ class LandlockConfinement(_Boundary):
             tracing=not profile.is_readonly,
             metadata=not profile.is_readonly,
             namespaces=False,
+            apart=False,
         )
         errand = Errand(self._server, plan, build_filter(find_architecture(), rules), list_limits(profile))
         env = build_environment(profile, environment, tmp)
@@ -368,6 +388,21 @@ def _write_filter(rules: Filter) -> int:
     return handle
 
 
+def _make_private(root: str) -> str:
+    """A new directory in that of all private ones. Raises OSError, or ToolFailed where that is not ours alone."""
+    for _ in range(_TRIES):
+        with suppress(FileExistsError):
+            os.mkdir(root, 0o711)
+        # Whoever is done removes it when it is empty.
+        with suppress(FileNotFoundError):
+            found = os.lstat(root)
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+                text = f"{quote(root, 200)} is no folder of this user alone: remove it, or set TMPDIR to another place"
+                raise ToolFailed(explain_unavailable(text))
+            return tempfile.mkdtemp(prefix=f"{TMP_PREFIX}{os.getpid()}-", dir=root)
+    raise OSError(errno.EBUSY, "it is removed again and again", root)
+
+
 def _identify(path: str) -> tuple[int, int] | None:
     try:
         found = os.lstat(path)
@@ -380,8 +415,8 @@ def remove_leftovers(folder: str) -> None:
     """Remove private directories of processes that were killed; only our own user's, and no links."""
     with suppress(OSError):
         for entry in list(os.scandir(folder)):
-            owner = entry.name.removeprefix(_TMP_PREFIX).partition("-")[0]
-            if not entry.name.startswith(_TMP_PREFIX) or not owner.isdigit() or os.path.exists(f"/proc/{owner}"):
+            owner = entry.name.removeprefix(TMP_PREFIX).partition("-")[0]
+            if not entry.name.startswith(TMP_PREFIX) or not owner.isdigit() or os.path.exists(f"/proc/{owner}"):
                 continue
             if entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.geteuid():
                 _remove_abandoned(entry.path)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from retinue.sandbox.profile import Profile, is_below, list_visible
+from retinue.sandbox.profile import TMP_PREFIX, Profile, find_private_root, is_below, list_visible
 
 LEAST_ABI = 3
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
@@ -80,7 +80,7 @@ def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] =
     """The rules of a profile; `tmp` is the private directory for temporary files."""
     handled = list_rights(abi)
     device = (READ | WRITE_FILE | TRUNCATE | IOCTL_DEV) & handled
-    secrets = tuple(path for path in profile.secrets if os.path.exists(path))
+    secrets = tuple(path for path in (*profile.secrets, *_list_kept()) if os.path.exists(path))
     # Whole disks are devices, and root may read them.
     rules = [("/", READ_DIR), *((path, READ) for path in list_beside((*secrets, "/dev")))]
     rules += [(path, device) for path in DEVICES]
@@ -91,6 +91,16 @@ def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] =
     for place in (tmp, *(path for path in written if not profile.is_hidden(path))):
         rules += [(path, handled & ~IOCTL_DEV) for path in _list_open(place, secrets)]
     return Plan(handled, _SCOPE_ALL if abi >= 6 else 0, tuple(rules))
+
+
+def _list_kept() -> list[str]:
+    """Where other processes of ours keep long outputs. What appears later has no rule."""
+    folder = os.path.dirname(find_private_root())
+    try:
+        names = [name for name in os.listdir(folder) if name.startswith(TMP_PREFIX)]
+    except OSError:
+        return []
+    return [os.path.join(folder, name) for name in names if not name.startswith(f"{TMP_PREFIX}{os.getpid()}-")]
 
 
 def list_parted(profile: Profile) -> list[str]:

@@ -20,15 +20,16 @@ from msgspec import Struct, structs
 from retinue.core.errors import ToolFailed
 from retinue.core.launch import Launch, Stdio
 from retinue.sandbox import bwrap, landlock, seatbelt
-from retinue.sandbox.confinement import BwrapConfinement, LandlockConfinement, SeatbeltConfinement
+from retinue.sandbox.confinement import UNGUARDED, BwrapConfinement, LandlockConfinement, SeatbeltConfinement
 from retinue.sandbox.profile import Profile
 from retinue.sandbox.seccomp import find_architecture
 from retinue.sandbox.server import ForkServer
-from retinue.sandbox.status import Backend, Status
+from retinue.sandbox.status import Backend, State, Status
 
 SYSTEM_DIRS = ("/usr/bin", "/bin", "/usr/local/bin")
 _LIMIT_S = 10.0
 _REACHABLE = "commands with the network reach abstract sockets of other programs, such as an X server's"
+_SIGNALS = "signals of commands reach other programs of the user, which Landlock keeps in from version 6 on"
 _HINT = "install the package bubblewrap"
 # Exit 7: it ran, wrote where it may, and could not write where it must not.
 _TRIAL = 'echo x >"$TMPDIR/probe" || exit 3; (echo x >"$1/written") 2>/dev/null && exit 4; exit 7'
@@ -133,15 +134,18 @@ def try_landlock(probe: Probe, server: ForkServer) -> Status:
         return Status("unavailable", reason=text)
     if not find_architecture():
         return Status("unavailable", reason=f"there is no system call filter for {os.uname().machine}")
-    weaker: tuple[str, ...] = (
+    state: State
+    weaker = (
         "processes that a command leaves are ended one by one, not by the kernel",
         "names of hidden files can be listed",
         "temporary files are on the disk",
         "commands cannot change modes and times, not even of temporary files",
+        "command lines of other programs can be read",
+        f"for writing agents {'; '.join(UNGUARDED)}",
     )
-    if abi < 6:
-        weaker = (*weaker, "abstract sockets and signals reach other programs of the user")
-    status = Status("enforced", "landlock", weaker=weaker, version=f"ABI {abi}")
+    # Nobody else keeps them in: a command can end the user's programs, or stop them.
+    state, reason = ("enforced", "") if landlock.has_scopes() else ("partial", _SIGNALS)
+    status = Status(state, "landlock", reason, weaker=weaker, version=f"ABI {abi}")
     failure = _try_command(status, server)
     return Status("unavailable", reason=f"Landlock does not work here: {failure}") if failure else status
 

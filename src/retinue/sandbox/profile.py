@@ -5,6 +5,7 @@ Must not know how a profile is enforced.
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from retinue.sandbox.gitdirs import GitDirs, list_steering, read_git_dirs
 Mode: TypeAlias = Literal["read_only", "workspace_write", "off"]
 
 TMP_BYTES = 256 * 1024 * 1024
+TMP_PREFIX = "retinue-tmp-"
 PRIVATE_DIRS = ("/tmp", "/var/tmp", "/run", "/dev/shm")
 """Where other programs keep sockets, locks and files that are none of a command's business."""
 
@@ -95,6 +97,8 @@ class Profile(Struct, frozen=True):
     """What each private directory may hold, while it is in memory."""
     max_memory: int = 0
     """Bytes that a command and all it starts may have; 0 leaves it to what the machine has."""
+    home: str = ""
+    """A real path; sockets of other programs in it are out of reach."""
 
     @property
     def is_readonly(self) -> bool:
@@ -161,6 +165,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         visible=(*_list_pointed(git), *list_own()),
         exposed=_list_exposed(wishes),
         max_memory=wishes.max_memory,
+        home=os.path.realpath(wishes.home) if wishes.home else "",
     )
 
 
@@ -186,7 +191,14 @@ def list_secrets(wishes: Wishes) -> tuple[str, ...]:
     below = [os.path.join(wishes.home, name) for name in SECRETS] if wishes.home else []
     own = [os.path.join(wishes.agent_dir, name) for name in _OWN_SECRETS] if wishes.agent_dir else []
     told = [expand(path, wishes.home) for path in wishes.secrets]
-    return tuple(dict.fromkeys(os.path.realpath(path) for path in (*below, *own, *told, *ENGINES)))
+    every = (*below, *own, *told, *ENGINES, find_private_root())
+    return tuple(dict.fromkeys(os.path.realpath(path) for path in every))
+
+
+def find_private_root() -> str:
+    """Where the private directories of all runs of this user are: each run sees its own only."""
+    owner = os.geteuid() if hasattr(os, "geteuid") else 0
+    return os.path.join(os.path.realpath(tempfile.gettempdir()), f"retinue-{owner}")
 
 
 def _list_exposed(wishes: Wishes) -> tuple[str, ...]:

@@ -46,6 +46,8 @@ def render_profile(profile: Profile, *, tmp: str) -> str:
     if profile.secrets:
         parts.append(_render("deny file-read* file-write*", "subpath", profile.secrets))
     # The last word about a place counts: what is seen although what is around it is hidden comes after that.
+    if is_below(tmp, profile.secrets):
+        parts.append(_render("allow file-read* file-write*", "subpath", [tmp]))
     if shown := [path for path in (profile.workspace, *profile.exposed) if is_below(path, profile.secrets)]:
         parts.append(_render("allow file-read*", "subpath", shown))
     if profile.protected and not profile.is_readonly:

@@ -1,11 +1,12 @@
 """System call filters as bytes, for each architecture we know. Pure: who loads them is not known here.
 
-A denied call answers EPERM, so that programs go on without it; a call of a foreign architecture kills.
+A denied call answers EPERM, so that programs go on without it; a call of a foreign architecture kills. What was
+decided about each call of the kernel is in tests/data/attack/calls.toml.
 """
 
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
@@ -15,8 +16,10 @@ Sockets: TypeAlias = Literal["none", "internet", "all"]
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
-NO_FAMILY = 0x00050061
-"""As a kernel answers that has no such sockets."""
+NO_FAMILY, NO_REQUEST = 0x00050061, 0x00050019
+"""As a kernel answers that has no such sockets, or a file that knows no such request."""
+NEWEST = 469
+"""The last call that somebody has decided about; later ones are answered as an older kernel would."""
 
 # Name → number on x86_64 and on aarch64; None where it does not exist.
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
@@ -84,15 +87,56 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "fremovexattr": (199, 16),
     "removexattrat": (466, 466),
     "file_setattr": (469, 469),
+    "socketpair": (53, 199),
+    "fcntl": (72, 25),
+    "prlimit64": (302, 261),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "kcmp": (312, 272),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "process_madvise": (440, 440),
+    "process_mrelease": (448, 448),
+    "memfd_secret": (447, 447),
+    "uselib": (134, None),
+    "shmget": (29, 194),
+    "shmat": (30, 196),
+    "shmctl": (31, 195),
+    "semget": (64, 190),
+    "semop": (65, 193),
+    "semctl": (66, 191),
+    "semtimedop": (220, 192),
+    "msgget": (68, 186),
+    "msgsnd": (69, 189),
+    "msgrcv": (70, 188),
+    "msgctl": (71, 187),
+    "mq_open": (240, 180),
+    "mq_unlink": (241, 181),
 }
-_TRACING = ("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd")
+_TRACING = (
+    *("ptrace", "process_vm_readv", "process_vm_writev", "pidfd_getfd", "kcmp"),
+    *("move_pages", "migrate_pages", "process_madvise", "process_mrelease"),
+)
+# Objects that have a number or a name of their own, which every program of the user shares.
+_SHARED = (
+    *("shmget", "shmat", "shmctl", "semget", "semop", "semctl", "semtimedop"),
+    *("msgget", "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink"),
+)
+# Their first argument is a process; 0 is whoever calls. Nobody can tell here that a number is its own.
+_OF_PROCESS = ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr")
+# Their first argument says what the second one is the number of: this value means a user.
+_OF_USER = {"setpriority": 2, "ioprio_set": 3}
 _SYSTEM = (
     *("io_uring_setup", "io_uring_enter", "io_uring_register"),
     *("mount", "umount2", "move_mount", "open_tree", "open_tree_attr", "fsopen", "fsconfig", "fsmount", "fspick"),
     *("mount_setattr", "pivot_root", "chroot", "unshare", "setns", "bpf", "perf_event_open"),
     *("kexec_load", "kexec_file_load", "init_module", "finit_module", "delete_module"),
     *("add_key", "request_key", "keyctl", "userfaultfd", "open_by_handle_at"),
-    *("swapon", "swapoff", "reboot", "acct", "quotactl", "quotactl_fd"),
+    *("swapon", "swapoff", "reboot", "acct", "quotactl", "quotactl_fd", "memfd_secret", "uselib"),
 )
 _METADATA = (
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
@@ -100,16 +144,29 @@ _METADATA = (
     *("setxattr", "lsetxattr", "fsetxattr", "setxattrat", "removexattr", "lremovexattr", "fremovexattr"),
     *("removexattrat", "file_setattr"),
 )
-_TIOCSTI, _TIOCLINUX = 0x5412, 0x541C
-_FS_IOC_SETFLAGS, _FS_IOC32_SETFLAGS, _FS_IOC_FSSETXATTR = 0x40086602, 0x40046602, 0x401C5820
+# TIOCSTI TIOCLINUX TIOCCONS TIOCSETD: what a terminal is told as if somebody had typed it, and what it is run by.
+_TERMINAL = (0x5412, 0x541C, 0x541D, 0x5423)
+# FS_IOC_ADD_ENCRYPTION_KEY, _REMOVE_, _REMOVE_ALL_USERS: they lock and unlock the user's files on any mount.
+_DISK_KEYS = (0xC0506617, 0xC0406618, 0xC0406619)
+# Requests of terminals, pipes and sockets, by the byte that says whose they are.
+_KINDS = (0x5400, 0x8900)
+_KIND = 0xFF00
+# FIGETBSZ FS_IOC_GETFLAGS FS_IOC_GETVERSION FS_IOC_FSGETXATTR FS_IOC_FIEMAP FS_IOC_GETFSLABEL FS_IOC_GETFSUUID read;
+# FICLONE FICLONERANGE write to a file that was opened for that.
+_REQUESTS = (
+    *(0x2, 0x80086601, 0x80087601, 0x801C581F, 0xC020660B, 0x81009431, 0x80111500),
+    *(0x40049409, 0x4020940D),
+)
+_F_SETLEASE = 1024
 # NEWTIME NEWNS NEWCGROUP NEWUTS NEWIPC NEWUSER NEWPID NEWNET
 _CLONE_NEW = 0x80 | 0x20000 | 0x2000000 | 0x4000000 | 0x8000000 | 0x10000000 | 0x20000000 | 0x40000000
-_X32 = 0x40000000
 _AF_UNIX = 1
+# STREAM and SEQPACKET: an end of any other pair can send to a socket that is a file.
+_TYPES, _TYPE = (1, 5), 0xF
 # UNIX, INET, INET6, NETLINK. Others reach the machine that this one is a guest of, or rarely used parts of the kernel.
 _FAMILIES = (_AF_UNIX, 2, 10, 16)
-_LOAD, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER_AT, _ARCHITECTURE_AT, _FIRST_ARGUMENT_AT, _SECOND_ARGUMENT_AT = 0, 4, 16, 24
+_LOAD, _AND, _JUMP_EQUAL, _JUMP_AT_LEAST, _JUMP_SET, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 
 
 class Filter(Struct, frozen=True):
@@ -123,6 +180,8 @@ class Filter(Struct, frozen=True):
     """Modes, owners, times and attributes of files may be changed."""
     namespaces: bool = True
     """New processes may ask for namespaces of their own: something else forbids them."""
+    apart: bool = True
+    """Namespaces and mounts keep this from processes, shared memory and files of others; else the filter does."""
 
 
 def find_architecture() -> str:
@@ -149,39 +208,64 @@ def build_filter(architecture: str, rules: Filter) -> bytes:
         _pack(_JUMP_EQUAL, 1, 0, audit),
         _pack(_RETURN, value=KILL),
         _pack(_LOAD, value=_NUMBER_AT),
+        # Also the x32 calls, which reach the same functions under other numbers.
+        *_when(_JUMP_AT_LEAST, NEWEST + 1, ENOSYS),
     ]
-    if architecture == "x86_64":
-        # The x32 calls reach the same functions under other numbers.
-        code += [_pack(_JUMP_AT_LEAST, 0, 1, _X32), _pack(_RETURN, value=EPERM)]
     denied = [*_SYSTEM, *(() if rules.tracing else _TRACING), *(() if rules.metadata else _METADATA)]
-    for each in find(denied):
-        code += [_pack(_JUMP_EQUAL, 0, 1, each), _pack(_RETURN, value=EPERM)]
-    if rules.sockets == "none":
-        code += [_pack(_JUMP_EQUAL, 0, 1, number("socket")), _pack(_RETURN, value=EPERM)]
-    else:
-        families = [family for family in _FAMILIES if rules.sockets == "all" or family != _AF_UNIX]
-        allowed = [(_JUMP_EQUAL, family, ALLOW) for family in families]
-        code += _judge_argument(number("socket"), _FIRST_ARGUMENT_AT, allowed, NO_FAMILY)
+    for each in find([*denied, *(() if rules.apart else _SHARED)]):
+        code += _when(_JUMP_EQUAL, each, EPERM)
+    # Its flags are behind a pointer; who gets this answer tries clone instead.
+    code += _when(_JUMP_EQUAL, number("clone3"), ENOSYS)
+    code += _judge(number("fcntl"), [*_load(1), *_when(_JUMP_EQUAL, _F_SETLEASE, EPERM)], ALLOW)
     if not rules.namespaces:
-        code += _judge_argument(number("clone"), _FIRST_ARGUMENT_AT, [(_JUMP_SET, _CLONE_NEW, EPERM)], ALLOW)
-        # Its flags are behind a pointer; who gets this answer tries clone instead.
-        code += [_pack(_JUMP_EQUAL, 0, 1, number("clone3")), _pack(_RETURN, value=ENOSYS)]
-    requests = [_TIOCSTI, _TIOCLINUX]
-    if not rules.metadata:
-        requests += [_FS_IOC_SETFLAGS, _FS_IOC32_SETFLAGS, _FS_IOC_FSSETXATTR]
-    checks = [(_JUMP_EQUAL, request, EPERM) for request in requests]
-    code += _judge_argument(number("ioctl"), _SECOND_ARGUMENT_AT, checks, ALLOW)
+        code += _judge(number("clone"), [*_load(0), *_when(_JUMP_SET, _CLONE_NEW, EPERM)], ALLOW)
+    code += _judge_sockets(number, rules.sockets)
+    code += _judge_requests(number("ioctl"), apart=rules.apart)
+    if not rules.apart:
+        for name in _OF_PROCESS:
+            code += _judge(number(name), [*_load(0), *_when(_JUMP_EQUAL, 0, ALLOW)], EPERM)
+        for name, user in _OF_USER.items():
+            whose = [*_load(0), *_when(_JUMP_EQUAL, user, EPERM), *_load(1), *_when(_JUMP_EQUAL, 0, ALLOW)]
+            code += _judge(number(name), whose, EPERM)
     code.append(_pack(_RETURN, value=ALLOW))
     return b"".join(code)
 
 
-def _judge_argument(call: int, offset: int, checks: list[tuple[int, int, int]], otherwise: int) -> list[bytes]:
-    """For one call, the low half of an argument decides; all others pass by."""
-    body = [_pack(_LOAD, value=offset)]
-    for operation, value, verdict in checks:
-        body += [_pack(operation, 0, 1, value), _pack(_RETURN, value=verdict)]
-    body.append(_pack(_RETURN, value=otherwise))
-    return [_pack(_JUMP_EQUAL, 0, len(body), call), *body]
+def _judge_sockets(number: Callable[[str], int], sockets: Sockets) -> list[bytes]:
+    if sockets == "none":
+        code = _when(_JUMP_EQUAL, number("socket"), EPERM)
+    else:
+        families = [family for family in _FAMILIES if sockets == "all" or family != _AF_UNIX]
+        allowed = [word for family in families for word in _when(_JUMP_EQUAL, family, ALLOW)]
+        code = _judge(number("socket"), [*_load(0), *allowed], NO_FAMILY)
+    if sockets == "all":
+        return code
+    kinds = [word for kind in _TYPES for word in _when(_JUMP_EQUAL, kind, ALLOW)]
+    return code + _judge(number("socketpair"), [*_load(1), _pack(_AND, value=_TYPE), *kinds], EPERM)
+
+
+def _judge_requests(call: int, *, apart: bool) -> list[bytes]:
+    """What may be asked of an open file. Where no mount is in the way, only what is known to change none."""
+    denied = [word for request in (*_TERMINAL, *_DISK_KEYS) for word in _when(_JUMP_EQUAL, request, EPERM)]
+    if apart:
+        return _judge(call, [*_load(1), *denied], ALLOW)
+    allowed = [word for request in _REQUESTS for word in _when(_JUMP_EQUAL, request, ALLOW)]
+    kinds = [word for kind in _KINDS for word in _when(_JUMP_EQUAL, kind, ALLOW)]
+    return _judge(call, [*_load(1), *denied, *allowed, _pack(_AND, value=_KIND), *kinds], NO_REQUEST)
+
+
+def _judge(call: int, body: list[bytes], otherwise: int) -> list[bytes]:
+    """For one call, what its arguments decide; all others pass by."""
+    return [_pack(_JUMP_EQUAL, 0, len(body) + 1, call), *body, _pack(_RETURN, value=otherwise)]
+
+
+def _load(argument: int) -> list[bytes]:
+    """The low half of an argument: the kernel looks at no more of these."""
+    return [_pack(_LOAD, value=_ARGUMENTS_AT + 8 * argument)]
+
+
+def _when(operation: int, value: int, verdict: int) -> list[bytes]:
+    return [_pack(operation, 0, 1, value), _pack(_RETURN, value=verdict)]
 
 
 def _pack(operation: int, jump_true: int = 0, jump_false: int = 0, value: int = 0) -> bytes:

@@ -1,8 +1,9 @@
 """Tries everything that a read-only command must not be able to do, and prints what came of each, as JSON.
 
 usage: python3 -I probe.py WORKSPACE HOME TMP HOST_PID HOST_PORT HOST_NAME
-The last three are a process of the same user, a TCP port and an abstract socket, all outside. It does no harm where it
-succeeds: it writes what was there before, takes away what it made, or only opens.
+The last three are a process of the same user, a TCP port and an abstract socket, all outside; the name is also that of
+a message queue, and its end the key of shared memory. It does no harm where it succeeds: it writes what was there
+before, takes away what it made, or only opens.
 """
 
 import ctypes
@@ -10,6 +11,7 @@ import errno
 import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -17,7 +19,9 @@ import sys
 
 W, H, TMP, HOST_PID, HOST_PORT = sys.argv[1], sys.argv[2], sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
 HOST_NAME = sys.argv[6]
+HOST_KEY = int(HOST_NAME[-6:], 16)
 A = os.path.join(W, "a.txt")
+IS_X86 = os.uname().machine == "x86_64"
 libc = ctypes.CDLL(None, use_errno=True)
 results = {}
 
@@ -184,5 +188,69 @@ attempt("tiocsti")(lambda: fcntl.ioctl(os.openpty()[1], 0x5412, b"x"))
 attempt("by handle")(
     lambda: check(libc.open_by_handle_at(os.open(W, os.O_RDONLY), ctypes.create_string_buffer(128), 0))
 )
+
+
+def call(x86_64, aarch64, *arguments):
+    check(libc.syscall(x86_64 if IS_X86 else aarch64, *arguments))
+
+
+def ask(request, size, *, get=0):
+    """What a file is told by a request: what it says of itself, where that can be asked."""
+    with open(A, "rb") as file:
+        said = fcntl.ioctl(file, get, bytes(size)) if get else bytes(size)
+        code = ctypes.create_string_buffer(said, size)
+        call(16, 29, file.fileno(), ctypes.c_ulong(request), code)
+
+
+def send(kind):
+    """An end of a pair is a socket like others."""
+    with socket.socketpair(socket.AF_UNIX, kind)[0] as end:
+        end.sendto(b"x", f"{W}/letters")
+
+
+def lease():
+    with open(A, "rb") as file:
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+
+
+def read_nice():
+    return os.getpriority(os.PRIO_PROCESS, HOST_PID)
+
+
+def open_queue():
+    handle = libc.mq_open(f"/{HOST_NAME}".encode(), os.O_RDWR)
+    check(handle)
+    os.close(handle)
+
+
+attempt("limits of others")(
+    lambda: resource.prlimit(HOST_PID, resource.RLIMIT_CORE, resource.prlimit(HOST_PID, resource.RLIMIT_CORE)) and None
+)
+attempt("limits, odd number")(
+    lambda: call(302, 261, ctypes.c_ulong(HOST_PID | 1 << 32), 4, struct.pack("QQ", 0, 0), None)
+)
+attempt("processors of others")(lambda: os.sched_setaffinity(HOST_PID, os.sched_getaffinity(HOST_PID)))
+attempt("policy of others")(lambda: os.sched_setscheduler(HOST_PID, os.SCHED_OTHER, os.sched_param(0)))
+attempt("parameters of others")(lambda: os.sched_setparam(HOST_PID, os.sched_param(0)))
+attempt("attributes of others")(
+    lambda: call(314, 274, HOST_PID, struct.pack("IIQiIQQQ", 48, 0, 0, read_nice(), 0, 0, 0, 0), 0)
+)
+attempt("nice of others")(lambda: os.setpriority(os.PRIO_PROCESS, HOST_PID, read_nice()))
+attempt("disk priority of others")(lambda: call(251, 30, 1, HOST_PID, 0))
+attempt("compare")(lambda: check(libc.syscall(312 if IS_X86 else 272, os.getpid(), HOST_PID, 1, 0, 0)))
+attempt("pidfd signal")(lambda: signal.pidfd_send_signal(os.pidfd_open(HOST_PID), 0))
+attempt("shared memory")(lambda: check(libc.shmget(HOST_KEY, 0, 0)))
+attempt("semaphores")(lambda: check(libc.semget(HOST_KEY, 0, 0)))
+attempt("messages")(lambda: check(libc.msgget(HOST_KEY, 0)))
+attempt("posix queue")(open_queue)
+attempt("setflags, odd number")(lambda: ask(0x40086602 | 1 << 32, 8, get=0x80086601))
+attempt("project flags")(lambda: ask(0x401C5820, 28, get=0x801C581F))
+attempt("version")(lambda: ask(0x40087602, 8, get=0x80087601))
+attempt("older version")(lambda: ask(0x40086604, 8, get=0x80087601))
+attempt("lease")(lease)
+attempt("letter")(lambda: send(socket.SOCK_DGRAM))
+attempt("raw letter")(lambda: send(socket.SOCK_RAW))
+attempt("command line")(lambda: read(f"/proc/{HOST_PID}/cmdline"))
 attempt("tty")(lambda: os.close(os.open("/dev/tty", os.O_RDWR)))
 print(json.dumps(results))

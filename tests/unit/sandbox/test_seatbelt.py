@@ -23,3 +23,9 @@ def test_aliases_become_real() -> None:
     assert [canonicalise(path) for path in ("/tmp", "/var/x", "/variable")] == [
         *("/private/tmp", "/private/var/x", "/variable")
     ]
+
+
+def test_own_private_directory_is_open() -> None:
+    text = render_profile(Profile("/work", secrets=("/tmp/retinue-0",)), tmp="/tmp/retinue-0/x")
+    hidden = text.index('(deny file-read* file-write*\n    (subpath "/private/tmp/retinue-0"))')
+    assert text.index('(allow file-read* file-write*\n    (subpath "/private/tmp/retinue-0/x"))') > hidden
