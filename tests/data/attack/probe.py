@@ -14,6 +14,7 @@ import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 
