@@ -5,7 +5,6 @@ not know which tools start commands.
 """
 
 import os
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,6 +13,7 @@ from typing import Protocol
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Launch, Pen
 from retinue.sandbox import bwrap, landlock, seatbelt
+from retinue.sandbox.beneath import remove_file, remove_tree
 from retinue.sandbox.hints import Hints
 from retinue.sandbox.memory import find_bound
 from retinue.sandbox.profile import Profile, build_environment
@@ -159,7 +159,8 @@ class _Boundary:
     def close(self) -> None:
         """Remove the private directory."""
         if self._tmp:
-            _remove_tree(self._tmp)
+            with suppress(OSError):
+                remove_tree(self._tmp)
             os.close(self._tmp_lock)
             self._tmp = ""
 
@@ -348,7 +349,7 @@ def remove_forbidden(profile: Profile) -> None:
     """Take away what no command may have made, and nothing could be put in place of."""
     for path in profile.forbidden:
         with suppress(OSError):
-            os.unlink(path)
+            remove_file(path)
 
 
 def _choose_sockets(profile: Profile, *, has_netns: bool) -> Sockets:
@@ -393,7 +394,7 @@ def _remove_abandoned(path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if _lock(handle, is_alone=True):
-                _remove_tree(path)
+                remove_tree(path)
         finally:
             os.close(handle)
 
@@ -406,17 +407,3 @@ def _lock(handle: int, *, is_alone: bool) -> bool:
     except OSError:
         return False
     return True
-
-
-def _remove_tree(path: str) -> None:
-    def unlock(function: object, name: str, error: object) -> None:
-        # A command may have taken its own rights from a directory. Above the tree nothing is ours to change.
-        with suppress(OSError):
-            if name != path:
-                os.chmod(os.path.dirname(name), 0o700)
-            if not os.path.islink(name):
-                os.chmod(name, 0o700)
-            os.rmdir(name) if os.path.isdir(name) and not os.path.islink(name) else os.unlink(name)
-
-    shutil.rmtree(path, onerror=unlock)
-    shutil.rmtree(path, ignore_errors=True)

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.territory import Territory
-from retinue.tools.beneath import open_beneath
+from retinue.sandbox.beneath import open_beneath
 from retinue.tools.revision import find_real_path
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
