@@ -145,7 +145,9 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
     extra = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
     git = read_git_dirs(real)
     # The copy's own part of the repository: commits work in it, hooks and configuration stay as they are.
-    shared = list_worktree_parts(git) if git.is_linked else ()
+    parts = list_worktree_parts(git) if git.is_linked else ()
+    # Where agents write anyway one could have put a link; and one leads elsewhere.
+    shared = tuple(path for path in parts if not is_below(path, (real, *extra)) and os.path.realpath(path) == path)
     roots = (real, *extra, *shared)
     protected = (path for path in list_protected(real, git, wishes) if is_below(path, roots))
     return Profile(
@@ -195,7 +197,7 @@ def _list_exposed(wishes: Wishes) -> tuple[str, ...]:
 
 def _list_pointed(git: GitDirs) -> tuple[str, ...]:
     """A repository that is elsewhere."""
-    return () if git.is_plain or not git.own else (git.common, git.own)
+    return (git.common, git.own) if git.is_known else ()
 
 
 def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
