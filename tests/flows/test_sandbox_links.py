@@ -39,6 +39,24 @@ def test_swapped_repository_leads_nowhere(backend: Backend) -> None:
         assert (box.world.home / "commondir").read_text() == "mine\n"
 
 
+@pytest.mark.attack("I6", "C3")
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("place", ["$W/out", "$H/a/b"])
+def test_writable_folder_turned_link_opens_nothing(backend: Backend, place: str) -> None:
+    with open_box(backend, list_users()[0]) as plain:
+        work, home = plain.world.workspace, plain.world.home
+        (home / "private").mkdir()
+        for folder in (work / "out", home / "a" / "b"):
+            folder.mkdir(parents=True)
+        box = Box(plain.world, plain.status, writing=True, extra=(str(work / "out"), str(home / "a")))
+        inner = Box(plain.world, plain.status, writing=True, extra=(str(home / "a"), str(home / "a" / "b")))
+        box.run(f"rmdir {place}; ln -s $H/private {place}")
+        for each in (box, inner):
+            each.run(f"echo x >{place}/x; echo x >$H/private/y")
+            each.close()
+        assert list((home / "private").iterdir()) == []
+
+
 def test_forbidden_file_is_removed(tmp_path: Path) -> None:
     (tmp_path / "more").write_text("x")
     remove_forbidden(Profile(str(tmp_path), forbidden=(str(tmp_path / "more"), str(tmp_path / "none"))))
