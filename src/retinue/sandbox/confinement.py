@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
+from msgspec import structs
+
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Launch, Pen
 from retinue.sandbox import bwrap, landlock, seatbelt
@@ -21,6 +23,7 @@ from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architec
 from retinue.sandbox.server import Errand, ForkServer
 from retinue.sandbox.status import Status, explain_unavailable
 from retinue.sandbox.stubs import Standby
+from retinue.sandbox.survey import Survey
 
 _RESOLVER = "/etc/resolv.conf"
 _TMP_PREFIX = "retinue-tmp-"
@@ -51,20 +54,23 @@ class OpenConfinement(Confinement, Protocol):
     def close(self) -> None: ...
 
 
-def open_sandbox(status: Status, profile: Profile, server: ForkServer | None = None) -> OpenConfinement:
+def open_sandbox(
+    status: Status, profile: Profile, server: ForkServer | None = None, survey: Survey | None = None
+) -> OpenConfinement:
     """The boundary of a run. Close it when the run is over.
 
-    `server` starts commands where bubblewrap cannot; without one a boundary of its own brings its own.
+    `server` starts commands where bubblewrap cannot; without one a boundary of its own brings its own. `survey` knows
+    what agents of other runs have made.
     """
     if not status.is_usable:
         return Refusal(profile, status.reason)
     match status.backend:
         case "bwrap":
-            return BwrapConfinement(status, profile, server)
+            return BwrapConfinement(status, profile, server, survey)
         case "landlock":
             return LandlockConfinement(status, profile, server)
         case "seatbelt":
-            return SeatbeltConfinement(status, profile)
+            return SeatbeltConfinement(status, profile, survey)
         case _:
             return Refusal(profile, status.reason or "no backend")
 
@@ -118,9 +124,11 @@ class _Boundary:
 
     passed: tuple[str, ...] = ()
 
-    def __init__(self, status: Status, profile: Profile) -> None:
+    def __init__(self, status: Status, profile: Profile, survey: Survey | None = None) -> None:
         self._status = status
         self._profile = profile
+        self._survey = survey or Survey()
+        self._closed: tuple[str, ...] = ()
         self._tmp = ""
         self._tmp_lock = -1
         self._identity = _identify(profile.workspace)
@@ -147,7 +155,7 @@ class _Boundary:
 
     def explain(self, output: str) -> str:
         """What the boundary has to do with a command's complaint."""
-        return self._hints.explain(output)
+        return self._hints.explain(output, self._closed)
 
     async def open(self) -> Confinement:
         assert isinstance(self, BwrapConfinement | LandlockConfinement | SeatbeltConfinement)
@@ -172,6 +180,23 @@ class _Boundary:
             _lock(self._tmp_lock, is_alone=False)
         return self._tmp
 
+    def _begin(self) -> Profile:
+        """The profile of a command that begins, with what it must leave as it is and was found just now."""
+        profile = self._profile
+        if not profile.grounds:
+            return profile
+        found = self._survey.begin(profile.grounds, profile.home)
+        self._closed = found.closed
+        return structs.replace(
+            profile,
+            protected=tuple(dict.fromkeys((*profile.protected, *found.protected))),
+            forbidden=(*profile.forbidden, *found.forbidden),
+        )
+
+    def _end(self, profile: Profile) -> None:
+        remove_forbidden(profile)
+        self._survey.end(profile.grounds)
+
     def _check_workspace(self, cwd: str) -> str:
         """The real working directory. A directory that was replaced is not the one that was allowed."""
         workspace = self._profile.workspace
@@ -189,8 +214,10 @@ class _Boundary:
 class BwrapConfinement(_Boundary):
     """Namespaces made by bubblewrap."""
 
-    def __init__(self, status: Status, profile: Profile, server: ForkServer | None = None) -> None:
-        super().__init__(status, profile)
+    def __init__(
+        self, status: Status, profile: Profile, server: ForkServer | None = None, survey: Survey | None = None
+    ) -> None:
+        super().__init__(status, profile, survey)
         self._standby = Standby()
         self._pen: Pen | None = None
         self._errand: Errand | None = None
@@ -219,12 +246,12 @@ class BwrapConfinement(_Boundary):
         visible: Sequence[str] = (),
     ) -> Launch:
         """The command line of bubblewrap with the command behind it."""
-        profile = self._profile
-        real = self._check_workspace(cwd)
+        real, profile = self._check_workspace(cwd), self._begin()
         covers = bwrap.sort_protected(profile)
         try:
             self._standby.hold(covers.files, covers.folders)
         except OSError as error:
+            self._end(profile)
             text = f"{quote(error.filename or profile.workspace, 200)} cannot be protected: {error.strerror or error}"
             raise ToolFailed(explain_unavailable(text)) from error
         handle = _write_filter(to_filter(profile, namespaces="disable-userns" in self._status.features))
@@ -232,7 +259,7 @@ class BwrapConfinement(_Boundary):
         def release() -> None:
             os.close(handle)
             self._standby.let_go()
-            remove_forbidden(profile)
+            self._end(profile)
 
         arguments = bwrap.build_arguments(
             self._status.program,
@@ -327,10 +354,12 @@ class SeatbeltConfinement(_Boundary):
         visible: Sequence[str] = (),
     ) -> Launch:
         """The command behind sandbox-exec."""
-        profile, real, tmp = self._profile, self._check_workspace(cwd), self._open_tmp()
+        real, tmp, profile = self._check_workspace(cwd), self._open_tmp(), self._begin()
         text = seatbelt.render_profile(profile, tmp=tmp)
         env = build_environment(profile, environment, tmp)
-        return Launch([self._status.program, "-p", text, "--", *argv], env, real, pass_fds)
+        return Launch(
+            [self._status.program, "-p", text, "--", *argv], env, real, pass_fds, release=lambda: self._end(profile)
+        )
 
 
 def to_filter(profile: Profile, *, namespaces: bool) -> Filter:

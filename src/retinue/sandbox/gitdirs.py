@@ -49,11 +49,16 @@ def read_git_dirs(workspace: str) -> GitDirs:
         return GitDirs()
     common = _follow(own, _read_line(os.path.join(own, "commondir"))) or own
     if common == own:
-        back = next((value for key, value in _read_settings(os.path.join(own, "config")) if key == "core.worktree"), "")
-        return GitDirs(own, own, is_known=_leads(own, back, workspace) and is_repository(own))
+        return GitDirs(own, own, is_known=read_worktree(own) == os.path.realpath(workspace) and is_repository(own))
     is_record = os.path.dirname(own) == os.path.join(common, "worktrees") and is_repository(common)
     is_known = is_record and _leads(own, _read_line(os.path.join(own, "gitdir")), entry)
     return GitDirs(own, common, is_known=is_known)
+
+
+def read_worktree(git: str) -> str:
+    """The checkout that a repository names in its configuration, or itself."""
+    told = (value for key, value in _read_settings(os.path.join(git, "config")) if key == "core.worktree")
+    return _follow(git, next(told, "")) or git
 
 
 def is_repository(folder: str) -> bool:

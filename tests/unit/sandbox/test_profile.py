@@ -14,6 +14,7 @@ from retinue.sandbox.profile import (
     is_below,
     list_secrets,
 )
+from retinue.sandbox.survey import Survey
 from retinue.testing import make_repo
 
 
@@ -48,7 +49,8 @@ def test_nested_submodules_are_protected(tmp_path: Path, wishes: Wishes) -> None
         (repo / ".git" / "modules" / name).mkdir(parents=True, exist_ok=True)
         (repo / ".git" / "modules" / name / "HEAD").touch()
     (repo / ".git" / "modules" / "link").symlink_to(tmp_path)
-    found = {os.path.relpath(path, repo / ".git") for path in build_writing(repo, wishes).protected}
+    paths = Survey().begin(build_writing(repo, wishes).grounds, "").protected
+    found = {os.path.relpath(path, repo / ".git") for path in paths}
     wanted = {f"modules/{name}/{each}" for name in names for each in ("hooks", "config")}
     assert {path for path in found if path.startswith("modules")} == wanted
 
