@@ -1,15 +1,23 @@
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from retinue.core.errors import ToolFailed
+from retinue.core.tool import ToolContext
+from retinue.features.confined import Boundaries
 from retinue.sandbox import survey
 from retinue.sandbox.survey import Survey
+from retinue.settings.subagents import Sandbox
+from retinue.tools.registry import ToolOptions, build_tools
 from tests.flows.sandbox_world import PATH, Box, World, copy_world, list_users, open_box
+from tests.flows.test_sandbox_feature import enter
+
+Reach = Callable[[], ToolContext]
 
 # What a person has below the workspace and the cache, and how an agent would change it.
 ATTACKS = {
@@ -185,3 +193,50 @@ def test_unchanged_folders_are_not_listed(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "7" / ".vscode").mkdir()
     assert known.begin((str(tmp_path),), "").protected == (str(tmp_path / "7" / ".vscode"),)
     assert listed == [str(tmp_path / "7")]
+
+
+@pytest.fixture
+async def reach(home: Path) -> AsyncIterator[Reach]:
+    boundaries = Boundaries(Sandbox(), home=home, agent_dir=home / ".pi" / "agent")
+    work = home / "w"
+    work.mkdir()
+    git("init", "-q", cwd=work)
+    for place in ("a/repo", "a/b"):
+        (work / place).mkdir(parents=True)
+    git("init", "-q", cwd=work / "a" / "repo")
+    git("config", "core.hooksPath", ".husky", cwd=work / "a" / "repo")
+    git("init", "-q", "--bare", "store.git", cwd=work)
+    (work / "a" / ".vscode").mkdir()
+    (work / "a" / ".mcp.json").write_text("{}\n")
+    (work / "a" / "b" / ".git").write_text("gitdir: ../repo/.git\n")
+    feature = boundaries.surround(readonly=False)
+    await enter(feature, work)
+    yield lambda: ToolContext(work, run_id="r", run_name="a", find_territory=feature.find_territory)
+    feature.close()
+    boundaries.machine.close()
+
+
+@pytest.mark.attack("I7", "C8")
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("a/repo/.git/hooks/pre-commit", "a/repo/.git/config", "a/repo/.git/commondir", "a/repo/.GIT/config"),
+        *("a/repo/.husky/pre-commit", "a/b/.git", "a/.vscode/tasks.json", "a/.mcp.json"),
+        *("store.git/config", "store.git/hooks/post-receive", "link/config"),
+    ],
+)
+async def test_write_leaves_nested_places(reach: Reach, path: str) -> None:
+    os.symlink("a/repo/.git", reach().cwd / "link")
+    if ".GIT" in path:
+        (reach().cwd / "a" / "repo" / ".GIT").mkdir()
+    with pytest.raises(ToolFailed, match="is protected"):
+        await build_tools(ToolOptions())["write"].call({"path": path, "content": "x"}, reach())
+
+
+@pytest.mark.parametrize(
+    "path", ["new/.vscode/tasks.json", "a/repo/f", "a/repo/src/hooks/config", "a/config", "config"]
+)
+async def test_write_makes_its_own_places(reach: Reach, path: str) -> None:
+    for text in ("one", "two"):
+        await build_tools(ToolOptions())["write"].call({"path": path, "content": text}, reach())
+    assert (reach().cwd / path).read_text() == "two"

@@ -25,8 +25,8 @@ _ELSEWHERE = ("/proc", "/sys", "/dev", *PRIVATE_DIRS)
 """Other than they look inside of a boundary."""
 # Some clocks of disks tick slowly: what changed just now may change again and not look it.
 _FRESH_NS = 50_000_000
-# A look that takes long is not repeated before a hundred times that has passed.
-_CHEAP_S, _PAUSE = 0.01, 100
+# A look that takes long is not repeated before many times that has passed.
+_CHEAP_S, _PAUSE = 0.01, 300
 
 
 class Found(Struct, frozen=True):
