@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.features.transcript import append_lines, prepare_folder
 from retinue.sandbox.beneath import remove_tree
 from retinue.sandbox.confinement import remove_forbidden
 from retinue.sandbox.profile import Profile
@@ -99,3 +100,26 @@ def test_locked_trees_are_removed_alone(tmp_path: Path) -> None:
         folder.chmod(0)
     remove_tree(str(tree))
     assert (tree.exists(), home.stat().st_mode & 0o777, (home / "key").read_text()) == (False, 0o555, "mine\n")
+
+
+@pytest.mark.attack("I6")
+def test_tree_behind_link_is_left(tmp_path: Path) -> None:
+    (tmp_path / "home" / "tree").mkdir(parents=True)
+    (tmp_path / "a").symlink_to("home")
+    with pytest.raises(OSError, match="symbolic links"):
+        remove_tree(str(tmp_path / "a" / "tree"))
+    assert (tmp_path / "home" / "tree").exists()
+
+
+@pytest.mark.attack("I6")
+@pytest.mark.parametrize("name", [".pi", ".pi/output"])
+def test_transcript_follows_no_link(tmp_path: Path, name: str) -> None:
+    folder, home = tmp_path / ".pi" / "output", tmp_path / "home"
+    prepare_folder(folder)
+    append_lines(str(folder / "agent-1.jsonl"), b"one\n")
+    (tmp_path / name).rename(tmp_path / "old")
+    (home / "output").mkdir(parents=True)
+    (tmp_path / name).symlink_to(home)
+    with pytest.raises(OSError, match="symbolic links"):
+        append_lines(str(folder / "agent-1.jsonl"), b"two\n")
+    assert [path for path in home.rglob("*") if path.is_file()] == []

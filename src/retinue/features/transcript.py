@@ -28,6 +28,7 @@ from retinue.core.run import Outcome, Run, Status
 from retinue.engine.manager import Outfitter
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
+from retinue.sandbox.beneath import open_beneath
 from retinue.sessions.entry import Stamp, decode_message
 
 PREPARED_S = 1.0
@@ -198,7 +199,14 @@ def prepare_folder(folder: Path) -> None:
 
 def append_lines(path: str, data: bytes) -> None:
     """Append to a file that only its owner can read. It is not held open: there may be thousands. Raises OSError."""
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    folder, name = os.path.split(path)
+    project, *place = folder.rsplit("/", 2)
+    # An agent that writes in the project may have put a link there since.
+    handle = open_beneath(os.path.realpath(project or "/"), "/".join(place))
+    try:
+        fd = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=handle)
+    finally:
+        os.close(handle)
     try:
         while data:
             data = data[os.write(fd, data) :]

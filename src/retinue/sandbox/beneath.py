@@ -62,34 +62,33 @@ def remove_file(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a directory that somebody may still write to, also where it lacks rights. Raises OSError."""
+    """Remove a directory that somebody may still write to, also where it lacks rights, unless a link leads to it.
+
+    Raises OSError, but not when there is none.
+    """
     failures: list[BaseException] = []
+    with enter_parent(path) as (folder, name):
 
-    def unlock(function: object, name: str, error: tuple[type, BaseException, object]) -> None:
-        failures.append(error[1])
-        with suppress(OSError):
-            _unlock(path, name)
+        def unlock(function: object, inner: str, error: tuple[type, BaseException, object]) -> None:
+            failures.append(error[1])
+            with suppress(OSError):
+                _unlock(folder, inner)
 
-    for _ in range(_PASSES):
-        failures.clear()
-        shutil.rmtree(path, onerror=unlock)
-        if not failures or not os.path.lexists(path):
-            return
+        for _ in range(_PASSES):
+            failures.clear()
+            shutil.rmtree(name, dir_fd=folder, onerror=unlock)
+            if not failures or (isinstance(failures[0], FileNotFoundError) and not os.path.lexists(path)):
+                return
     raise failures[0]
 
 
-def _unlock(root: str, path: str) -> None:
-    """Give us all rights on a directory and on the one around it, which is never that of the root."""
-    folder, name = os.path.split(path[len(root) :].strip("/"))
-    parent = open_beneath(root, folder)
-    try:
-        if name:
-            _chmod(parent)
-            os.close(parent)
-            parent = open_beneath(root, os.path.join(folder, name))
-        _chmod(parent)
-    finally:
-        os.close(parent)
+def _unlock(top: int, path: str) -> None:
+    """Give us all rights on a directory and on the one around it, but for the top."""
+    for each in (os.path.dirname(path), path):
+        if each:
+            handle = open_below(top, each)
+            _chmod(handle)
+            os.close(handle)
 
 
 def _chmod(handle: int) -> None:

@@ -174,7 +174,7 @@ class _Boundary:
 
     def _open_tmp(self) -> str:
         if not self._tmp:
-            remove_leftovers(tempfile.gettempdir())
+            remove_leftovers(os.path.realpath(tempfile.gettempdir()))
             self._tmp = os.path.realpath(tempfile.mkdtemp(prefix=f"{_TMP_PREFIX}{os.getpid()}-"))
             self._tmp_lock = os.open(self._tmp, os.O_RDONLY | os.O_CLOEXEC)
             _lock(self._tmp_lock, is_alone=False)
