@@ -122,6 +122,21 @@ def test_writable_home_keeps_repositories() -> None:
 
 
 @pytest.mark.attack("I7")
+@pytest.mark.parametrize("trick", ["touch a/HEAD; mkdir a/objects a/refs", "mkdir -p z/$(seq -s / 60)", "chmod 0 a"])
+def test_hidden_place_does_not_become_own(trick: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "MOST_FOLDERS", 150)
+    with open_nested() as box:
+        before = digest(box.world)
+        again = Box(box.world, box.status, writing=True)
+        for each in (box, again):
+            for command in (trick, ATTACKS["hook"], "rm -rf z a/HEAD a/objects a/refs; chmod 755 a", *ATTACKS.values()):
+                each.run(command)
+        again.close()
+        os.chmod(box.world.workspace / "a", 0o755)
+        assert digest(box.world) == before
+
+
+@pytest.mark.attack("I7")
 def test_own_repository_stays_writable() -> None:
     with open_nested() as box:
         made = "git init -q new && mkdir -p new/.vscode && git init -q --bare $H/.cache/new.git"
@@ -186,7 +201,12 @@ def test_unchanged_folders_are_not_listed(tmp_path: Path, monkeypatch: pytest.Mo
     time.sleep(survey._FRESH_NS / 1e9)
     listed: list[str] = []
     plain = survey._list
-    monkeypatch.setattr(survey, "_list", lambda *words: (listed.append(words[0]), plain(*words))[1])
+
+    def watch(folder: str, changed_ns: int) -> object:
+        listed.append(folder)
+        return plain(folder, changed_ns)
+
+    monkeypatch.setattr(survey, "_list", watch)
     known = Survey()
     known.look([str(tmp_path)])
     listed.clear()

@@ -5,6 +5,7 @@ stays writable until this process ends; everything else is to be protected. Must
 """
 
 import os
+import re
 import threading
 import time
 from collections import Counter, deque
@@ -20,13 +21,13 @@ MOST_FOLDERS = 100_000
 MOST_PATHS = 150
 """More than these are not protected one by one: each makes every command slower."""
 _PARTS = frozenset(("hooks", "config", "config.worktree", "commondir"))
-_INNER = ("modules", "worktrees")
+_OBJECTS = re.compile(r"[0-9a-f]{2}|info|pack")
 _ELSEWHERE = ("/proc", "/sys", "/dev", *PRIVATE_DIRS)
 """Other than they look inside of a boundary."""
 # Some clocks of disks tick slowly: what changed just now may change again and not look it.
 _FRESH_NS = 50_000_000
-# A look that takes long is not repeated before many times that has passed.
-_CHEAP_S, _PAUSE = 0.01, 300
+# A look costs some microseconds for each folder: with many, so many seconds pass for each thousand before the next.
+_FEW, _PAUSE_S = 2000, 1.0
 
 
 class Found(Struct, frozen=True):
@@ -57,16 +58,16 @@ class _Ground:
         self.has_run = False
         """Whether a command could have made what the next look finds."""
         self._known: dict[str, _Listing] = {}
-        self._looked_s = self._took_s = 0.0
+        self._looked_s = 0.0
 
     @property
     def is_cheap(self) -> bool:
-        return self._took_s < _CHEAP_S
+        return len(self._known) <= _FEW
 
     def look(self) -> bool:
         """See what is there now, unless that takes long and was done a moment ago."""
-        begun_s = time.monotonic()
-        if self._known and not self.is_cheap and begun_s - self._looked_s < _PAUSE * self._took_s:
+        now_s = time.monotonic()
+        if not self.is_cheap and now_s - self._looked_s < _PAUSE_S * len(self._known) / 1000:
             return False
         found: dict[str, _Listing] = {}
         places: list[str] = []
@@ -88,8 +89,7 @@ class _Ground:
         self._known = found
         self.places = frozenset(places)
         self.closed = frozenset((*closed, *(find_branch(self.root, each) for each in waiting)))
-        self._looked_s = time.monotonic()
-        self._took_s = self._looked_s - begun_s
+        self._looked_s = now_s
         return True
 
 
@@ -120,7 +120,7 @@ class Survey:
                 ground.running += 1
                 ground.has_run = True
                 inner = [root for root in roots if root != ground.root and is_below(root, [ground.root])]
-                kept = [each for each in ground.places & self._kept if not is_below(each, inner)]
+                kept = [each for each in self._kept if is_below(each, [ground.root]) and not is_below(each, inner)]
                 for total, part in zip((protected, forbidden, closed), _gather(ground, kept, home), strict=True):
                     total += [path for path in part if path not in roots and is_below(path, roots)]
         return Found(tuple(protected), tuple(forbidden), tuple(closed))
@@ -142,11 +142,9 @@ class Survey:
     def _look(self, ground: _Ground) -> None:
         if not ground.look():
             return
-        gone = [
-            each for each in (*self.made, *self._kept) if each not in ground.places and is_below(each, [ground.root])
-        ]
-        self.made.difference_update(gone)
-        self._kept.difference_update(gone)
+        for known in (self.made, self._kept):
+            # What is only out of sight is still there: else an agent could hide it, and have it back as its own.
+            known -= {each for each in known - ground.places if not os.path.lexists(each)}
         (self.made if ground.has_run else self._kept).update(ground.places - self._kept - self.made)
         ground.has_run = ground.running > 0
 
@@ -201,21 +199,17 @@ def _list(folder: str, changed_ns: int) -> _Listing:
     except OSError:
         # Whoever owns it can let itself in.
         return _Listing(0, is_shut=_is_own(folder))
-    if os.path.basename(folder).lower() == ".git" or _has_parts(folder, names):
+    if os.path.basename(folder).lower() == ".git" or ("HEAD" in names and _is_git(folder)):
         places.append(folder)
-        folders = [path for path in folders if os.path.basename(path) in _INNER]
+    elif os.path.basename(folder) == "objects" and _is_git(os.path.dirname(folder)):
+        folders = [path for path in folders if not _OBJECTS.fullmatch(os.path.basename(path))]
     is_fresh = time.time_ns() - changed_ns < _FRESH_NS
     return _Listing(0 if is_fresh else changed_ns, tuple(folders), tuple(places))
 
 
-def _has_parts(folder: str, names: set[str]) -> bool:
-    return "HEAD" in names and ("/.git/modules/" in folder or not names.isdisjoint(("objects", "refs", "commondir")))
-
-
 def _is_git(folder: str) -> bool:
-    if os.path.basename(folder).lower() == ".git" or is_repository(folder):
-        return True
-    return os.path.lexists(f"{folder}/HEAD") and ("/.git/modules/" in folder or os.path.lexists(f"{folder}/commondir"))
+    is_record = os.path.lexists(f"{folder}/HEAD") and os.path.lexists(f"{folder}/commondir")
+    return os.path.basename(folder).lower() == ".git" or is_record or is_repository(folder)
 
 
 def _is_own(folder: str) -> bool:
@@ -256,10 +250,14 @@ def _list_parts(place: str, home: str) -> Iterator[tuple[str, bool]]:
     yield pointer, os.path.lexists(pointer)
     if os.path.lexists(own):
         yield own, True
-    if os.path.basename(os.path.dirname(place)) == "worktrees":
+    if os.path.basename(os.path.dirname(place)) == "worktrees" and os.path.lexists(pointer):
         return
-    yield f"{place}/hooks", True
-    yield f"{place}/config", True
+    for part in (f"{place}/hooks", f"{place}/config"):
+        if os.path.lexists(part) or os.access(place, os.W_OK):
+            yield part, True
+        elif _is_own(place):
+            # Nothing can be put in the place of what is missing, but its owner can let itself in.
+            yield place, True
     hooks, files = _list_steering(place, home)
     yield from ((path, True) for path in hooks)
     yield from ((path, os.path.lexists(path)) for path in files)

@@ -46,7 +46,8 @@ def test_nested_submodules_are_protected(tmp_path: Path, wishes: Wishes) -> None
     repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
     names = ("plain", "vendor/deep/lib", "plain/modules/in/side")
     for name in names:
-        (repo / ".git" / "modules" / name).mkdir(parents=True, exist_ok=True)
+        for part in ("objects", "refs"):
+            (repo / ".git" / "modules" / name / part).mkdir(parents=True, exist_ok=True)
         (repo / ".git" / "modules" / name / "HEAD").touch()
     (repo / ".git" / "modules" / "link").symlink_to(tmp_path)
     paths = Survey().begin(build_writing(repo, wishes).grounds, "").protected
