@@ -269,3 +269,15 @@ def test_codingcode_switches_are_listed(place, agents):
     assert [item["code"] for item in listed["diagnostics"]] == ["switches"]
     done = place.run("agents", "enable", "scout")
     assert (done.status, "is switched off in .codingcode/config.yaml" in done.stderr) == (2, True)
+
+
+@pytest.mark.attack("I6")
+@pytest.mark.parametrize("name", [".pi", ".pi/agents", ".agents"])
+def test_agent_is_not_made_through_link(place, name):
+    outside = place.root / "outside"
+    (outside / "agents").mkdir(parents=True)
+    (place.work / name).parent.mkdir(exist_ok=True)
+    (place.work / name).symlink_to(outside)
+    done = place.run("agents", "new", "mine", "--description", "d", "--prompt", "p", "--project", "--approve")
+    assert (done.status != 0, [path for path in outside.rglob("*") if path.is_file()]) == (True, [])
+    assert "is a link" in done.stderr

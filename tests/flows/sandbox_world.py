@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from msgspec import structs
 
 from retinue.core.launch import Launch, Stdio
 from retinue.sandbox.confinement import OpenConfinement, open_sandbox
@@ -231,11 +232,12 @@ def copy_world(world: World) -> Iterator[World]:
 class Box:
     """A boundary around a world, and how commands run in it as the world's user."""
 
-    def __init__(self, world: World, status: Status, *, writing: bool = False) -> None:
+    def __init__(self, world: World, status: Status, *, writing: bool = False, extra: tuple[str, ...] = ()) -> None:
+        """`extra` is what the user names in `sandbox.writable`."""
         self.world = world
         self.status = status
         build = build_writing if writing else build_readonly
-        self.profile = build(world.workspace, world.wishes)
+        self.profile = build(world.workspace, structs.replace(world.wishes, writable=("~/.cache", *extra)))
         self.server = ForkServer(become_server(world.who))
         given = self.server if status.backend == "landlock" else None
         self.confinement: OpenConfinement = open_sandbox(status, self.profile, given)

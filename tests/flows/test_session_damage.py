@@ -1,6 +1,7 @@
 import json
 import os
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,18 @@ def test_torn_end_goes_to_side_file(path: Path) -> None:
 def test_every_torn_length_is_survived(path: Path, length: int) -> None:
     write(path, HEADER, ONE, TWO, THREE[:length], end=b"")
     check(path, ["one", "two"], f"damaged session: torn end of {length} bytes kept in {path.name}.damaged")
+
+
+@pytest.mark.attack("I6")
+@pytest.mark.parametrize("ending", [".damaged", ".lock"])
+def test_link_beside_session_is_not_followed(path: Path, ending: str) -> None:
+    mine = path.parent / "mine"
+    mine.write_text("mine\n")
+    path.with_name(path.name + ending).symlink_to(mine)
+    write(path, HEADER, ONE, b"evil", end=b"")
+    with suppress(SessionError, OSError):
+        open_session(path).close()
+    assert mine.read_text() == "mine\n"
 
 
 def test_missing_last_newline_is_added(path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from retinue.core.errors import ToolFailed, ToolRetry
 from retinue.core.territory import Territory
 from retinue.core.tool import ToolContext
-from retinue.tools import beneath
+from retinue.sandbox import beneath
 from retinue.tools.atomic import replace_file
 from retinue.tools.frontier import open_parent, open_reading
 from retinue.tools.registry import ToolOptions, build_tools

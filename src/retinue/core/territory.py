@@ -1,6 +1,6 @@
 """Where the file tools of one run may go: a value. Must not know how it is enforced, nor who decides it."""
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 
 class Territory(Struct, frozen=True):
@@ -16,6 +16,8 @@ class Territory(Struct, frozen=True):
     """Directories that may be changed wherever they lie, also in what is protected."""
     exposed: tuple[str, ...] = ()
     """Real paths of directories that are read although what is around them is hidden."""
+    made: set[str] = field(default_factory=set)
+    """Configuration folders and repositories below the roots that agents have made, and may change for that."""
 
 
 ANYWHERE = Territory()

@@ -21,7 +21,7 @@ from retinue.core.errors import RetinueError, quote
 from retinue.durable.address import check_address, hide_secrets
 from retinue.durable.parcel import Parcel
 from retinue.durable.repository import SHA, Repository
-from retinue.features.worktree.copies import remove_tree
+from retinue.sandbox.beneath import remove_tree
 from retinue.sessions.files import make_private
 from retinue.tools.git import FETCH_TIMEOUT_S, fetch_git
 

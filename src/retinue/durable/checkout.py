@@ -19,9 +19,10 @@ from retinue.durable.cache import Cache, make_repository, take_lock
 from retinue.durable.chain import Table, apply_chain, read_signature, read_table, restore_table, stat_file
 from retinue.durable.parcel import Parcel, check_bundle, check_parcel, exclude
 from retinue.durable.repository import FLEETING, MAX_BUNDLE, BundleTooLarge, Repository
-from retinue.features.worktree.copies import is_directory, is_link, remove_tree
+from retinue.features.worktree.copies import is_directory, is_link
 from retinue.features.worktree.keeping import AUTHOR, list_some, to_variables
 from retinue.features.worktree.traces import find_nested
+from retinue.sandbox.beneath import remove_tree
 from retinue.tools.git import FETCH_TIMEOUT_S
 
 _REF = "refs/retinue/snapshot"

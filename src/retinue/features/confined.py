@@ -4,6 +4,7 @@ Nothing is tried before somebody needs to know. A read-only run never goes witho
 says so, or where the machine can enforce nothing, and its record tells.
 """
 
+import asyncio
 import os
 from collections.abc import Callable, Sequence
 from functools import cached_property
@@ -22,6 +23,7 @@ if TYPE_CHECKING:  # a run that starts no command pays for none of it
     from retinue.sandbox.probe import Machine
     from retinue.sandbox.profile import Wishes
     from retinue.sandbox.status import Status
+    from retinue.sandbox.survey import Survey
 
 OFF = "off (sandbox.mode)"
 UNUSED = "no command was run"
@@ -58,6 +60,12 @@ class Boundaries:
     @cached_property
     def machine(self) -> "Machine":
         return self._find_machine()
+
+    @cached_property
+    def survey(self) -> "Survey":
+        from retinue.sandbox.survey import Survey
+
+        return Survey()
 
     @property
     def is_off(self) -> bool:
@@ -122,7 +130,7 @@ class Boundaries:
         # What the user names may be changed also where it would be protected; what lies in it and is, may not.
         granted = tuple(path for path in named if is_below(path, profile.protected))
         roots = (profile.workspace, *named)
-        return Territory(roots, profile.secrets, profile.protected, granted, profile.exposed)
+        return Territory(roots, profile.secrets, profile.protected, granted, profile.exposed, self.survey.made)
 
     async def draw(self, cwd: Path, *, readonly: bool) -> "tuple[OpenConfinement | None, str]":
         """The boundary of what works somewhere, for whoever closes it, and what it is in a few words.
@@ -139,7 +147,9 @@ class Boundaries:
             return None, OFF if self.is_off else f"none: {status.sentence}"
         build = build_readonly if readonly else build_writing
         profile = build(find_workspace(cwd, self.home), self.build_wishes())
-        opened = open_sandbox(status, profile, self.machine.server)
+        if profile.grounds and status.backend != "landlock":
+            await asyncio.to_thread(self.survey.look, profile.grounds)
+        opened = open_sandbox(status, profile, self.machine.server, self.survey)
         return opened, "; ".join((opened.summary, *opened.notes))
 
     async def look_ahead(self) -> None:

@@ -28,8 +28,8 @@ from retinue.core.run import Outcome, Run, Status
 from retinue.engine.manager import Outfitter
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
+from retinue.sandbox.beneath import open_beneath
 from retinue.sessions.entry import Stamp, decode_message
-from retinue.tools.beneath import open_beneath
 
 PREPARED_S = 1.0
 """So long a folder counts as made and without links."""

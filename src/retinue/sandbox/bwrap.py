@@ -135,7 +135,9 @@ def _open(profile: Profile, visible: Sequence[str], private: Sequence[str]) -> I
             yield path, ["--ro-bind", path, path]
     yield profile.workspace, ["--ro-bind" if profile.is_readonly else "--bind", profile.workspace, profile.workspace]
     for path in profile.writable if not profile.is_readonly else ():
-        if os.path.exists(path) and not profile.is_hidden(path) and not _is_held(path, profile):
+        # One that a command has turned into a link since leads to what nobody allowed.
+        is_there = os.path.exists(path) and os.path.realpath(path) == path
+        if is_there and not profile.is_hidden(path) and not _is_held(path, profile):
             # A branch of another copy may be gone by the time it is mounted.
             yield path, ["--bind-try", path, path]
 

@@ -6,7 +6,6 @@ not know which tools start commands.
 
 import errno
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,7 @@ from msgspec import structs
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Launch, Pen
 from retinue.sandbox import bwrap, landlock, seatbelt
+from retinue.sandbox.beneath import remove_file, remove_tree
 from retinue.sandbox.hints import Hints
 from retinue.sandbox.memory import find_bound
 from retinue.sandbox.profile import PRIVATE_DIRS, TMP_PREFIX, Profile, build_environment, find_private_root, is_below
@@ -26,6 +26,7 @@ from retinue.sandbox.server import Errand, ForkServer
 from retinue.sandbox.sockets import list_foreign
 from retinue.sandbox.status import Status, explain_unavailable
 from retinue.sandbox.stubs import Standby
+from retinue.sandbox.survey import Survey
 
 UNGUARDED = ("hooks, configuration and agents in the workspace are not protected", "file modes are not guarded")
 """By Landlock, where a run may write."""
@@ -63,20 +64,23 @@ class OpenConfinement(Confinement, Protocol):
     def close(self) -> None: ...
 
 
-def open_sandbox(status: Status, profile: Profile, server: ForkServer | None = None) -> OpenConfinement:
+def open_sandbox(
+    status: Status, profile: Profile, server: ForkServer | None = None, survey: Survey | None = None
+) -> OpenConfinement:
     """The boundary of a run. Close it when the run is over.
 
-    `server` starts commands where bubblewrap cannot; without one a boundary of its own brings its own.
+    `server` starts commands where bubblewrap cannot; without one a boundary of its own brings its own. `survey` knows
+    what agents of other runs have made.
     """
     if not status.is_usable:
         return Refusal(profile, status.reason)
     match status.backend:
         case "bwrap":
-            return BwrapConfinement(status, profile, server)
+            return BwrapConfinement(status, profile, server, survey)
         case "landlock":
             return LandlockConfinement(status, profile, server)
         case "seatbelt":
-            return SeatbeltConfinement(status, profile)
+            return SeatbeltConfinement(status, profile, survey)
         case _:
             return Refusal(profile, status.reason or "no backend")
 
@@ -131,9 +135,11 @@ class _Boundary:
 
     passed: tuple[str, ...] = ()
 
-    def __init__(self, status: Status, profile: Profile) -> None:
+    def __init__(self, status: Status, profile: Profile, survey: Survey | None = None) -> None:
         self._status = status
         self._profile = profile
+        self._survey = survey or Survey()
+        self._closed: tuple[str, ...] = ()
         self._tmp = ""
         self._tmp_lock = -1
         self._identity = _identify(profile.workspace)
@@ -164,7 +170,7 @@ class _Boundary:
 
     def explain(self, output: str) -> str:
         """What the boundary has to do with a command's complaint."""
-        return self._hints.explain(output)
+        return self._hints.explain(output, self._closed)
 
     async def open(self) -> Confinement:
         assert isinstance(self, BwrapConfinement | LandlockConfinement | SeatbeltConfinement)
@@ -176,7 +182,8 @@ class _Boundary:
     def close(self) -> None:
         """Remove the private directory."""
         if self._tmp:
-            _remove_tree(self._tmp)
+            with suppress(OSError):
+                remove_tree(self._tmp)
             with suppress(OSError):  # others are in it
                 os.rmdir(os.path.dirname(self._tmp))
             os.close(self._tmp_lock)
@@ -191,6 +198,23 @@ class _Boundary:
             self._tmp_lock = os.open(self._tmp, os.O_RDONLY | os.O_CLOEXEC)
             _lock(self._tmp_lock, is_alone=False)
         return self._tmp
+
+    def _begin(self) -> Profile:
+        """The profile of a command that begins, with what it must leave as it is and was found just now."""
+        profile = self._profile
+        if not profile.grounds:
+            return profile
+        found = self._survey.begin(profile.grounds, profile.home)
+        self._closed = found.closed
+        return structs.replace(
+            profile,
+            protected=tuple(dict.fromkeys((*profile.protected, *found.protected))),
+            forbidden=(*profile.forbidden, *found.forbidden),
+        )
+
+    def _end(self, profile: Profile) -> None:
+        remove_forbidden(profile)
+        self._survey.end(profile.grounds)
 
     def _check_workspace(self, cwd: str) -> str:
         """The real working directory. A directory that was replaced is not the one that was allowed."""
@@ -209,8 +233,10 @@ class _Boundary:
 class BwrapConfinement(_Boundary):
     """Namespaces made by bubblewrap."""
 
-    def __init__(self, status: Status, profile: Profile, server: ForkServer | None = None) -> None:
-        super().__init__(status, profile)
+    def __init__(
+        self, status: Status, profile: Profile, server: ForkServer | None = None, survey: Survey | None = None
+    ) -> None:
+        super().__init__(status, profile, survey)
         self._standby = Standby()
         self._pen: Pen | None = None
         self._errand: Errand | None = None
@@ -239,8 +265,7 @@ class BwrapConfinement(_Boundary):
         visible: Sequence[str] = (),
     ) -> Launch:
         """The command line of bubblewrap with the command behind it."""
-        profile = self._profile
-        real = self._check_workspace(cwd)
+        real, profile = self._check_workspace(cwd), self._begin()
         covers = bwrap.sort_protected(profile)
         # Where it is not out of sight anyway it has to be there, and to stay, to be covered.
         is_private = is_below(find_private_root(), PRIVATE_DIRS)
@@ -248,6 +273,7 @@ class BwrapConfinement(_Boundary):
         try:
             self._standby.hold(covers.files, covers.folders)
         except OSError as error:
+            self._end(profile)
             text = f"{quote(error.filename or profile.workspace, 200)} cannot be protected: {error.strerror or error}"
             raise ToolFailed(explain_unavailable(text)) from error
         handle = _write_filter(to_filter(profile, namespaces="disable-userns" in self._status.features))
@@ -255,7 +281,7 @@ class BwrapConfinement(_Boundary):
         def release() -> None:
             os.close(handle)
             self._standby.let_go()
-            remove_forbidden(profile)
+            self._end(profile)
 
         arguments = bwrap.build_arguments(
             self._status.program,
@@ -346,10 +372,12 @@ class SeatbeltConfinement(_Boundary):
         visible: Sequence[str] = (),
     ) -> Launch:
         """The command behind sandbox-exec."""
-        profile, real, tmp = self._profile, self._check_workspace(cwd), self._open_tmp()
+        real, tmp, profile = self._check_workspace(cwd), self._open_tmp(), self._begin()
         text = seatbelt.render_profile(profile, tmp=tmp)
         env = build_environment(profile, environment, tmp)
-        return Launch([self._status.program, "-p", text, "--", *argv], env, real, pass_fds)
+        return Launch(
+            [self._status.program, "-p", text, "--", *argv], env, real, pass_fds, release=lambda: self._end(profile)
+        )
 
 
 def to_filter(profile: Profile, *, namespaces: bool) -> Filter:
@@ -368,7 +396,7 @@ def remove_forbidden(profile: Profile) -> None:
     """Take away what no command may have made, and nothing could be put in place of."""
     for path in profile.forbidden:
         with suppress(OSError):
-            os.unlink(path)
+            remove_file(path)
 
 
 def _choose_sockets(profile: Profile, *, has_netns: bool) -> Sockets:
@@ -428,7 +456,7 @@ def _remove_abandoned(path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
             if _lock(handle, is_alone=True):
-                _remove_tree(path)
+                remove_tree(path)
         finally:
             os.close(handle)
 
@@ -441,17 +469,3 @@ def _lock(handle: int, *, is_alone: bool) -> bool:
     except OSError:
         return False
     return True
-
-
-def _remove_tree(path: str) -> None:
-    def unlock(function: object, name: str, error: object) -> None:
-        # A command may have taken its own rights from a directory. Above the tree nothing is ours to change.
-        with suppress(OSError):
-            if name != path:
-                os.chmod(os.path.dirname(name), 0o700)
-            if not os.path.islink(name):
-                os.chmod(name, 0o700)
-            os.rmdir(name) if os.path.isdir(name) and not os.path.islink(name) else os.unlink(name)
-
-    shutil.rmtree(path, onerror=unlock)
-    shutil.rmtree(path, ignore_errors=True)

@@ -137,6 +137,9 @@ def restrict_files(handled: int, scoped: int, rules: "list[tuple[str, int]]") ->
             handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
         except OSError:
             continue  # what is not there needs no right
+        # A command of before may have put a link there, which leads to what nobody allowed.
+        if os.readlink(f"/proc/self/fd/{handle}") != path:
+            rights = 0
         if not stat.S_ISDIR(os.fstat(handle).st_mode):
             rights &= _FILE_RIGHTS
         rights &= handled

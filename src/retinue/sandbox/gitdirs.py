@@ -27,11 +27,13 @@ class GitDirs(Struct, frozen=True):
     """Of all checkouts: objects, refs, hooks, config."""
     is_plain: bool = False
     """`.git` is a directory in its place, neither a pointer nor a link nor missing."""
+    is_known: bool = False
+    """A repository elsewhere that names this checkout, as `.git` names it: one alone can be made to name anything."""
 
     @property
     def is_linked(self) -> bool:
-        """A checkout beside the main one, with git's own record of it: both point at each other."""
-        return bool(self.own) and os.path.dirname(self.own) == os.path.join(self.common, "worktrees")
+        """A checkout beside the main one, with git's own record of it."""
+        return self.is_known and self.own != self.common
 
 
 def read_git_dirs(workspace: str) -> GitDirs:
@@ -46,11 +48,28 @@ def read_git_dirs(workspace: str) -> GitDirs:
     if not own or not os.path.isfile(os.path.join(own, "HEAD")):
         return GitDirs()
     common = _follow(own, _read_line(os.path.join(own, "commondir"))) or own
-    back = _read_line(os.path.join(own, "gitdir"))
-    if common != own and os.path.realpath(back) != os.path.realpath(entry):
-        # The record must name this checkout: else a file in the workspace would choose what may be written.
-        return GitDirs(own, own)
-    return GitDirs(own, common)
+    if common == own:
+        return GitDirs(own, own, is_known=read_worktree(own) == os.path.realpath(workspace) and is_repository(own))
+    is_record = os.path.dirname(own) == os.path.join(common, "worktrees") and is_repository(common)
+    is_known = is_record and _leads(own, _read_line(os.path.join(own, "gitdir")), entry)
+    return GitDirs(own, common, is_known=is_known)
+
+
+def read_worktree(git: str) -> str:
+    """The checkout that a repository names in its configuration, or itself."""
+    told = (value for key, value in _read_settings(os.path.join(git, "config")) if key == "core.worktree")
+    return _follow(git, next(told, "")) or git
+
+
+def is_repository(folder: str) -> bool:
+    """Whether a directory has what git asks for, in its own place: a link would lead elsewhere."""
+    parts = {name: os.path.join(folder, name) for name in ("HEAD", "objects", "refs")}
+    return (
+        not any(map(os.path.islink, parts.values()))
+        and os.path.isfile(parts["HEAD"])
+        and os.path.isdir(parts["objects"])
+        and os.path.isdir(parts["refs"])
+    )
 
 
 def list_steering(configs: Iterable[str], workspace: str, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -94,6 +113,11 @@ def _follow(base: str, pointer: str) -> str:
         return ""
     path = os.path.realpath(os.path.join(base, pointer))
     return path if os.path.isdir(path) else ""
+
+
+def _leads(base: str, pointer: str, place: str) -> bool:
+    """Whether a pointer in a directory names a place."""
+    return bool(pointer) and os.path.realpath(os.path.join(base, pointer)) == os.path.realpath(place)
 
 
 def _read_line(path: str) -> str:

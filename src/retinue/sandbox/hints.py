@@ -4,7 +4,7 @@ Only words: what is refused is refused by the kernel, whatever the output says.
 """
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from retinue.core.errors import quote
 from retinue.sandbox.profile import Profile
@@ -25,15 +25,18 @@ class Hints:
         self._marks = _WRITING if has_mounts else (*_WRITING, *_REFUSED)
         self._told: set[str] = set()
 
-    def explain(self, output: str) -> str:
-        """The line that a failed command's output asks for; empty where there is none, or it was said already."""
-        for hint in self._list(output):
+    def explain(self, output: str, closed: Sequence[str] = ()) -> str:
+        """The line that a failed command's output asks for; empty where there is none, or it was said already.
+
+        `closed` are folders that stay as they are as a whole.
+        """
+        for hint in self._list(output, closed):
             if hint not in self._told:
                 self._told.add(hint)
                 return hint
         return ""
 
-    def _list(self, output: str) -> Iterator[str]:
+    def _list(self, output: str, closed: Sequence[str]) -> Iterator[str]:
         profile = self._profile
         is_refused = any(mark in output for mark in self._marks)
         is_cut_off = any(mark in output for mark in _NETWORK)
@@ -49,6 +52,8 @@ class Hints:
             )
         elif is_refused:
             kept = "; hooks, configuration and agent files there stay as they are" if self._has_mounts else ""
+            if closed:
+                kept += f", and all in {', '.join(quote(path, 200) for path in closed[:3])}: too much to look through"
             yield f"commands write below {quote(profile.workspace, 200)} and in $TMPDIR{kept}; see retinue doctor"
         if is_cut_off and not profile.network:
             yield "commands have no network: sandbox.network is off in the user's subagents.json"

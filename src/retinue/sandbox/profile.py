@@ -67,8 +67,6 @@ SHELL_FILES = (".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".prof
 HOME_FILES = (*SHELL_FILES, ".gitconfig", ".inputrc", ".xprofile", ".xsessionrc")
 HOME_DIRS = (".config/autostart", ".config/systemd", ".config/git", ".config/fish", ".local/bin", ".ssh")
 
-_MOST_MODULES, _DEEPEST_MODULE = 500, 6
-
 _SET_BY_US = {"GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -85,6 +83,8 @@ class Profile(Struct, frozen=True):
     """Files and directories that look empty."""
     protected: tuple[str, ...] = ()
     """Inside of what may be written, and not to be; also those that do not exist."""
+    grounds: tuple[str, ...] = ()
+    """Of what may be written, that in which more is protected: what is found there when a command begins."""
     forbidden: tuple[str, ...] = ()
     """Files that do not exist, that even an empty one would do harm: taken away again when a command has made one."""
     environment: tuple[str, ...] = READING
@@ -149,7 +149,9 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
     extra = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
     git = read_git_dirs(real)
     # The copy's own part of the repository: commits work in it, hooks and configuration stay as they are.
-    shared = list_worktree_parts(git) if git.is_linked else ()
+    parts = list_worktree_parts(git) if git.is_linked else ()
+    # Where agents write anyway one could have put a link; and one leads elsewhere.
+    shared = tuple(path for path in parts if not is_below(path, (real, *extra)) and os.path.realpath(path) == path)
     roots = (real, *extra, *shared)
     protected = (path for path in list_protected(real, git, wishes) if is_below(path, roots))
     return Profile(
@@ -160,6 +162,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         secrets=list_secrets(wishes),
         # Who names a protected place itself means it; who names all that is around it does not.
         protected=tuple(path for path in protected if path not in extra),
+        grounds=tuple(dict.fromkeys((real, *extra))),
         forbidden=tuple(path for path in list_forbidden(real, git, wishes) if is_below(path, roots)),
         environment=(*WRITING, *OWN, *SHELL, *wishes.environment),
         visible=(*_list_pointed(git), *list_own()),
@@ -207,7 +210,7 @@ def _list_exposed(wishes: Wishes) -> tuple[str, ...]:
 
 def _list_pointed(git: GitDirs) -> tuple[str, ...]:
     """A repository that is elsewhere."""
-    return () if git.is_plain or not git.own else (git.common, git.own)
+    return (git.common, git.own) if git.is_known else ()
 
 
 def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
@@ -226,7 +229,6 @@ def list_protected(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
         found += [os.path.join(folder, name) for folder in (git.own, git.common) for name in ("hooks", "config")]
         found.append(os.path.join(git.own, "config.worktree"))
         found += [os.path.join(git.own, name) for name in ("commondir", "gitdir")] if git.is_linked else []
-        found += _list_modules(git.common)
         hooks, files = _list_steering(workspace, git, wishes.home)
         found += [*hooks, *filter(os.path.lexists, files)]
     if not git.is_plain:
@@ -254,24 +256,6 @@ def list_forbidden(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
     pointer = [os.path.join(git.own, "commondir")] if git.is_plain else []
     included = _list_steering(workspace, git, wishes.home)[1] if git.own else ()
     return tuple(path for path in (*pointer, *included) if not os.path.lexists(path))
-
-
-def _list_modules(common: str) -> list[str]:
-    """Hooks and configuration of submodules, whose names may be paths, and of theirs."""
-    found: list[str] = []
-    waiting = [(os.path.join(common, "modules"), 0)]
-    for folder, depth in waiting:
-        try:
-            # A link would have us make something where it leads.
-            names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
-        except OSError:
-            continue
-        for path in (os.path.join(folder, name) for name in names[:_MOST_MODULES]):
-            is_module = os.path.lexists(os.path.join(path, "HEAD"))
-            found += [os.path.join(path, each) for each in ("hooks", "config")] if is_module else []
-            if depth < _DEEPEST_MODULE and len(waiting) < _MOST_MODULES:
-                waiting.append((os.path.join(path, "modules") if is_module else path, depth + 1))
-    return found
 
 
 def build_environment(profile: Profile, inherited: Mapping[str, str], tmp: str = "/tmp") -> dict[str, str]:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
+from retinue.sandbox.beneath import enter_parent
+
 _MARK_NS = 86_399_000_000_007
 """A day after the beginning of time, as good as never the time of a real file."""
 _MARK_MODE = stat.S_ISVTX
@@ -70,13 +72,13 @@ class Stubs:
             with suppress(FileExistsError):
                 _make(path, is_dir=is_dir)
             try:
-                handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+                with enter_parent(path) as (folder, name):
+                    handle = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
             except FileNotFoundError:
                 continue
             except OSError:
-                if os.path.lexists(path):
-                    return
-                raise
+                _look(path)
+                return
             if not _is_mark(os.fstat(handle), handle):
                 os.close(handle)
                 return
@@ -146,18 +148,24 @@ def is_stub(path: str) -> bool:
 
 
 def _make(path: str, *, is_dir: bool) -> None:
-    if is_dir:
-        os.mkdir(path, _MARK_MODE | 0o755)
-    else:
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        os.close(os.open(path, flags, _MARK_MODE | 0o644))
-    with suppress(FileNotFoundError):  # a neighbour has used it and taken it away already
-        os.utime(path, ns=(_MARK_NS, _MARK_NS), follow_symlinks=False)
+    with enter_parent(path) as (folder, name):
+        if is_dir:
+            os.mkdir(name, _MARK_MODE | 0o755, dir_fd=folder)
+        else:
+            flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            os.close(os.open(name, flags, _MARK_MODE | 0o644, dir_fd=folder))
+        with suppress(FileNotFoundError):  # a neighbour has used it and taken it away already
+            os.utime(name, ns=(_MARK_NS, _MARK_NS), dir_fd=folder, follow_symlinks=False)
+
+
+def _look(path: str) -> os.stat_result:
+    with enter_parent(path) as (folder, name):
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
 def _is_at(handle: int, path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(handle), os.lstat(path))
+        return os.path.samestat(os.fstat(handle), _look(path))
     except OSError:
         return False
 
@@ -169,8 +177,8 @@ def _take_away(path: str, handle: int) -> None:
     found = os.fstat(handle)
     is_dir = stat.S_ISDIR(found.st_mode)
     if _is_mark(found, handle):
-        with suppress(OSError):
-            (os.rmdir if is_dir else os.unlink)(path)
+        with suppress(OSError), enter_parent(path) as (folder, name):
+            (os.rmdir if is_dir else os.unlink)(name, dir_fd=folder)
             return
     if found.st_mode & _MARK_MODE:
         os.fchmod(handle, stat.S_IMODE(found.st_mode) & ~_MARK_MODE)

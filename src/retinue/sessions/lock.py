@@ -176,7 +176,7 @@ def _refuse(path: Path, holder: Holder | None) -> SessionLocked:
 def _write_note(path: Path, files: Files) -> None:
     # Best effort: without the note a second opener is refused all the same, only less helpfully.
     try:
-        fd = files.open(note_path(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        fd = files.open(note_path(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW)
         try:
             files.write(fd, msgspec.json.encode(Holder.me()))
         finally:

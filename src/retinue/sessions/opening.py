@@ -76,7 +76,7 @@ def _save_tail(path: Path, files: Files, fd: int, scan: Scan) -> None:
         return
     side = path.with_name(path.name + ".damaged")
     torn = files.pread(fd, scan.damage.torn_bytes, scan.keep_bytes) + b"\n"
-    out = files.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    out = files.open(side, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
     try:
         if files.write(out, torn) != len(torn):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

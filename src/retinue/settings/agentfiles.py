@@ -126,7 +126,7 @@ class AgentFiles:
         self._check_trust()
         # Where files of this project are looked for already, else where pi keeps them.
         folders = (self._paths.project / ".pi" / "agents", self._paths.project / ".agents")
-        return next((folder for folder in folders if folder.is_dir()), folders[0])
+        return _check_links(next((folder for folder in folders if folder.is_dir()), folders[0]))
 
     def needs_consent(self, path: str) -> bool:
         """Whether a file that was just written is used from the next start on only if the user accepts it."""
@@ -168,7 +168,17 @@ class AgentFiles:
         base = self._paths.project if in_project else self._paths.home
         if base is None:
             raise UsageError("there is no home directory; set HOME, or use --project")
-        return base / ".codingcode" / "agents"
+        folder = base / ".codingcode" / "agents"
+        return _check_links(folder) if in_project else folder
+
+
+def _check_links(folder: Path) -> Path:
+    """Refuse a folder of a project that a link leads to: an agent may have made it, and chosen where we write."""
+    # The parent of `.agents` is the project itself.
+    parts = (folder,) if folder.name.startswith(".") else (folder.parent, folder)
+    if link := next(filter(Path.is_symlink, parts), None):
+        raise UsageError(f"{link} is a link, and no agent is made through one; put a folder in its place")
+    return folder
 
 
 def _is_stub(definition: Definition) -> bool:

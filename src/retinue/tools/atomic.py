@@ -111,7 +111,7 @@ def _write_all(handle: int, data: bytes) -> None:
         view = view[os.write(handle, view) :]
 
 
-def _copy_identity(handle: int, target: str, old: os.stat_result) -> None:
+def _copy_identity(handle: int, source: str, old: os.stat_result) -> None:
     ours = os.fstat(handle)
     if ours.st_gid != old.st_gid:
         with suppress(OSError):
@@ -121,8 +121,8 @@ def _copy_identity(handle: int, target: str, old: os.stat_result) -> None:
             os.fchown(handle, old.st_uid, -1)
     if hasattr(os, "listxattr"):
         with suppress(OSError):
-            for name in os.listxattr(target, follow_symlinks=False):
+            for name in os.listxattr(source, follow_symlinks=False):
                 if name.startswith(_KEPT_ATTRIBUTES):
-                    os.setxattr(handle, name, os.getxattr(target, name, follow_symlinks=False))
+                    os.setxattr(handle, name, os.getxattr(source, name, follow_symlinks=False))
     # Last, because changing the owner clears the set-id bits.
     os.fchmod(handle, stat.S_IMODE(old.st_mode))

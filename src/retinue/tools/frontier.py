@@ -13,7 +13,8 @@ from functools import lru_cache
 
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.territory import Territory
-from retinue.tools.beneath import open_beneath
+from retinue.sandbox.beneath import open_beneath
+from retinue.sandbox.survey import find_guard
 from retinue.tools.revision import find_real_path
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -101,8 +102,7 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
         where = ", ".join(map(quote, roots[:3])) or "nowhere"
         raise ToolFailed(f"{quote(shown, 200)} is outside of where this agent may change files ({where}).")
     guards = (each for each in territory.protected if is_like(real, each) and not _is_inside(root, each))
-    guard = next(guards, None)
-    if guard is not None:
+    if guard := next(guards, "") or find_guard(real, root, territory.made):
         raise ToolFailed(
             f"{quote(shown, 200)} is protected: what is in {quote(guard)} takes effect outside of this agent's work. "
             "A person has to change it, or to name it in sandbox.writable of the user's own subagents.json."

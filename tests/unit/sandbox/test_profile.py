@@ -14,6 +14,7 @@ from retinue.sandbox.profile import (
     is_below,
     list_secrets,
 )
+from retinue.sandbox.survey import Survey
 from retinue.testing import make_repo
 
 
@@ -45,10 +46,12 @@ def test_nested_submodules_are_protected(tmp_path: Path, wishes: Wishes) -> None
     repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
     names = ("plain", "vendor/deep/lib", "plain/modules/in/side")
     for name in names:
-        (repo / ".git" / "modules" / name).mkdir(parents=True, exist_ok=True)
+        for part in ("objects", "refs"):
+            (repo / ".git" / "modules" / name / part).mkdir(parents=True, exist_ok=True)
         (repo / ".git" / "modules" / name / "HEAD").touch()
     (repo / ".git" / "modules" / "link").symlink_to(tmp_path)
-    found = {os.path.relpath(path, repo / ".git") for path in build_writing(repo, wishes).protected}
+    paths = Survey().begin(build_writing(repo, wishes).grounds, "").protected
+    found = {os.path.relpath(path, repo / ".git") for path in paths}
     wanted = {f"modules/{name}/{each}" for name in names for each in ("hooks", "config")}
     assert {path for path in found if path.startswith("modules")} == wanted
 
@@ -78,6 +81,69 @@ def test_foreign_pointer_grants_nothing(tmp_path: Path, wishes: Wishes) -> None:
     (thief / ".git").write_text(f"gitdir: {repo}/.git/worktrees/copy\n")
     profile = build_writing(thief, wishes)
     assert [path for path in profile.writable if is_below(path, [str(repo)])] == []
+
+
+def make_pointer(work: Path, own: Path, common: Path) -> None:
+    """A checkout that points at a record, which points back, and where the record says the repository is."""
+    for folder in (work, own, common / "objects", common / "refs" / "heads" / "pi-agent-1", common / "logs"):
+        folder.mkdir(parents=True, exist_ok=True)
+    for file, text in (
+        (work / ".git", f"gitdir: {own}\n"),
+        (own / "HEAD", "x"),
+        (own / "commondir", f"{common}\n"),
+        (own / "gitdir", f"{work}/.git\n"),
+        (common / "HEAD", "x"),
+    ):
+        file.write_text(text)
+
+
+@pytest.mark.attack("I10", "A5")
+def test_folder_called_worktrees_widens_nothing(tmp_path: Path, wishes: Wishes) -> None:
+    work = make_repo(tmp_path / "worktrees", {"a.txt": "x"})
+    (work / ".git" / "commondir").write_text("../..\n")
+    for folder in ("objects", "logs", "refs"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "HEAD").write_text("x")
+    profile = build_writing(work, wishes)
+    assert (profile.writable, [path for path in profile.visible if is_below(path, [str(tmp_path)])]) == (
+        (os.path.join(wishes.home, ".cache"),),
+        [],
+    )
+
+
+@pytest.mark.attack("I10", "A5")
+@pytest.mark.parametrize("kind", ["elsewhere", "no repository", "linked", "in the cache", "in the workspace"])
+def test_crafted_record_widens_nothing(tmp_path: Path, wishes: Wishes, home: Path, kind: str) -> None:
+    work, common = tmp_path / "w", tmp_path / "main"
+    common = {"in the cache": home / ".cache" / "r", "in the workspace": work / "r"}.get(kind, common)
+    own = work / "record" if kind == "elsewhere" else common / "worktrees" / "x"
+    make_pointer(work, own, common)
+    if kind == "no repository":
+        (common / "HEAD").unlink()
+    if kind not in ("elsewhere", "no repository"):
+        for name in ("objects", "logs"):
+            (common / name).rmdir()
+            (common / name).symlink_to(home)
+    found = [build_writing(work, wishes), build_readonly(work, wishes)]
+    seen = {path for profile in found for path in profile.visible if is_below(path, [str(tmp_path)])}
+    written = {*found[0].writable} - {str(home / ".cache")}
+    assert (seen - {str(own)}, written) == (set(), set())
+
+
+@pytest.mark.attack("I10")
+def test_pointer_alone_shows_nothing(tmp_path: Path, wishes: Wishes) -> None:
+    other = make_repo(tmp_path / "other", {"a.txt": "x"})
+    work = tmp_path / "w"
+    work.mkdir()
+    (work / ".git").write_text(f"gitdir: {other}/.git\n")
+    assert [path for path in build_readonly(work, wishes).visible if is_below(path, [str(tmp_path)])] == []
+
+
+def test_submodule_shows_its_repository(tmp_path: Path, wishes: Wishes) -> None:
+    source, top = make_repo(tmp_path / "source", {"a.txt": "x"}), make_repo(tmp_path / "top", {"b.txt": "x"})
+    add = ["submodule", "add", "-q", str(source), "sub"]
+    subprocess.run(["git", "-C", top, "-c", "protocol.file.allow=always", *add], check=True)
+    assert str(top / ".git" / "modules" / "sub") in build_readonly(top / "sub", wishes).visible
 
 
 def test_pipe_is_no_pointer(tmp_path: Path) -> None:

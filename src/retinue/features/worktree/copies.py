@@ -4,11 +4,9 @@ Must not know runs, nor what is worth keeping.
 """
 
 import asyncio
-import errno
 import os
 import secrets
 import shutil
-import stat
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -21,6 +19,7 @@ import msgspec
 
 from retinue.core.errors import IsolationFailed, quote
 from retinue.features.worktree.records import Record, Records, check_name
+from retinue.sandbox.beneath import remove_tree
 from retinue.sessions.lock import take_flock
 from retinue.tools.git import Guard, load_guard, run_git
 
@@ -294,7 +293,7 @@ def _remove_registry(common: str) -> None:
         handle = os.open(common, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             take_flock(handle)
-            os.rmdir(os.path.join(common, "worktrees"))
+            os.rmdir("worktrees", dir_fd=handle)
         finally:
             os.close(handle)
 
@@ -309,26 +308,3 @@ def _is_about(git_dir: str, path: str) -> bool:
     except FileNotFoundError:
         told = ""
     return os.path.basename(git_dir) == os.path.basename(path) or told == os.path.join(path, ".git")
-
-
-def remove_tree(path: str) -> None:
-    """Remove a directory, also one whose directories are read-only or that somebody still writes to."""
-    for attempt in range(3):
-        try:
-            shutil.rmtree(path)
-        except FileNotFoundError:
-            if not os.path.lexists(path):
-                return
-        except PermissionError:
-            # Directories without write permission keep their files; package caches are made like that.
-            for folder, _, _ in os.walk(path):
-                with suppress(OSError):
-                    os.chmod(folder, stat.S_IRWXU)
-            if attempt == 2:
-                raise
-        except OSError as error:
-            # Somebody still writes there.
-            if error.errno != errno.ENOTEMPTY or attempt == 2:
-                raise
-        else:
-            return

@@ -11,6 +11,7 @@ from retinue.core.errors import quote
 from retinue.features.worktree.copies import Copy, CopyRequest, adopt_copy, create_copy, is_directory, refuse
 from retinue.features.worktree.keeping import Kept, keep_work
 from retinue.features.worktree.records import Record, Records, check_name
+from retinue.sandbox.beneath import remove_file
 
 _AT_ONCE = 4
 _DYING_S = 2.0
@@ -99,13 +100,15 @@ async def _recover_all(dead: list[Record], records: Records) -> list[Leftover]:
 def _unlock(record: Record, records: Records) -> None:
     """Remove the locks of git calls that died with the owner: nobody else writes these files."""
     index = records.index_path(record.run_id)
-    locks = [index.with_name(index.name + ".lock")]
+    with suppress(OSError):
+        index.with_name(index.name + ".lock").unlink(missing_ok=True)
+    locks = []
     if record.git_dir:
-        locks += [Path(record.git_dir, name) for name in ("HEAD.lock", "index.lock", "logs/HEAD.lock")]
+        locks += [f"{record.git_dir}/{name}" for name in ("HEAD.lock", "index.lock", "logs/HEAD.lock")]
     heads = os.path.join(record.common, "refs", "heads")
     with suppress(OSError):
         names = [name for name in os.listdir(heads) if name.startswith(f"pi-agent-{record.run_id}")]
-        locks += [Path(heads, name) for name in names if name.endswith(".lock")]
+        locks += [f"{heads}/{name}" for name in names if name.endswith(".lock")]
     for path in locks:
         with suppress(OSError):
-            path.unlink(missing_ok=True)
+            remove_file(path)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
 
@@ -37,11 +38,11 @@ def is_own_link(root: str, git_dir: str) -> bool:
 
 def restore_notes(git_dir: str, common: str) -> None:
     """Let git's notes about a copy lead to the shared repository and nowhere else, however an agent has bent them."""
-    for folder, folders, files in os.walk(git_dir):
-        for path in (os.path.join(folder, name) for name in (*folders, *files)):
+    for _, folders, files, handle in os.fwalk(git_dir):
+        for name in (*folders, *files):
             # Git makes none there, and would write through them.
-            if os.path.islink(path):
-                os.unlink(path)
+            if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=handle)
     path = os.path.join(git_dir, "commondir")
     if os.path.realpath(os.path.join(git_dir, _read(path).strip() or ".")) != common:
         with suppress(FileNotFoundError):

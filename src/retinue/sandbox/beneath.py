@@ -1,11 +1,14 @@
 """Opens a directory below another one so that no link, whenever it appears, can lead out of it.
 
-One call of the kernel where it has `openat2`, one step per component elsewhere. Must not know who may go where.
+One call of the kernel where it has `openat2`, one step per component elsewhere. Whoever changes something where agents
+can write does it through these. Must not know who may go where.
 """
 
 import errno
 import os
-from contextlib import suppress
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -13,6 +16,7 @@ _FOLDER = os.O_DIRECTORY | os.O_CLOEXEC | getattr(os, "O_PATH", os.O_RDONLY)
 _SYSCALL = 437
 """The number of openat2, the same on every architecture that has it."""
 _NO_MAGIC_LINKS, _NO_LINKS, _BENEATH = 0x02, 0x04, 0x08
+_PASSES = 10
 
 
 def open_beneath(root: str, folder: str, *, make: bool = False) -> int:
@@ -38,6 +42,58 @@ def open_below(top: int, folder: str, *, make: bool = False) -> int:
         if not make:
             raise
         return _walk(top, folder, make=True)
+
+
+@contextmanager
+def enter_parent(path: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """The open directory of an absolute path without `..`, and the name in it. A link on the way raises OSError."""
+    folder, name = os.path.split(path)
+    handle = open_beneath("/", folder.strip("/"), make=make)
+    try:
+        yield handle, name
+    finally:
+        os.close(handle)
+
+
+def remove_file(path: str) -> None:
+    """Remove a file or a link, unless a link leads to it. Raises OSError, but not when there is none."""
+    with suppress(FileNotFoundError), enter_parent(path) as (folder, name):
+        os.unlink(name, dir_fd=folder)
+
+
+def remove_tree(path: str) -> None:
+    """Remove a directory that somebody may still write to, also where it lacks rights, unless a link leads to it.
+
+    Raises OSError, but not when there is none.
+    """
+    failures: list[BaseException] = []
+    with enter_parent(path) as (folder, name):
+
+        def unlock(function: object, inner: str, error: tuple[type, BaseException, object]) -> None:
+            failures.append(error[1])
+            with suppress(OSError):
+                _unlock(folder, inner)
+
+        for _ in range(_PASSES):
+            failures.clear()
+            shutil.rmtree(name, dir_fd=folder, onerror=unlock)
+            if not failures or (isinstance(failures[0], FileNotFoundError) and not os.path.lexists(path)):
+                return
+    raise failures[0]
+
+
+def _unlock(top: int, path: str) -> None:
+    """Give us all rights on a directory and on the one around it, but for the top."""
+    for each in (os.path.dirname(path), path):
+        if each:
+            handle = open_below(top, each)
+            _chmod(handle)
+            os.close(handle)
+
+
+def _chmod(handle: int) -> None:
+    # The kernel changes no mode through a handle that was opened without a right to read.
+    os.chmod(f"/proc/self/fd/{handle}" if hasattr(os, "O_PATH") else handle, 0o700)
 
 
 def _ask_kernel(top: int, folder: str) -> int | None:

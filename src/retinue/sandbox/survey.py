@@ -1,0 +1,268 @@
+"""Repositories and configuration folders at every depth of what commands may write: found before each command.
+
+A directory that is as it was is not listed again. What appears while a command runs is taken for the agent's own, and
+stays writable until this process ends; everything else is to be protected. Must not know how.
+"""
+
+import os
+import re
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from retinue.sandbox.gitdirs import is_repository, list_steering, read_worktree
+from retinue.sandbox.profile import PRIVATE_DIRS, PROTECTED_DIRS, PROTECTED_FILES, is_below
+
+_CONFIG = (*PROTECTED_DIRS, *PROTECTED_FILES)
+MOST_FOLDERS = 100_000
+MOST_PATHS = 150
+"""More than these are not protected one by one: each makes every command slower."""
+_PARTS = frozenset(("hooks", "config", "config.worktree", "commondir"))
+_OBJECTS = re.compile(r"[0-9a-f]{2}|info|pack")
+_ELSEWHERE = ("/proc", "/sys", "/dev", *PRIVATE_DIRS)
+"""Other than they look inside of a boundary."""
+# Some clocks of disks tick slowly: what changed just now may change again and not look it.
+_FRESH_NS = 50_000_000
+# A look costs some microseconds for each folder: with many, so many seconds pass for each thousand before the next.
+_FEW, _PAUSE_S = 2000, 1.0
+
+
+class Found(Struct, frozen=True):
+    """What is in the way of one command."""
+
+    protected: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    """Files that do not exist, and would lead git elsewhere."""
+    closed: tuple[str, ...] = ()
+    """Folders that are protected as a whole: too much is in them, or nobody can look."""
+
+
+class _Listing(Struct, frozen=True):
+    changed_ns: int
+    folders: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
+    is_shut: bool = False
+
+
+class _Ground:
+    """One directory below which commands write."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.places: frozenset[str] = frozenset()
+        self.closed: frozenset[str] = frozenset()
+        self.running = 0
+        self.has_run = False
+        """Whether a command could have made what the next look finds."""
+        self._known: dict[str, _Listing] = {}
+        self._looked_s = 0.0
+
+    @property
+    def is_cheap(self) -> bool:
+        return len(self._known) <= _FEW
+
+    def look(self) -> bool:
+        """See what is there now, unless that takes long and was done a moment ago."""
+        now_s = time.monotonic()
+        if not self.is_cheap and now_s - self._looked_s < _PAUSE_S * len(self._known) / 1000:
+            return False
+        found: dict[str, _Listing] = {}
+        places: list[str] = []
+        closed: list[str] = []
+        waiting = deque((self.root,))
+        while waiting and len(found) < MOST_FOLDERS:
+            folder = waiting.popleft()
+            try:
+                changed_ns = os.lstat(folder).st_ctime_ns
+            except OSError:
+                continue
+            listing = self._known.get(folder)
+            if listing is None or listing.changed_ns != changed_ns:
+                listing = _list(folder, changed_ns)
+            found[folder] = listing
+            places += listing.places
+            closed += [folder] if listing.is_shut and folder != self.root else []
+            waiting += listing.folders
+        self._known = found
+        self.places = frozenset(places)
+        self.closed = frozenset((*closed, *(find_branch(self.root, each) for each in waiting)))
+        self._looked_s = now_s
+        return True
+
+
+class Survey:
+    """What was found, for all runs of a process."""
+
+    def __init__(self) -> None:
+        self.made: set[str] = set()
+        """Places that appeared while commands ran."""
+        self._grounds: dict[str, _Ground] = {}
+        self._kept: set[str] = set()
+        self._lock = threading.Lock()
+
+    def look(self, roots: Iterable[str]) -> None:
+        """See what is there before any command runs: the first look may take long."""
+        with self._lock:
+            for ground in self._enter(roots):
+                self._look(ground)
+
+    def begin(self, roots: tuple[str, ...], home: str) -> Found:
+        """A command begins, which ends once: what it must leave as it is."""
+        protected: list[str] = []
+        forbidden: list[str] = []
+        closed: list[str] = []
+        with self._lock:
+            for ground in self._enter(roots):
+                self._look(ground)
+                ground.running += 1
+                ground.has_run = True
+                inner = [root for root in roots if root != ground.root and is_below(root, [ground.root])]
+                kept = [each for each in self._kept if is_below(each, [ground.root]) and not is_below(each, inner)]
+                for total, part in zip((protected, forbidden, closed), _gather(ground, kept, home), strict=True):
+                    total += [path for path in part if path not in roots and is_below(path, roots)]
+        return Found(tuple(protected), tuple(forbidden), tuple(closed))
+
+    def end(self, roots: Iterable[str]) -> None:
+        """A command has ended."""
+        with self._lock:
+            for ground in self._enter(roots):
+                ground.running -= 1
+                if ground.is_cheap:
+                    self._look(ground)
+
+    def _enter(self, roots: Iterable[str]) -> list[_Ground]:
+        if any(root not in self._grounds for root in roots):
+            kept = {root: ground for root, ground in self._grounds.items() if ground.running or os.path.isdir(root)}
+            self._grounds = {root: _Ground(root) for root in roots} | kept
+        return [self._grounds[root] for root in roots]
+
+    def _look(self, ground: _Ground) -> None:
+        if not ground.look():
+            return
+        for known in (self.made, self._kept):
+            # What is only out of sight is still there: else an agent could hide it, and have it back as its own.
+            known -= {each for each in known - ground.places if not os.path.lexists(each)}
+        (self.made if ground.has_run else self._kept).update(ground.places - self._kept - self.made)
+        ground.has_run = ground.running > 0
+
+
+def find_guard(path: str, root: str, made: set[str]) -> str:
+    """What is around a real path below a root, or is it, and is not to be changed; empty when there is nothing.
+
+    Whoever asks makes what is not there yet: from then on it is the agent's own.
+    """
+    folder = root.rstrip("/")
+    for name in path[len(folder) :].strip("/").split("/"):
+        around, folder = folder, f"{folder}/{name}"
+        word = name.lower()
+        if word in _CONFIG and folder not in made:
+            if os.path.lexists(folder):
+                return folder
+            made.add(folder)
+        if word == ".git" and folder == path and folder not in made and os.path.isfile(folder):
+            return folder
+        if word in _PARTS and around not in made and _is_git(around):
+            return folder
+        git = f"{around}/.git"
+        if around != root and git not in made and os.path.isdir(git):
+            steering = next((each for each in _list_steering(git, "")[0] if f"{path}/".startswith(f"{each}/")), "")
+            if steering:
+                return steering
+    return ""
+
+
+def find_branch(root: str, path: str) -> str:
+    """The folder directly in a root, or in its repository, that a path is in."""
+    top = root.rstrip("/")
+    names = path[len(top) :].strip("/").split("/")
+    return "/".join((top, *names[: 2 if names[0] == ".git" else 1]))
+
+
+def _list(folder: str, changed_ns: int) -> _Listing:
+    names: set[str] = set()
+    folders: list[str] = []
+    places: list[str] = []
+    try:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                name = entry.name
+                names.add(name)
+                is_dir = entry.is_dir(follow_symlinks=False)
+                word = name.lower() if name[0] == "." else ""
+                if word in _CONFIG or (word == ".git" and not is_dir):
+                    places += [] if entry.is_symlink() else [entry.path]
+                elif is_dir and entry.path not in _ELSEWHERE:
+                    folders.append(entry.path)
+    except OSError:
+        # Whoever owns it can let itself in.
+        return _Listing(0, is_shut=_is_own(folder))
+    if os.path.basename(folder).lower() == ".git" or ("HEAD" in names and _is_git(folder)):
+        places.append(folder)
+    elif os.path.basename(folder) == "objects" and _is_git(os.path.dirname(folder)):
+        folders = [path for path in folders if not _OBJECTS.fullmatch(os.path.basename(path))]
+    is_fresh = time.time_ns() - changed_ns < _FRESH_NS
+    return _Listing(0 if is_fresh else changed_ns, tuple(folders), tuple(places))
+
+
+def _is_git(folder: str) -> bool:
+    is_record = os.path.lexists(f"{folder}/HEAD") and os.path.lexists(f"{folder}/commondir")
+    return os.path.basename(folder).lower() == ".git" or is_record or is_repository(folder)
+
+
+def _is_own(folder: str) -> bool:
+    try:
+        return os.lstat(folder).st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _gather(ground: _Ground, places: Iterable[str], home: str) -> tuple[list[str], list[str], list[str]]:
+    """The paths of places; where there are too many, the folders around most of them instead."""
+    paths: dict[str, None] = {}
+    forbidden: list[str] = []
+    for place in sorted(places):
+        for path, is_there in _list_parts(place, home):
+            if is_there:
+                paths[path] = None
+            else:
+                forbidden.append(path)
+    closed = {*ground.closed}
+    crowds = Counter(find_branch(ground.root, path) for path in paths)
+    left = len(paths)
+    for branch, count in crowds.most_common():
+        if left <= MOST_PATHS or count == 1:
+            break
+        closed.add(branch)
+        left -= count - 1
+    kept = [path for path in paths if find_branch(ground.root, path) not in closed]
+    return [*kept, *sorted(closed)], forbidden, sorted(closed)
+
+
+def _list_parts(place: str, home: str) -> Iterator[tuple[str, bool]]:
+    """What of a place is protected; and, marked so, what must not appear."""
+    if not os.path.isdir(place) or os.path.basename(place).lower() in _CONFIG:
+        yield place, True
+        return
+    pointer, own = f"{place}/commondir", f"{place}/config.worktree"
+    yield pointer, os.path.lexists(pointer)
+    if os.path.lexists(own):
+        yield own, True
+    if os.path.basename(os.path.dirname(place)) == "worktrees" and os.path.lexists(pointer):
+        return
+    for part in (f"{place}/hooks", f"{place}/config"):
+        if os.path.lexists(part) or os.access(place, os.W_OK):
+            yield part, True
+        elif _is_own(place):
+            # Nothing can be put in the place of what is missing, but its owner can let itself in.
+            yield place, True
+    hooks, files = _list_steering(place, home)
+    yield from ((path, True) for path in hooks)
+    yield from ((path, os.path.lexists(path)) for path in files)
+
+
+def _list_steering(git: str, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    around = os.path.dirname(git) if os.path.basename(git).lower() == ".git" else read_worktree(git)
+    return list_steering((f"{git}/config", f"{git}/config.worktree"), around, home)
