@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-import zlib
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from retinue import Retinue
 from retinue.sandbox.probe import Machine, Probe
 from retinue.testing import make_repo
 from tests.flows.sandbox_world import BACKENDS, need_status
-from tests.flows.worktree_world import World, git
+from tests.flows.worktree_world import git
 
 AGENT = "---\nname: writer\ndescription: d\ntools: read, bash, write\nisolation: worktree\n---\n\nDo it.\n"
 IDENTITY = "-c user.name=a -c user.email=a@b"
@@ -91,7 +90,9 @@ async def test_copy_cannot_spoil_repository(how: str, backend: str, work: Path, 
 
 @pytest.mark.attack("I10")
 async def test_commits_of_copy_arrive_whole(backend: str, work: Path, agent_dir: Path) -> None:
-    command = f"{COMMIT} && git log --oneline main -1 && git gc -q && git checkout -qb side && echo left >more && echo fine"
+    command = (
+        f"{COMMIT} && git log --oneline main -1 && git gc -q && git checkout -qb side && echo left >more && echo fine"
+    )
     branch, said = await run_agent(work, agent_dir, command)
     assert said.endswith("fine\n"), said
     shown = [git(work, "show", f"{branch}:{name}") for name in ("new", "more")]

@@ -53,6 +53,12 @@ def read_git_dirs(workspace: str) -> GitDirs:
     return GitDirs(own, common)
 
 
+def read_lender(own: str) -> str:
+    """The repository whose objects another one borrows; empty where there is none."""
+    objects = _follow(own, _read_line(os.path.join(own, "objects", "info", "alternates")))
+    return os.path.dirname(objects) if os.path.basename(objects) == "objects" else ""
+
+
 def list_steering(configs: Iterable[str], workspace: str, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Where configuration says that hooks are, and more configuration: whoever writes there decides what git runs.
 

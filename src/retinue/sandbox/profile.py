@@ -6,14 +6,13 @@ Must not know how a profile is enforced.
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from retinue.core.environment import OWN, READING, SHELL, WRITING, select
-from retinue.sandbox.gitdirs import GitDirs, list_steering, read_git_dirs
+from retinue.sandbox.gitdirs import GitDirs, list_steering, read_git_dirs, read_lender
 
 Mode: TypeAlias = Literal["read_only", "workspace_write", "off"]
 
@@ -65,6 +64,8 @@ SHELL_FILES = (".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".prof
 HOME_FILES = (*SHELL_FILES, ".gitconfig", ".inputrc", ".xprofile", ".xsessionrc")
 HOME_DIRS = (".config/autostart", ".config/systemd", ".config/git", ".config/fish", ".local/bin", ".ssh")
 
+_COPIES = "retinue/worktrees"
+"""In the agent directory: the repositories that runs in copies write."""
 _MOST_MODULES, _DEEPEST_MODULE = 500, 6
 
 _SET_BY_US = {"GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
@@ -133,7 +134,7 @@ def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
         "read_only",
         secrets=list_secrets(wishes),
         environment=(*READING, *OWN, *SHELL, *wishes.environment),
-        visible=(*_list_pointed(read_git_dirs(real)), *list_own()),
+        visible=(*_list_pointed(read_git_dirs(real), wishes), *list_own()),
         exposed=_list_exposed(wishes),
         max_memory=wishes.max_memory,
     )
@@ -144,8 +145,9 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
     real = os.path.realpath(workspace)
     extra = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
     git = read_git_dirs(real)
-    # The copy's own part of the repository: commits work in it, hooks and configuration stay as they are.
+    # A checkout's own part of the repository: commits work in it, hooks and configuration stay as they are.
     shared = list_worktree_parts(git) if git.is_linked else ()
+    shared += (git.own,) if is_copy(git, wishes) else ()
     roots = (real, *extra, *shared)
     protected = (path for path in list_protected(real, git, wishes) if is_below(path, roots))
     return Profile(
@@ -158,7 +160,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         protected=tuple(path for path in protected if path not in extra),
         forbidden=tuple(path for path in list_forbidden(real, git, wishes) if is_below(path, roots)),
         environment=(*WRITING, *OWN, *SHELL, *wishes.environment),
-        visible=(*_list_pointed(git), *list_own()),
+        visible=(*_list_pointed(git, wishes), *list_own()),
         exposed=_list_exposed(wishes),
         max_memory=wishes.max_memory,
     )
@@ -193,18 +195,23 @@ def _list_exposed(wishes: Wishes) -> tuple[str, ...]:
     return tuple(map(os.path.realpath, wishes.exposed))
 
 
-def _list_pointed(git: GitDirs) -> tuple[str, ...]:
-    """A repository that is elsewhere."""
-    return () if git.is_plain or not git.own else (git.common, git.own)
+def is_copy(git: GitDirs, wishes: Wishes) -> bool:
+    """Whether a checkout is a copy that we made for a run: its repository lies where nobody else puts one."""
+    place = os.path.join(os.path.realpath(wishes.agent_dir), _COPIES) if wishes.agent_dir else ""
+    return git.own == git.common and os.path.dirname(git.own) == place
+
+
+def _list_pointed(git: GitDirs, wishes: Wishes) -> tuple[str, ...]:
+    """A repository that is elsewhere, and where a copy's has its objects from."""
+    if git.is_plain or not git.own:
+        return ()
+    lender = read_lender(git.own) if is_copy(git, wishes) else ""
+    return (git.common, git.own, *((lender,) if lender else ()))
 
 
 def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
-    """What of the common repository a run in a copy may write."""
-    heads = os.path.join(git.common, "refs", "heads")
-    own: list[str] = []
-    with suppress(OSError):
-        own = [os.path.join(heads, name) for name in sorted(os.listdir(heads)) if name.startswith("pi-agent-")]
-    return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own, *own)
+    """What of the common repository is written from a checkout of the user's beside the main one."""
+    return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own)
 
 
 def list_protected(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, ...]:
@@ -214,6 +221,8 @@ def list_protected(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
         found += [os.path.join(folder, name) for folder in (git.own, git.common) for name in ("hooks", "config")]
         found.append(os.path.join(git.own, "config.worktree"))
         found += [os.path.join(git.own, name) for name in ("commondir", "gitdir")] if git.is_linked else []
+        # It says what else the run sees.
+        found += [os.path.join(git.own, "objects", "info", "alternates")] if is_copy(git, wishes) else []
         found += _list_modules(git.common)
         hooks, files = _list_steering(workspace, git, wishes.home)
         found += [*hooks, *filter(os.path.lexists, files)]
@@ -239,7 +248,7 @@ def list_forbidden(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
 
     It refuses to work where one of them is empty, so nothing covers them.
     """
-    pointer = [os.path.join(git.own, "commondir")] if git.is_plain else []
+    pointer = [os.path.join(git.own, "commondir")] if git.is_plain or is_copy(git, wishes) else []
     included = _list_steering(workspace, git, wishes.home)[1] if git.own else ()
     return tuple(path for path in (*pointer, *included) if not os.path.lexists(path))
 
