@@ -182,7 +182,7 @@ class _Saver:
         if told := [path for path in ignored if not _CACHE.search(path)]:
             self.notes.append(f"Files that git ignores were not kept: {list_some(told)}")
         unsafe = [path for path in nested if not await self._is_untouched(path)]
-        if not is_own_link(record.path, record.git_dir, *filter(None, [self._own])):
+        if not is_own_link(record.path, record.git_dir, self._records.repository_path(record.run_id)):
             unsafe.append(".")
         return head, unsafe
 
