@@ -91,12 +91,21 @@ def drop_tree(world: World, copy: Copy) -> None:
     find_loose(own(world), git(copy.root, "rev-parse", "HEAD^{tree}")).unlink()
 
 
-def make_evil_tree(world: World, copy: Copy) -> None:
-    """A tree that would write into .git where it is checked out; its name is right."""
+def hide_evil_tree(world: World, copy: Copy) -> None:
+    """Behind the last commit, a tree that would write into .git where it is checked out; its name is right."""
     blob = git(copy.root, "rev-parse", "HEAD:a.txt")
     tree = hash_literally(copy, "tree", b"100644 .git\0" + bytes.fromhex(blob))
-    made = git(copy.root, *IDENTITY, "commit-tree", tree, "-p", "HEAD", "-m", "evil")
-    git(copy.root, "update-ref", "HEAD", made)
+    evil = git(copy.root, *IDENTITY, "commit-tree", tree, "-p", "HEAD", "-m", "evil")
+    last = git(copy.root, *IDENTITY, "commit-tree", "HEAD^{tree}", "-p", evil, "-m", "last")
+    git(copy.root, "update-ref", "HEAD", last)
+
+
+def break_commit(world: World, copy: Copy) -> None:
+    """Behind the last commit, one that git itself would not have made."""
+    whole = git(copy.root, "cat-file", "commit", "HEAD").replace("author Test <", "author evil")
+    evil = hash_literally(copy, "commit", whole.encode())
+    last = git(copy.root, *IDENTITY, "commit-tree", "HEAD^{tree}", "-p", evil, "-m", "last")
+    git(copy.root, "update-ref", "HEAD", last)
 
 
 def spoil_pack(world: World, copy: Copy) -> None:
@@ -116,7 +125,8 @@ REFUSED: dict[str, Callable[[World, Copy], None]] = {
     "forged blob": forge_blob,
     "cut commit": cut_commit,
     "missing tree": drop_tree,
-    "evil tree": make_evil_tree,
+    "evil tree": hide_evil_tree,
+    "broken commit": break_commit,
     "spoilt pack": spoil_pack,
 }
 
@@ -408,9 +418,33 @@ async def test_boundary_of_copy_leaves_repository_out(world: World, home: Path) 
     writing, common = build_writing(copy.root, wishes), str(world.repo / ".git")
     assert (writing.writable, common in writing.visible) == ((str(own(world)),), True)
     assert common in build_readonly(copy.root, wishes).visible
-    # The same pointer in a folder that somebody else has made says nothing.
-    other = Wishes(home=str(home), agent_dir=str(home / "other"), writable=())
-    assert (build_writing(copy.root, other).writable, common in build_writing(copy.root, other).visible) == ((), False)
+    # Whatever `.git` of a copy, or of another folder, is made to say.
+    other = world.tmp / "other"
+    other.mkdir()
+    (other / ".git").write_text(f"gitdir: {own(world)}\n")
+    (copy.root / ".git").write_text(f"gitdir: {copy.record.git_dir}\n")
+    assert [build_writing(place, wishes).writable for place in (other, copy.root)] == [(), ()]
+
+
+@pytest.mark.attack("I10")
+async def test_repository_elsewhere_is_no_copys(world: World, home: Path) -> None:
+    copy = await world.create()
+    profile = build_writing(copy.root, Wishes(home=str(home), agent_dir=str(home / ".pi" / "agent"), writable=()))
+    assert (profile.writable, str(world.repo / ".git") in profile.visible) == ((), False)
+
+
+async def test_broken_ref_does_no_harm(world: World) -> None:
+    (world.repo / ".git" / "refs" / "heads" / "broken").write_text("1" * 40 + "\n")
+    copy = await world.create()
+    made = commit(copy)
+    assert (await world.keep(copy), git(world.repo, "rev-parse", BRANCH)) == (Kept(BRANCH), made)
+
+
+async def test_repaired_link_does_no_harm(world: World) -> None:
+    copy = await world.create()
+    made = commit(copy)
+    git(world.repo, "worktree", "repair")
+    assert (await world.keep(copy), git(world.repo, "rev-parse", BRANCH), world.left) == (Kept(BRANCH), made, [])
 
 
 async def test_hooks_and_author_are_the_users(world: World, home: Path) -> None:

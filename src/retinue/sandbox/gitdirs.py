@@ -59,6 +59,12 @@ def read_lender(own: str) -> str:
     return os.path.dirname(objects) if os.path.basename(objects) == "objects" else ""
 
 
+def read_worktree(own: str) -> str:
+    """The checkout that a repository says is its own; empty where it says nothing."""
+    found = [value for key, value in _read_settings(os.path.join(own, "config")) if key == "core.worktree"]
+    return os.path.realpath(os.path.join(own, found[-1])) if found else ""
+
+
 def list_steering(configs: Iterable[str], workspace: str, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Where configuration says that hooks are, and more configuration: whoever writes there decides what git runs.
 

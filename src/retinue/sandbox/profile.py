@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 from retinue.core.environment import OWN, READING, SHELL, WRITING, select
-from retinue.sandbox.gitdirs import GitDirs, list_steering, read_git_dirs, read_lender
+from retinue.sandbox.gitdirs import GitDirs, list_steering, read_git_dirs, read_lender, read_worktree
 
 Mode: TypeAlias = Literal["read_only", "workspace_write", "off"]
 
@@ -66,6 +66,8 @@ HOME_DIRS = (".config/autostart", ".config/systemd", ".config/git", ".config/fis
 
 _COPIES = "retinue/worktrees"
 """In the agent directory: the repositories that runs in copies write."""
+_COPY_PREFIX = "pi-agent-"
+"""How the names of copies begin."""
 _MOST_MODULES, _DEEPEST_MODULE = 500, 6
 
 _SET_BY_US = {"GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
@@ -134,7 +136,7 @@ def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
         "read_only",
         secrets=list_secrets(wishes),
         environment=(*READING, *OWN, *SHELL, *wishes.environment),
-        visible=(*_list_pointed(read_git_dirs(real), wishes), *list_own()),
+        visible=(*_list_pointed(real, read_git_dirs(real), wishes), *list_own()),
         exposed=_list_exposed(wishes),
         max_memory=wishes.max_memory,
     )
@@ -147,7 +149,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
     git = read_git_dirs(real)
     # A checkout's own part of the repository: commits work in it, hooks and configuration stay as they are.
     shared = list_worktree_parts(git) if git.is_linked else ()
-    shared += (git.own,) if is_copy(git, wishes) else ()
+    shared += (git.own,) if is_copy(real, git, wishes) else ()
     roots = (real, *extra, *shared)
     protected = (path for path in list_protected(real, git, wishes) if is_below(path, roots))
     return Profile(
@@ -160,7 +162,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         protected=tuple(path for path in protected if path not in extra),
         forbidden=tuple(path for path in list_forbidden(real, git, wishes) if is_below(path, roots)),
         environment=(*WRITING, *OWN, *SHELL, *wishes.environment),
-        visible=(*_list_pointed(git, wishes), *list_own()),
+        visible=(*_list_pointed(real, git, wishes), *list_own()),
         exposed=_list_exposed(wishes),
         max_memory=wishes.max_memory,
     )
@@ -195,22 +197,25 @@ def _list_exposed(wishes: Wishes) -> tuple[str, ...]:
     return tuple(map(os.path.realpath, wishes.exposed))
 
 
-def is_copy(git: GitDirs, wishes: Wishes) -> bool:
-    """Whether a checkout is a copy that we made for a run: its repository lies where nobody else puts one."""
+def is_copy(workspace: str, git: GitDirs, wishes: Wishes) -> bool:
+    """Whether a checkout is a copy that we made for a run: its repository lies where only we put one, and names it."""
     place = os.path.join(os.path.realpath(wishes.agent_dir), _COPIES) if wishes.agent_dir else ""
-    return git.own == git.common and os.path.dirname(git.own) == place
+    return git.own == git.common and os.path.dirname(git.own) == place and read_worktree(git.own) == workspace
 
 
-def _list_pointed(git: GitDirs, wishes: Wishes) -> tuple[str, ...]:
+def _list_pointed(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, ...]:
     """A repository that is elsewhere, and where a copy's has its objects from."""
     if git.is_plain or not git.own:
         return ()
-    lender = read_lender(git.own) if is_copy(git, wishes) else ""
+    lender = read_lender(git.own) if is_copy(workspace, git, wishes) else ""
     return (git.common, git.own, *((lender,) if lender else ()))
 
 
 def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
     """What of the common repository is written from a checkout of the user's beside the main one."""
+    if os.path.basename(git.own).startswith(_COPY_PREFIX):
+        # Git's own record of a copy: whoever lets `.git` lead there would have the objects of all.
+        return ()
     return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own)
 
 
@@ -222,7 +227,7 @@ def list_protected(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
         found.append(os.path.join(git.own, "config.worktree"))
         found += [os.path.join(git.own, name) for name in ("commondir", "gitdir")] if git.is_linked else []
         # It says what else the run sees.
-        found += [os.path.join(git.own, "objects", "info", "alternates")] if is_copy(git, wishes) else []
+        found += [os.path.join(git.own, "objects", "info", "alternates")] if is_copy(workspace, git, wishes) else []
         found += _list_modules(git.common)
         hooks, files = _list_steering(workspace, git, wishes.home)
         found += [*hooks, *filter(os.path.lexists, files)]
@@ -248,7 +253,7 @@ def list_forbidden(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
 
     It refuses to work where one of them is empty, so nothing covers them.
     """
-    pointer = [os.path.join(git.own, "commondir")] if git.is_plain or is_copy(git, wishes) else []
+    pointer = [os.path.join(git.own, "commondir")] if git.is_plain or is_copy(workspace, git, wishes) else []
     included = _list_steering(workspace, git, wishes.home)[1] if git.own else ()
     return tuple(path for path in (*pointer, *included) if not os.path.lexists(path))
 

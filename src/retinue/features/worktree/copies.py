@@ -12,7 +12,7 @@ import stat
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -192,14 +192,12 @@ async def _lend_base(asker: Record, records: Records) -> str:
     guard = await load_guard(asker.common, env={"GIT_DIR": asker.common})
     if not isinstance(guard, Guard):
         refuse(guard.problem)
-    store = Store(asker.run_id, asker.common, records, guard)
     try:
-        await store.fill()
-        await store.bring([head], asker.base)
+        with closing(Store(asker.run_id, asker.common, records, guard)) as store:
+            await store.fill()
+            await store.bring([head], asker.base)
     except (Undone, OSError) as error:
         refuse(f"commit {head} of run {quote(asker.run_id)} cannot be used: {error}")
-    finally:
-        store.close()
     return head
 
 

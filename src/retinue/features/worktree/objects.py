@@ -59,13 +59,13 @@ class Store:
     async def bring(self, commits: Sequence[str], base: str) -> None:
         """Have commits, and all they need, in the user's repository. Raises Undone unless that is proven."""
         known = ("--not", base, "--branches", "--tags", "--remotes")
-        rows = (await self._git("rev-list", "--boundary", *commits, *known)).text.split()
-        edges = [row[1:] for row in rows if row.startswith("-")]
-        if len(edges) == len(rows):
-            return
-        await self._copy([*commits, *(f"^{sha}" for sha in edges)])
+        # A broken ref of the user's is no reason to keep anything from arriving.
+        rows = (await self._git("rev-list", "--ignore-missing", "--boundary", *commits, *known)).text.split()
+        edges = [f"^{row[1:]}" for row in rows if row.startswith("-")]
+        if len(edges) < len(rows):
+            await self._copy([*commits, *edges])
         whole = ("--objects", "--quiet", "--missing=allow-promisor")
-        await self._git("rev-list", *whole, *commits, *known, is_shared=True)
+        await self._git("rev-list", *whole, *commits, f"^{base}", *edges, is_shared=True)
 
     def close(self) -> None:
         """Forget the copies."""

@@ -51,7 +51,7 @@ def read_heads(git_dir: str) -> list[str]:
     return _read_shas(git_dir, "MERGE_HEAD")
 
 
-def find_tips(git_dir: str, begun: bytes) -> list[str]:
+def find_tips(git_dir: str, begun: bytes = b"") -> list[str]:
     """Commits that HEAD was at, newest first, less those that were replaced by an amended one, and those of refs.
 
     `begun` are the refs that were there from the beginning, as git lists them.
