@@ -114,6 +114,29 @@ async def test_killed_process_leaves_no_work_behind(tmp_path, repo, home):
         assert (await (await crew.resume(run.id, "go on")).wait(20)).branch == f"pi-agent-{run.id}"
 
 
+@pytest.mark.attack("I10")
+@pytest.mark.inprocess
+async def test_killed_process_leaves_no_commit_behind(tmp_path, repo, home):
+    asked = {"subagent_type": "general-purpose", "prompt": "make", "description": "it", "isolation": "worktree"}
+    commit = "echo one >one; git add one; git -c user.name=a -c user.email=a@b commit -qm inside; echo new >new.txt"
+    replies = [to("^begin", calls=[call("Agent", **asked)]), to("^begin", text="started")]
+    replies += [to("^make", calls=[call("bash", command=commit)]), to("^make", text="never", delay_ms=60_000)]
+    model = script(tmp_path, *replies)
+    with open_cli(["--model", model, "--session-id", "my-session", "-p", "begin"], repo, home=home) as process:
+        while not any(map(_has_file, (home / ".pi/agent/retinue/worktrees").glob("*.json"))):
+            await asyncio.sleep(0.02)
+            assert process.poll() is None
+        process.kill()
+        process.communicate()
+    assert git(repo, "fsck", "--no-dangling") == ""
+    again = script(tmp_path, *(to("task-notification", text="Oh") for _ in range(3)))
+    async with Retinue(repo, model=again, request=SESSION) as crew:
+        (run,) = await crew.runs()
+        assert git(repo, "log", "--format=%s", run.run.branch).split("\n") == ["pi-agent: it", "inside", "first"]
+    left = [path.name for path in (home / ".pi/agent/retinue/worktrees").iterdir()]
+    assert (git(repo, "fsck", "--strict", "--no-dangling"), [name for name in left if ".lock" not in name]) == ("", [])
+
+
 def _has_file(record):
     try:
         return (Path(json.loads(record.read_text())["path"]) / "new.txt").exists()

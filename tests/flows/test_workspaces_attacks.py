@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 from retinue.core.errors import RetinueError
-from retinue.durable.chain import SUBJECT
+from retinue.durable.chain import SUBJECT, apply_chain
 from retinue.durable.checkout import Checkout
 from retinue.durable.parcel import Parcel
+from retinue.durable.repository import Repository
 from retinue.testing import make_repo
 from tests.flows.test_worktree_attacks import VECTORS, Canary, spread_scopes
 from tests.flows.travel_world import BRANCH, FILES, Journey, read_tree, take
@@ -261,11 +262,11 @@ def hash_object(repo: Path, kind: str, text: str) -> str:
     )
 
 
-def forge_snapshot(journey: Journey, *refs: str) -> bytes:
+def forge_snapshot(journey: Journey, *refs: str, tree: str = "") -> bytes:
     """A snapshot of nothing, whose table names a commit without files in these places."""
     repo, begin = journey.repo, journey.parcel.commit
     who = "x <x@x> 1700000000 +0000"
-    tree = git(repo, "rev-parse", f"{begin}^{{tree}}")
+    tree = tree or git(repo, "rev-parse", f"{begin}^{{tree}}")
     broken = hash_object(repo, "commit", f"tree {'5' * 40}\nparent {begin}\nauthor {who}\ncommitter {who}\n\nbroken\n")
     table = "\n".join((SUBJECT, "", *(f"{name} {broken}" for name in refs)))
     link = hash_object(repo, "commit", f"tree {tree}\nparent {begin}\nauthor {who}\ncommitter {who}\n\n{table}\n")
@@ -289,3 +290,13 @@ async def test_broken_commits_get_no_branch(tmp_path: Path, ref: str) -> None:
         2,
         "",
     )
+
+
+@pytest.mark.attack("I10")
+async def test_incomplete_snapshot_moves_no_ref(tmp_path: Path) -> None:
+    journey = await Journey.begin(tmp_path)
+    ref, begin = "refs/retinue/landing/x", journey.parcel.commit
+    git(journey.repo, "update-ref", ref, begin)
+    with pytest.raises(RetinueError, match=r"snapshot 1 of 1: .* came incomplete"):
+        await apply_chain(Repository(str(journey.repo / ".git")), ref, begin, [forge_snapshot(journey, tree="5" * 40)])
+    assert (git(journey.repo, "rev-parse", ref), git(journey.repo, "fsck", "--no-dangling")) == (begin, "")

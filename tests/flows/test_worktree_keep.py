@@ -57,7 +57,7 @@ async def test_own_commits_are_kept(world: World) -> None:
 
 
 @pytest.mark.attack("G9")
-async def test_own_branch_is_not_moved(world: World) -> None:
+async def test_own_branch_stays_in_copy(world: World) -> None:
     copy = await world.create()
     git(copy.root, "checkout", "-qb", "feature")
     (copy.root / "a.txt").write_text("mine\n")
@@ -65,7 +65,7 @@ async def test_own_branch_is_not_moved(world: World) -> None:
     head = git(copy.root, "rev-parse", "HEAD")
     (copy.root / "a.txt").write_text("and more\n")
     await world.keep(copy)
-    assert (git(world.repo, "rev-parse", "feature"), git(world.repo, "rev-parse", f"{BRANCH}^")) == (head, head)
+    assert (world.branches, git(world.repo, "rev-parse", f"{BRANCH}^")) == (["main", BRANCH], head)
     assert (world.show(BRANCH, "a.txt"), world.left) == ("and more", [])
 
 
@@ -167,14 +167,15 @@ async def test_conflicting_merge_is_kept(world: World) -> None:
 
 
 async def test_interrupted_rebase_is_kept(world: World) -> None:
+    git(world.repo, "checkout", "-qb", "other")
+    (world.repo / "a.txt").write_text("theirs\n")
+    git(world.repo, "commit", "-qam", "theirs")
+    git(world.repo, "checkout", "-q", "main")
     copy = await world.create()
     for text in ("one more\n", "two more\n"):
         (copy.root / "a.txt").write_text(text)
         git(copy.root, "commit", "-qam", text)
     tip = git(copy.root, "rev-parse", "HEAD")
-    git(world.repo, "checkout", "-qb", "other")
-    (world.repo / "a.txt").write_text("theirs\n")
-    git(world.repo, "commit", "-qam", "theirs")
     git(copy.root, "rebase", "other", check=False)
     kept = await world.keep(copy)
     assert f"Commits that the agent had left behind are kept as `refs/pi-agent/r1/{tip[:12]}`" in kept.notes
@@ -306,7 +307,7 @@ async def test_readonly_directories_are_removed(world: World) -> None:
     (copy.root / "build" / "mod").mkdir(parents=True)
     (copy.root / "build" / "mod" / "f").write_text("x")
     (copy.root / "build" / "mod").chmod(0o555)
-    git(copy.root, "worktree", "lock", str(copy.root))
+    git(world.repo, "worktree", "lock", str(copy.root))
     assert (await world.keep(copy), world.left) == (Kept(notes=("Files that git ignores were not kept: 'build/'",)), [])
 
 

@@ -96,7 +96,9 @@ async def apply_chain(repository: Repository, ref: str, begin: str, bundles: Seq
     last = begin
     for number, data in enumerate(bundles, 1):
         try:
-            last = await repository.take_bundle(data)
+            before, last = last, await repository.take_bundle(data)
+            # Before any ref names it: a repository must not be led to what did not come.
+            await repository.check_whole(last, (before,) if before else ())
         except RetinueError as error:
             raise RetinueError(f"snapshot {number} of {len(bundles)}: {error}") from error
         await repository.run("update-ref", ref, last)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from retinue.core.errors import RetinueError, quote
-from retinue.features.worktree.copies import WORK_TIMEOUT_S, is_directory
+from retinue.features.worktree.copies import is_directory
 from retinue.features.worktree.keeping import AUTHOR, to_variables
+from retinue.features.worktree.objects import WORK_TIMEOUT_S
 from retinue.sandbox.stubs import is_stub
 from retinue.tools.git import GitResult, Guard, load_guard, run_git
 

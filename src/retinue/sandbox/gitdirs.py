@@ -57,8 +57,8 @@ def read_git_dirs(workspace: str) -> GitDirs:
 
 def read_worktree(git: str) -> str:
     """The checkout that a repository names in its configuration, or itself."""
-    told = (value for key, value in _read_settings(os.path.join(git, "config")) if key == "core.worktree")
-    return _follow(git, next(told, "")) or git
+    told = [value for key, value in _read_settings(os.path.join(git, "config")) if key == "core.worktree"]
+    return (_follow(git, told[-1]) if told else "") or git
 
 
 def is_repository(folder: str) -> bool:
@@ -70,6 +70,12 @@ def is_repository(folder: str) -> bool:
         and os.path.isdir(parts["objects"])
         and os.path.isdir(parts["refs"])
     )
+
+
+def read_lender(own: str) -> str:
+    """The repository whose objects another one borrows; empty where there is none."""
+    objects = _follow(own, _read_line(os.path.join(own, "objects", "info", "alternates")))
+    return os.path.dirname(objects) if os.path.basename(objects) == "objects" else ""
 
 
 def list_steering(configs: Iterable[str], workspace: str, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -7,14 +7,13 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
 from retinue.core.environment import OWN, READING, SHELL, WRITING, select
-from retinue.sandbox.gitdirs import GitDirs, list_steering, read_git_dirs
+from retinue.sandbox.gitdirs import GitDirs, list_steering, read_git_dirs, read_lender
 
 Mode: TypeAlias = Literal["read_only", "workspace_write", "off"]
 
@@ -67,6 +66,10 @@ SHELL_FILES = (".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".prof
 HOME_FILES = (*SHELL_FILES, ".gitconfig", ".inputrc", ".xprofile", ".xsessionrc")
 HOME_DIRS = (".config/autostart", ".config/systemd", ".config/git", ".config/fish", ".local/bin", ".ssh")
 
+_COPIES = "retinue/worktrees"
+"""In the agent directory: the repositories that runs in copies write."""
+_COPY_PREFIX = "pi-agent-"
+"""How the names of copies begin."""
 _SET_BY_US = {"GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -137,7 +140,7 @@ def build_readonly(workspace: str | Path, wishes: Wishes) -> Profile:
         "read_only",
         secrets=list_secrets(wishes),
         environment=(*READING, *OWN, *SHELL, *wishes.environment),
-        visible=(*_list_pointed(read_git_dirs(real)), *list_own()),
+        visible=(*_list_pointed(real, read_git_dirs(real), wishes), *list_own()),
         exposed=_list_exposed(wishes),
         max_memory=wishes.max_memory,
     )
@@ -148,8 +151,9 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
     real = os.path.realpath(workspace)
     extra = tuple(os.path.realpath(expand(path, wishes.home)) for path in wishes.writable)
     git = read_git_dirs(real)
-    # The copy's own part of the repository: commits work in it, hooks and configuration stay as they are.
+    # A checkout's own part of the repository: commits work in it, hooks and configuration stay as they are.
     parts = list_worktree_parts(git) if git.is_linked else ()
+    parts += (git.own,) if is_copy(real, git, wishes) else ()
     # Where agents write anyway one could have put a link; and one leads elsewhere.
     shared = tuple(path for path in parts if not is_below(path, (real, *extra)) and os.path.realpath(path) == path)
     roots = (real, *extra, *shared)
@@ -165,7 +169,7 @@ def build_writing(workspace: str | Path, wishes: Wishes) -> Profile:
         grounds=tuple(dict.fromkeys((real, *extra))),
         forbidden=tuple(path for path in list_forbidden(real, git, wishes) if is_below(path, roots)),
         environment=(*WRITING, *OWN, *SHELL, *wishes.environment),
-        visible=(*_list_pointed(git), *list_own()),
+        visible=(*_list_pointed(real, git, wishes), *list_own()),
         exposed=_list_exposed(wishes),
         max_memory=wishes.max_memory,
         home=os.path.realpath(wishes.home) if wishes.home else "",
@@ -208,18 +212,26 @@ def _list_exposed(wishes: Wishes) -> tuple[str, ...]:
     return tuple(map(os.path.realpath, wishes.exposed))
 
 
-def _list_pointed(git: GitDirs) -> tuple[str, ...]:
-    """A repository that is elsewhere."""
-    return (git.common, git.own) if git.is_known else ()
+def is_copy(workspace: str, git: GitDirs, wishes: Wishes) -> bool:
+    """Whether a checkout is a copy that we made for a run: its repository lies where only we put one, and names it."""
+    place = os.path.join(os.path.realpath(wishes.agent_dir), _COPIES) if wishes.agent_dir else ""
+    return git.is_known and git.own == git.common and os.path.dirname(git.own) == place
+
+
+def _list_pointed(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, ...]:
+    """A repository that is elsewhere, and where a copy's has its objects from."""
+    if not git.is_known:
+        return ()
+    lender = read_lender(git.own) if is_copy(workspace, git, wishes) else ""
+    return (git.common, git.own, *((lender,) if lender else ()))
 
 
 def list_worktree_parts(git: GitDirs) -> tuple[str, ...]:
-    """What of the common repository a run in a copy may write."""
-    heads = os.path.join(git.common, "refs", "heads")
-    own: list[str] = []
-    with suppress(OSError):
-        own = [os.path.join(heads, name) for name in sorted(os.listdir(heads)) if name.startswith("pi-agent-")]
-    return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own, *own)
+    """What of the common repository is written from a checkout of the user's beside the main one."""
+    if os.path.basename(git.own).startswith(_COPY_PREFIX):
+        # Git's own record of a copy: whoever lets `.git` lead there would have the objects of all.
+        return ()
+    return (os.path.join(git.common, "objects"), os.path.join(git.common, "logs"), git.own)
 
 
 def list_protected(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, ...]:
@@ -229,6 +241,8 @@ def list_protected(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
         found += [os.path.join(folder, name) for folder in (git.own, git.common) for name in ("hooks", "config")]
         found.append(os.path.join(git.own, "config.worktree"))
         found += [os.path.join(git.own, name) for name in ("commondir", "gitdir")] if git.is_linked else []
+        # It says what else the run sees.
+        found += [os.path.join(git.own, "objects", "info", "alternates")] if is_copy(workspace, git, wishes) else []
         hooks, files = _list_steering(workspace, git, wishes.home)
         found += [*hooks, *filter(os.path.lexists, files)]
     if not git.is_plain:
@@ -253,7 +267,7 @@ def list_forbidden(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
 
     It refuses to work where one of them is empty, so nothing covers them.
     """
-    pointer = [os.path.join(git.own, "commondir")] if git.is_plain else []
+    pointer = [os.path.join(git.own, "commondir")] if git.is_plain or is_copy(workspace, git, wishes) else []
     included = _list_steering(workspace, git, wishes.home)[1] if git.own else ()
     return tuple(path for path in (*pointer, *included) if not os.path.lexists(path))
 

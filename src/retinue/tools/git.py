@@ -5,6 +5,7 @@ plain data is taken over. This file must not know what git is used for.
 """
 
 import os
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,8 +22,9 @@ _MAX_ERROR = 16 * 1024
 _COMMANDS = frozenset(
     {
         *("add", "branch", "bundle", "cat-file", "check-attr", "commit-tree", "config", "diff", "for-each-ref", "init"),
-        *("log", "ls-files", "ls-tree", "merge-base", "read-tree", "repack", "reset", "rev-list", "rev-parse", "show"),
-        *("status", "symbolic-ref", "update-index", "update-ref", "worktree", "write-tree"),
+        *("index-pack", "log", "ls-files", "ls-tree", "merge-base", "pack-objects", "read-tree", "repack", "reset"),
+        *("rev-list", "rev-parse", "show", "status", "symbolic-ref", "unpack-objects", "update-index", "update-ref"),
+        *("worktree", "write-tree"),
     }
 )
 # These look into files, so filters would run, or show differences, so a program could be asked to.
@@ -150,6 +152,8 @@ class Guard:
     """Filters that are configured and are not run."""
     is_sparse: bool = False
     """Only a part of the files is checked out."""
+    has_hooks_path: bool = False
+    """Hooks are not where they are without a word about it."""
 
 
 async def run_git(
@@ -161,6 +165,7 @@ async def run_git(
     guard: Guard | None = None,
     pass_fds: tuple[int, ...] = (),
     max_output: int = _MAX_OUTPUT,
+    stdin: int = subprocess.DEVNULL,
 ) -> GitResult:
     """Run one git command; a failure of any kind is a result. `env` alone brings GIT_ variables.
 
@@ -177,9 +182,8 @@ async def run_git(
     shown = ("--no-ext-diff", "--no-textconv") if args[0] in _SHOWING else ()
     settings = (*_SETTINGS, *(guard.settings if guard is not None else ()))
     given = {**_environment(settings), **(env or {})}
-    return await _call(
-        (args[0], *shown, *args[1:]), os.fspath(cwd), given, timeout_s, pass_fds=pass_fds, max_output=max_output
-    )
+    words = (args[0], *shown, *args[1:])
+    return await _call(words, os.fspath(cwd), given, timeout_s, pass_fds=pass_fds, max_output=max_output, stdin=stdin)
 
 
 async def fetch_git(
@@ -259,6 +263,7 @@ async def _call(
     pass_fds: tuple[int, ...] = (),
     max_output: int = _MAX_OUTPUT,
     tree: Tree | None = None,
+    stdin: int = subprocess.DEVNULL,
 ) -> GitResult:
     program = find_git(cwd)
     if not program:
@@ -273,7 +278,7 @@ async def _call(
         errors.extend(data[: _MAX_ERROR - len(errors)])
 
     path = os.pathsep.join(dict.fromkeys((os.path.dirname(program), "/usr/bin", "/bin")))
-    command = Command([program, "--no-pager", *args], cwd, {"PATH": path, **env}, pass_fds)
+    command = Command([program, "--no-pager", *args], cwd, {"PATH": path, **env}, pass_fds, stdin)
     try:
         ended = await run_process(
             command,
@@ -310,7 +315,7 @@ def _read_guard(entries: Iterable[tuple[str, str, str]]) -> Guard:
     directories: list[tuple[str, str]] = []
     names: dict[str, str] = {}
     filters: set[str] = set()
-    is_sparse = False
+    is_sparse = has_hooks_path = False
     for scope, key, value in entries:
         section, _, rest = key.partition(".")
         inner, _, name = rest.rpartition(".")
@@ -327,10 +332,12 @@ def _read_guard(entries: Iterable[tuple[str, str, str]]) -> Guard:
             data[key] = value
         elif key == "core.sparsecheckout":
             is_sparse = value.lower() in ("", "true", "yes", "on", "1")
+        elif key == "core.hookspath":
+            has_hooks_path = True
         elif section in _NAMES and rest in ("name", "email"):
             names[key] = value
     settings = (*overrides.items(), *data.items(), *directories)
-    return Guard(settings, _find_author(names), frozenset(filters), is_sparse)
+    return Guard(settings, _find_author(names), frozenset(filters), is_sparse, has_hooks_path)
 
 
 _FILTER = ("clean", "smudge", "process", "required")

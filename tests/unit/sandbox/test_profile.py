@@ -67,7 +67,7 @@ def test_copy_writes_its_own_part(tmp_path: Path, wishes: Wishes) -> None:
     (repo / ".git" / "refs" / "heads" / "pi-agent-1").write_text("")
     profile = build_writing(copy, wishes)
     common = repo / ".git"
-    parts = ["objects", "logs", "worktrees/copy", "refs/heads/pi-agent-1"]
+    parts = ["objects", "logs", "worktrees/copy"]
     assert profile.writable[1:] == tuple(str(common / part) for part in parts)
     assert {str(copy / ".git"), str(common / "worktrees" / "copy" / "commondir")} <= {*profile.protected}
 

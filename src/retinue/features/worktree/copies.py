@@ -10,21 +10,21 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import asynccontextmanager, closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 import msgspec
 
 from retinue.core.errors import IsolationFailed, quote
+from retinue.features.worktree.objects import WORK_TIMEOUT_S, Store, Undone
 from retinue.features.worktree.records import Record, Records, check_name
+from retinue.features.worktree.repository import make_repository, read_head
 from retinue.sandbox.beneath import remove_tree
 from retinue.sessions.lock import take_flock
 from retinue.tools.git import Guard, load_guard, run_git
 
-WORK_TIMEOUT_S = 120.0
-"""For git calls whose time grows with the repository."""
 _ATTEMPTS = 4
 _DISTURBED = ("fatal: failed to read", "fatal: could not create directory")
 _PATIENCE_S = 30.0
@@ -74,7 +74,11 @@ async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
     """Make a copy, recorded before it exists. Raises IsolationFailed with nothing left behind."""
     check_name(request.run_id)
     repository = await _find_repository(request.cwd)
-    base = await _find_base(request, repository)
+    asker = records.find_by_repository(repository.common)
+    if asker is not None:
+        # It is started in a copy: what that one began with is the repository of both.
+        repository = replace(repository, top=asker.top, common=asker.common)
+    base = await (_find_base(request, repository) if asker is None or request.branch else _lend_base(asker, records))
     root = _choose_root(request, repository, tmp)
     if records.find(request.run_id) is not None:
         refuse(f"run {quote(request.run_id)} has a copy already")
@@ -88,6 +92,7 @@ async def create_copy(request: CopyRequest, records: Records, *, tmp: Path | Non
             base=base,
             description=request.description[:MAX_DESCRIPTION],
             branch=request.branch,
+            asker="" if asker is None else asker.run_id,
             names_repo=request.keeps_place,
             created_ms=time.time_ns() // 1_000_000,
         )
@@ -180,6 +185,21 @@ async def _find_base(request: CopyRequest, repository: _Repository) -> str:
     refuse(f"{quote(repository.top, 200)} has no commit yet; commit something first")
 
 
+async def _lend_base(asker: Record, records: Records) -> str:
+    """The commit that another run is at in its copy, brought to where both can see it."""
+    head = read_head(records.repository_path(asker.run_id)) or asker.base
+    guard = await load_guard(asker.common, env={"GIT_DIR": asker.common})
+    if not isinstance(guard, Guard):
+        refuse(guard.problem)
+    try:
+        with closing(Store(asker.run_id, asker.common, records, guard)) as store:
+            await store.fill()
+            await store.bring([head], asker.base)
+    except (Undone, OSError) as error:
+        refuse(f"commit {head} of run {quote(asker.run_id)} cannot be used: {error}")
+    return head
+
+
 def _choose_root(request: CopyRequest, repository: _Repository, tmp: Path | None) -> Path:
     folder = os.path.realpath(tmp or tempfile.gettempdir())
     # There a command in a damaged copy would find the user's checkout above it.
@@ -210,6 +230,11 @@ async def _check_out(record: Record, records: Records) -> str:
     if not filled.ok:
         refuse(filled.problem)
     shutil.copyfile(os.path.join(git_dir, "index"), records.index_path(record.run_id))
+    asked = ("--format=%(objectname) %(refname)", "refs/heads", "refs/remotes", "refs/tags")
+    refs = await run_git(["for-each-ref", *asked], record.common, env={"GIT_DIR": record.common}, guard=guard)
+    if not refs.ok:
+        refuse(refs.problem)
+    make_repository(record, records, git_dir, guard, refs.out)
     return git_dir
 
 
@@ -283,6 +308,9 @@ def discard_copy(record: Record, records: Records) -> None:
     known = record.git_dir or os.path.join(registered, os.path.basename(record.path))
     if os.path.dirname(known) == registered and _is_about(known, record.path):
         remove_tree(known)
+    for path in records.list_folders(record.run_id):
+        if os.path.lexists(path):
+            remove_tree(path)
     _remove_registry(record.common)
     records.remove(record)
 

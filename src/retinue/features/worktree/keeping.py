@@ -6,9 +6,9 @@ porcelain that could run a hook, so neither the agent's index nor its half-done 
 
 import asyncio
 import re
-import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -18,14 +18,15 @@ from retinue.core.jsonline import clean_text
 from retinue.features.worktree.copies import (
     BRANCH_PREFIX,
     MAX_DESCRIPTION,
-    WORK_TIMEOUT_S,
     discard_copy,
     hold_registry,
     is_directory,
     is_file,
     is_link,
 )
+from retinue.features.worktree.objects import WORK_TIMEOUT_S, Store, Undone
 from retinue.features.worktree.records import Record, Records
+from retinue.features.worktree.repository import copy_file, read_head, write_ref
 from retinue.features.worktree.submodules import is_untouched
 from retinue.features.worktree.traces import find_nested, find_tips, is_own_link, read_heads, restore_notes
 from retinue.tools.git import GitResult, Guard, load_guard, run_git
@@ -53,10 +54,6 @@ class Kept:
     """What else its owner should know."""
 
 
-class _Undone(Exception):
-    """A step that failed: the copy stays."""
-
-
 async def keep_work(record: Record, records: Records) -> Kept:
     """Bring the work of a copy into a branch and remove the copy. Raises nothing but a cancel, which loses nothing."""
     if record.state != "live":
@@ -64,8 +61,10 @@ async def keep_work(record: Record, records: Records) -> Kept:
     saver = _Saver(record, records)
     try:
         await saver.save()
-    except (_Undone, OSError) as error:
+    except (Undone, OSError) as error:
         return Kept(saver.branch, record.path, str(error), tuple(saver.notes))
+    finally:
+        saver.close()
     done = msgspec.structs.replace(record, state="removing", branch=saver.branch)
     if not is_directory(record.path):
         return await _remove(done, records, Kept(saver.branch, notes=tuple(saver.notes)))
@@ -94,45 +93,79 @@ class _Saver:
         self._record = record
         self._records = records
         self._guard = Guard()
+        self._store: Store | None = None
+        own = records.repository_path(record.run_id)
+        self._own = own if is_directory(own) else ""
+        """What the run writes; copies of earlier versions have none and are all in the user's repository."""
         self._env = {
             "GIT_DIR": record.git_dir,
             # Said to git, not left to its notes about the copy: an agent may write those.
             "GIT_COMMON_DIR": record.common,
             "GIT_WORK_TREE": record.path,
             "GIT_INDEX_FILE": str(records.index_path(record.run_id)),
+            "GIT_NO_REPLACE_OBJECTS": "1",
         }
 
+    def close(self) -> None:
+        """Remove what was needed on the way."""
+        if self._store is not None:
+            self._store.close()
+
     async def save(self) -> None:
-        """All of the work into commits, the commits into refs. Raises _Undone when that is not proven."""
+        """All of the work into commits, the commits into refs. Raises Undone when that is not proven."""
         record = self._record
         has_files, has_git = is_directory(record.path), is_directory(record.git_dir)
         if is_link(record.path):
-            raise _Undone("it was replaced by a link")
+            raise Undone("it was replaced by a link")
         if not is_directory(record.common):
             if has_files:
-                raise _Undone(f"its repository {quote(record.common, 200)} is gone")
+                raise Undone(f"its repository {quote(record.common, 200)} is gone")
             return
         if not has_git:
             if has_files:
-                raise _Undone("git does not know it any more: its registration was removed")
+                raise Undone("git does not know it any more: its registration was removed")
             return
         restore_notes(record.git_dir, record.common)
         loaded = await load_guard(record.common, env=self._env)
         if not isinstance(loaded, Guard):
-            raise _Undone(f"git config: {loaded.problem}")
+            raise Undone(f"git config: {loaded.problem}")
         self._guard = loaded
-        found = await self._try("rev-parse", "--verify", "HEAD^{commit}")
-        # An agent may have begun a history of its own, without a commit so far.
-        head = found.text if found.ok else record.base
+        self._store = Store(record.run_id, record.common, self._records, loaded)
+        await self._store.fill()
+        head = await self._find_head()
         commit, unsafe = await self._save_files(head) if has_files else (head, [])
-        await self._git("update-ref", "--no-deref", "-m", "pi-agent: keep the work", "HEAD", commit)
-        await self._save_abandoned(commit)
+        left = await self._find_abandoned(commit)
+        # First the objects, then what names them: a ref of the user's repository never leads to nothing.
+        await self._store.bring([commit, *left], record.base)
+        await self._git("update-ref", "--no-deref", "-m", "pi-agent: keep the work", "HEAD", commit, is_kept=True)
+        if self._own:
+            write_ref(self._own, "HEAD", commit)
+        await self._save_abandoned(left)
         if commit != record.base:
             self.branch = await self._save_branch(commit)
         elif record.branch:
             self.branch = record.branch
         if has_files:
             await self._prove(commit, unsafe)
+        self._tell_asker(commit)
+
+    async def _find_head(self) -> str:
+        """The commit that the run is at."""
+        if self._own:
+            # An agent may have begun a history of its own, without a commit so far.
+            head = read_head(self._own) or self._record.base
+            if not (await self._try("rev-parse", "--verify", f"{head}^{{commit}}")).ok:
+                raise Undone(f"its last commit {head} cannot be read")
+            return head
+        found = await self._try("rev-parse", "--verify", "HEAD^{commit}")
+        return found.text if found.ok else self._record.base
+
+    def _tell_asker(self, commit: str) -> None:
+        """Let the run that asked for the work have the branch too, should it still be there."""
+        asker = self._records.repository_path(self._record.asker) if self._record.asker else ""
+        if self.branch and is_directory(asker):
+            with suppress(OSError):
+                write_ref(asker, f"refs/heads/{self.branch}", commit)
 
     async def _save_files(self, head: str) -> tuple[str, list[str]]:
         """A commit with all files of the copy, and the directories that no commit can hold."""
@@ -144,12 +177,12 @@ class _Saver:
         await self._git("add", "--all", "--sparse", *scope)
         tree = (await self._git("write-tree")).text
         if tree != (await self._git("rev-parse", "--verify", f"{head}^{{tree}}")).text:
-            head = await self._commit(tree, [head, *read_heads(record.git_dir)])
+            head = await self._commit(tree, [head, *read_heads(self._own or record.git_dir)])
             await self._note_filters(head)
         if told := [path for path in ignored if not _CACHE.search(path)]:
             self.notes.append(f"Files that git ignores were not kept: {list_some(told)}")
         unsafe = [path for path in nested if not await self._is_untouched(path)]
-        if not is_own_link(record.path, record.git_dir):
+        if not is_own_link(record.path, record.git_dir, self._records.repository_path(record.run_id)):
             unsafe.append(".")
         return head, unsafe
 
@@ -158,11 +191,11 @@ class _Saver:
         index = self._env["GIT_INDEX_FILE"]
         if self._guard.is_sparse and head != self._record.base:
             # Only the agent's own index knows which of the files that came with its commits were not checked out.
-            shutil.copyfile(f"{self._record.git_dir}/index", index)
+            copy_file(self._own or self._record.git_dir, "index", index)
         elif is_file(index):
             await self._git("read-tree", "-m", "-i", head)
         else:
-            raise _Undone(f"{quote(index, 200)} is gone")
+            raise Undone(f"{quote(index, 200)} is gone")
 
     async def _is_untouched(self, path: str) -> bool:
         listed = await self._git("ls-tree", "-z", self._record.base, "--", path)
@@ -179,7 +212,7 @@ class _Saver:
                 done = await self._try(*arguments, "-m", message, env=to_variables(*author))
                 if done.ok:
                     return done.text
-        raise _Undone(f"git commit-tree: {done.problem}")
+        raise Undone(f"git commit-tree: {done.problem}")
 
     async def _note_filters(self, commit: str) -> None:
         """Say which changed files a filter of the user's would have rewritten: it was not run."""
@@ -196,20 +229,24 @@ class _Saver:
                 f"Saved as they are, without the git filter that is configured for them: {list_some(found)}"
             )
 
-    async def _save_abandoned(self, commit: str) -> None:
-        """Commits the agent made and left: no branch leads to them, and git's notes about the copy will go."""
-        record = self._record
-        tips = [sha for sha in find_tips(record.git_dir) if sha not in (commit, record.base)]
+    async def _find_abandoned(self, commit: str) -> list[str]:
+        """Commits the agent made and left: no branch leads to them, and what git knows about the copy will go."""
+        record, refs = self._record, self._records.refs_path(self._record.run_id)
+        begun = refs.read_bytes() if self._own and refs.exists() else b""
+        tips = [sha for sha in find_tips(self._own or record.git_dir, begun) if sha not in (commit, record.base)]
         if not tips:
-            return
+            return []
         present = (await self._try("rev-list", "--no-walk", "--ignore-missing", *tips)).text.split()
         known = ("--not", commit, record.base, "--branches", "--tags", "--remotes")
         lost = (await self._git("rev-list", *present, *known)).text.split() if present else []
         left = [sha for sha in present if sha in lost]
         if len(left) > 1:
             left = (await self._git("merge-base", "--independent", *left)).text.split()
+        return left
+
+    async def _save_abandoned(self, left: Sequence[str]) -> None:
         for sha in left:
-            name = f"{ABANDONED_REFS}/{record.run_id}/{sha[:12]}"
+            name = f"{ABANDONED_REFS}/{self._record.run_id}/{sha[:12]}"
             await self._git("update-ref", name, sha, is_shared=True)
             self.notes.append(f"Commits that the agent had left behind are kept as `{name}`")
 
@@ -231,7 +268,7 @@ class _Saver:
             done = await self._try("update-ref", f"refs/heads/{wanted}", commit, "", is_shared=True)
             if done.ok:
                 return wanted
-        raise _Undone(f"git update-ref: {done.problem}")
+        raise Undone(f"git update-ref: {done.problem}")
 
     async def _move_branch(self, name: str, before: str, commit: str) -> bool:
         """Move a branch forward, unless it is checked out somewhere or has gone another way; whether it was moved."""
@@ -248,37 +285,45 @@ class _Saver:
         return dict(zip(fields[::2], fields[1::2], strict=False))
 
     async def _prove(self, commit: str, unsafe: Sequence[str]) -> None:
-        """Raise _Undone unless every file of the copy is in the commit and a ref leads to it."""
+        """Raise Undone unless every file of the copy is in the commit and a ref leads to it."""
         if unsafe:
-            raise _Undone(f"git repositories inside of it cannot be put on a branch: {list_some(sorted(unsafe))}")
-        left = await self._git("status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
+            raise Undone(f"git repositories inside of it cannot be put on a branch: {list_some(sorted(unsafe))}")
+        asked = ("--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=dirty")
+        left = await self._git("status", *asked, is_kept=True)
         if left.fields:
-            raise _Undone(f"not all files could be saved: {list_some(left.fields)}")
-        if (await self._git("rev-parse", "--verify", "HEAD^{commit}")).text != commit:
-            raise _Undone("somebody is still at work in it")
+            raise Undone(f"not all files could be saved: {list_some(left.fields)}")
+        head = (await self._git("rev-parse", "--verify", "HEAD^{commit}", is_kept=True)).text
+        if head != commit or (self._own and read_head(self._own) != commit):
+            raise Undone("somebody is still at work in it")
         if self.branch:
             found = await self._git("rev-parse", "--verify", f"refs/heads/{self.branch}^{{commit}}", is_shared=True)
             if found.text != commit:
-                raise _Undone(f"branch {quote(self.branch)} was moved by somebody else")
+                raise Undone(f"branch {quote(self.branch)} was moved by somebody else")
 
-    async def _try(self, *arguments: str, env: Mapping[str, str] | None = None, is_shared: bool = False) -> GitResult:
-        """Ask git about the copy, or about the repository that it shares with the user."""
-        record = self._record
+    async def _try(
+        self, *arguments: str, env: Mapping[str, str] | None = None, is_shared: bool = False, is_kept: bool = False
+    ) -> GitResult:
+        """Ask git about the copy, or about the repository that it shares with the user.
+
+        `is_kept` asks about the copy, too, but without any object that is not in the repository already.
+        """
+        record, store = self._record, self._store
         # A copy that was deleted has no directory to run in; all places are said to git anyway.
         cwd = record.path if is_directory(record.path) and not is_shared else record.common
+        objects = {} if is_kept or store is None else store.environment
         return await run_git(
             arguments,
             cwd,
             timeout_s=WORK_TIMEOUT_S,
-            env={"GIT_DIR": record.common} if is_shared else {**self._env, **(env or {})},
+            env={"GIT_DIR": record.common} if is_shared else {**self._env, **objects, **(env or {})},
             guard=self._guard,
             pass_fds=self._records.pass_fds,
         )
 
-    async def _git(self, *arguments: str, is_shared: bool = False) -> GitResult:
-        done = await self._try(*arguments, is_shared=is_shared)
+    async def _git(self, *arguments: str, is_shared: bool = False, is_kept: bool = False) -> GitResult:
+        done = await self._try(*arguments, is_shared=is_shared, is_kept=is_kept)
         if not done.ok:
-            raise _Undone(f"git {arguments[0]}: {done.problem}")
+            raise Undone(f"git {arguments[0]}: {done.problem}")
         return done
 
 

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import secrets
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -48,6 +49,8 @@ class Record(Struct, frozen=True, kw_only=True):
     """What git keeps about this copy alone, below `common`."""
     branch: str = ""
     """The branch it continues, after a resume."""
+    asker: str = ""
+    """The run in whose copy the run was started that works in this one; it is told of the branch."""
     names_repo: bool = False
     """Whether the result says which repository; it does when the caller chose the directory."""
     owner: str = ""
@@ -72,6 +75,23 @@ class Records:
     def index_path(self, run_id: str) -> Path:
         """Where our own index of a copy lies: the one in the copy is the agent's to spoil."""
         return self.directory / f"{run_id}.index"
+
+    def repository_path(self, run_id: str) -> str:
+        """Where the repository lies that the run itself writes; the sandbox knows this place."""
+        return str(self.directory / f"{run_id}.git")
+
+    def refs_path(self, run_id: str) -> Path:
+        """Where the refs are noted that a run's repository began with."""
+        return self.directory / f"{run_id}.refs"
+
+    def make_store(self, run_id: str) -> str:
+        """A directory in which objects of a run are checked before the user's repository gets them."""
+        return tempfile.mkdtemp("", f"{check_name(run_id)}.objects-", self.directory)
+
+    def list_folders(self, run_id: str) -> list[str]:
+        """What a copy has beside its record, and is to be removed before it."""
+        stores = [name for name in self._names() if name.startswith(f"{run_id}.objects-")]
+        return [self.repository_path(run_id), *(str(self.directory / name) for name in stores)]
 
     def claim(self, record: Record) -> Record:
         """The same record, owned by this process."""
@@ -100,11 +120,19 @@ class Records:
         index = self.index_path(record.run_id)
         for ending in ("", ".lock", ".inner", ".inner.lock"):
             index.with_name(index.name + ending).unlink(missing_ok=True)
+        self.refs_path(record.run_id).unlink(missing_ok=True)
         self._path(record.run_id).unlink(missing_ok=True)
 
     def find(self, run_id: str) -> Record | None:
         """The copy of one run, if there is one."""
         return _load(self._path(run_id))
+
+    def find_by_repository(self, path: str) -> Record | None:
+        """The copy whose run writes this repository, if it is that of one."""
+        folder, name = os.path.split(path)
+        run_id = name.removesuffix(".git")
+        is_ours = folder == os.path.realpath(self.directory) and run_id != name and _NAME.fullmatch(run_id)
+        return self.find(run_id) if is_ours else None
 
     def list_all(self) -> list[Record]:
         """Every copy there is, oldest first."""

@@ -1,13 +1,12 @@
 """Reads what an agent has left in a copy and in git's notes about it. Must not know why it is asked."""
 
 import os
-import re
 import stat
 from collections.abc import Iterable
 from contextlib import suppress
 
-_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
-_MAX_LOG = 4 * 1024 * 1024
+from retinue.features.worktree.repository import SHA, list_refs, read_file
+
 _MAX_TIPS = 500
 
 
@@ -23,17 +22,13 @@ def find_nested(root: str, ignored: Iterable[str]) -> list[str]:
     return sorted(found)
 
 
-def is_own_link(root: str, git_dir: str) -> bool:
-    """Whether the copy's `.git` is still the link that git made, or gone: then it holds nothing."""
+def is_own_link(root: str, *places: str) -> bool:
+    """Whether the copy's `.git` still leads to one of some places, or is gone: then it holds nothing."""
     path = os.path.join(root, ".git")
     if not os.path.lexists(path):
         return True
-    try:
-        with open(path, "rb") as file:
-            told = os.fsdecode(file.read(65536)).strip()
-    except OSError:
-        return False
-    return os.path.realpath(os.path.join(root, told.removeprefix("gitdir: "))) == git_dir
+    told = os.fsdecode(read_file(root, ".git")).strip()
+    return os.path.realpath(os.path.join(root, told.removeprefix("gitdir: "))) in map(os.path.realpath, places)
 
 
 def restore_notes(git_dir: str, common: str) -> None:
@@ -44,7 +39,7 @@ def restore_notes(git_dir: str, common: str) -> None:
             if stat.S_ISLNK(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
                 os.unlink(name, dir_fd=handle)
     path = os.path.join(git_dir, "commondir")
-    if os.path.realpath(os.path.join(git_dir, _read(path).strip() or ".")) != common:
+    if os.path.realpath(os.path.join(git_dir, _read(git_dir, "commondir").strip() or ".")) != common:
         with suppress(FileNotFoundError):
             os.unlink(path)
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -54,34 +49,31 @@ def restore_notes(git_dir: str, common: str) -> None:
 
 def read_heads(git_dir: str) -> list[str]:
     """The commits that a merge in progress would have brought in."""
-    return _read_shas(os.path.join(git_dir, "MERGE_HEAD"))
+    return _read_shas(git_dir, "MERGE_HEAD")
 
 
-def find_tips(git_dir: str) -> list[str]:
-    """Commits that HEAD was at, newest first, less those that were replaced by an amended one."""
+def find_tips(git_dir: str, begun: bytes = b"") -> list[str]:
+    """Commits that HEAD was at, newest first, less those that were replaced by an amended one, and those of refs.
+
+    `begun` are the refs that were there from the beginning, as git lists them.
+    """
     tips: dict[str, None] = {}
     replaced = set()
-    for line in reversed(_read(os.path.join(git_dir, "logs", "HEAD")).splitlines()):
+    for line in reversed(_read(git_dir, "logs/HEAD").splitlines()):
         told, _, message = line.partition("\t")
         old, _, rest = told.partition(" ")
         if message.startswith("commit (amend)"):
             replaced.add(old)
-        tips |= dict.fromkeys(sha for sha in (rest[: rest.find(" ")], old) if _SHA.fullmatch(sha) and sha.strip("0"))
-    for folder, _, files in os.walk(os.path.join(git_dir, "refs")):
-        tips |= dict.fromkeys(sha for name in files for sha in _read_shas(os.path.join(folder, name)))
+        tips |= dict.fromkeys(sha for sha in (rest[: rest.find(" ")], old) if SHA.fullmatch(sha) and sha.strip("0"))
+    tips |= dict.fromkeys(list_refs(git_dir, begun))
     for name in ("rebase-merge/orig-head", "rebase-apply/orig-head", "ORIG_HEAD", "CHERRY_PICK_HEAD"):
-        tips |= dict.fromkeys(_read_shas(os.path.join(git_dir, *name.split("/"))))
+        tips |= dict.fromkeys(_read_shas(git_dir, name))
     return [sha for sha in tips if sha not in replaced][:_MAX_TIPS]
 
 
-def _read_shas(path: str) -> list[str]:
-    return [line for line in _read(path).split() if _SHA.fullmatch(line)]
+def _read_shas(git_dir: str, name: str) -> list[str]:
+    return [line for line in _read(git_dir, name).split() if SHA.fullmatch(line)]
 
 
-def _read(path: str) -> str:
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - _MAX_LOG))
-            return file.read(_MAX_LOG).decode("utf-8", "replace")
-    except OSError:
-        return ""
+def _read(git_dir: str, name: str) -> str:
+    return read_file(git_dir, name).decode("utf-8", "replace")
