@@ -27,7 +27,7 @@ _ELSEWHERE = ("/proc", "/sys", "/dev", *PRIVATE_DIRS)
 # Some clocks of disks tick slowly: what changed just now may change again and not look it.
 _FRESH_NS = 50_000_000
 # A look costs some microseconds for each folder: with many, so many seconds pass for each thousand before the next.
-_FEW, _PAUSE_S = 2000, 1.0
+_FEW, _PAUSE_S = 1000, 1.0
 
 
 class Found(Struct, frozen=True):
