@@ -254,7 +254,8 @@ HIDDEN = (
 def test_options_hide_in_no_value(hostile, words):
     (hostile.work / "x").write_text("--approve\n-a\n")
     (hostile.work / "trust").mkdir()
-    done = hostile.run(*words, replies=[{"text": "ok"}] * 2, stdin="--approve\n")
+    model = ["--model", hostile.script({"text": "ok"}, {"text": "ok"})]
+    done = hostile.run(*([*model, *words] if "--" in words else [*words, *model]), stdin="--approve\n")
     assert (done.status, done.stdout, hostile.repo.marks) == (0, "ok\n", [])
     assert "is not trusted" in done.stderr
     assert not hostile.agent_dir.joinpath("trust.json").exists()
