@@ -7,6 +7,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -70,6 +71,7 @@ _COPIES = "retinue/worktrees"
 """In the agent directory: the repositories that runs in copies write."""
 _COPY_PREFIX = "pi-agent-"
 """How the names of copies begin."""
+_LINKED_FOLDERS = ("agents", "subagents", "extensions", "skills", "prompts")
 _SET_BY_US = {"GIT_PAGER": "cat", "GIT_EDITOR": "true", "GIT_TERMINAL_PROMPT": "0"}
 
 
@@ -250,9 +252,22 @@ def list_protected(workspace: str, git: GitDirs, wishes: Wishes) -> tuple[str, .
         found.append(os.path.join(workspace, ".git"))
     if wishes.home:
         found += [os.path.join(os.path.realpath(wishes.home), name) for name in (*HOME_FILES, *HOME_DIRS)]
-    if wishes.agent_dir:
-        found.append(os.path.realpath(wishes.agent_dir))
+    own = [wishes.agent_dir] if wishes.agent_dir else []
+    own += [os.path.join(wishes.home, ".codingcode")] if wishes.home else []
+    found += [*map(os.path.realpath, own), *(path for folder in own for path in _list_linked(folder))]
     return tuple(dict.fromkeys(found))
+
+
+def _list_linked(folder: str, *, depth: int = 1) -> list[str]:
+    """Where links in the user's own configuration lead: whoever writes there writes the user's settings and code."""
+    found: list[str] = []
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_symlink():
+                found.append(os.path.realpath(entry.path))
+            elif depth and entry.name in _LINKED_FOLDERS:
+                found += _list_linked(entry.path, depth=depth - 1)
+    return found
 
 
 def _list_steering(workspace: str, git: GitDirs, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

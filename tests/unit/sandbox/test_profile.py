@@ -56,6 +56,16 @@ def test_nested_submodules_are_protected(tmp_path: Path, wishes: Wishes) -> None
     assert {path for path in found if path.startswith("modules")} == wanted
 
 
+@pytest.mark.attack("I7", "C8")
+def test_own_configuration_is_protected_where_links_lead(tmp_path: Path, wishes: Wishes, home: Path) -> None:
+    places = (".pi/agent/subagents.json", ".pi/agent/extensions/x.py", ".codingcode/hooks.yaml")
+    for name in places:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / Path(name).name).touch()
+        (home / name).symlink_to(tmp_path / Path(name).name)
+    assert {str(tmp_path / Path(name).name) for name in places} <= {*build_writing(tmp_path, wishes).protected}
+
+
 def test_folder_without_repository_stays_one(tmp_path: Path, wishes: Wishes) -> None:
     assert str(tmp_path / ".git") in build_writing(tmp_path, wishes).protected
 
