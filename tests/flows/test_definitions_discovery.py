@@ -243,6 +243,22 @@ def test_user_links_lead_to_ones_own(world: World, monkeypatch: pytest.MonkeyPat
     assert (origins(found), codes(found)) == ({}, [("foreign.md", "link"), ("hidden.md", "link")])
 
 
+@pytest.mark.attack("I2")
+def test_swapped_agent_file_is_not_read(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, outside = world.write(".pi/agents/a.md", agent("a")), world.write("~/b.md", agent("b"))
+    real_open = os.open
+
+    def swap(name: str, flags: int) -> int:
+        if name == str(path) and not path.is_symlink():
+            path.unlink()
+            path.symlink_to(outside)
+        return real_open(name, flags)
+
+    monkeypatch.setattr(os, "open", swap)
+    found = world.load()
+    assert (origins(found), codes(found)) == ({}, [("a.md", "link")])
+
+
 def test_user_links_may_lead_anywhere(world: World) -> None:
     target = world.write("dotfiles/a.md", agent("kept"))
     (world.home / ".pi/agent/agents").mkdir(parents=True)
