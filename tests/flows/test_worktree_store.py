@@ -433,6 +433,25 @@ async def test_repository_elsewhere_is_no_copys(world: World, home: Path) -> Non
     assert (profile.writable, str(world.repo / ".git") in profile.visible) == ((), False)
 
 
+async def test_long_names_of_objects_work(world: World, tmp_path: Path) -> None:
+    repo = tmp_path / "long"
+    git(tmp_path, "init", "-q", "--object-format=sha256", "-b", "main", str(repo))
+    (repo / "a.txt").write_text("one\n")
+    git(repo, "add", "-A")
+    git(repo, *IDENTITY, "commit", "-qm", "first")
+    copy = await world.create(cwd=repo)
+    made = commit(copy)
+    assert (await world.keep(copy), git(repo, "rev-parse", BRANCH), len(made)) == (Kept(BRANCH), made, 64)
+    assert git(repo, "fsck", "--strict", "--no-dangling") == ""
+
+
+async def test_users_git_does_not_remove_copy(world: World) -> None:
+    copy = await world.create()
+    git(world.repo, "worktree", "remove", "--force", str(copy.root), check=False)
+    made = commit(copy)
+    assert (await world.keep(copy), git(world.repo, "rev-parse", BRANCH)) == (Kept(BRANCH), made)
+
+
 async def test_broken_ref_does_no_harm(world: World) -> None:
     (world.repo / ".git" / "refs" / "heads" / "broken").write_text("1" * 40 + "\n")
     copy = await world.create()

@@ -145,9 +145,9 @@ class _Saver:
             self.branch = await self._save_branch(commit)
         elif record.branch:
             self.branch = record.branch
+        self._tell_asker(commit)
         if has_files:
             await self._prove(commit, unsafe)
-        self._tell_asker(commit)
 
     async def _find_head(self) -> str:
         """The commit that the run is at."""
