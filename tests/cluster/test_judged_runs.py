@@ -28,7 +28,7 @@ async def wait_for(world, holds, what):
 async def test_person_decides_about_remote_call(world, plain, answer, effects):
     world.settings["approvals"] = "ask"
     world.play(world.act(1), DONE)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         with face.questions.attend():
             handle = await face.spawn("general-purpose", "Work.")
@@ -48,7 +48,7 @@ async def test_rule_denies_on_worker(world, plain):
         {"action": "deny", "tool": "bash", "pattern": "*effects.log*", "reason": "no logs"}
     ]
     world.play(world.act(1), DONE)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         handle = await face.spawn("general-purpose", "Work.")
         outcome = await handle.wait()
@@ -61,7 +61,7 @@ async def test_rule_sees_where_paths_lead(world, plain):
     world.settings["approvalRules"] = [rule]
     link = world.act(1, after="ln -s README.md other")
     world.play(link, {"calls": [{"name": "read", "arguments": {"path": "other"}}]}, DONE)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         await (await face.spawn("general-purpose", "Work.")).wait()
     assert (len(world.effects), was_said(world, '[Denied] Tool "read"')) == (1, True)
@@ -76,7 +76,7 @@ async def test_hook_files_judge_at_face(world, plain, home, tmp_path):
         make_hook(tmp_path, "denied", "tool.execute.denied", notes=notes, kind="observer"),
         make_hook(tmp_path, "end", "agent.turn.end", notes=notes, kind="observer"),
     ])  # fmt: skip
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         handle = await face.spawn("general-purpose", "Work.")
         outcome = await handle.wait()
@@ -94,7 +94,7 @@ async def test_observers_hear_and_hold_nothing(world, plain, home, tmp_path):
     world.play(world.act(1), DONE)
     points = ("agent.turn.start", "tool.execute.before", "tool.execute.after", "llm.response.after", "agent.turn.end")
     hook_file(home, [make_hook(tmp_path, f"h{n}", p, notes=notes, kind="observer") for n, p in enumerate(points)])
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         await (await face.spawn("general-purpose", "Work.")).wait()
     told = [each["point"] for each in read_notes(notes)]
@@ -112,7 +112,7 @@ async def test_hooks_stop_and_send_back(world, plain, home, tmp_path):
     silent = f"printf '#!/bin/sh\\n' > {script}.silent; chmod +x {script}.silent; mv {script}.silent {script}"
     script.write_text(f"{script.read_text()}{silent}\n")
     hook_file(home, [once, make_hook(tmp_path, "step", "agent.step.before", notes=notes)])
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         outcome = await (await face.spawn("general-purpose", "Work.")).wait()
     assert (outcome.status, outcome.text, was_said(world, "Go on.")) == (Status.COMPLETED, "Whole.", True)
@@ -131,7 +131,7 @@ async def test_agent_file_hooks_judge(world, plain, home, tmp_path):
     acting = world.act(1)
     acting["calls"][0]["name"] = "execute_command"  # as such a file calls it
     world.play(acting, DONE)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         handle = await face.spawn("careful", "Work.")
         await handle.wait()
@@ -140,7 +140,7 @@ async def test_agent_file_hooks_judge(world, plain, home, tmp_path):
 
 async def test_nothing_is_asked_without_rules(world, plain):
     world.play(world.act(1), DONE)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         await (await face.spawn("general-purpose", "Work.")).wait()
     [(judged, below)] = world.ask("SELECT assignment->'judged', assignment->'judgedBelow' FROM retinue.runs")
@@ -168,7 +168,7 @@ asyncio.run(main())
 async def test_call_waits_for_its_face(world, plain, home):
     world.settings["approvals"] = "ask"
     world.play(world.act(1), DONE)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     environment = {**os.environ, "RETINUE_DATABASE": world.database}
     first = subprocess.Popen(
         [sys.executable, "-c", FACE, world.project], env=environment, stdout=subprocess.PIPE, text=True
@@ -193,7 +193,7 @@ async def test_call_waits_for_its_face(world, plain, home):
 async def test_leaving_person_denies_nothing(world, plain):
     world.settings["approvals"] = "ask"
     world.play(world.act(1), DONE)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         with face.questions.attend():
             handle = await face.spawn("general-purpose", "Work.")
@@ -212,7 +212,7 @@ async def test_yes_outlives_its_worker(world, plain):
     world.settings["approvals"] = "ask"
     world.play(world.act(1), world.act(2), DONE)
     theirs = plain()
-    first = world.start_worker(**theirs)
+    first = world.start_worker("--approve", **theirs)
     async with world.open_face() as face:
         with face.questions.attend():
             handle = await face.spawn("general-purpose", "Work.")
@@ -221,7 +221,7 @@ async def test_yes_outlives_its_worker(world, plain):
             face.questions.answer(face.questions.waiting[0].id, "allow")
             await wait_for(world, lambda: count_rulings(world) == 1, "the answer is on record")
             world.kill(first)
-            world.start_worker(**theirs)
+            world.start_worker("--approve", **theirs)
             await wait_for(world, lambda: face.questions.waiting, "it asks about the second call")
             [second] = face.questions.waiting
             between = list(world.effects)
@@ -270,7 +270,7 @@ async def test_runs_of_runs_are_judged(world, plain, home, tmp_path, runner):
     guard = tmp_path / "guard.sh"
     guard.write_text(f"#!/bin/sh\nread -r line; echo \"$line\" >> {notes}\n"
                      f"case \"$line\" in *'\"bash\"'*) echo '{deny}';; esac\n")  # fmt: skip
-    world.start_worker("--slots", "1", **plain())
+    world.start_worker("--approve", "--slots", "1", **plain())
     async with world.open_face(request=Request(approve=True)) as face:
         handle = await face.spawn("lead", "Lead.")
         outcome = await handle.wait()
@@ -283,7 +283,7 @@ async def test_runs_of_runs_are_judged(world, plain, home, tmp_path, runner):
 async def test_run_of_run_asks_person(world, plain):
     world.settings["approvals"] = "ask"
     play_lead(world, world.act(1))
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face(request=Request(approve=True)) as face:
         with face.questions.attend():
             handle = await face.spawn("lead", "Lead.")
@@ -300,7 +300,7 @@ async def test_run_of_run_asks_person(world, plain):
 async def test_same_rules_ask_once(world):
     world.settings["approvals"] = "ask"
     world.play(world.act(1), DONE)
-    world.start_worker()
+    world.start_worker("--approve")
     asked = []
     async with world.open_face() as face:
         face.listen(lambda event: asked.append(event) if isinstance(event, Asked) else None)
@@ -328,7 +328,7 @@ def register(registrar):
 async def test_extension_changes_results(world, plain, tmp_path):
     (tmp_path / "watch.py").write_text(EXTENSION)
     world.play(world.act(1), DONE)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     extensions = world.agent_dir / "extensions"
     extensions.mkdir()
     (extensions / "watch.py").write_text(EXTENSION)
@@ -347,7 +347,7 @@ LOCKED = {"approvalRules": [{"action": "deny", "tool": "write", "pattern": "*.lo
 async def test_restriction_counts_on_worker(world, plain, settings):
     world.settings.update(settings)
     world.play(world.act(1, after="sleep 2"), world.act(2), DONE)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         handle = await face.spawn("general-purpose", "Work.")
         await wait_for(world, lambda: world.effects, "it acts")
@@ -361,14 +361,14 @@ async def test_restriction_counts_on_worker(world, plain, settings):
 async def test_loss_outlives_worker(world, plain):
     world.play(world.act(1, after="sleep 60"), world.act(2), DONE)
     theirs = plain()
-    first = world.start_worker(**theirs)
+    first = world.start_worker("--approve", **theirs)
     async with world.open_face() as face:
         handle = await face.spawn("general-purpose", "Work.")
         await wait_for(world, lambda: world.effects, "it acts")
         face.restrict(readonly=True)
         await wait_for(world, lambda: world.ask("SELECT 1 FROM retinue.words WHERE kind = 'restrict'"), "said")
         world.kill(first)
-        world.start_worker(**theirs)
+        world.start_worker("--approve", **theirs)
         outcome = await handle.wait()
     assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 1)
     assert was_said(world, "bash can change things, and this agent was made read-only while it worked")
@@ -380,7 +380,7 @@ async def test_loss_outlives_worker(world, plain):
 )
 async def test_runs_of_runs_lose_it_too(world, plain, runner):
     play_lead(world, world.act(1, after="sleep 3"), world.act(2), runner=runner)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face(request=Request(approve=True)) as face:
         handle = await face.spawn("lead", "Lead.")
         await wait_for(world, lambda: world.effects, "the one below acts")
@@ -393,7 +393,7 @@ async def test_runs_of_runs_lose_it_too(world, plain, runner):
 
 async def test_runs_of_worker_share_connections(world, plain):
     play_lead(world)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face(request=Request(approve=True)) as face:
         handles = [await face.spawn("lead", "Lead.") for _ in range(3)]
         outcomes = [await handle.wait() for handle in handles]
@@ -405,7 +405,7 @@ async def test_runs_of_worker_share_connections(world, plain):
 async def test_agent_knows_what_is_missing(world, plain):
     make_repo(world.project / "inner", {"a.txt": "a"})
     world.play(DONE)
-    world.start_worker(**plain())
+    world.start_worker("--approve", **plain())
     async with world.open_face() as face:
         await (await face.spawn("general-purpose", "Work.")).wait()
     assert was_said(world, "Git repositories inside of this one are not sent")

@@ -67,7 +67,7 @@ def make_plain(world, tmp_path):
 async def test_rule_of_next_face_counts(world, tmp_path):
     gate = world.shared / "gate"
     world.play(world.act(1, after=f"until [ -e {gate} ]; do sleep 0.1; done"), world.act(2), DONE)
-    world.start_worker(PI_CODING_AGENT_DIR=str(make_plain(world, tmp_path)))
+    world.start_worker("--approve", PI_CODING_AGENT_DIR=str(make_plain(world, tmp_path)))
     await send_and_die(world, "general-purpose", "Work.")
     world.change({"approvalRules": [RULE]})
     async with world.open_face(request=Request(session=SessionWish("newest"))) as face:
@@ -82,14 +82,14 @@ async def test_rule_of_next_face_counts(world, tmp_path):
 @pytest.mark.slow
 async def test_late_rule_outlives_worker(world, tmp_path):
     world.play(world.act(1, after="sleep 60"), world.act(2), DONE)
-    first = world.start_worker()
+    first = world.start_worker("--approve")
     await send_and_die(world, "general-purpose", "Work.")
     world.change({"approvalRules": [RULE]})
     async with world.open_face(request=Request(session=SessionWish("newest"))) as face:
         [handle] = await face.runs()
         await count_words(world, 1)
         world.kill(first)
-        world.start_worker(PI_CODING_AGENT_DIR=str(make_plain(world, tmp_path)))
+        world.start_worker("--approve", PI_CODING_AGENT_DIR=str(make_plain(world, tmp_path)))
         outcome = await handle.wait()
     assert (outcome.status, len(world.effects), was_said(world, "was denied: no logs")) == (
         Status.COMPLETED,
@@ -117,7 +117,7 @@ async def test_late_rule_counts_below(world, tmp_path, runner, words):
         to("^Lead", text="Led."),
         to("task-notification", text="I was told."),
     )
-    world.start_worker(PI_CODING_AGENT_DIR=str(make_plain(world, tmp_path)))
+    world.start_worker("--approve", PI_CODING_AGENT_DIR=str(make_plain(world, tmp_path)))
     await send_and_die(world, "lead", "Lead.")
     world.change({"approvalRules": [RULE]})
     async with world.open_face(request=Request(session=SessionWish("newest"), approve=True)) as face:

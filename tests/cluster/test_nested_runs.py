@@ -88,7 +88,7 @@ def count_told(world):
 def test_stream_tells_of_nested(world, runner):
     world.settings["runner"] = runner
     play_lead(world, world.act(1))
-    worker = world.start_worker()
+    worker = world.start_worker("--approve")
     said, errors = start_face(world, "--mode", "json", "Start.").communicate(timeout=60)
     records = [record for record in map(json.loads, said.splitlines()) if record["type"].startswith("subagents:")]
     [lead] = {record["id"] for record in records if record["depth"] == 1}
@@ -106,7 +106,7 @@ def test_stream_tells_of_nested(world, runner):
 def test_nested_sessions_come_home(world, tmp_path, runner):
     world.settings["runner"] = runner
     play_lead(world, world.act(1), chief=True)
-    world.start_worker()
+    world.start_worker("--approve")
     main = tmp_path / "main.jsonl"
     _, errors = start_face(world, "--session", str(main), "Start.").communicate(timeout=60)
     runs = [fact["run"] for fact in list_crew(main) if fact["type"] == "RunQueued"]
@@ -119,7 +119,7 @@ def test_nested_sessions_come_home(world, tmp_path, runner):
 
 async def test_nested_run_is_followed(world, tmp_path):
     play_lead(world, world.act(1, after="sleep 2"), world.act(2))
-    world.start_worker()
+    world.start_worker("--approve")
     async with open_face(world, tmp_path / "main.jsonl") as face:
         handle = await face.spawn("lead", "Lead.")
         await wait_for(world, lambda: (run := find_run(face, "general-purpose")) and run.activity == "bash", "it acts")
@@ -135,7 +135,7 @@ async def test_nested_run_is_followed(world, tmp_path):
 
 async def test_nested_run_is_stopped(world, tmp_path):
     play_lead(world, world.act(1, after="sleep 60"))
-    world.start_worker()
+    world.start_worker("--approve")
     async with open_face(world, tmp_path / "main.jsonl") as face:
         handle = await face.spawn("lead", "Lead.")
         await wait_for(world, lambda: world.effects, "it acts")
@@ -150,7 +150,7 @@ async def test_nested_run_is_stopped(world, tmp_path):
 @pytest.mark.slow
 async def test_nested_run_is_steered(world, tmp_path):
     play_lead(world, world.act(1, after="sleep 2"), chief=True)
-    world.start_worker()
+    world.start_worker("--approve")
     async with open_face(world, tmp_path / "main.jsonl") as face:
         handle = await face.spawn("chief", "Command.")
         await wait_for(world, lambda: world.effects, "it acts")
@@ -164,7 +164,7 @@ async def test_nested_run_is_steered(world, tmp_path):
 @pytest.mark.slow
 async def test_nested_run_is_resumed(world, tmp_path):
     play_lead(world, world.act(1))
-    world.start_worker()
+    world.start_worker("--approve")
     async with open_face(world, tmp_path / "main.jsonl") as face:
         await (await face.spawn("lead", "Lead.")).wait()
         run = find_run(face, "general-purpose")
@@ -178,7 +178,7 @@ async def test_nested_run_is_resumed(world, tmp_path):
 @pytest.mark.slow
 async def test_loss_reaches_nested_run(world, tmp_path):
     play_lead(world, world.act(1, after="sleep 2"), world.act(2))
-    world.start_worker()
+    world.start_worker("--approve")
     async with open_face(world, tmp_path / "main.jsonl") as face:
         handle = await face.spawn("lead", "Lead.")
         await wait_for(world, lambda: world.effects and find_run(face, "general-purpose"), "it acts")
@@ -189,7 +189,7 @@ async def test_loss_reaches_nested_run(world, tmp_path):
 
 async def test_stop_of_lead_ends_nested(world, tmp_path):
     play_lead(world, world.act(1, after="sleep 60"))
-    world.start_worker()
+    world.start_worker("--approve")
     async with open_face(world, tmp_path / "main.jsonl") as face:
         handle = await face.spawn("lead", "Lead.")
         await wait_for(world, lambda: world.effects and find_run(face, "general-purpose"), "it acts")
@@ -201,7 +201,7 @@ async def test_stop_of_lead_ends_nested(world, tmp_path):
 
 async def test_returned_face_lists_nested(world, tmp_path):
     play_lead(world, world.act(1, after="sleep 4"))
-    world.start_worker()
+    world.start_worker("--approve")
     main, events = tmp_path / "main.jsonl", list[Event]()
     first = start_face(world, "--session", str(main), "Start.")
     await wait_for(world, lambda: world.effects and main.read_text().count('"RunStarted"') == 2, "it acts")
@@ -223,14 +223,14 @@ async def test_returned_face_lists_nested(world, tmp_path):
 @pytest.mark.slow
 async def test_nested_outlives_its_workers(world, tmp_path):
     play_lead(world, world.act(1, after="sleep 3"))
-    first = world.start_worker()
+    first = world.start_worker("--approve")
     async with open_face(world, tmp_path / "main.jsonl") as face:
         handle = await face.spawn("lead", "Lead.")
         await wait_for(world, lambda: world.effects and find_run(face, "general-purpose"), "it acts")
         run = find_run(face, "general-purpose")
         await wait_for(world, lambda: run.usage.input, "its reply is told")
         world.kill(first)
-        second = world.start_worker()
+        second = world.start_worker("--approve")
         outcome = await handle.wait()
         listed = [(each.agent, each.status) for each in face.lookout.runs]
     assert (outcome.text, run.outcome.text, f"-{second.pid}-" in run.worker) == ("I was told.", "Dug.", True)

@@ -17,7 +17,7 @@ from retinue.definitions.edit import (
     write_definition,
 )
 from retinue.settings.consents import load_accepted
-from retinue.settings.file_approval import accept_file
+from retinue.settings.file_approval import accept_file, is_agent_file
 from retinue.settings.manuscript import check_manuscript, read_manuscript, write_manuscript
 from retinue.settings.roster import Roster
 from retinue.settings.switches import load_switches
@@ -32,6 +32,8 @@ class AgentFiles:
         self._roster = roster
         self._paths = roster.paths
         self._trust = roster.trust
+        self._made: set[str] = set()
+        """Files that were written here for the first time."""
 
     def read_text(self, name: str) -> str:
         """The text of an agent's file. Raises RetinueError."""
@@ -58,14 +60,14 @@ class AgentFiles:
         check_name(name)
         folder = self._find_folder(in_project=in_project)
         check_manuscript(text, str(folder / f"{name}.md"), "pi")
-        return write_definition(str(folder), name, text)
+        return self._write(str(folder), name, text)
 
     def create(self, name: str, fields: Mapping[str, FieldValue | None], prompt: str, *, in_project: bool) -> str:
         """Write a new agent file; its path."""
         check_name(name)
         if not prompt.strip():
             raise UsageError("an agent needs instructions; give them with --prompt, or --prompt - for standard input")
-        return write_definition(str(self._find_folder(in_project=in_project)), name, render_definition(fields, prompt))
+        return self._write(str(self._find_folder(in_project=in_project)), name, render_definition(fields, prompt))
 
     def eject(self, name: str, *, in_project: bool) -> str:
         """Copy a packaged agent into a folder where it can be changed; its path."""
@@ -73,7 +75,7 @@ class AgentFiles:
         if definition.source != "builtin":
             raise UsageError(f"{quote(definition.name)} is in a file already: {definition.path}")
         folder = self._find_home(definition.dialect, in_project=in_project)
-        return write_definition(str(folder), definition.name, Path(definition.path).read_text(encoding="utf-8"))
+        return self._write(str(folder), definition.name, Path(definition.path).read_text(encoding="utf-8"))
 
     def enable(self, name: str) -> str:
         """Switch an agent on; the file that was changed or removed."""
@@ -106,7 +108,7 @@ class AgentFiles:
             "enabled": False,
         }
         text = render_definition(own, _STUB.format(name=definition.name))
-        return write_definition(str(self._find_folder(in_project=in_project)), definition.name, text)
+        return self._write(str(self._find_folder(in_project=in_project)), definition.name, text)
 
     def delete(self, name: str) -> str:
         """Remove an agent's file; its path."""
@@ -129,8 +131,8 @@ class AgentFiles:
         return _check_links(next((folder for folder in folders if folder.is_dir()), folders[0]))
 
     def needs_consent(self, path: str) -> bool:
-        """Whether a file that was just written is used from the next start on only if the user accepts it."""
-        if not Path(path).is_relative_to(self._paths.project) or self.is_accepted(path):
+        """Whether a file that was just made is used from the next start on only if the user accepts it."""
+        if path not in self._made or not is_agent_file(self._paths, path):
             return False
         is_read = any(item.path == path for item in self._roster.read().definitions)
         return not is_read or self._trust.reason == "--approve"
@@ -142,6 +144,11 @@ class AgentFiles:
     def is_accepted(self, path: str) -> bool:
         """Whether the user accepted this one file."""
         return path in load_accepted(self._paths)
+
+    def _write(self, folder: str, name: str, text: str) -> str:
+        path = write_definition(folder, name, text)
+        self._made.add(path)
+        return path
 
     def _change(self, path: str, change: Callable[[], object]) -> None:
         """A file that the user accepted stays accepted when the user changes it here."""

@@ -24,7 +24,7 @@ class FileApproval(EntryApproval):
         """The file as it is now."""
         path = self._find_path()
         name = os.path.relpath(path, self._paths.project)
-        if os.path.dirname(name) not in AGENT_FOLDERS:
+        if not is_agent_file(self._paths, path):
             places = ", ".join(AGENT_FOLDERS)
             raise UsageError(f"{quote(self._name, 200)} is no agent file of this project; those are in {places}")
         return self._describe_file(name, path)
@@ -79,6 +79,11 @@ def judge_extension(paths: Paths, path: str, data: bytes) -> str:
 def find_owner(paths: Paths, path: Path) -> Paths:
     """Where an approval of a file is kept: with its project, or for a file from elsewhere with its own folder."""
     return paths if _is_inside(path, paths.project) else replace(paths, project=path.parent)
+
+
+def is_agent_file(paths: Paths, path: str | Path) -> bool:
+    """Whether a file lies where agents of the project do."""
+    return os.path.relpath(os.path.dirname(path), paths.project) in AGENT_FOLDERS
 
 
 def accept_file(paths: Paths, path: Path) -> None:

@@ -67,7 +67,7 @@ class Post:
         flags += ["--tools", ",".join(tools)] if tools else ["--no-tools"]
         # The prompt is whole: what else belongs into it is in it.
         flags += ["--system-prompt", prompt_file, "--no-context-files", "--no-skills"]
-        if trusted is False or (is_pi and not trusted):
+        if trusted is False:
             flags.append("--no-approve")
         elif trusted and not is_pi:
             flags.append("--approve")
