@@ -32,6 +32,17 @@ def find_failures(place, *args):
     return done.status, [item["details"] for item in items if item["status"] == "fail"]
 
 
+@pytest.mark.attack("I13")
+@pytest.mark.parametrize(
+    "text", ["name: gate\npoint: tool.approval.pre\ntype: decision\ncommand: 'true'\n", "hook: x\n"]
+)
+def test_guard_outside_of_the_list_refuses(place, text):
+    put(place.home, text)
+    assert len(try_calls(place)) == 2
+    put(place.home, "version: 1\n")
+    assert try_calls(place) == []
+
+
 MISTAKES = {
     "misspelt point": ({"point": "tool.aproval.pre"}, "point: found 'tool.aproval.pre'"),
     "other point": ({"point": "PreToolUse"}, "point: found 'PreToolUse'"),

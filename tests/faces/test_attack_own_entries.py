@@ -41,6 +41,7 @@ def ran(place, replies=({"text": "done"},), *flags):
         ("sh", ["-e", "./tools/../tools/note.sh"]),
         ("sh", ["-c", "sh ./tools/note.sh; true"]),
         ("env", ["FILE=tools/note.sh", "sh", "-c", '. ./"$FILE"']),
+        ("sh", ["-c", "cd tools && sh ./note.sh"]),
     ],
 )
 def test_own_hook_waits_for_consent(own, command, args):
@@ -50,6 +51,17 @@ def test_own_hook_waits_for_consent(own, command, args):
     assert (marks, told) == ([], f"retinue: {text}retinue trust --hook mine)\n")
     own.run("trust", "--hook", "mine", "--yes")
     assert ran(own) == (["good"], "")
+
+
+@pytest.mark.attack("A12", "I1")
+@pytest.mark.parametrize("path", ["notes.py", "notes/__main__.py"])
+def test_own_hook_takes_no_module_of_the_project(own, path):
+    target = own.work / path
+    target.parent.mkdir(exist_ok=True)
+    target.write_text(f"open({str(own.home / 'ran')!r}, 'a').write('evil ')\n")
+    own.configure(command="python3", args=["-m", "notes"])
+    marks, told = ran(own)
+    assert (marks, "runs a file of this project and is not approved" in told) == ([], True)
 
 
 @pytest.mark.attack("A12")

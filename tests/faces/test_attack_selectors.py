@@ -48,6 +48,24 @@ def list_offered(place, *args):
 
 @pytest.mark.attack("I12")
 @pytest.mark.parametrize(
+    "fields",
+    [
+        "tools:\n  - read\n  - raw: hi",
+        "tools: [read, {raw: hi}]",
+        "tools: {raw: hi}",
+        "tools: 5",
+        "tools: read\ndisallowedTools:\n  - raw: hi",
+        "tools: read\ndisallowed_tools:\n  - raw: hi",
+    ],
+)
+def test_unreadable_list_lets_nothing_in(servers, fields):
+    put_agent(servers, fields)
+    offered, _ = list_offered(servers, "--agent", "helper")
+    assert [name for name in offered if name.startswith("mcp__") or name == "deploy"] == []
+
+
+@pytest.mark.attack("I12")
+@pytest.mark.parametrize(
     ("word", "given"),
     [
         ("raw:hi", [HI]),

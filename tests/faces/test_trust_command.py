@@ -46,7 +46,8 @@ def test_decision_is_saved_as_pi_does(place):
     expected = f'{{\n  "/a": false,\n  "{place.work}": true,\n  "/z": null\n}}\n'
     assert (place.agent_dir / "trust.json").read_text() == expected
     status = place.work.stat()
-    bound = {"device": status.st_dev, "inode": status.st_ino, "configs": [".pi", ".codingcode"]}
+    configs = {name: (place.work / name).stat().st_ino for name in (".pi", ".codingcode")}
+    bound = {"device": status.st_dev, "inode": status.st_ino, "configs": configs}
     assert bindings(place)["folders"] == {str(place.work): bound}
     assert is_trusted(place)
 

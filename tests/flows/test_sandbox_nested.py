@@ -36,6 +36,12 @@ ATTACKS = {
     "editor": "echo x >node_modules/pkg/.vscode/tasks.json",
     "agents": "echo x >a/.claude/settings.json; mkdir a/.pi/agents; echo x >a/.pi/agents/evil.md",
     "servers": "echo x >a/.mcp.json",
+    "own part of the configuration": "echo x >a/b/own/.git/config.worktree",
+    "that of another checkout": "echo x >a/b/own/.git/worktrees/beside/config.worktree",
+    "hooks of another checkout": "echo x >inside/.gh/pre-commit",
+    "pointer of another checkout": "echo /x/.git >a/b/own/.git/worktrees/inside/gitdir",
+    "linked objects": "echo x >>linked/store/config; echo x >linked/store/hooks/pre-commit",
+    "continued line": "echo x >a/b/included/config",
     "cache": "echo x >>$H/.cache/tool/repo/.git/config; echo x >$H/.cache/tool/repo/.git/hooks/pre-commit",
 }
 
@@ -52,6 +58,22 @@ def fill(world: World) -> None:
         git("init", "-q", cwd=place)
     subprocess.run(["rm", "-r", str(work / "a" / "b" / "bald" / ".git" / "hooks")], check=True)
     git("config", "core.hooksPath", ".husky", cwd=work / "a" / "b" / "repo")
+    own, linked = work / "a" / "b" / "own", work / "linked"
+    for place in (own, linked, work / "a" / "b" / "included"):
+        place.mkdir()
+    git("init", "-q", cwd=own)
+    git("commit", "-q", "--allow-empty", "-m", "x", cwd=own)
+    git("config", "extensions.worktreeConfig", "true", cwd=own)
+    git("worktree", "add", "-q", "--detach", str(world.root / "beside"), cwd=own)
+    git("worktree", "add", "-q", "--detach", str(work / "inside"), cwd=own)
+    (work / "inside" / ".gh").mkdir()
+    git("config", "core.hooksPath", ".gh", cwd=own)
+    git("init", "-q", "--bare", "store", cwd=linked)
+    (linked / "store" / "objects").rename(linked / "objects")
+    (linked / "store" / "objects").symlink_to("../objects")
+    with (work / "a" / "b" / "repo" / ".git" / "config").open("a") as file:
+        file.write("[include]\n\tpath = \\\n../../included/config\n")
+    (work / "a" / "b" / "included" / "config").write_text("[core]\n")
     git("init", "-q", "--bare", "store.git", cwd=work)
     git("submodule", "add", "-q", str(work / ".git"), "lib", cwd=work)
     git("worktree", "add", "-q", "--detach", str(world.root / "other"), cwd=work)
@@ -68,10 +90,23 @@ def digest(world: World) -> dict[str, object]:
             for name in files:
                 path = os.path.join(folder, name)
                 parts = {*path.split("/")}
-                is_kept = parts & {"hooks", ".claude", ".pi", ".vscode", ".husky", "commondir", "config", ".mcp.json"}
+                is_kept = parts & {
+                    "hooks",
+                    ".claude",
+                    ".pi",
+                    ".vscode",
+                    ".husky",
+                    ".gh",
+                    "gitdir",
+                    "commondir",
+                    "config",
+                    "config.worktree",
+                    ".mcp.json",
+                }
                 if (is_kept or name == ".git") and not parts & {"evil", "c", "old"}:
                     found[path] = Path(path).read_bytes()
-    return found
+    # What stands in for one that is missing while agents work is empty.
+    return {path: data for path, data in found.items() if data or not path.endswith("/config.worktree")}
 
 
 @contextmanager
@@ -150,11 +185,15 @@ def test_own_repository_stays_writable() -> None:
 
 
 @pytest.mark.attack("I7")
-def test_place_that_appears_between_is_protected() -> None:
+@pytest.mark.parametrize("few", [1000, 0])
+def test_place_that_appears_between_is_protected(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
+    monkeypatch.setattr(survey, "_FEW", few)
+    monkeypatch.setattr(survey, "_PAUSE_S", 1.0 if few else 20.0)
     with open_nested() as box:
         assert box.run("true")[0] == 0
         (box.world.workspace / "late").mkdir()
         git("init", "-q", cwd=box.world.workspace / "late")
+        time.sleep(0 if few else 2.0)  # until the next look
         assert box.run("echo x >>late/.git/config")[0] != 0
         assert box.run("echo x >late/f")[0] == 0
 
@@ -226,6 +265,13 @@ async def reach(home: Path) -> AsyncIterator[Reach]:
     git("init", "-q", cwd=work / "a" / "repo")
     git("config", "core.hooksPath", ".husky", cwd=work / "a" / "repo")
     git("init", "-q", "--bare", "store.git", cwd=work)
+    for name in ("one", "two"):
+        git("init", "-q", name, cwd=work)
+    git("config", "core.hooksPath", "../shared", cwd=work / "one")
+    git("config", "include.path", "../../team.cfg", cwd=work / "one")
+    git("config", "include.path", "../top.cfg", cwd=work)
+    (work / "two" / ".git" / "HEAD").rename(work / "two" / "head")
+    (work / "two" / ".git" / "HEAD").symlink_to("../head")
     (work / "a" / ".vscode").mkdir()
     (work / "a" / ".mcp.json").write_text("{}\n")
     (work / "a" / "b" / ".git").write_text("gitdir: ../repo/.git\n")
@@ -243,6 +289,7 @@ async def reach(home: Path) -> AsyncIterator[Reach]:
         *("a/repo/.git/hooks/pre-commit", "a/repo/.git/config", "a/repo/.git/commondir", "a/repo/.GIT/config"),
         *("a/repo/.husky/pre-commit", "a/b/.git", "a/.vscode/tasks.json", "a/.mcp.json"),
         *("store.git/config", "store.git/hooks/post-receive", "link/config"),
+        *("shared/pre-commit", "team.cfg", "top.cfg", "two/.git/config"),
     ],
 )
 async def test_write_leaves_nested_places(reach: Reach, path: str) -> None:

@@ -296,8 +296,8 @@ async def open_berth(stock: Stock, session: Session, paths: Paths, loaded: Loade
         if _leads_away(stock, session, paths, loaded):
             # A session goes on where it was begun, with what is configured there.
             paths = find_folder(session, stock.environment)
-            # What was approved is the folder this began in, not whichever a later session leads to.
-            approve = stock.request.approve if is_first else None
+            # What was approved is the folder this began in, not one that a session leads to; what was refused is all.
+            approve = False if stock.request.approve is False else None
             loaded = load_settings(paths, stock.environment, flags=stock.settings.main, approve=approve)
         stock.tell(loaded.diagnostics, loaded.trust.notice)
         berth = Berth(stock, session, read_world(stock, paths, loaded))

@@ -1,5 +1,7 @@
 """Where the file tools of one run may go: a value. Must not know how it is enforced, nor who decides it."""
 
+from collections.abc import Callable
+
 from msgspec import Struct, field
 
 
@@ -18,6 +20,8 @@ class Territory(Struct, frozen=True):
     """Real paths of directories that are read although what is around them is hidden."""
     made: set[str] = field(default_factory=set)
     """Configuration folders and repositories below the roots that agents have made, and may change for that."""
+    list_guarded: Callable[[], tuple[str, ...]] = tuple
+    """More that is not changed, as it is found when somebody asks."""
 
 
 ANYWHERE = Territory()

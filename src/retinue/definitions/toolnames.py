@@ -44,9 +44,13 @@ def declare_tools(
     has_all = any(word.lower() in ("*", "all") for word in words or ())
     check_names(fields, allow, names, {*known, *foreign})
     if not is_clear:
-        return DeclaredTools(names=(), denied=denied)
+        return DeclaredTools(names=(), denied=denied, selectors=_NOTHING)
     used = {name: foreign[name] for name in (foreign if has_all else names) if name in foreign}
     return DeclaredTools(names, has_all, denied=denied, selectors=selectors, aliases=used)
+
+
+_NOTHING = (SELECTOR,)
+"""For a list that cannot be read: a selector that means no tool, so that extensions and servers give none either."""
 
 
 def read_allowed(fields: Fields, field: str) -> tuple[str, ...] | None:
@@ -56,11 +60,11 @@ def read_allowed(fields: Fields, field: str) -> tuple[str, ...] | None:
         return None
     if isinstance(value, Scalar) and value.is_null:
         fields.reject(field, "names, or `none`; leave the field out for the default", "no tools")
-        return ()
+        return _NOTHING
     words = fields.read_words(field)
     if words is None:
         fields.reject(field, "a list of tool names, `*` or `none`", "no tools")
-        return ()
+        return _NOTHING
     return () if words == ("none",) else words
 
 

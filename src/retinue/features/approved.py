@@ -8,6 +8,7 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec import Struct
@@ -16,6 +17,8 @@ MAX_BYTES = 5_000_000
 """Of one file; a longer one counts by its place, its size, and when it was changed, which no program can set."""
 _LONGEST = 1024
 _LONGEST_LINE = 64 * 1024
+_MODULE = (".py", "/__main__.py", "/__init__.py")
+_MOST_PIECES = 50
 _SHELL = re.compile(r"[\s;&|()<>{}`'\"$]+")
 """What stands between the words of a line for a shell."""
 
@@ -32,18 +35,26 @@ class Ground(Struct, frozen=True):
 
     def find_files(self, command: str, args: Iterable[str], folder: Path) -> dict[str, Path]:
         """The files of the project that a command line names, by its words; `folder` is where the command is sought."""
-        found = {}
+        found: dict[str, Path] = {}
         # A bare name is looked for on the PATH, and never in the project.
         wanted = [(command, folder)] if os.sep in command else []
-        for word in args:
-            # A word may be a whole line for a shell, as in `sh -c`.
-            pieces = _SHELL.split(word[:_LONGEST_LINE]) if " " in word else ()
-            wanted += [(text, self.cwd) for text in (word, *pieces)]
+        for before, word in pairwise(("", *args)):
+            # A word may be a whole line for a shell, as in `sh -c`, and go into folders first.
+            pieces = _SHELL.split(word[:_LONGEST_LINE])[:_MOST_PIECES] if " " in word else []
+            places = [self.cwd, *(self.cwd / each for each in pieces if each and self._has_folder(each))]
+            wanted += [(text, place) for text in (word, *pieces) for place in places]
+            # `python -m name` takes it from where it is started.
+            module = word if before == "-m" else word.removeprefix("-m") if word.startswith("-m") else ""
+            wanted += [(module.replace(".", "/") + end, self.cwd) for end in _MODULE if module]
         for text, start in wanted:
             path = self._find_file(text, start)
             if path is not None:
-                found[text] = path
+                found[text if found.get(text, path) == path else str(path)] = path
         return found
+
+    def _has_folder(self, name: str) -> bool:
+        path = Path(os.path.realpath(self.cwd / name)) if "\0" not in name and len(name) < _LONGEST else Path("/")
+        return self._has(path) and path.is_dir()
 
     def _find_file(self, word: str, start: Path) -> Path | None:
         # `--config=x` names a file too.

@@ -7,7 +7,7 @@ says so, or where the machine can enforce nothing, and its record tells.
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +130,8 @@ class Boundaries:
         # What the user names may be changed also where it would be protected; what lies in it and is, may not.
         granted = tuple(path for path in named if is_below(path, profile.protected))
         roots = (profile.workspace, *named)
-        return Territory(roots, profile.secrets, profile.protected, granted, profile.exposed, self.survey.made)
+        guarded = partial(self.survey.list_guarded, profile.grounds, profile.home)
+        return Territory(roots, profile.secrets, profile.protected, granted, profile.exposed, self.survey.made, guarded)
 
     async def draw(self, cwd: Path, *, readonly: bool) -> "tuple[OpenConfinement | None, str]":
         """The boundary of what works somewhere, for whoever closes it, and what it is in a few words.

@@ -42,22 +42,22 @@ def read_git_dirs(workspace: str) -> GitDirs:
     if is_stub(entry):
         return GitDirs()
     if os.path.isdir(entry) and not os.path.islink(entry):
-        return GitDirs(entry, _follow(entry, _read_line(os.path.join(entry, "commondir"))) or entry, True)
-    line = "" if os.path.islink(entry) else _read_line(entry)
+        return GitDirs(entry, _follow(entry, read_line(os.path.join(entry, "commondir"))) or entry, True)
+    line = "" if os.path.islink(entry) else read_line(entry)
     own = _follow(workspace, line.removeprefix("gitdir:").strip()) if line.startswith("gitdir:") else ""
     if not own or not os.path.isfile(os.path.join(own, "HEAD")):
         return GitDirs()
-    common = _follow(own, _read_line(os.path.join(own, "commondir"))) or own
+    common = _follow(own, read_line(os.path.join(own, "commondir"))) or own
     if common == own:
         return GitDirs(own, own, is_known=read_worktree(own) == os.path.realpath(workspace) and is_repository(own))
     is_record = os.path.dirname(own) == os.path.join(common, "worktrees") and is_repository(common)
-    is_known = is_record and _leads(own, _read_line(os.path.join(own, "gitdir")), entry)
+    is_known = is_record and _leads(own, read_line(os.path.join(own, "gitdir")), entry)
     return GitDirs(own, common, is_known=is_known)
 
 
 def read_worktree(git: str) -> str:
     """The checkout that a repository names in its configuration, or itself."""
-    told = [value for key, value in _read_settings(os.path.join(git, "config")) if key == "core.worktree"]
+    told = [value for key, value in read_settings(os.path.join(git, "config")) if key == "core.worktree"]
     return (_follow(git, told[-1]) if told else "") or git
 
 
@@ -74,7 +74,7 @@ def is_repository(folder: str) -> bool:
 
 def read_lender(own: str) -> str:
     """The repository whose objects another one borrows; empty where there is none."""
-    objects = _follow(own, _read_line(os.path.join(own, "objects", "info", "alternates")))
+    objects = _follow(own, read_line(os.path.join(own, "objects", "info", "alternates")))
     return os.path.dirname(objects) if os.path.basename(objects) == "objects" else ""
 
 
@@ -87,7 +87,7 @@ def list_steering(configs: Iterable[str], workspace: str, home: str) -> tuple[tu
     files: list[str] = []
     waiting = [(path, 0) for path in configs]
     for path, depth in waiting:
-        for key, value in _read_settings(path):
+        for key, value in read_settings(path):
             if key == "core.hookspath":
                 place = os.path.join(workspace, _expand(value, home))
                 # What lies beside such a folder is what its scripts run.
@@ -100,9 +100,10 @@ def list_steering(configs: Iterable[str], workspace: str, home: str) -> tuple[tu
     return tuple(map(os.path.realpath, hooks)), tuple(map(os.path.realpath, files))
 
 
-def _read_settings(path: str) -> Iterator[tuple[str, str]]:
+def read_settings(path: str) -> Iterator[tuple[str, str]]:
+    """The settings of a file of git's, by `section.key` in lower case."""
     section = ""
-    for line in _read(path, _MOST_CONFIG).splitlines():
+    for line in _read(path, _MOST_CONFIG).replace("\\\n", "").splitlines():
         if (begun := _SECTION.match(line)) is not None:
             section, line = begun[1].lower(), begun[2]
         if (setting := _SETTING.match(line)) is not None:
@@ -126,7 +127,8 @@ def _leads(base: str, pointer: str, place: str) -> bool:
     return bool(pointer) and os.path.realpath(os.path.join(base, pointer)) == os.path.realpath(place)
 
 
-def _read_line(path: str) -> str:
+def read_line(path: str) -> str:
+    """The first line of a small file; empty where there is none."""
     return _read(path, _MOST_BYTES).partition("\n")[0].strip()
 
 

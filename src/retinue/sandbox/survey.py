@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from retinue.sandbox.gitdirs import is_repository, list_steering, read_worktree
+from retinue.sandbox.gitdirs import list_steering, read_line, read_settings, read_worktree
 from retinue.sandbox.profile import PRIVATE_DIRS, PROTECTED_DIRS, PROTECTED_FILES, is_below
 
 _CONFIG = (*PROTECTED_DIRS, *PROTECTED_FILES)
@@ -109,20 +109,31 @@ class Survey:
             for ground in self._enter(roots):
                 self._look(ground)
 
+    def list_guarded(self, roots: tuple[str, ...], home: str) -> tuple[str, ...]:
+        """What tools that write files must leave as it is now."""
+        with self._lock:
+            found = self._find(roots, home)
+        return (*found.protected, *found.forbidden)
+
     def begin(self, roots: tuple[str, ...], home: str) -> Found:
         """A command begins, which ends once: what it must leave as it is."""
+        with self._lock:
+            found = self._find(roots, home)
+            for ground in self._enter(roots):
+                ground.running += 1
+                ground.has_run = True
+        return found
+
+    def _find(self, roots: tuple[str, ...], home: str) -> Found:
         protected: list[str] = []
         forbidden: list[str] = []
         closed: list[str] = []
-        with self._lock:
-            for ground in self._enter(roots):
-                self._look(ground)
-                ground.running += 1
-                ground.has_run = True
-                inner = [root for root in roots if root != ground.root and is_below(root, [ground.root])]
-                kept = [each for each in self._kept if is_below(each, [ground.root]) and not is_below(each, inner)]
-                for total, part in zip((protected, forbidden, closed), _gather(ground, kept, home), strict=True):
-                    total += [path for path in part if path not in roots and is_below(path, roots)]
+        for ground in self._enter(roots):
+            self._look(ground)
+            inner = [root for root in roots if root != ground.root and is_below(root, [ground.root])]
+            kept = [each for each in self._kept if is_below(each, [ground.root]) and not is_below(each, inner)]
+            for total, part in zip((protected, forbidden, closed), _gather(ground, kept, home), strict=True):
+                total += [path for path in part if path not in roots and is_below(path, roots)]
         return Found(tuple(protected), tuple(forbidden), tuple(closed))
 
     def end(self, roots: Iterable[str]) -> None:
@@ -130,8 +141,9 @@ class Survey:
         with self._lock:
             for ground in self._enter(roots):
                 ground.running -= 1
-                if ground.is_cheap:
-                    self._look(ground)
+                if not self._look(ground) and not ground.running:
+                    # Nobody saw what the command made: what the next look finds may be a person's.
+                    ground.has_run = False
 
     def _enter(self, roots: Iterable[str]) -> list[_Ground]:
         if any(root not in self._grounds for root in roots):
@@ -139,14 +151,15 @@ class Survey:
             self._grounds = {root: _Ground(root) for root in roots} | kept
         return [self._grounds[root] for root in roots]
 
-    def _look(self, ground: _Ground) -> None:
+    def _look(self, ground: _Ground) -> bool:
         if not ground.look():
-            return
+            return False
         for known in (self.made, self._kept):
             # What is only out of sight is still there: else an agent could hide it, and have it back as its own.
             known -= {each for each in known - ground.places if not os.path.lexists(each)}
         (self.made if ground.has_run else self._kept).update(ground.places - self._kept - self.made)
         ground.has_run = ground.running > 0
+        return True
 
 
 def find_guard(path: str, root: str, made: set[str]) -> str:
@@ -199,7 +212,7 @@ def _list(folder: str, changed_ns: int) -> _Listing:
     except OSError:
         # Whoever owns it can let itself in.
         return _Listing(0, is_shut=_is_own(folder))
-    if os.path.basename(folder).lower() == ".git" or ("HEAD" in names and _is_git(folder)):
+    if os.path.basename(folder).lower() == ".git" or (names & {"HEAD", "commondir"} and _is_git(folder)):
         places.append(folder)
     elif os.path.basename(folder) == "objects" and _is_git(os.path.dirname(folder)):
         folders = [path for path in folders if not _OBJECTS.fullmatch(os.path.basename(path))]
@@ -208,8 +221,12 @@ def _list(folder: str, changed_ns: int) -> _Listing:
 
 
 def _is_git(folder: str) -> bool:
-    is_record = os.path.lexists(f"{folder}/HEAD") and os.path.lexists(f"{folder}/commondir")
-    return os.path.basename(folder).lower() == ".git" or is_record or is_repository(folder)
+    is_record = os.path.lexists(f"{folder}/commondir") and (
+        os.path.lexists(f"{folder}/HEAD") or os.path.basename(os.path.dirname(folder)) == "worktrees"
+    )
+    # Git follows links to its parts: what protects must, too.
+    is_whole = all(os.path.lexists(f"{folder}/{name}") for name in ("HEAD", "objects", "refs"))
+    return os.path.basename(folder).lower() == ".git" or is_record or is_whole
 
 
 def _is_own(folder: str) -> bool:
@@ -248,9 +265,16 @@ def _list_parts(place: str, home: str) -> Iterator[tuple[str, bool]]:
         return
     pointer, own = f"{place}/commondir", f"{place}/config.worktree"
     yield pointer, os.path.lexists(pointer)
-    if os.path.lexists(own):
+    if os.path.lexists(own) or (os.access(place, os.W_OK) and _has_own_config(place)):
         yield own, True
     if os.path.basename(os.path.dirname(place)) == "worktrees" and os.path.lexists(pointer):
+        yield f"{place}/gitdir", True
+        common = os.path.dirname(os.path.dirname(place))
+        configs = (f"{common}/config", f"{common}/config.worktree", f"{place}/config.worktree")
+        checkout = os.path.dirname(read_line(f"{place}/gitdir"))
+        if checkout:
+            hooks, _ = list_steering((*configs, *_list_users(home)), checkout, home)
+            yield from ((path, True) for path in hooks)
         return
     for part in (f"{place}/hooks", f"{place}/config"):
         if os.path.lexists(part) or os.access(place, os.W_OK):
@@ -263,6 +287,17 @@ def _list_parts(place: str, home: str) -> Iterator[tuple[str, bool]]:
     yield from ((path, os.path.lexists(path)) for path in files)
 
 
+def _has_own_config(place: str) -> bool:
+    """Whether git reads `config.worktree` there: as the repository, or that of a record of another checkout, says."""
+    common = os.path.dirname(os.path.dirname(place)) if os.path.lexists(f"{place}/commondir") else place
+    told = dict(read_settings(f"{common}/config"))
+    return told.get("extensions.worktreeconfig", "false").lower() not in ("false", "no", "off", "0")
+
+
 def _list_steering(git: str, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     around = os.path.dirname(git) if os.path.basename(git).lower() == ".git" else read_worktree(git)
-    return list_steering((f"{git}/config", f"{git}/config.worktree"), around, home)
+    return list_steering((f"{git}/config", f"{git}/config.worktree", *_list_users(home)), around, home)
+
+
+def _list_users(home: str) -> tuple[str, ...]:
+    return (f"{home}/.gitconfig", f"{home}/.config/git/config") if home else ()

@@ -80,16 +80,17 @@ def _write_bindings(paths: Paths, folder: Path, decision: bool | None) -> None:
     replace_own(path, orjson.dumps({**content, "folders": bound}, option=orjson.OPT_INDENT_2) + b"\n")
 
 
-def list_configs(folder: Path) -> list[str]:
-    """The configuration folders in a folder and below, relative to it; repositories in it are decided about alone."""
-    found: list[str] = []
+def list_configs(folder: Path) -> dict[str, int]:
+    """The configuration folders in and below a folder, with their inodes; repositories in it are not looked into."""
+    found: dict[str, int] = {}
     for count, (place, names, files) in enumerate(os.walk(folder)):
         if count >= MOST_FOLDERS:
             break
         if place != str(folder) and ".git" in (*names, *files):
             names.clear()
             continue
-        found += [os.path.relpath(os.path.join(place, name), folder) for name in find_configs(Path(place))]
+        for path in (os.path.join(place, name) for name in find_configs(Path(place))):
+            found[os.path.relpath(path, folder)] = os.stat(path).st_ino
         names[:] = [name for name in names if name not in PROJECT_MARKS]
     return found
 

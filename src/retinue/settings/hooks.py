@@ -215,6 +215,10 @@ def describe_entry(spec: HookSpec) -> dict[str, Any]:
     }
 
 
+_HARMLESS = ("version", "$schema")
+"""Unknown words at the top of a file of hooks that cannot have been a guard."""
+
+
 def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: Bound | None) -> Iterator[HookSpec]:
     try:
         lines = load_entries(path, "hooks", bound)
@@ -236,7 +240,7 @@ def _load_file(path: Path, scope: Scope, problems: list[Diagnostic], bound: Boun
         if entry.key != "hooks":
             text = f"{quote(entry.key)}: unknown{suggest(entry.key, ('hooks',))}; hooks go under hooks"
             fail(text, entry.line)
-            if not isinstance(entry.value, Scalar):
+            if entry.key not in _HARMLESS:
                 yield _stand_in(path, scope, text)
         elif entry.key in entries:
             fail(

@@ -28,8 +28,8 @@ class Binding(Struct, frozen=True):
     """What one decision was made about."""
 
     identity: Identity
-    configs: frozenset[str] | None = None
-    """The configuration folders that were in it or below, relative to it; None when nobody looked."""
+    configs: Mapping[str, int] | None = None
+    """The configuration folders that were in it or below, relative to it, with their inodes; None: nobody looked."""
 
 
 class Trust(Struct, frozen=True):
@@ -148,7 +148,7 @@ def _read_binding(entry: Any) -> Binding:
     raw = entry if isinstance(entry, dict) else {}
     device, inode, configs = raw.get("device"), raw.get("inode"), raw.get("configs")
     identity = (device, inode) if isinstance(device, int) and isinstance(inode, int) else NOWHERE
-    return Binding(identity, frozenset(map(str, configs)) if isinstance(configs, list) else None)
+    return Binding(identity, configs if isinstance(configs, dict) else None)
 
 
 def identify(folder: Path) -> Identity | None:
@@ -179,8 +179,11 @@ def _find_later(paths: Paths, folder: str, bound: Binding | None, protected: Col
     for name in sorted({name.partition("/")[0] for name in protected}):
         path = paths.project / name
         # pi does not write down what was there: what it was asked about is the folder itself.
-        is_known = str(paths.project) == folder if known is None else os.path.relpath(path, folder) in known
-        if not is_known:
+        is_here = str(paths.project) == folder
+        name = os.path.relpath(path, folder)
+        # In the folder itself agents cannot make one that is missing; below they can.
+        is_same = known is not None and name in known and (is_here or (identify(path) or NOWHERE)[1] == known[name])
+        if not (is_here if known is None else is_same):
             return f"{path} was not there when {folder} was trusted"
     return ""
 

@@ -101,7 +101,8 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
     if root is None:
         where = ", ".join(map(quote, roots[:3])) or "nowhere"
         raise ToolFailed(f"{quote(shown, 200)} is outside of where this agent may change files ({where}).")
-    guards = (each for each in territory.protected if is_like(real, each) and not _is_inside(root, each))
+    places = (*territory.protected, *territory.list_guarded())
+    guards = (each for each in places if is_like(real, each) and not _is_inside(root, each))
     if guard := next(guards, "") or find_guard(real, root, territory.made):
         raise ToolFailed(
             f"{quote(shown, 200)} is protected: what is in {quote(guard)} takes effect outside of this agent's work. "

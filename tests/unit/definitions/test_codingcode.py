@@ -57,7 +57,7 @@ def test_no_tools_field_asks_all() -> None:
 
 @pytest.mark.parametrize("tools", ["", "null", "5", "true", "{a: b}"])
 def test_odd_tool_lists_give_none(tools: str) -> None:
-    assert read_tools(f"tools: {tools}") == DeclaredTools(())
+    assert read_tools(f"tools: {tools}") == DeclaredTools((), selectors=("ext:",))
 
 
 def test_denied_names_are_mapped() -> None:

@@ -120,7 +120,7 @@ def test_no_tools_field_asks_all() -> None:
 @pytest.mark.parametrize("tools", ["", "null", "5", "true", "false", "{read: true}", "[[read]]", "[{read: 1}]", "1.5"])
 def test_odd_tool_lists_give_none(tools: str) -> None:
     definition, told = parse(f"tools: {tools}")
-    assert definition is not None and (definition.tools, told) == (DeclaredTools(()), ["field"])
+    assert definition is not None and (definition.tools, told) == (DeclaredTools((), selectors=("ext:",)), ["field"])
 
 
 @pytest.mark.attack("E5")
@@ -160,7 +160,7 @@ def test_denied_tools_are_read_widely(denied: str, names: tuple[str, ...], told:
 @pytest.mark.parametrize("denied", ["{bash: true}", "5", "true", "[[bash]]"])
 def test_unreadable_denial_gives_no_tools(denied: str) -> None:
     definition, told = parse(f"tools: read\ndisallowed_tools: {denied}")
-    assert definition is not None and (definition.tools, told) == (DeclaredTools(()), ["field"])
+    assert definition is not None and (definition.tools, told) == (DeclaredTools((), selectors=("ext:",)), ["field"])
 
 
 @pytest.mark.spec("devkit:17")

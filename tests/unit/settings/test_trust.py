@@ -65,7 +65,18 @@ def test_repositories_below_are_not_covered(tmp_path: Path, agent_dir: Path) -> 
     clone = tmp_path / "top" / "clone"
     assert answer(clone / "inner") == (False, f"{clone} is a repository of its own inside {tmp_path / 'top'}")
     bound = json.loads((agent_dir / "retinue" / "trust.json").read_text())["folders"]
-    assert bound[str(tmp_path / "top")]["configs"] == []
+    assert bound[str(tmp_path / "top")]["configs"] == {}
+
+
+@pytest.mark.attack("I1", "A7")
+def test_folder_that_came_back_is_asked_about(tmp_path: Path, agent_dir: Path) -> None:
+    config = tmp_path / "top" / "sub" / ".pi"
+    (config / "agents").mkdir(parents=True)
+    save_decision(find_paths(tmp_path, os.environ), tmp_path / "top", True)
+    assert answer(config.parent)[0]
+    config.rename(config.with_name("old"))
+    (config / "agents").mkdir(parents=True)
+    assert answer(config.parent) == (False, f"{config} was not there when {tmp_path / 'top'} was trusted")
 
 
 @pytest.mark.attack("I1")
