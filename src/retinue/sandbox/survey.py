@@ -101,6 +101,8 @@ class Survey:
         """Places that appeared while commands ran."""
         self._grounds: dict[str, _Ground] = {}
         self._kept: set[str] = set()
+        self._parts: dict[str, list[tuple[str, bool]]] = {}
+        """What was protected of each place when it could be read last: an agent may lock us out of its own files."""
         self._lock = threading.Lock()
 
     def look(self, roots: Iterable[str]) -> None:
@@ -132,9 +134,15 @@ class Survey:
             self._look(ground)
             inner = [root for root in roots if root != ground.root and is_below(root, [ground.root])]
             kept = [each for each in self._kept if is_below(each, [ground.root]) and not is_below(each, inner)]
-            for total, part in zip((protected, forbidden, closed), _gather(ground, kept, home), strict=True):
+            parts = [part for place in sorted(kept) for part in self._list_parts(place, home)]
+            for total, part in zip((protected, forbidden, closed), _gather(ground, parts), strict=True):
                 total += [path for path in part if path not in roots and is_below(path, roots)]
         return Found(tuple(protected), tuple(forbidden), tuple(closed))
+
+    def _list_parts(self, place: str, home: str) -> list[tuple[str, bool]]:
+        if place not in self._parts or os.access(place, os.R_OK | os.X_OK):
+            self._parts[place] = list(_list_parts(place, home))
+        return self._parts[place]
 
     def end(self, roots: Iterable[str]) -> None:
         """A command has ended."""
@@ -156,7 +164,7 @@ class Survey:
             return False
         for known in (self.made, self._kept):
             # What is only out of sight is still there: else an agent could hide it, and have it back as its own.
-            known -= {each for each in known - ground.places if not os.path.lexists(each)}
+            known -= {each for each in known - ground.places if _is_gone(each)}
         (self.made if ground.has_run else self._kept).update(ground.places - self._kept - self.made)
         ground.has_run = ground.running > 0
         return True
@@ -229,6 +237,17 @@ def _is_git(folder: str) -> bool:
     return os.path.basename(folder).lower() == ".git" or is_record or is_whole
 
 
+def _is_gone(path: str) -> bool:
+    """Whether nothing is there; where nobody can look, something may be."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _is_own(folder: str) -> bool:
     try:
         return os.lstat(folder).st_uid == os.geteuid()
@@ -236,16 +255,10 @@ def _is_own(folder: str) -> bool:
         return False
 
 
-def _gather(ground: _Ground, places: Iterable[str], home: str) -> tuple[list[str], list[str], list[str]]:
+def _gather(ground: _Ground, parts: list[tuple[str, bool]]) -> tuple[list[str], list[str], list[str]]:
     """The paths of places; where there are too many, the folders around most of them instead."""
-    paths: dict[str, None] = {}
-    forbidden: list[str] = []
-    for place in sorted(places):
-        for path, is_there in _list_parts(place, home):
-            if is_there:
-                paths[path] = None
-            else:
-                forbidden.append(path)
+    paths = dict.fromkeys(path for path, is_there in parts if is_there)
+    forbidden = [path for path, is_there in parts if not is_there]
     closed = {*ground.closed}
     crowds = Counter(find_branch(ground.root, path) for path in paths)
     left = len(paths)
