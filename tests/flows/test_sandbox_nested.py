@@ -157,7 +157,15 @@ def test_writable_home_keeps_repositories() -> None:
 
 
 @pytest.mark.attack("I7")
-@pytest.mark.parametrize("trick", ["touch a/HEAD; mkdir a/objects a/refs", "mkdir -p z/$(seq -s / 60)", "chmod 0 a"])
+@pytest.mark.parametrize(
+    "trick",
+    [
+        "touch a/HEAD; mkdir a/objects a/refs",
+        "mkdir -p z/$(seq -s / 60)",
+        "chmod 0 a",
+        "chmod 0 a/b/included; chmod 0 a/b/own/.git a/b/repo/.git",
+    ],
+)
 def test_hidden_place_does_not_become_own(trick: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "MOST_FOLDERS", 150)
     with open_nested() as box:
@@ -167,7 +175,8 @@ def test_hidden_place_does_not_become_own(trick: str, monkeypatch: pytest.Monkey
             for command in (trick, ATTACKS["hook"], "rm -rf z a/HEAD a/objects a/refs; chmod 755 a", *ATTACKS.values()):
                 each.run(command)
         again.close()
-        os.chmod(box.world.workspace / "a", 0o755)
+        for path in ("a", "a/b/included", "a/b/own/.git", "a/b/repo/.git"):
+            os.chmod(box.world.workspace / path, 0o755)
         assert digest(box.world) == before
 
 

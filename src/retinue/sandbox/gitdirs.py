@@ -132,6 +132,17 @@ def read_line(path: str) -> str:
     return _read(path, _MOST_BYTES).partition("\n")[0].strip()
 
 
+def is_hidden(path: str) -> bool:
+    """Whether something may be there that this user cannot read now, but its owner could make readable."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def _read(path: str, most: int) -> str:
     try:
         # Not every entry of that name is a file: a pipe would wait for ever.

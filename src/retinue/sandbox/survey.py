@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from retinue.sandbox.gitdirs import list_steering, read_line, read_settings, read_worktree
+from retinue.sandbox.gitdirs import is_hidden, list_steering, read_line, read_settings, read_worktree
 from retinue.sandbox.profile import PRIVATE_DIRS, PROTECTED_DIRS, PROTECTED_FILES, is_below
 
 _CONFIG = (*PROTECTED_DIRS, *PROTECTED_FILES)
@@ -275,6 +275,9 @@ def _list_parts(place: str, home: str) -> Iterator[tuple[str, bool]]:
     """What of a place is protected; and, marked so, what must not appear."""
     if not os.path.isdir(place) or os.path.basename(place).lower() in _CONFIG:
         yield place, True
+        if os.path.basename(place).lower() == ".git" and _has_hidden_config(place):
+            # Its hooks may be anywhere in the checkout.
+            yield os.path.dirname(place), True
         return
     pointer, own = f"{place}/commondir", f"{place}/config.worktree"
     yield pointer, os.path.lexists(pointer)
@@ -296,6 +299,8 @@ def _list_parts(place: str, home: str) -> Iterator[tuple[str, bool]]:
             # Nothing can be put in the place of what is missing, but its owner can let itself in.
             yield place, True
     hooks, files = _list_steering(place, home)
+    if any(map(is_hidden, (f"{place}/config", *files))):
+        yield os.path.dirname(place) if os.path.basename(place).lower() == ".git" else place, True
     yield from ((path, True) for path in hooks)
     yield from ((path, os.path.lexists(path)) for path in files)
 
@@ -305,6 +310,13 @@ def _has_own_config(place: str) -> bool:
     common = os.path.dirname(os.path.dirname(place)) if os.path.lexists(f"{place}/commondir") else place
     told = dict(read_settings(f"{common}/config"))
     return told.get("extensions.worktreeconfig", "false").lower() not in ("false", "no", "off", "0")
+
+
+def _has_hidden_config(pointer: str) -> bool:
+    """Whether a checkout belongs to a repository whose configuration cannot be read now."""
+    own = os.path.join(os.path.dirname(pointer), read_line(pointer).removeprefix("gitdir:").strip())
+    common = os.path.join(own, read_line(f"{own}/commondir"))
+    return any(map(is_hidden, (f"{own}/commondir", f"{common}/config", f"{common}/config.worktree")))
 
 
 def _list_steering(git: str, home: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
