@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.lsp_world import write_server
+from tests.needs import explain_lack
 
 COMPLAIN = """
 def note(text):
@@ -263,4 +264,6 @@ def test_changed_file_is_reported_from_its_own_text(place, go, secrets):
     written = calls("write", path="a.go", content="package mine\n")
     swap = calls("bash", command="ln -sf private/a.go a.go")
     done = go(replies=[written, swap, {"text": "done"}, {"text": "done"}])
-    assert os.path.islink(place.work / "a.go") and "canary" not in done.stdout
+    # Landlock alone lets nobody make entries beside a hidden folder.
+    is_swapped = os.path.islink(place.work / "a.go") or bool(explain_lack("bwrap"))
+    assert is_swapped and "canary" not in done.stdout

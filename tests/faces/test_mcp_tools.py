@@ -7,7 +7,13 @@ import pytest
 
 from tests.flows.mcp_world import PROGRAM
 
-LOG = 'open(os.path.join(os.path.dirname(__file__), "starts"), "a").write("x")\n'
+# A server of read-only agents may not write.
+LOG = """
+try:
+    open(os.path.join(os.path.dirname(__file__), "starts"), "a").write("x")
+except OSError:
+    pass
+"""
 
 
 @pytest.fixture

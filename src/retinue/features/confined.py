@@ -192,6 +192,14 @@ def open_machine() -> "Machine":
     return Machine()
 
 
+def try_machine() -> "Machine":
+    """One that has tried what it can do, and holds nothing: for reports, which start no commands."""
+    machine = open_machine()
+    machine.look()
+    machine.close()
+    return machine
+
+
 class Confined:
     """The boundary of one run, opened with its first command and closed with the run."""
 

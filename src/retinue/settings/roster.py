@@ -16,7 +16,7 @@ from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import DisabledAgent, UnknownAgent, quote
 from retinue.definitions.registry import Definitions, Registry, is_dispatch_only
 from retinue.definitions.sources import Places, is_packaged
-from retinue.features.confined import Boundaries
+from retinue.features.confined import Boundaries, try_machine
 from retinue.settings.bounds import list_hidden
 from retinue.settings.consents import load_accepted
 from retinue.settings.layers import Loaded
@@ -87,6 +87,7 @@ class Roster:
             agent_dir=paths.agent_dir,
             withheld=paths.withheld,
             exposed=paths.exposed,
+            find_machine=try_machine,
         )
         self.trust = loaded.trust
         self.configs = paths.configs if loaded.trust.trusted else ()
