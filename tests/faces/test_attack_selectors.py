@@ -72,9 +72,10 @@ def test_unreadable_list_lets_nothing_in(servers, fields):
         (HI, [HI]),
         ("ext:mcp/raw:hi", [HI]),
         ("ext:mcp/mcp__raw__hi", [HI]),
-        ("far-off:do-it", ["mcp__far_off__do_it"]),
-        ("mcp__far-off__do-it", ["mcp__far_off__do_it"]),
-        ("ext:mcp/far-off:do-it", ["mcp__far_off__do_it"]),
+        ("far-off:do-it", ["mcp__far-off__do-it"]),
+        ("mcp__far-off__do-it", ["mcp__far-off__do-it"]),
+        ("ext:mcp/far-off:do-it", ["mcp__far-off__do-it"]),
+        ("mcp__far_off__do_it", ["mcp__far-off__do-it"]),
         ("ext:mcp, raw:hi", [HI]),
         ("ext:ops, raw:hi", [HI, "deploy"]),
         ("raw:gone", []),
@@ -130,5 +131,28 @@ def test_flag_makes_an_allow_list(servers, word):
 
 @pytest.mark.attack("I12")
 def test_flag_with_hyphens_makes_an_allow_list(servers):
-    for word in ("far-off:do-it", "mcp__far-off__do-it"):
-        assert list_offered(servers, "--tools", f"read,{word}")[0] == ["read", "mcp__far_off__do_it"]
+    for word in ("far-off:do-it", "mcp__far-off__do-it", "mcp__far_off__do_it"):
+        assert list_offered(servers, "--tools", f"read,{word}")[0] == ["read", "mcp__far-off__do-it"]
+
+
+@pytest.mark.attack("I12")
+@pytest.mark.parametrize(
+    "word", ["far-off:do-it", "mcp__far-off__do-it", "mcp__far_off__do_it", "ext:mcp/far-off:do-it"]
+)
+def test_hyphens_are_denied_in_every_spelling(servers, word):
+    put_agent(servers, f"disallowed_tools: {word}")
+    assert "mcp__far-off__do-it" in list_offered(servers)[0]
+    assert "mcp__far-off__do-it" not in list_offered(servers, "--agent", "helper")[0]
+    assert "mcp__far-off__do-it" not in list_offered(servers, "--exclude-tools", word)[0]
+    (servers.agent_dir / "subagents.json").write_text(json.dumps({"denyTools": [word]}))
+    assert "mcp__far-off__do-it" not in list_offered(servers)[0]
+
+
+@pytest.mark.attack("I12")
+@pytest.mark.parametrize("word", ["mcp__far-off__*", "mcp__far_off__do_it", "mcp__far-off__do-it"])
+def test_rule_is_about_tools_with_hyphens(servers, word):
+    rule = {"tool": word, "action": "deny", "reason": "not this one"}
+    (servers.agent_dir / "subagents.json").write_text(json.dumps({"approvalRules": [rule]}))
+    call = {"calls": [{"name": "mcp__far-off__do-it", "arguments": {}}]}
+    done = servers.run("-p", "--mode", "json", "begin", replies=[call, {"text": "done"}])
+    assert "not this one" in done.stdout

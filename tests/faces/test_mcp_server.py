@@ -191,3 +191,18 @@ def test_signal_ends_it(wire):
     wire.ask("ping")
     wire.process.terminate()
     assert wire.process.wait(5) == 143
+
+
+async def test_host_is_promised_no_notification(place):
+    replies = [{"text": "the report", "delay_ms": 60_000}]
+    async with host(place, *replies) as client:
+        tools = (await client.list_tools()).tools
+        started = text_of(await client.call_tool("Agent", CALL))
+        run_id = re.search(r"Agent ID: (\w+)", started)[1]
+        looked = text_of(await client.call_tool("get_subagent_result", {"agent_id": run_id}))
+    described = {tool.name: tool.description for tool in tools}
+    assert "You are not notified when the agent is done" in described["Agent"]
+    assert "get_subagent_result with wait: true waits for it" in started
+    assert "call this again with wait to get its result" in looked
+    texts = [*described.values(), started, looked]
+    assert [text for text in texts if re.search(r"(will be|are|were) notified|notification|notify", text)] == []

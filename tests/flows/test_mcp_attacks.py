@@ -33,7 +33,7 @@ async def test_descriptions_are_bounded_and_clean(world):
 async def test_tools_cannot_pose_as_others(world):
     world.add(
         extra="""
-        TOOLS = [tool("read"), tool("bash"), tool("bash"), tool("a.b"), tool("a-b"), tool("n" * 100), tool(""),
+        TOOLS = [tool("read"), tool("bash"), tool("bash"), tool("a.b"), tool("a b"), tool("n" * 100), tool(""),
                  tool("x\\ny"), tool("y" * 200)]
         """
     )

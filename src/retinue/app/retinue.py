@@ -426,10 +426,15 @@ class Retinue:
     async def open_delegation(self) -> "Delegation":
         """The delegation tools for a caller that is no agent of ours."""
         from retinue.app.delegation import Delegation
+        from retinue.surfaces.fleet.surface import map_fleet_tools
 
         here = self._here
         crew = await here.need_crew()
-        tools = here.offering.drop_denied(dict(crew.main_tools))
+        tools = dict(crew.main_tools)
+        if "fleet" in crew.world.surfaces:
+            ports = crew.ports
+            tools |= map_fleet_tools(replace(ports, settings=replace(ports.settings, notifies=False)))
+        tools = here.offering.drop_denied(tools)
         return Delegation(tools, here.main, crew.manager, self._stock.clock, here.renew)
 
     @property

@@ -182,11 +182,12 @@ class Forecast:
         roster = self._roster
         if not has_files(roster.paths, trusted=roster.trust.trusted):
             return {}
-        from retinue.features.mcp.names import name_tools
+        from retinue.features.mcp.names import fold_name, name_tools
         from retinue.settings.mcp import load_servers
 
         for server in load_servers(roster.paths, self._around.environment, trusted=roster.trust.trusted).ready:
-            for prefix in (f"{server.name}:", f"mcp__{server.name}__", name_tools(server.name, ("",))[""]):
+            shown, folded = name_tools(server.name, ("",))[""], f"mcp__{fold_name(server.name)}__"
+            for prefix in (f"{server.name}:", f"mcp__{server.name}__", shown, folded):
                 tool = word.removeprefix(prefix)
                 if word.startswith(prefix) and tool and not server.is_hidden(tool):
                     return {

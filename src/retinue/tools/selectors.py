@@ -124,8 +124,8 @@ def _may_mean(selector: str, server: str) -> bool:
 
 
 def _is_named(word: str, name: str, offer: Offer) -> bool:
-    """Whether `server:tool` or `mcp__server__tool`, as the server spells them, means this tool."""
+    """Whether `server:tool` or `mcp__server__tool`, as the server spells them, or with `_` for `-`, means this tool."""
     if offer.server is None:
         return False
     short = offer.find_short_name(name)
-    return word in (name, f"{offer.server}:{short}", f"mcp__{offer.server}__{short}")
+    return word in (name, f"{offer.server}:{short}", f"mcp__{offer.server}__{short}", name.replace("-", "_"))

@@ -108,7 +108,11 @@ def find_rule(rules: Iterable[Rule], call: Call) -> Rule | None:
 
 def is_about(rule: Rule, call: Call) -> bool:
     """Whether a rule means a call. Case does not matter."""
-    if not any(_match(pattern, name) for pattern in rule.tools for name in call.names):
+    names = call.names
+    if rule.action != "allow":
+        # Tools of MCP servers were once shown with `_` for `-`.
+        names += tuple(name.replace("-", "_") for name in names if name.startswith("mcp__"))
+    if not any(_match(pattern, name) for pattern in rule.tools for name in names):
         return False
     if not rule.patterns:
         return True

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 
 PREFIX = "mcp__"
 MAX_CHARS = 64
-_ODD = re.compile(r"[^A-Za-z0-9_]")
+_ODD = re.compile(r"[^A-Za-z0-9_-]")
 _HASH_CHARS = 8
 
 
 def name_tools(server: str, tools: Iterable[str]) -> dict[str, str]:
     """For each tool of a server the name the model sees; names that would be the same all get a hash."""
-    plain = {tool: f"{PREFIX}{fold_name(server)}__{fold_name(tool)}" for tool in tools}
+    plain = {tool: f"{PREFIX}{_ODD.sub('_', server)}__{_ODD.sub('_', tool)}" for tool in tools}
     uses = Counter(plain.values())
     return {
         tool: name if uses[name] == 1 and len(name) <= MAX_CHARS else _add_hash(name, tool)
@@ -22,8 +22,8 @@ def name_tools(server: str, tools: Iterable[str]) -> dict[str, str]:
 
 
 def fold_name(name: str) -> str:
-    """A name in letters, digits and `_`."""
-    return _ODD.sub("_", name)
+    """A name in letters, digits and `_`, for comparison: `-` and `_` are the same."""
+    return _ODD.sub("_", name).replace("-", "_")
 
 
 def find_server(name: str, servers: Iterable[str]) -> str | None:

@@ -34,6 +34,10 @@ NOTICE = (
     "You will be notified when it is done; until then do other work and do not do this task yourself. "
     "get_subagent_result shows how far it is or waits for it, steer_subagent says something to it."
 )
+NO_NOTICE = (
+    "Until it is done do other work and do not do this task yourself. You are not notified of its end: "
+    "get_subagent_result with wait: true waits for it, steer_subagent says something to it."
+)
 _PROMPT_SHOWN = 100
 
 
@@ -239,7 +243,7 @@ class AgentTool:
         }
         if "modelName" in run.invocation:
             details["modelName"] = run.invocation["modelName"]
-        return ToolResult.of("\n".join((*lines, "", NOTICE)), details)
+        return ToolResult.of("\n".join((*lines, "", NOTICE if self._ports.settings.notifies else NO_NOTICE)), details)
 
     def _load_messages(self) -> list[Message]:
         live = self._seat.manager.live(self._seat.run_id)

@@ -37,6 +37,8 @@ class FleetSettings:
     """`<project>/.pi/output`; empty writes none."""
     rollup_usage: bool = False
     """Count a child's tokens at its ancestors too."""
+    notifies: bool = True
+    """Whether the caller hears by itself that a run has ended; a host of the MCP server does not."""
     agent_dir: str = "~/.pi/agent"
     """For the tool's description: where the user's own agents lie."""
     template_files: tuple[Path, ...] = ()

@@ -19,6 +19,10 @@ from retinue.tools.descriptions import load_description
 from retinue.tools.files.ripgrep import find_ripgrep
 
 NO_OUTPUT = "No output."
+_UNTOLD = (
+    "Read a background agent: its status, what it has used, and its result once it is done. Use it with wait for the "
+    "result, with peek for a look at the last lines of a long run, or with verbose for the whole conversation."
+)
 
 
 class ResultTool:
@@ -52,7 +56,8 @@ class ResultTool:
             "peek": peek,
         }
         parameters = {"type": "object", "properties": properties, "required": ["agent_id"]}
-        return ToolSpec("get_subagent_result", load_description(__file__), parameters)
+        text = load_description(__file__) if self._ports.settings.notifies else _UNTOLD
+        return ToolSpec("get_subagent_result", text, parameters)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Wait if asked to, then render; the result of a finished run counts as read."""
@@ -73,11 +78,14 @@ class ResultTool:
         return ToolResult.of(text, self._detail(run))
 
     def _render(self, run: Run, ended: WaitEnd, *, verbose: bool) -> str:
-        text = f"{self.render_head(run)}\n\n{render_body(run, ended, self._find_wait_s())}"
+        text = f"{self.render_head(run)}\n\n{self._render_body(run, ended)}"
         if verbose and (messages := load_messages(self._seat, run)) is not None:
             conversation = bound_text(render_conversation(messages), run.output_file)
             text += f"\n\n--- Agent Conversation ---\n{conversation}"
         return text
+
+    def _render_body(self, run: Run, ended: WaitEnd) -> str:
+        return render_body(run, ended, self._find_wait_s(), notifies=self._ports.settings.notifies)
 
     def render_head(self, run: Run) -> str:
         """Who it is and what it has used."""
@@ -121,11 +129,11 @@ def render_result_text(run: Run) -> str:
     return "\n\n".join(filter(None, (outcome.text.strip(), outcome.notes.strip())))
 
 
-def render_body(run: Run, ended: WaitEnd = "finished", wait_s: float = 0.0) -> str:
+def render_body(run: Run, ended: WaitEnd = "finished", wait_s: float = 0.0, *, notifies: bool = True) -> str:
     """The result, or why there is none yet. Every part is bounded."""
     word, outcome = to_word(run), run.outcome
     if word in ACTIVE or outcome is None:
-        return _tell_active(word, ended, wait_s)
+        return _tell_active(word, ended, wait_s, notifies=notifies)
     # Where its changes are is not cut off with its words.
     bounded = (bound_text(part, run.output_file) for part in (outcome.text.strip(), outcome.notes.strip()) if part)
     result = "\n\n".join(bounded)
@@ -135,18 +143,21 @@ def render_body(run: Run, ended: WaitEnd = "finished", wait_s: float = 0.0) -> s
     return f"{text}\n\nPartial output before the failure:\n{result}" if result else text
 
 
-def _tell_active(word: str, ended: WaitEnd, wait_s: float) -> str:
+def _tell_active(word: str, ended: WaitEnd, wait_s: float, *, notifies: bool) -> str:
     doing = "still waiting for a place in the queue" if word == "queued" else "still running"
+    end = "you will be notified when it is done" if notifies else "call this again with wait to get its result"
     if ended == "timeout":
         return (
             f"The agent was {doing} after {wait_s:g} seconds, so this call stopped waiting. The agent was NOT stopped: "
-            "you will be notified when it is done."
+            f"{end}."
         )
     if ended == "message":
         return (
             "The user has said something, so this call stopped waiting. The agent was NOT stopped: "
-            "you will be notified when it is done. Answer the user first."
+            f"{end}. Answer the user first."
         )
+    if not notifies:
+        return f"The agent is {doing}. Do other work meanwhile, then {end}."
     return (
         f"The agent is {doing}. You will be notified when it is done: do other work meanwhile, "
         "or call this again with wait if you need the result now."

@@ -2,14 +2,14 @@ from retinue.features.mcp.names import find_server, name_tools
 
 
 def test_odd_characters_become_underlines():
-    assert name_tools("my-files", ["read.all"]) == {"read.all": "mcp__my_files__read_all"}
+    assert name_tools("my-files", ["read.all"]) == {"read.all": "mcp__my-files__read_all"}
 
 
 def test_same_names_all_get_a_hash():
-    names = name_tools("s", ["a.b", "a-b", "c"])
-    assert names["c"] == "mcp__s__c"
-    assert names["a.b"] != names["a-b"]
-    assert {name[:12] for tool, name in names.items() if tool != "c"} == {"mcp__s__a_b_"}
+    names = name_tools("s", ["a.b", "a b", "a-b", "c"])
+    assert (names["c"], names["a-b"]) == ("mcp__s__c", "mcp__s__a-b")
+    assert names["a.b"] != names["a b"]
+    assert {names[tool][:12] for tool in ("a.b", "a b")} == {"mcp__s__a_b_"}
 
 
 def test_long_names_are_cut_to_fit():
