@@ -15,7 +15,7 @@ from retinue.testing.server import APIS, MockServer
 __all__ = ["APIS", "KEY", "Seat", "open_seat", "to_info"]
 
 KEY = "sk-test-0123456789"
-FAST = Timing(headers_s=2, idle_s=2, plain_s=2)
+FAST = Timing(idle_s=2)
 READ = ToolSpec("read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
 
 

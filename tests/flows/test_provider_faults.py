@@ -20,7 +20,7 @@ REPLY = {
     "calls": [{"name": "read", "arguments": {"path": "a"}, "id": "one"}, {"name": "read", "id": "two"}],
     "chunk_chars": 4,
 }
-QUICK = Timing(headers_s=0.2, idle_s=0.2, plain_s=0.2)
+QUICK = Timing(idle_s=0.2)
 
 
 def faulty(**fault):
@@ -133,7 +133,9 @@ async def test_bad_base_url_is_explained(base_url):
 async def test_missing_headers_time_out(api, watch):
     async with open_seat(api, faulty(kind="no_headers"), timing=QUICK) as seat:
         failure = (await seat.ask(watch=watch)).failure
-    assert failure == Failure("timeout", "mock/mock-1: no answer within 0.2 s", retryable=True)
+    assert failure == Failure(
+        "timeout", "mock/mock-1: no answer within 0.2 s; the setting httpIdleTimeoutMs allows more", retryable=True
+    )
 
 
 @EVERY_API
@@ -162,10 +164,14 @@ async def test_pings_are_no_events():
 
 @EVERY_API
 async def test_idle_limit_can_be_off(api):
-    timing = Timing(headers_s=5, idle_s=0, total_s=0.4)
+    timing = Timing(idle_s=0, total_s=0.4)
     async with open_seat(api, faulty(kind="stall", at="mid_text"), timing=timing) as seat:
         reply = await asyncio.wait_for(seat.ask(), 3)
-    assert reply.failure == Failure("timeout", "mock/mock-1: not finished within 0.4 s", retryable=True)
+    assert reply.failure == Failure(
+        "timeout",
+        "mock/mock-1: not finished within 0.4 s; the setting retry.provider.timeoutMs allows more",
+        retryable=True,
+    )
 
 
 @EVERY_API
@@ -421,7 +427,7 @@ async def test_senseless_usage_counts_as_nothing(api, watch, kind):
 
 @EVERY_API
 async def test_trickle_is_not_idle(api):
-    timing = Timing(headers_s=2, idle_s=0.5)
+    timing = Timing(idle_s=0.5)
     async with open_seat(api, [{"text": "slow but steady", "chunk_chars": 1, "chunk_ms": 60}], timing=timing) as seat:
         reply = await seat.ask()
     assert reply.message.text == "slow but steady"

@@ -115,7 +115,7 @@ class BridgedModel:
 
     def _settings(self, request: Request) -> Any:
         settings: dict[str, Any] = {"max_tokens": request.max_tokens or self.info.max_tokens}
-        if limit_s := self._timing.total_s or self._timing.plain_s:
+        if limit_s := self._timing.total_s or self._timing.idle_s:
             settings["timeout"] = limit_s
         if self.info.reasoning:
             level = clamp_level(self.info, request.thinking)

@@ -24,21 +24,23 @@ if TYPE_CHECKING:
 BODY_LIMIT_BYTES = 64 << 20
 _ERROR_BODY_BYTES = 64 << 10
 _ERROR_BODY_S = 5.0
+_CONNECT_S = 30.0
+"""Until a connection stands: a server that is only slow accepts at once."""
 _DRAIN_S = 0.25
 """How long a finished stream may take to end its body, so that the connection can be used again."""
 _BYTES_BODY_LIMIT = 1 << 20
 """aiohttp warns about larger bodies given as bytes."""
 
 
+_MORE_IDLE = "the setting httpIdleTimeoutMs allows more"
+_MORE_TOTAL = "the setting retry.provider.timeoutMs allows more"
+
+
 class Timing(Struct, frozen=True):
     """How long a provider may take; 0 switches a limit off."""
 
-    headers_s: float = 30.0
-    """Until the headers of a streamed reply."""
-    idle_s: float = 120.0
-    """Between two events of a stream; comments and pings are not events."""
-    plain_s: float = 600.0
-    """Until the headers of a reply that comes in one piece: its provider is silent while the model writes."""
+    idle_s: float = 300.0
+    """Until the headers of a reply, then between two events of it; comments and pings are not events."""
     total_s: float = 0.0
     """For one whole call."""
 
@@ -104,7 +106,7 @@ class Transport:
         """POST and return the body of a successful answer. Raises ProviderError."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + call.timing.total_s if call.timing.total_s else None
-        response = await self._send(call, call.timing.plain_s)
+        response = await self._send(call)
         watchdog = _Watchdog(loop, response, call.timing.idle_s, deadline_s)
         try:
             return await _read_body(call, response, watchdog)
@@ -116,7 +118,7 @@ class Transport:
         """POST and hand the events of the answer to the sink until it is done. Raises ProviderError."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + call.timing.total_s if call.timing.total_s else None
-        response = await self._send(call, call.timing.headers_s)
+        response = await self._send(call)
         watchdog = _Watchdog(loop, response, call.timing.idle_s, deadline_s)
         try:
             if "json" in response.content_type or "html" in response.content_type:
@@ -128,20 +130,21 @@ class Transport:
             watchdog.stop()
             response.close()
 
-    async def _send(self, call: Call, headers_s: float) -> "ClientResponse":
+    async def _send(self, call: Call) -> "ClientResponse":
         session = self._session or self._open()
         url, proxy = self._routes.get(call.url) or await self._route(call)
         body = call.body if len(call.body) <= _BYTES_BODY_LIMIT else BytesIO(call.body)
-        limits = [limit for limit in (headers_s, call.timing.total_s) if limit]
-        limit_s = min(limits) if limits else None
+        limits = [limit for limit in ((call.timing.idle_s, _MORE_IDLE), (call.timing.total_s, _MORE_TOTAL)) if limit[0]]
+        limit_s, advice = min(limits) if limits else (None, "")
         from aiohttp import ClientError
 
         try:
             async with asyncio.timeout(limit_s):
                 response = await session.post(url, data=body, headers=call.headers, allow_redirects=False, proxy=proxy)
-        except TimeoutError:
-            raise ProviderError(fail(call.info, "timeout", f"no answer within {limit_s:g} s")) from None
         except (ClientError, OSError, ValueError) as error:
+            if isinstance(error, TimeoutError) and not isinstance(error, ClientError):
+                text = f"no answer within {limit_s:g} s"
+                raise ProviderError(fail(call.info, "timeout", text, advice=advice)) from None
             raise ProviderError(_explain_connection(call, error)) from error
         if response.status != 200:
             try:
@@ -157,8 +160,8 @@ class Transport:
         self._session = ClientSession(
             connector=TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=60),
             cookie_jar=DummyCookieJar(),
-            # Deadlines are ours: aiohttp's would arm a timer for every chunk.
-            timeout=ClientTimeout(total=None, sock_connect=None),
+            # The other deadlines are ours: aiohttp's would arm a timer for every chunk.
+            timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),
             trust_env=False,
         )
         return self._session
@@ -360,8 +363,8 @@ def _explain_connection(call: Call, error: "ClientError | OSError | ValueError")
 def _explain_break(call: Call, error: Exception, bitten: FailureKind | None) -> Failure:
     timing = call.timing
     if bitten == "stalled":
-        return fail(call.info, "stalled", f"no event for {timing.idle_s:g} s")
+        return fail(call.info, "stalled", f"no event for {timing.idle_s:g} s", advice=_MORE_IDLE)
     if bitten == "timeout":
-        return fail(call.info, "timeout", f"not finished within {timing.total_s:g} s")
+        return fail(call.info, "timeout", f"not finished within {timing.total_s:g} s", advice=_MORE_TOTAL)
     reason = getattr(error, "strerror", None) or type(error).__name__
     return fail(call.info, "network", f"the connection broke while the reply was arriving ({reason})", advice="")
