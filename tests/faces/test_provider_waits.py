@@ -1,6 +1,8 @@
 """How long the program waits for a provider, and what it says meanwhile, against servers on loopback."""
 
 import json
+import signal
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -27,7 +29,7 @@ def serve(place, *replies, api="openai-completions", **settings):
 
 
 def ask(place, *args, timeout_s=10, **options):
-    return place.run("--model", "mock/m", *args, timeout_s=timeout_s, **options)
+    return place.run(*args, "--model", "mock/m", timeout_s=timeout_s, **options)
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -84,3 +86,49 @@ async def test_limits_hold_for_programs(tmp_path, agent_dir):
         limits = {"http_idle_timeout_ms": 300, "retry": {"enabled": False}}
         async with Retinue(tmp_path, model="mock/m", **limits) as crew:
             assert "no answer within 0.3 s" in (await crew.prompt("hi")).error
+
+
+BUSY = {"text": "late", "fault": {"kind": "status", "code": 503}}
+QUICK = {"retry": {"baseDelayMs": 100}}
+LONGEST_S = 0.1 + 0.2 + 0.4
+
+
+def test_each_prompt_waits_anew(place):
+    with serve(place, BUSY, **QUICK) as server, call(place, model="mock/m") as caller:
+        for number in (1, 2, 3):
+            begun_s = time.monotonic()
+            caller.say("hi")
+            assert len(server.requests) == 4 * number
+            assert time.monotonic() - begun_s < LONGEST_S + 1
+        delays = [record["delayMs"] for record in caller.seen if record["type"] == "auto_retry_start"]
+    assert [delay <= most for delay, most in zip(delays, [100, 200, 400] * 3, strict=True)] == [True] * 9
+
+
+def test_each_attempt_of_a_subagent_waits_anew(place):
+    with serve(place, BUSY, **QUICK) as server:
+        begun_s = time.monotonic()
+        done = ask(place, "run", "Explore", "look")
+    assert (done.status, len(server.requests)) == (1, 8)
+    assert time.monotonic() - begun_s < 2 * LONGEST_S + 2
+    assert done.stderr.count("trying again in") == 6
+
+
+def test_wait_is_shown_on_standard_error(place):
+    with serve(place, BUSY, **QUICK):
+        done = ask(place, "-p", "hi")
+    lines = [line for line in done.stderr.splitlines() if "trying again in" in line]
+    assert [line[: line.index("; ")] for line in lines] == [
+        "retinue: mock/m: HTTP 503 (request req_mock): server_error: scripted status 503"
+    ] * 3
+    assert lines[2].endswith(" s (3 of 3)")
+    assert (done.stdout, done.status) == ("", 1)
+
+
+def test_told_wait_holds_for_the_next_prompt(place):
+    told = {"kind": "status", "code": 429, "headers": {"retry-after": "1.5"}}
+    with serve(place, {"text": "Here.", "fault": {**told, "times": 1}}, **ONCE), call(place, model="mock/m") as caller:
+        caller.say("hi")
+        begun_s = time.monotonic()
+        assert caller.say("hi") == "Here."
+        assert time.monotonic() - begun_s > 1
+        assert "retinue: mock asked to wait; the next call follows in 1." in caller.kill(signal.SIGTERM)[1]

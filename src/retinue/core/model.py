@@ -176,7 +176,7 @@ class Draft:
     Without a watcher nobody is told of pieces, and an adapter may fetch the reply in one go.
     """
 
-    __slots__ = ("_blocks", "info", "started_ms", "thinking", "usage", "watcher")
+    __slots__ = ("_blocks", "info", "say", "started_ms", "thinking", "usage", "watcher")
 
     def __init__(
         self,
@@ -189,6 +189,8 @@ class Draft:
         self.info = info
         self.started_ms = started_ms
         self.watcher = watcher
+        self.say: Callable[[str], None] | None = None
+        """Tells people why the reply is late."""
         self.thinking = thinking
         self.usage = Usage()
         self._blocks: list[_Block] = []

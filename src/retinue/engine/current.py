@@ -12,8 +12,9 @@ from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
 class CurrentModel:
     """Looks up the model and the thinking level at each reply."""
 
-    def __init__(self, read: Callable[[], tuple[Model, ThinkingLevel]]) -> None:
+    def __init__(self, read: Callable[[], tuple[Model, ThinkingLevel]], say: Callable[[str], None]) -> None:
         self._read = read
+        self._say = say
 
     @property
     def info(self) -> ModelInfo:
@@ -24,4 +25,5 @@ class CurrentModel:
         """Ask it. MUST NOT raise, as the model itself."""
         model, thinking = self._read()
         request.thinking = draft.thinking = thinking
+        draft.say = self._say
         return await model.reply(request, draft)

@@ -373,7 +373,10 @@ class LiveRun:
             watched=lambda: self.bus.is_watched,
             redact=setup.redact or keep_data,
         )
-        current = CurrentModel(lambda: (self.setup.model, self.setup.thinking))
+        current = CurrentModel(
+            lambda: (self.setup.model, self.setup.thinking),
+            lambda text: self._publish(Warned(run_id=setup.run_id, text=text)),
+        )
         is_patient = setup.limits.idle_s is not None and not setup.limits.strict_idle
         return LoopPorts(
             run_id=setup.run_id,

@@ -62,7 +62,7 @@ class Adapter:
                 self._timing,
             )
             if self._governor.is_holding(self.info.provider):
-                await self._governor.admit(self.info.provider)
+                await self._governor.admit(self.info.provider, draft.say)
             if stream:
                 await self._transport.stream(call, reading)
             else:

@@ -79,7 +79,7 @@ class BridgedModel:
 
         reading = _BridgeReading(self.info, draft)
         if self._governor.is_holding(self.info.provider):
-            await self._governor.admit(self.info.provider)
+            await self._governor.admit(self.info.provider, draft.say)
         try:
             if not self._is_entered:
                 await self._model.__aenter__()
