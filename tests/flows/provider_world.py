@@ -34,8 +34,9 @@ class Seat:
         self.governor = governor
         self.deltas: list[Delta] = []
 
-    async def ask(self, *messages: Any, watch: bool = True, **fields: Any) -> Reply:
-        """Ask for one reply."""
+    async def ask(self, *messages: Any, watch: bool = True, stream: bool = True, **fields: Any) -> Reply:
+        """Ask for one reply; without `stream` the server sends it in one piece although it is asked for a stream."""
+        self.server.streams = stream
         said = messages or (UserMessage("hello", 1),)
         watcher = self.deltas.append if watch else None
         draft = Draft(self.model.info, started_ms=5, watcher=watcher)

@@ -15,15 +15,25 @@ class CurrentModel:
     def __init__(self, read: Callable[[], tuple[Model, ThinkingLevel]], say: Callable[[str], None]) -> None:
         self._read = read
         self._say = say
+        self._draft: Draft | None = None
 
     @property
     def info(self) -> ModelInfo:
         """Of the model that would be asked now."""
         return self._read()[0].info
 
+    @property
+    def size(self) -> int:
+        """How much there is of the reply that is arriving."""
+        return 0 if self._draft is None else self._draft.size
+
     async def reply(self, request: Request, draft: Draft) -> Reply:
         """Ask it. MUST NOT raise, as the model itself."""
         model, thinking = self._read()
         request.thinking = draft.thinking = thinking
         draft.say = self._say
-        return await model.reply(request, draft)
+        self._draft = draft
+        try:
+            return await model.reply(request, draft)
+        finally:
+            self._draft = None

@@ -1,4 +1,4 @@
-"""One pooled HTTP client for all models: a plain POST, a streamed one, their deadlines, and errors as Failures.
+"""One pooled HTTP client for all models: a POST whose answer is streamed, its deadlines, and errors as Failures.
 
 aiohttp is imported with the first request. Must not know wire formats; what is inside a payload is the sink's.
 """
@@ -30,8 +30,8 @@ _DRAIN_S = 0.25
 """How long a finished stream may take to end its body, so that the connection can be used again."""
 _BYTES_BODY_LIMIT = 1 << 20
 """aiohttp warns about larger bodies given as bytes."""
-
-
+_WHOLE = (b"{", b"[", b"<")
+"""How a body begins that is no row of events."""
 _MORE_IDLE = "the setting httpIdleTimeoutMs allows more"
 _MORE_TOTAL = "the setting retry.provider.timeoutMs allows more"
 
@@ -102,18 +102,6 @@ class Transport:
         if session is not None:
             await session.close()
 
-    async def fetch(self, call: Call) -> bytes:
-        """POST and return the body of a successful answer. Raises ProviderError."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + call.timing.total_s if call.timing.total_s else None
-        response = await self._send(call)
-        watchdog = _Watchdog(loop, response, call.timing.idle_s, deadline_s)
-        try:
-            return await _read_body(call, response, watchdog)
-        finally:
-            watchdog.stop()
-            response.close()
-
     async def stream(self, call: Call, sink: Sink) -> None:
         """POST and hand the events of the answer to the sink until it is done. Raises ProviderError."""
         loop = asyncio.get_running_loop()
@@ -121,11 +109,7 @@ class Transport:
         response = await self._send(call)
         watchdog = _Watchdog(loop, response, call.timing.idle_s, deadline_s)
         try:
-            if "json" in response.content_type or "html" in response.content_type:
-                # The server does not stream, although asked to; or it is not the server that was meant.
-                sink.take_whole(await _read_body(call, response, watchdog))
-            else:
-                await _read_events(call, response, watchdog, sink)
+            await _read_events(call, response, watchdog, sink)
         finally:
             watchdog.stop()
             response.close()
@@ -255,7 +239,13 @@ async def _read_events(call: Call, response: "ClientResponse", watchdog: _Watchd
     read, feed, take = response.content.readany, parser.feed, sink.take
     now = watchdog._loop.time
     try:
-        while chunk := await read():
+        while (chunk := await read()).isspace():
+            pass
+        if chunk.lstrip().startswith(_WHOLE):
+            # The server does not stream, although asked to; or it is not the server that was meant.
+            sink.take_whole(await _read_body(call, response, watchdog, chunk))
+            return
+        while chunk:
             for payload in feed(chunk):
                 if take(payload):
                     watchdog.seen_s = now()
@@ -264,6 +254,7 @@ async def _read_events(call: Call, response: "ClientResponse", watchdog: _Watchd
             if sink.is_done:
                 await _drain(response, watchdog)
                 return
+            chunk = await read()
     except (ClientError, OSError) as error:
         if sink.is_complete:
             return
@@ -299,22 +290,16 @@ async def _drain(response: "ClientResponse", watchdog: _Watchdog) -> None:
         return
 
 
-async def _read_body(call: Call, response: "ClientResponse", watchdog: _Watchdog) -> bytes:
-    from aiohttp import ClientError
-
-    read, now = response.content.readany, watchdog._loop.time
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        while chunk := await read():
-            chunks.append(chunk)
-            size += len(chunk)
-            watchdog.seen_s = now()
-            if size > BODY_LIMIT_BYTES:
-                raise ProviderError(fail(call.info, "protocol", f"the reply is longer than {BODY_LIMIT_BYTES} bytes"))
-    except (ClientError, OSError) as error:
-        raise ProviderError(_explain_break(call, error, watchdog.bitten)) from error
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+async def _read_body(call: Call, response: "ClientResponse", watchdog: _Watchdog, chunk: bytes) -> bytes:
+    chunks, size = list[bytes](), 0
+    while chunk:
+        chunks.append(chunk)
+        size += len(chunk)
+        watchdog.seen_s = watchdog._loop.time()
+        if size > BODY_LIMIT_BYTES:
+            raise ProviderError(fail(call.info, "protocol", f"the reply is longer than {BODY_LIMIT_BYTES} bytes"))
+        chunk = await response.content.readany()
+    return b"".join(chunks)
 
 
 async def _read_error(call: Call, response: "ClientResponse") -> Failure:
