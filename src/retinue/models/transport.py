@@ -5,7 +5,9 @@ aiohttp is imported with the first request. Must not know wire formats; what is 
 
 import asyncio
 import os
+import socket
 from collections.abc import Mapping
+from contextvars import ContextVar
 from io import BytesIO
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -18,7 +20,7 @@ from retinue.models.failures import ProviderError, classify_response, fail
 from retinue.models.sse import EventTooLong, SseParser
 
 if TYPE_CHECKING:
-    from aiohttp import ClientError, ClientResponse, ClientSession
+    from aiohttp import AddrInfoType, ClientError, ClientResponse, ClientSession
     from yarl import URL
 
 BODY_LIMIT_BYTES = 64 << 20
@@ -32,6 +34,8 @@ _BYTES_BODY_LIMIT = 1 << 20
 """aiohttp warns about larger bodies given as bytes."""
 _WHOLE = (b"{", b"[", b"<")
 """How a body begins that is no row of events."""
+_MADE: ContextVar[list[bool]] = ContextVar("made")
+"""Grows when a request has a connection made for it."""
 _MORE_IDLE = "the setting httpIdleTimeoutMs allows more"
 _MORE_TOTAL = "the setting retry.provider.timeoutMs allows more"
 
@@ -87,6 +91,8 @@ class Transport:
 
     def __init__(self) -> None:
         self._session: ClientSession | None = None
+        self._fresh: ClientSession | None = None
+        """Opens a connection for each request."""
         self._routes: dict[str, tuple[URL, str | None]] = {}
 
     @staticmethod
@@ -98,9 +104,10 @@ class Transport:
 
     async def close(self) -> None:
         """Close all connections; the transport opens again when used again."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        sessions, self._session, self._fresh = (self._session, self._fresh), None, None
+        for session in sessions:
+            if session is not None:
+                await session.close()
 
     async def stream(self, call: Call, sink: Sink) -> None:
         """POST and hand the events of the answer to the sink until it is done. Raises ProviderError."""
@@ -115,16 +122,13 @@ class Transport:
             response.close()
 
     async def _send(self, call: Call) -> "ClientResponse":
-        session = self._session or self._open()
-        url, proxy = self._routes.get(call.url) or await self._route(call)
-        body = call.body if len(call.body) <= _BYTES_BODY_LIMIT else BytesIO(call.body)
         limits = [limit for limit in ((call.timing.idle_s, _MORE_IDLE), (call.timing.total_s, _MORE_TOTAL)) if limit[0]]
         limit_s, advice = min(limits) if limits else (None, "")
         from aiohttp import ClientError
 
         try:
             async with asyncio.timeout(limit_s):
-                response = await session.post(url, data=body, headers=call.headers, allow_redirects=False, proxy=proxy)
+                response = await self._post(call)
         except (ClientError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError) and not isinstance(error, ClientError):
                 text = f"no answer within {limit_s:g} s"
@@ -137,18 +141,25 @@ class Transport:
                 response.close()
         return response
 
-    def _open(self) -> "ClientSession":
-        self.warm()
-        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+    async def _post(self, call: Call) -> "ClientResponse":
+        """Send, and once more when a connection that was kept turns out to be closed before an answer begins."""
+        session = self._session = self._session or _open_session()
+        from aiohttp import ClientConnectorError, ClientOSError, ServerDisconnectedError
 
-        self._session = ClientSession(
-            connector=TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=60),
-            cookie_jar=DummyCookieJar(),
-            # The other deadlines are ours: aiohttp's would arm a timer for every chunk.
-            timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),
-            trust_env=False,
-        )
-        return self._session
+        made: list[bool] = []
+        _MADE.set(made)
+        try:
+            return await self._post_by(session, call)
+        except (ClientOSError, ServerDisconnectedError) as error:
+            if made or isinstance(error, ClientConnectorError):
+                raise
+        self._fresh = self._fresh or _open_session(force_close=True)
+        return await self._post_by(self._fresh, call)
+
+    async def _post_by(self, session: "ClientSession", call: Call) -> "ClientResponse":
+        url, proxy = self._routes.get(call.url) or await self._route(call)
+        body = call.body if len(call.body) <= _BYTES_BODY_LIMIT else BytesIO(call.body)
+        return await session.post(url, data=body, headers=call.headers, allow_redirects=False, proxy=proxy)
 
     async def _route(self, call: Call) -> "tuple[URL, str | None]":
         from yarl import URL
@@ -165,6 +176,30 @@ class Transport:
             await asyncio.to_thread(read_certificates)
         self._routes[call.url] = route
         return route
+
+
+def _open_session(*, force_close: bool = False) -> "ClientSession":
+    Transport.warm()
+    from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+    return ClientSession(
+        connector=TCPConnector(
+            limit=0,
+            limit_per_host=0,
+            keepalive_timeout=None if force_close else 60,
+            force_close=force_close,
+            socket_factory=_make_socket,
+        ),
+        cookie_jar=DummyCookieJar(),
+        # The other deadlines are ours: aiohttp's would arm a timer for every chunk.
+        timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),
+        trust_env=False,
+    )
+
+
+def _make_socket(info: "AddrInfoType") -> socket.socket:
+    _MADE.get([]).append(True)
+    return socket.socket(*info[:3])
 
 
 def find_proxy(scheme: str, host: str) -> str | None:
