@@ -15,7 +15,7 @@ from retinue.testing.server import APIS, MockServer
 __all__ = ["APIS", "KEY", "Seat", "open_seat", "to_info"]
 
 KEY = "sk-test-0123456789"
-FAST = Timing(headers_s=2, idle_s=2, plain_s=2)
+FAST = Timing(idle_s=2)
 READ = ToolSpec("read", "Read a file.", {"type": "object", "properties": {"path": {"type": "string"}}})
 
 
@@ -34,8 +34,9 @@ class Seat:
         self.governor = governor
         self.deltas: list[Delta] = []
 
-    async def ask(self, *messages: Any, watch: bool = True, **fields: Any) -> Reply:
-        """Ask for one reply."""
+    async def ask(self, *messages: Any, watch: bool = True, stream: bool = True, **fields: Any) -> Reply:
+        """Ask for one reply; without `stream` the server sends it in one piece although it is asked for a stream."""
+        self.server.streams = stream
         said = messages or (UserMessage("hello", 1),)
         watcher = self.deltas.append if watch else None
         draft = Draft(self.model.info, started_ms=5, watcher=watcher)

@@ -13,8 +13,13 @@ from retinue.models.transport import Call, Timing, Transport
 
 async def answer(reader, writer):
     await reader.readuntil(b"\\r\\n\\r\\n")
-    writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 4\\r\\n\\r\\nsafe")
+    writer.write(b"HTTP/1.1 200 OK\\r\\nContent-Length: 6\\r\\n\\r\\n[safe]")
     writer.close()
+
+class Sink:
+    take = None
+    def take_whole(body):
+        assert body == b"[safe]"
 
 async def main(folder):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -24,7 +29,8 @@ async def main(folder):
     info = ModelInfo(provider="mock", id="mock", api="openai-completions", base_url=url)
     transport = Transport()
     try:
-        return (await transport.fetch(Call(info, url, {}, b"", Timing()))).decode()
+        await transport.stream(Call(info, url, {}, b"", Timing()), Sink)
+        return "safe"
     except ProviderError as error:
         return str(error.failure)
     finally:

@@ -13,14 +13,14 @@ from retinue.models.reading import REPLY_LIMIT_CHARS
 from retinue.models.transport import Timing
 
 EVERY_API = pytest.mark.parametrize("api", APIS)
-MODES = pytest.mark.parametrize("watch", [True, False], ids=["stream", "plain"])
+MODES = pytest.mark.parametrize("stream", [True, False], ids=["stream", "whole"])
 POSITIONS = ("first_byte", "mid_text", "mid_args", "after_call", "last_byte")
 REPLY = {
     "text": "some words first",
     "calls": [{"name": "read", "arguments": {"path": "a"}, "id": "one"}, {"name": "read", "id": "two"}],
     "chunk_chars": 4,
 }
-QUICK = Timing(headers_s=0.2, idle_s=0.2, plain_s=0.2)
+QUICK = Timing(idle_s=0.2)
 
 
 def faulty(**fault):
@@ -42,9 +42,9 @@ def faulty(**fault):
     ],
     ids=["seconds", "fraction", "ms", "absent", "absurd", "negative", "words"],
 )
-async def test_rate_limit_says_how_long(api, watch, headers, wait_s):
+async def test_rate_limit_says_how_long(api, stream, headers, wait_s):
     async with open_seat(api, faulty(kind="status", code=429, headers=headers)) as seat:
-        failure = (await seat.ask(watch=watch)).failure
+        failure = (await seat.ask(stream=stream)).failure
     assert (failure.kind, failure.retryable, failure.status, failure.retry_after_s) == ("rate", True, 429, wait_s)
 
 
@@ -58,9 +58,9 @@ async def test_rate_limit_until_a_date():
 @EVERY_API
 @MODES
 @pytest.mark.parametrize("code", [500, 502, 503, 504, 529])
-async def test_server_error_is_worth_repeating(api, watch, code):
+async def test_server_error_is_worth_repeating(api, stream, code):
     async with open_seat(api, faulty(kind="status", code=code)) as seat:
-        failure = (await seat.ask(watch=watch)).failure
+        failure = (await seat.ask(stream=stream)).failure
     assert (failure.kind, failure.retryable, failure.status) == ("overloaded", True, code)
 
 
@@ -70,10 +70,10 @@ async def test_server_error_is_worth_repeating(api, watch, code):
     ("code", "kind"),
     [(400, "request"), (401, "auth"), (403, "auth"), (404, "missing"), (413, "overflow"), (422, "request")],
 )
-async def test_client_error_is_final_and_clear(api, watch, code, kind):
+async def test_client_error_is_final_and_clear(api, stream, code, kind):
     body = {"error": {"message": f"no way, {KEY}", "type": "odd"}}
     async with open_seat(api, faulty(kind="status", code=code, body=body)) as seat:
-        reply = await seat.ask(watch=watch)
+        reply = await seat.ask(stream=stream)
     assert (reply.failure.kind, reply.failure.retryable) == (kind, False)
     assert reply.failure.message.startswith(f"mock/mock-1: HTTP {code} (request req_mock): odd: no way, [key]; ")
     assert reply.message.error_message == reply.failure.message
@@ -130,10 +130,12 @@ async def test_bad_base_url_is_explained(base_url):
 
 @EVERY_API
 @MODES
-async def test_missing_headers_time_out(api, watch):
+async def test_missing_headers_time_out(api, stream):
     async with open_seat(api, faulty(kind="no_headers"), timing=QUICK) as seat:
-        failure = (await seat.ask(watch=watch)).failure
-    assert failure == Failure("timeout", "mock/mock-1: no answer within 0.2 s", retryable=True)
+        failure = (await seat.ask(stream=stream)).failure
+    assert failure == Failure(
+        "timeout", "mock/mock-1: no answer within 0.2 s; the setting httpIdleTimeoutMs allows more", retryable=True
+    )
 
 
 @EVERY_API
@@ -162,10 +164,14 @@ async def test_pings_are_no_events():
 
 @EVERY_API
 async def test_idle_limit_can_be_off(api):
-    timing = Timing(headers_s=5, idle_s=0, total_s=0.4)
+    timing = Timing(idle_s=0, total_s=0.4)
     async with open_seat(api, faulty(kind="stall", at="mid_text"), timing=timing) as seat:
         reply = await asyncio.wait_for(seat.ask(), 3)
-    assert reply.failure == Failure("timeout", "mock/mock-1: not finished within 0.4 s", retryable=True)
+    assert reply.failure == Failure(
+        "timeout",
+        "mock/mock-1: not finished within 0.4 s; the setting retry.provider.timeoutMs allows more",
+        retryable=True,
+    )
 
 
 @EVERY_API
@@ -180,9 +186,9 @@ async def test_broken_connection_keeps_partial_text(api, kind, position):
 @EVERY_API
 @pytest.mark.parametrize("kind", ["reset", "close"])
 @pytest.mark.parametrize("position", ["head", "first_byte", "last_byte"])
-async def test_broken_plain_reply_is_network(api, kind, position):
+async def test_broken_whole_reply_is_network(api, kind, position):
     async with open_seat(api, faulty(kind=kind, at=position)) as seat:
-        failure = (await seat.ask(watch=False)).failure
+        failure = (await seat.ask(stream=False)).failure
     assert (failure.kind, failure.retryable) == ("network", True)
 
 
@@ -216,9 +222,9 @@ async def test_unknown_events_are_skipped(api, text):
 
 @EVERY_API
 @MODES
-async def test_unreadable_answer_is_protocol(api, watch):
+async def test_unreadable_answer_is_protocol(api, stream):
     async with open_seat(api, faulty(kind="garbage", at="mid_text")) as seat:
-        failure = (await seat.ask(watch=watch)).failure
+        failure = (await seat.ask(stream=stream)).failure
     assert (failure.kind, failure.retryable) == ("protocol", True)
 
 
@@ -232,11 +238,11 @@ async def test_clean_close_is_truncated(api, position):
 
 @EVERY_API
 @MODES
-async def test_web_page_is_no_reply(api, watch):
+async def test_web_page_is_no_reply(api, stream):
     page = "<html><title>Sign in</title></html>"
     fault = {"kind": "status", "code": 200, "body": page, "headers": {"content-type": "text/html"}}
     async with open_seat(api, faulty(**fault)) as seat:
-        failure = (await seat.ask(watch=watch)).failure
+        failure = (await seat.ask(stream=stream)).failure
     assert failure.kind == "protocol"
     assert "Sign in" in failure.message
     assert "base URL" in failure.message
@@ -306,48 +312,48 @@ async def test_bad_arguments_become_a_fault(api, name):
 @EVERY_API
 @MODES
 @pytest.mark.parametrize("name", ["array", "string", "nan", "surrogate", "deep enough to send"])
-async def test_bad_arguments_fault_in_each_format(api, watch, name):
+async def test_bad_arguments_fault_in_each_format(api, stream, name):
     reply_with_call = {"text": "t", "calls": [{"name": "read", "id": "one"}]}
     async with open_seat(api, [{**reply_with_call, "fault": {"kind": "bad_args", "text": BAD_ARGS[name]}}]) as seat:
-        reply = await seat.ask(watch=watch)
+        reply = await seat.ask(stream=stream)
     assert list(reply.faults) == [reply.message.calls[0].id]
     assert reply.message.calls[0].arguments == {}
 
 
 @EVERY_API
 @MODES
-async def test_endless_nesting_never_crashes(api, watch):
+async def test_endless_nesting_never_crashes(api, stream):
     fault = {"kind": "bad_args", "text": BAD_ARGS["deep"]}
     async with open_seat(api, [{"calls": [{"name": "read", "id": "one"}], "fault": fault}]) as seat:
-        reply = await seat.ask(watch=watch)
+        reply = await seat.ask(stream=stream)
     assert reply.faults or (reply.failure.kind, reply.failure.retryable) == ("protocol", True)
 
 
 @EVERY_API
 @MODES
-async def test_huge_arguments_are_taken(api, watch):
+async def test_huge_arguments_are_taken(api, stream):
     fault = {"kind": "bad_args", "size": 2_000_000}
     async with open_seat(api, [{"calls": [{"name": "read", "id": "one"}], "fault": fault}]) as seat:
-        reply = await seat.ask(watch=watch)
+        reply = await seat.ask(stream=stream)
     assert len(reply.message.calls) == 1
     assert reply.failure is None
 
 
 @EVERY_API
 @MODES
-async def test_duplicate_ids_are_made_unique(api, watch):
+async def test_duplicate_ids_are_made_unique(api, stream):
     async with open_seat(api, [{**REPLY, "fault": {"kind": "duplicate_ids"}}, {"text": "ok"}]) as seat:
-        reply = await seat.ask(watch=watch)
+        reply = await seat.ask(stream=stream)
     ids = [call.id for call in reply.message.calls]
     assert len(set(ids)) == len(ids) == 2
 
 
 @EVERY_API
 @MODES
-async def test_empty_ids_are_filled(api, watch):
+async def test_empty_ids_are_filled(api, stream):
     calls = [{"name": "read", "id": ""}, {"name": "read", "id": ""}]
     async with open_seat(api, [{"calls": calls}]) as seat:
-        reply = await seat.ask(watch=watch)
+        reply = await seat.ask(stream=stream)
     ids = [call.id for call in reply.message.calls]
     assert all(ids)
     assert len(set(ids)) == 2
@@ -356,10 +362,10 @@ async def test_empty_ids_are_filled(api, watch):
 @EVERY_API
 @MODES
 @pytest.mark.parametrize("text", [None, "", "  \n"])
-async def test_empty_reply_is_a_reply(api, watch, text):
+async def test_empty_reply_is_a_reply(api, stream, text):
     fault = {"kind": "empty"} if text is None else {"kind": "empty", "text": text}
     async with open_seat(api, [{"text": "x", "fault": fault}]) as seat:
-        reply = await seat.ask(watch=watch)
+        reply = await seat.ask(stream=stream)
     assert reply.failure is None
     assert reply.message.stop_reason == "stop"
     assert reply.message.text.strip() == ""
@@ -367,43 +373,43 @@ async def test_empty_reply_is_a_reply(api, watch, text):
 
 @EVERY_API
 @MODES
-async def test_length_stop_faults_the_last_call(api, watch):
+async def test_length_stop_faults_the_last_call(api, stream):
     async with open_seat(api, [{**REPLY, "stop": "length"}]) as seat:
-        reply = await seat.ask(watch=watch)
+        reply = await seat.ask(stream=stream)
     assert reply.message.stop_reason == "length"
     assert list(reply.faults) == [reply.message.calls[-1].id]
 
 
 @EVERY_API
 @MODES
-async def test_refusal_keeps_its_text(api, watch):
+async def test_refusal_keeps_its_text(api, stream):
     async with open_seat(api, [{"text": "I would rather not.", "stop": "refusal"}]) as seat:
-        reply = await seat.ask(watch=watch)
+        reply = await seat.ask(stream=stream)
     assert (reply.failure.kind, reply.failure.retryable) == ("refused", False)
     assert (reply.message.text, reply.message.stop_reason) == ("I would rather not.", "error")
 
 
 @pytest.mark.parametrize("api", ["anthropic-messages", "openai-completions", "google-generative-ai"])
 @MODES
-async def test_unknown_stop_reason_is_kept(api, watch):
+async def test_unknown_stop_reason_is_kept(api, stream):
     async with open_seat(api, [{"text": "hm", "raw_stop": "pause_turn"}]) as seat:
-        message = (await seat.ask(watch=watch)).message
+        message = (await seat.ask(stream=stream)).message
     assert (message.stop_reason, message.raw_stop_reason, message.text) == ("stop", "pause_turn", "hm")
 
 
 @EVERY_API
 @MODES
-async def test_overflow_is_recognised(api, watch):
+async def test_overflow_is_recognised(api, stream):
     async with open_seat(api, [{"error": {"kind": "overflow", "message": "too long", "status": 400}}]) as seat:
-        failure = (await seat.ask(watch=watch)).failure
+        failure = (await seat.ask(stream=stream)).failure
     assert (failure.kind, failure.retryable) == ("overflow", False)
 
 
 @EVERY_API
 @MODES
-async def test_huge_reply_is_cut_off(api, watch):
+async def test_huge_reply_is_cut_off(api, stream):
     async with open_seat(api, [{"text": "x", "fault": {"kind": "huge", "mb": 20, "chunk_chars": 100_000}}]) as seat:
-        reply = await seat.ask(watch=watch)
+        reply = await seat.ask(stream=stream)
     text = reply.message.text
     assert (reply.failure, reply.message.stop_reason) == (None, "length")
     assert REPLY_LIMIT_CHARS < len(text) < REPLY_LIMIT_CHARS + 200
@@ -413,15 +419,15 @@ async def test_huge_reply_is_cut_off(api, watch):
 @EVERY_API
 @MODES
 @pytest.mark.parametrize("kind", ["no_usage", "absurd_usage"])
-async def test_senseless_usage_counts_as_nothing(api, watch, kind):
+async def test_senseless_usage_counts_as_nothing(api, stream, kind):
     async with open_seat(api, faulty(kind=kind)) as seat:
-        usage = (await seat.ask(watch=watch)).message.usage
+        usage = (await seat.ask(stream=stream)).message.usage
     assert (usage.input, usage.output, usage.cache_read, usage.total_tokens, usage.cost.total) == (0, 0, 0, 0, 0)
 
 
 @EVERY_API
 async def test_trickle_is_not_idle(api):
-    timing = Timing(headers_s=2, idle_s=0.5)
+    timing = Timing(idle_s=0.5)
     async with open_seat(api, [{"text": "slow but steady", "chunk_chars": 1, "chunk_ms": 60}], timing=timing) as seat:
         reply = await seat.ask()
     assert reply.message.text == "slow but steady"
@@ -430,11 +436,11 @@ async def test_trickle_is_not_idle(api):
 @EVERY_API
 @MODES
 @pytest.mark.parametrize("code", [301, 302, 307, 308])
-async def test_redirect_is_not_followed(api, watch, code):
+async def test_redirect_is_not_followed(api, stream, code):
     async with open_seat(api, []) as other:
         location = f"{other.server.url}/stolen?key={KEY}"
         async with open_seat(api, faulty(kind="redirect", code=code, location=location)) as seat:
-            failure = (await seat.ask(watch=watch)).failure
+            failure = (await seat.ask(stream=stream)).failure
         assert other.server.requests == []
     assert (failure.kind, failure.retryable, failure.status) == ("protocol", False, code)
     assert KEY not in failure.message

@@ -270,9 +270,17 @@ async def test_idle_limit_ends_the_run():
     assert (await run.prompt("go")).reason is Reason.IDLE_TIMEOUT
 
 
-async def test_silent_whole_reply_is_not_idle():
-    run, _ = start([{"text": "took a while", "delay_ms": 150}], pieces=False, limits=Limits(idle_s=0.05))
+@pytest.mark.parametrize("pieces", [True, False], ids=["watched", "unwatched"])
+async def test_pieces_are_a_sign_of_life(pieces):
+    slow = {"text": "took a while", "chunk_chars": 1, "chunk_ms": 40}
+    run, _ = start([slow], pieces=pieces, limits=Limits(idle_s=0.2))
     assert (await run.prompt("go")).text == "took a while"
+
+
+@pytest.mark.parametrize("pieces", [True, False], ids=["watched", "unwatched"])
+async def test_silent_model_is_idle(pieces):
+    run, _ = start([{"text": "took a while", "delay_ms": 2000}], pieces=pieces, limits=Limits(idle_s=0.1))
+    assert (await run.prompt("go")).reason is Reason.IDLE_TIMEOUT
 
 
 async def test_cancel_from_outside_is_recorded():

@@ -1,5 +1,6 @@
 import asyncio
 
+import orjson
 import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -16,6 +17,12 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import Request
+from retinue.models.script_file import parse_script
+from retinue.testing.faults import to_spoken
+from retinue.testing.wire.anthropic import AnthropicWire
+from retinue.testing.wire.chat import ChatWire
+from retinue.testing.wire.google import GoogleWire
+from retinue.testing.wire.responses import ResponsesWire
 
 RICH = {
     "thinking": "Let me see… 🤔",
@@ -30,13 +37,53 @@ RICH = {
 
 
 @pytest.mark.parametrize("api", APIS)
-async def test_stream_and_plain_agree(api):
+async def test_every_reply_is_streamed(api):
     async with open_seat(api, [RICH]) as seat:
-        streamed = await seat.ask()
-        plain = await seat.ask(watch=False)
-    assert streamed == plain
-    assert streamed.failure is None
-    assert [request.json.get("stream", "alt=sse" in request.path) for request in seat.server.requests] == [True, False]
+        watched = await seat.ask()
+        unwatched = await seat.ask(watch=False)
+    assert watched == unwatched
+    assert watched.failure is None
+    assert [is_streamed(request) for request in seat.server.requests] == [True, True]
+
+
+def is_streamed(request):
+    return request.json.get("stream", request.path.endswith(":streamGenerateContent?alt=sse"))
+
+
+WIRES = dict(zip(sorted(APIS), (AnthropicWire(), GoogleWire(), ChatWire(), ResponsesWire()), strict=True))
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", "application/octet-stream", "text/event-stream"])
+async def test_whole_reply_is_understood(api, kind):
+    spoken = to_spoken(parse_script([RICH]).replies[0], position=0, model="mock-1")
+    body = " \n" + WIRES[api].render_plain(spoken).decode()
+    fault = {"kind": "status", "code": 200, "body": body, "headers": {"content-type": kind}}
+    async with open_seat(api, [RICH]) as seat:
+        expected = await seat.ask()
+    async with open_seat(api, [{"text": "x", "fault": fault}]) as seat:
+        assert await seat.ask() == expected
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_stream_under_a_wrong_name_is_understood(api):
+    spoken = to_spoken(parse_script([RICH]).replies[0], position=0, model="mock-1", include_usage=True)
+    body = b"".join(event.data for event in WIRES[api].render_stream(spoken)).decode()
+    fault = {"kind": "status", "code": 200, "body": body, "headers": {"content-type": "application/json"}}
+    async with open_seat(api, [RICH]) as seat:
+        expected = await seat.ask()
+    async with open_seat(api, [{"text": "x", "fault": fault}]) as seat:
+        assert await seat.ask() == expected
+
+
+async def test_list_of_events_is_understood():
+    api = "google-generative-ai"
+    spoken = to_spoken(parse_script([RICH]).replies[0], position=0, model="mock-1")
+    events = [orjson.loads(event.data.removeprefix(b"data: ")) for event in WIRES[api].render_stream(spoken)]
+    async with open_seat(api, [RICH]) as seat:
+        expected = await seat.ask()
+    async with open_seat(api, [{"text": "x", "fault": {"kind": "status", "code": 200, "body": events}}]) as seat:
+        assert await seat.ask() == expected
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -120,7 +167,7 @@ async def test_later_turns_convert_nothing_again(api):
         memo, messages = {}, []
         for turn in range(5):
             messages += [UserMessage(f"{turn}", 1), _said("mock-1", api, f"a{turn}")]
-            model.build_body(Request("s", messages, memo=memo), stream=False)
+            model.build_body(Request("s", messages, memo=memo))
     assert converted == messages
 
 
@@ -133,26 +180,24 @@ async def test_grown_body_equals_a_fresh_one(api):
             said = _said("mock-1", api, "text", call)
             messages += [UserMessage(f"q{turn}", 1), said]
             messages += [ToolResultMessage(f"id{turn}", "read", [TextContent("r")], False, 1)]
-            grown = seat.model.build_body(Request("s", list(messages), memo=memo), stream=True)
-            assert grown == seat.model.build_body(Request("s", messages), stream=True)
+            grown = seat.model.build_body(Request("s", list(messages), memo=memo))
+            assert grown == seat.model.build_body(Request("s", messages))
 
 
 @pytest.mark.parametrize("api", APIS)
 async def test_changed_history_is_converted_anew(api):
     async with open_seat(api, []) as seat:
         memo = {}
-        seat.model.build_body(Request("s", [UserMessage("old", 1), _said("mock-1", api, "a")], memo=memo), stream=True)
+        seat.model.build_body(Request("s", [UserMessage("old", 1), _said("mock-1", api, "a")], memo=memo))
         fresh = [UserMessage("new", 1), UserMessage("more", 2)]
-        assert seat.model.build_body(Request("s", fresh, memo=memo), stream=True) == seat.model.build_body(
-            Request("s", fresh), stream=True
-        )
+        assert seat.model.build_body(Request("s", fresh, memo=memo)) == seat.model.build_body(Request("s", fresh))
 
 
 @pytest.mark.parametrize("api", APIS)
 async def test_foreign_thinking_becomes_text(api):
     async with open_seat(api, []) as seat:
         said = _said("other", api, "answer", ThinkingContent("deep thought", "c2ln"))
-        body = seat.model.build_body(Request("s", [UserMessage("q", 1), said]), stream=False)
+        body = seat.model.build_body(Request("s", [UserMessage("q", 1), said]))
     assert b"deep thought" in body
     assert b"c2ln" not in body
 
@@ -170,7 +215,7 @@ async def test_unanswered_call_gets_a_result(api):
 async def test_result_without_a_call_is_dropped(api):
     async with open_seat(api, []) as seat:
         orphan = ToolResultMessage("gone", "read", [TextContent("orphan")], False, 1)
-        body = seat.model.build_body(Request("s", [UserMessage("q", 1), orphan, UserMessage("r", 1)]), stream=False)
+        body = seat.model.build_body(Request("s", [UserMessage("q", 1), orphan, UserMessage("r", 1)]))
     assert b"orphan" not in body
 
 

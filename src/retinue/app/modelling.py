@@ -25,7 +25,7 @@ class Models:
     def __init__(self, registry: Registry, settings: Settings, clock: Clock, own: Sequence[Model] = ()) -> None:
         """`own` are models that others have made; see `add_models`."""
         self.registry = registry
-        self._timing = Timing(idle_s=settings.http_idle_timeout_ms / 1000)
+        self._timing = Timing(settings.http_idle_timeout_ms / 1000, (settings.retry.provider_timeout_ms or 0) / 1000)
         self._transport = Transport()
         self._governor = Governor(clock, to_retry(settings))
         self._opened: dict[str, Model] = {model.info.ref: model for model in own}

@@ -16,7 +16,7 @@ from retinue.cli.prompts import collect_prompts
 from retinue.cli.requests import to_request
 from retinue.cli.voice import say, write_stderr
 from retinue.core.errors import UsageError
-from retinue.core.events import Event, Warned
+from retinue.core.events import Event, RetryScheduled, Warned
 from retinue.core.messages import TextContent, UserContent
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.terminal import escape_text
@@ -114,6 +114,8 @@ class Headless:
         crew.listen(show_warning, pieces=False)
         if sys.stderr.isatty():
             self._open_progress(crew)
+        elif self._options.mode == "text":
+            crew.listen(show_wait, pieces=False)
 
     def _open_progress(self, crew: Retinue) -> None:
         from retinue.serve.progress import Progress
@@ -225,3 +227,10 @@ def show_warning(event: Event) -> None:
     """A warning as a note to people."""
     if isinstance(event, Warned):
         say(event.text)
+
+
+def show_wait(event: Event) -> None:
+    """The pause before another attempt as a note to people."""
+    if isinstance(event, RetryScheduled):
+        pause = f"{event.delay_ms / 1000:.1f} s ({event.attempt} of {event.max_attempts})"
+        say(f"{event.error}; trying again in {pause}")

@@ -173,10 +173,10 @@ class _Block:
 class Draft:
     """A reply while it is being received: an adapter writes it, the loop reads it, also after an abort.
 
-    Without a watcher nobody is told of pieces, and an adapter may fetch the reply in one go.
+    Without a watcher nobody is told of pieces; that they come can still be seen by its size.
     """
 
-    __slots__ = ("_blocks", "info", "started_ms", "thinking", "usage", "watcher")
+    __slots__ = ("_blocks", "info", "say", "started_ms", "thinking", "usage", "watcher")
 
     def __init__(
         self,
@@ -189,6 +189,8 @@ class Draft:
         self.info = info
         self.started_ms = started_ms
         self.watcher = watcher
+        self.say: Callable[[str], None] | None = None
+        """Tells people why the reply is late."""
         self.thinking = thinking
         self.usage = Usage()
         self._blocks: list[_Block] = []
@@ -258,6 +260,11 @@ class Draft:
             raw_stop_reason=raw_stop_reason,
             thinking_level=self.thinking if self.info.reasoning else UNSET,
         )
+
+    @property
+    def size(self) -> int:
+        """How many pieces there are: grows while the reply arrives."""
+        return sum(1 + len(block.parts) for block in self._blocks)
 
     @property
     def has_content(self) -> bool:

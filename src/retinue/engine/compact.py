@@ -12,7 +12,7 @@ from retinue.core.clock import Clock
 from retinue.core.errors import CompactionFailed
 from retinue.core.events import Compacted, CompactionStarted, Event
 from retinue.core.messages import AssistantMessage, UserMessage
-from retinue.core.model import Draft, Request
+from retinue.core.model import Delta, Draft, Request
 from retinue.core.transcript import repair_transcript
 from retinue.engine.journal import Journal
 from retinue.engine.loop import Conversation
@@ -27,13 +27,21 @@ class Compactor:
     """Compacts one run's conversation."""
 
     def __init__(
-        self, setup: RunSetup, session: Session, journal: Journal, publish: Callable[[Event], None], clock: Clock
+        self,
+        setup: RunSetup,
+        session: Session,
+        journal: Journal,
+        publish: Callable[[Event], None],
+        clock: Clock,
+        watcher: Callable[[Delta], None],
     ) -> None:
         self._setup = setup
         self._session = session
         self._journal = journal
         self._publish = publish
         self._clock = clock
+        self._watcher = watcher
+        """Hears the pieces of a summary."""
         self._failed_at = 0
         """Messages there were when a compaction last failed: no second try before there is something new."""
 
@@ -98,7 +106,7 @@ class Compactor:
     async def _summarise(self, system: str, prompt: str) -> AssistantMessage:
         model, now_ms = self._setup.model, self._clock.now_ms()
         request = Request(system=system, messages=[UserMessage(prompt, now_ms)], cache=False)
-        return (await model.reply(request, Draft(model.info, started_ms=now_ms))).message
+        return (await model.reply(request, Draft(model.info, started_ms=now_ms, watcher=self._watcher))).message
 
     def _describe(self, done: compaction.Compaction) -> dict[str, Any]:
         """The result as programs read it."""

@@ -12,16 +12,28 @@ from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
 class CurrentModel:
     """Looks up the model and the thinking level at each reply."""
 
-    def __init__(self, read: Callable[[], tuple[Model, ThinkingLevel]]) -> None:
+    def __init__(self, read: Callable[[], tuple[Model, ThinkingLevel]], say: Callable[[str], None]) -> None:
         self._read = read
+        self._say = say
+        self._draft: Draft | None = None
 
     @property
     def info(self) -> ModelInfo:
         """Of the model that would be asked now."""
         return self._read()[0].info
 
+    @property
+    def size(self) -> int:
+        """How much there is of the reply that is arriving."""
+        return 0 if self._draft is None else self._draft.size
+
     async def reply(self, request: Request, draft: Draft) -> Reply:
         """Ask it. MUST NOT raise, as the model itself."""
         model, thinking = self._read()
         request.thinking = draft.thinking = thinking
-        return await model.reply(request, draft)
+        draft.say = self._say
+        self._draft = draft
+        try:
+            return await model.reply(request, draft)
+        finally:
+            self._draft = None

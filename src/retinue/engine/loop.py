@@ -99,7 +99,7 @@ class LoopPorts(Struct, frozen=True):
     publish: Callable[[Event], None]
     """Record, then show. MUST NOT raise."""
     watched: Callable[[], bool]
-    """Whether anyone wants the reply piece by piece; if not, it is fetched in one go."""
+    """Whether anyone wants the reply piece by piece; if not, no event is made of a piece."""
     run_calls: Callable[[Sequence[ToolCall], dict[str, str]], Awaitable[Batch]]
     inlet: Inlet
     judge: Callable[[Conversation], Verdict]

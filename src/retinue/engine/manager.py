@@ -14,6 +14,7 @@ from retinue.core.clock import Clock
 from retinue.core.events import (
     Compacted,
     Event,
+    RetryScheduled,
     RunFinished,
     RunPlaced,
     RunRead,
@@ -356,7 +357,7 @@ class Manager:
             fold(run, event)
         if isinstance(event, TurnStarted):
             self._welcome(run.id)
-        if isinstance(event, Compacted | Warned | RunPlaced):
+        if isinstance(event, Compacted | Warned | RunPlaced | RetryScheduled):
             self.root.bus.publish(event)
 
     def _finish(self, run: Run, outcome: Outcome) -> None:

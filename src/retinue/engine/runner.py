@@ -35,7 +35,7 @@ from retinue.core.messages import (
     UserContent,
     UserMessage,
 )
-from retinue.core.model import ToolSpec
+from retinue.core.model import Delta, ToolSpec
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolContext
 from retinue.core.transcript import repair_transcript
@@ -50,7 +50,7 @@ from retinue.engine.journal import Journal
 from retinue.engine.judgement import Past, judge_ending
 from retinue.engine.limits import judge_turn
 from retinue.engine.loop import Conversation, Ending, LoopPorts, run_loop
-from retinue.engine.patience import PatientHook, PatientModel
+from retinue.engine.patience import PatientHook
 from retinue.engine.prompt import declare_change, render_prompt
 from retinue.engine.scope import Scope
 from retinue.engine.setup import RunSetup
@@ -78,8 +78,12 @@ class LiveRun:
         )
         self._clock = clock
         self._read_talk: Conversation | None = None
-        self._compactor = Compactor(setup, session, self.journal, self._publish, clock)
+        self._compactor = Compactor(setup, session, self.journal, self._publish, clock, self._hear_piece)
         self._attempts = Attempts(setup.run_id, self._publish)
+        self._current = CurrentModel(
+            lambda: (self.setup.model, self.setup.thinking),
+            lambda text: self._publish(Warned(run_id=setup.run_id, text=text)),
+        )
         self._last_text = ""
         self._is_open = False
         self._outcome = Outcome(Status.FAILED, Reason.CRASH)
@@ -239,7 +243,8 @@ class LiveRun:
         wall_s = None if limits.wall_s is None else max(0.0, limits.wall_s - spent_s)
         ending = Ending(Reason.CRASH)
         try:
-            ended = await self._scope.run(self._work(blocks), wall_s=wall_s, idle_s=limits.idle_s)
+            work = self._work(blocks)
+            ended = await self._scope.run(work, wall_s=wall_s, idle_s=limits.idle_s, measure=self._measure)
             ending = ended if isinstance(ended, Ending) else Ending(ended)
         except asyncio.CancelledError:
             ending = Ending(Reason.PARENT, error="cancelled from outside")
@@ -264,7 +269,9 @@ class LiveRun:
         if isinstance(entered, Ending):
             return entered
         self.setup = entered.hide_secrets()
-        self._compactor = Compactor(self.setup, self.session, self.journal, self._publish, self._clock)
+        self._compactor = Compactor(
+            self.setup, self.session, self.journal, self._publish, self._clock, self._hear_piece
+        )
         return None
 
     async def _leave(self) -> None:
@@ -313,6 +320,14 @@ class LiveRun:
             attempts.schedule(plan.delay_s, self.setup.retry.max_retries, ending.error)
             await self._clock.sleep(plan.delay_s)
             self._omit_last()
+
+    def _measure(self) -> int:
+        """Changes with each piece of a reply, watched or not, where pieces are a sign of life."""
+        return 0 if self.setup.limits.strict_idle else self._current.size
+
+    def _hear_piece(self, delta: Delta) -> None:
+        if not self.setup.limits.strict_idle:
+            self._scope.touch()
 
     def _find_answer(self) -> AssistantMessage | None:
         """The last word of the conversation, when it is an answer and calls nothing."""
@@ -373,11 +388,9 @@ class LiveRun:
             watched=lambda: self.bus.is_watched,
             redact=setup.redact or keep_data,
         )
-        current = CurrentModel(lambda: (self.setup.model, self.setup.thinking))
-        is_patient = setup.limits.idle_s is not None and not setup.limits.strict_idle
         return LoopPorts(
             run_id=setup.run_id,
-            model=PatientModel(current, self._scope) if is_patient else current,
+            model=self._current,
             system=render_prompt(setup.sections),
             tool_specs=_Specs(setup.tools, setup.redact),
             thinking=setup.thinking,

@@ -14,6 +14,9 @@ T = TypeVar("T")
 STRAGGLER_S = 0.4
 """How long cancelled work may take to clean up before the run goes on without it: abort is promised in 500 ms."""
 
+_LOOKS = 8
+"""How often within the idle time somebody looks whether anything has happened."""
+
 
 class Scope:
     """Cancels the task that entered it, once, with a reason; watches wall and idle time with one timer each."""
@@ -21,7 +24,7 @@ class Scope:
     def __init__(self) -> None:
         self.reason: Reason | None = None
         self._task: asyncio.Task[Any] | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timers: dict[Reason, asyncio.TimerHandle] = {}
         self._last_activity_s = 0.0
         self._patience = _Patience(self)
 
@@ -43,19 +46,27 @@ class Scope:
         """While inside, silence is no idleness: whoever waits has a limit of its own."""
         return self._patience
 
-    async def run(self, work: Awaitable[T], *, wall_s: float | None = None, idle_s: float | None = None) -> T | Reason:
+    async def run(
+        self,
+        work: Awaitable[T],
+        *,
+        wall_s: float | None = None,
+        idle_s: float | None = None,
+        measure: Callable[[], int] = lambda: 0,
+    ) -> T | Reason:
         """Await the work; a `cancel` of this scope ends it and gives the reason instead of a result.
 
-        A cancel from outside passes through as always.
+        What `measure` gives changes with whatever happens without a `touch`. A cancel from outside passes through as
+        always.
         """
         task = asyncio.current_task()
         assert task is not None
         loop = task.get_loop()
         self._task, self.reason, self._last_activity_s = task, None, loop.time()
         if wall_s is not None:
-            self._timers.append(loop.call_later(wall_s, self.cancel, Reason.WALL_TIMEOUT))
+            self._timers[Reason.WALL_TIMEOUT] = loop.call_later(wall_s, self.cancel, Reason.WALL_TIMEOUT)
         if idle_s is not None:
-            self._arm_idle(loop, idle_s)
+            self._arm_idle(loop, idle_s, measure)
         try:
             return await work
         except asyncio.CancelledError:
@@ -65,21 +76,25 @@ class Scope:
             return self.reason
         finally:
             self._task = None
-            for timer in self._timers:
+            for timer in self._timers.values():
                 timer.cancel()
             self._timers.clear()
 
-    def _arm_idle(self, loop: asyncio.AbstractEventLoop, idle_s: float) -> None:
+    def _arm_idle(self, loop: asyncio.AbstractEventLoop, idle_s: float, measure: Callable[[], int]) -> None:
         # One timer that looks at the last activity, instead of one that every token would have to re-arm.
+        size = measure()
+
         def look() -> None:
+            nonlocal size
+            if size != (size := measure()):
+                self.touch()
             rest_s = idle_s if self._patience.depth else self._last_activity_s + idle_s - loop.time()
             if rest_s <= 0:
                 self.cancel(Reason.IDLE_TIMEOUT)
             else:
-                self._timers.append(loop.call_later(rest_s, look))
-                del self._timers[:-2]
+                self._timers[Reason.IDLE_TIMEOUT] = loop.call_later(min(rest_s, idle_s / _LOOKS), look)
 
-        self._timers.append(loop.call_later(idle_s, look))
+        self._timers[Reason.IDLE_TIMEOUT] = loop.call_later(idle_s / _LOOKS, look)
 
 
 class _Patience:

@@ -48,25 +48,16 @@ class Adapter:
         self.base_url = (info.base_url or self.default_base_url).rstrip("/")
 
     async def reply(self, request: Request, draft: Draft) -> Reply:
-        """Answer the request; streams only when somebody watches. MUST NOT raise."""
+        """Answer the request. MUST NOT raise."""
         reading = self.open_reading(draft)
         key: str | None = None
         try:
             key = self._key() if callable(self._key) else self._key
-            stream = draft.watcher is not None
-            call = Call(
-                self.info,
-                self.url(stream=stream),
-                self._merge_headers(key, request, stream=stream),
-                self.build_body(request, stream=stream),
-                self._timing,
-            )
+            headers, body = self._merge_headers(key, request), self.build_body(request)
+            call = Call(self.info, self.url(), headers, body, self._timing)
             if self._governor.is_holding(self.info.provider):
-                await self._governor.admit(self.info.provider)
-            if stream:
-                await self._transport.stream(call, reading)
-            else:
-                reading.take_whole(await self._transport.fetch(call))
+                await self._governor.admit(self.info.provider, draft.say)
+            await self._transport.stream(call, reading)
             reply = reading.finish()
         except ProviderError as error:
             reply = reading.fail(error.failure)
@@ -78,17 +69,17 @@ class Adapter:
             return reading.fail(redact_failure(reply.failure, self._secrets(key)))
         return reply
 
-    def build_body(self, request: Request, *, stream: bool) -> bytes:
+    def build_body(self, request: Request) -> bytes:
         """The request body. Grows with the conversation by a copy of bytes, not by a conversion."""
         conversation = request.memo.get(self._memo_key)
         if conversation is None:
             conversation = request.memo[self._memo_key] = Conversation(self)
         parts = conversation.render(request.messages, mark=request.cache)
-        head_key = self.name_head(request, stream=stream)
+        head_key = self.name_head(request)
         if conversation.head_key != head_key:
             # Runs that begin together mostly have the same one.
             if self._last_head[0] != head_key:
-                self._last_head = head_key, to_json(self.head(request, stream=stream))[1:-1]
+                self._last_head = head_key, to_json(self.head(request))[1:-1]
             conversation.head_key, conversation.head = self._last_head
         chars = len(conversation.head) + sum(map(len, parts)) - conversation.image_chars
         limit = self._limit_output(request, chars)
@@ -102,23 +93,23 @@ class Adapter:
         """What reads the reply."""
         raise NotImplementedError
 
-    def url(self, *, stream: bool) -> str:
+    def url(self) -> str:
         """Where to POST."""
         raise NotImplementedError
 
-    def headers(self, key: str | None, request: Request, *, stream: bool) -> dict[str, str]:
+    def headers(self, key: str | None, request: Request) -> dict[str, str]:
         """The headers of this API; those of the model's configuration are added, and win."""
         raise NotImplementedError
 
-    def head(self, request: Request, *, stream: bool) -> dict[str, Any]:
+    def head(self, request: Request) -> dict[str, Any]:
         """All of the body that does not change from turn to turn."""
         raise NotImplementedError
 
-    def name_head(self, request: Request, *, stream: bool) -> tuple[Any, ...]:
+    def name_head(self, request: Request) -> tuple[Any, ...]:
         """All that the head depends on."""
         system, session_id = request.system, request.session_id
         tools = tuple(request.tools)
-        return system, session_id, tools, request.thinking, request.max_tokens, request.cache, stream
+        return system, session_id, tools, request.thinking, request.max_tokens, request.cache
 
     def open_list(self, request: Request, limit: int) -> list[bytes]:
         """The rest of the body up to and with the bracket that opens the list of messages."""
@@ -147,15 +138,13 @@ class Adapter:
             self._levels[wanted] = clamp_level(self.info, wanted)
         return self._levels[wanted]
 
-    def _merge_headers(self, key: str | None, request: Request, *, stream: bool) -> Mapping[str, str]:
-        headers_key = (key, request.session_id, request.cache, request.thinking, stream)
+    def _merge_headers(self, key: str | None, request: Request) -> Mapping[str, str]:
+        headers_key = (key, request.session_id, request.cache, request.thinking)
         if self._headers_key != headers_key:
-            merged = {"content-type": "application/json", "user-agent": "retinue"}
-            merged["accept"] = "text/event-stream" if stream else "application/json"
-            if stream:
-                # Compression would hold events back until a block is full.
-                merged["accept-encoding"] = "identity"
-            merged |= self.headers(key, request, stream=stream)
+            merged = {"content-type": "application/json", "user-agent": "retinue", "accept": "text/event-stream"}
+            # Compression would hold events back until a block is full.
+            merged["accept-encoding"] = "identity"
+            merged |= self.headers(key, request)
             merged |= {name.lower(): value for name, value in self.info.headers.items()}
             self._headers, self._headers_key = merged, headers_key
         return self._headers

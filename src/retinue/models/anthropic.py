@@ -38,10 +38,10 @@ class AnthropicModel(Adapter):
 
     default_base_url = "https://api.anthropic.com"
 
-    def url(self, *, stream: bool) -> str:
+    def url(self) -> str:
         return f"{self.base_url.removesuffix('/v1')}/v1/messages"
 
-    def headers(self, key: str | None, request: Request, *, stream: bool) -> dict[str, str]:
+    def headers(self, key: str | None, request: Request) -> dict[str, str]:
         headers = {"anthropic-version": _VERSION}
         if key and key.startswith("sk-ant-oat"):
             headers["authorization"] = f"Bearer {key}"
@@ -59,11 +59,9 @@ class AnthropicModel(Adapter):
     def open_reading(self, draft: Draft) -> Reading:
         return _AnthropicReading(self.info, draft)
 
-    def head(self, request: Request, *, stream: bool) -> dict[str, Any]:
+    def head(self, request: Request) -> dict[str, Any]:
         cache = {"cache_control": _CACHE} if request.cache else {}
-        head: dict[str, Any] = {"model": self.info.id}
-        if stream:
-            head["stream"] = True
+        head: dict[str, Any] = {"model": self.info.id, "stream": True}
         if request.system:
             head["system"] = [{"type": "text", "text": request.system, **cache}]
         if request.tools:

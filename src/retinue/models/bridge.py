@@ -3,6 +3,7 @@
 The library is imported when a model is built. Slower than our adapters, same port. Must not know wire formats.
 """
 
+import asyncio
 import base64
 import binascii
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ from retinue.models.reading import Reading
 from retinue.models.thinking import clamp_level
 from retinue.models.transport import Timing
 
+_DAY_S = 86_400
+_ERRORS = (OSError, ValueError, TypeError, KeyError, AttributeError, NotImplementedError)
+_LATE = "it is silent, or takes longer than the settings httpIdleTimeoutMs and retry.provider.timeoutMs allow"
 _MISSING = "needs the extra 'bridge' (pip install 'retinue[bridge]')"
 
 
@@ -74,49 +78,46 @@ class BridgedModel:
             await self._model.__aexit__(None, None, None)
 
     async def reply(self, request: Request, draft: Draft) -> Reply:
-        """Answer the request; streams only when somebody watches. MUST NOT raise."""
+        """Answer the request. MUST NOT raise."""
         from pydantic_ai.exceptions import AgentRunError, UserError
 
         reading = _BridgeReading(self.info, draft)
         if self._governor.is_holding(self.info.provider):
-            await self._governor.admit(self.info.provider)
+            await self._governor.admit(self.info.provider, draft.say)
         try:
             if not self._is_entered:
                 await self._model.__aenter__()
                 self._is_entered = True
-            await self._ask(request, reading, stream=draft.watcher is not None)
+            await self._ask(request, reading)
             reply = reading.finish()
-        except (AgentRunError, UserError, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (AgentRunError, UserError, *_ERRORS) as error:
             reply = reading.fail(self._explain(error))
         self._governor.record(self.info.provider, reply.failure)
         return reply
 
-    async def _ask(self, request: Request, reading: "_BridgeReading", *, stream: bool) -> None:
-        from pydantic_ai.direct import model_request, model_request_stream
+    async def _ask(self, request: Request, reading: "_BridgeReading") -> None:
+        from pydantic_ai.direct import model_request_stream
 
-        messages = to_their_messages(request, self.info, self._model.system)
-        settings, parameters = self._settings(request), _parameters(request)
-        if not stream:
-            response = await model_request(
-                self._model, messages, model_settings=settings, model_request_parameters=parameters
-            )
-            for index, part in enumerate(response.parts):
-                reading.end(index, part)
-            reading.read_response(response)
-            return
-        async with model_request_stream(
-            self._model, messages, model_settings=settings, model_request_parameters=parameters
-        ) as events:
+        messages, parameters = to_their_messages(request, self.info, self._model.system), _parameters(request)
+        idle_s, now = self._timing.idle_s, asyncio.get_running_loop().time
+        async with (
+            asyncio.timeout(self._timing.total_s or None),
+            asyncio.timeout(idle_s or None) as silence,
+            model_request_stream(
+                self._model, messages, model_settings=self._settings(request), model_request_parameters=parameters
+            ) as events,
+        ):
             async for event in events:
+                if idle_s:
+                    silence.reschedule(now() + idle_s)
                 reading.read(event)
                 if reading.is_done:
                     break
             reading.read_response(events.get())
 
     def _settings(self, request: Request) -> Any:
-        settings: dict[str, Any] = {"max_tokens": request.max_tokens or self.info.max_tokens}
-        if limit_s := self._timing.total_s or self._timing.plain_s:
-            settings["timeout"] = limit_s
+        # The limits are ours; the library's own would come first.
+        settings: dict[str, Any] = {"max_tokens": request.max_tokens or self.info.max_tokens, "timeout": _DAY_S}
         if self.info.reasoning:
             level = clamp_level(self.info, request.thinking)
             settings["thinking"] = False if level == "off" else "high" if level in ("xhigh", "max") else level
@@ -131,16 +132,18 @@ class BridgedModel:
         else:
             kinds: list[tuple[type[Exception], FailureKind]] = [
                 (exceptions.ModelTimeoutError, "timeout"),
+                (TimeoutError, "timeout"),
                 (exceptions.ModelContextWindowExceededError, "overflow"),
                 (exceptions.ModelAuthenticationError, "auth"),
                 (exceptions.ModelAPIError, "network"),
                 (exceptions.ContentFilterError, "refused"),
                 (exceptions.UserError, "request"),
+                (NotImplementedError, "request"),
                 (OSError, "network"),
                 (Exception, "protocol"),
             ]
             kind = next(kind for cause, kind in kinds if isinstance(error, cause))
-            text = " ".join(str(error).split())[:400] or type(error).__name__
+            text = " ".join(str(error).split())[:400] or (_LATE if kind == "timeout" else type(error).__name__)
             failure = fail(self.info, kind, text, retryable=True if kind == "protocol" else None)
         return redact_failure(failure, (self._key,) if self._key else ())
 

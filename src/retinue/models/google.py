@@ -45,17 +45,16 @@ class GoogleModel(Adapter):
         self._has_call_ids = major is not None and int(major[1]) >= 3
         self._has_image_results = major is None or int(major[1]) >= 3
 
-    def url(self, *, stream: bool) -> str:
-        model = f"{self.base_url}/models/{quote_url(self.info.id, safe='')}"
-        return f"{model}:streamGenerateContent?alt=sse" if stream else f"{model}:generateContent"
+    def url(self) -> str:
+        return f"{self.base_url}/models/{quote_url(self.info.id, safe='')}:streamGenerateContent?alt=sse"
 
-    def headers(self, key: str | None, request: Request, *, stream: bool) -> dict[str, str]:
+    def headers(self, key: str | None, request: Request) -> dict[str, str]:
         return {"x-goog-api-key": key} if key else {}
 
     def open_reading(self, draft: Draft) -> Reading:
         return _GoogleReading(self.info, draft)
 
-    def head(self, request: Request, *, stream: bool) -> dict[str, Any]:
+    def head(self, request: Request) -> dict[str, Any]:
         head: dict[str, Any] = {}
         if request.system:
             head["systemInstruction"] = {"parts": [{"text": request.system}]}

@@ -1,57 +1,56 @@
-"""One back-off per provider, shared by all runs: after a refusal nobody calls before the same moment, then in a row.
+"""One pause per provider, shared by all runs: after a refusal nobody calls before the same moment, then in a row.
 
-Must not know wire formats or runs. Costs one dictionary look-up while no provider is holding anybody back.
+It does not grow: each run doubles its own pauses. Must not know wire formats or runs. Costs one dictionary look-up
+while no provider is holding anybody back.
 """
 
 from collections.abc import Callable
-from random import random as system_random
 
 from msgspec import Struct
 
 from retinue.core.clock import Clock
 from retinue.core.model import Failure
-from retinue.models.retry import RetryPolicy, backoff_s
+from retinue.models.retry import RetryPolicy, backoff_s, render_wait
 
 _GAP_S = 0.05
 _CROWD = 20
 _CROWD_GAP_S = 0.01
+_LONG_S = 1.0
 
 
 class _Hold(Struct):
     until_s: float = 0.0
-    refusals: int = 0
     epoch: int = 0
-    """Counts the moves of `until_s`: a place given out before the last one is worth nothing."""
+    """Counts how often the provider has said how long: a place given out before the last time is worth nothing."""
     admitted: int = 0
-    """How many were given a place in the row since then."""
+    """How many were given a place in the row since `until_s` was set."""
+    shown: int = 0
+    """The last epoch that somebody was told of."""
 
 
 class Governor:
     """Lets calls pass to providers, or keeps them until the provider may be asked again."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        policy: RetryPolicy | None = None,
-        random: Callable[[], float] = system_random,
-    ) -> None:
+    def __init__(self, clock: Clock, policy: RetryPolicy | None = None) -> None:
         self._clock = clock
         self._policy = policy or RetryPolicy()
-        self._random = random
         self._holds: dict[str, _Hold] = {}
 
     def is_holding(self, provider: str) -> bool:
         """Whether a call to the provider would have to ask `admit` first."""
         return provider in self._holds
 
-    async def admit(self, provider: str) -> None:
-        """Return when the provider may be called; cancelling gives the place up."""
+    async def admit(self, provider: str, say: Callable[[str], None] | None = None) -> None:
+        """Return when the provider may be called; cancelling gives the place up. Who waits long first can `say` it."""
         while (hold := self._holds.get(provider)) is not None:
             epoch, place = hold.epoch, hold.admitted
             hold.admitted += 1
             wait_s = hold.until_s + _row_s(place) - self._clock.steady_s()
             if wait_s <= 0:
                 return
+            if say is not None and wait_s >= _LONG_S and hold.shown != epoch:
+                hold.shown = epoch
+                say(f"{provider} asked to wait; the next call follows in {render_wait(wait_s)}")
             await self._clock.sleep(wait_s)
             if hold.epoch == epoch and self._holds.get(provider) in (hold, None):
                 return
@@ -72,19 +71,16 @@ class Governor:
     def _extend(self, provider: str, failure: Failure) -> None:
         now_s = self._clock.steady_s()
         hold = self._holds.setdefault(provider, _Hold())
-        # Calls that were in flight together are refused together: only the first of them counts and sets the moment.
-        is_first = now_s >= hold.until_s
-        if is_first:
-            hold.refusals += 1
-        if failure.retry_after_s is not None:
-            pause_s = min(failure.retry_after_s, self._policy.max_agent_delay_ms / 1000)
-        elif is_first:
-            pause_s = backoff_s(hold.refusals, self._policy) * (0.5 + 0.5 * self._random())
-        else:
-            return
+        told_s = failure.retry_after_s
+        if told_s is None and now_s < hold.until_s:
+            return  # calls that were in flight together are refused together
+        # A run that repeats its own call waits at least half of the first pause.
+        pause_s = (
+            backoff_s(1, self._policy) / 2 if told_s is None else min(told_s, self._policy.max_agent_delay_ms / 1000)
+        )
         if now_s + pause_s > hold.until_s:
             hold.until_s = now_s + pause_s
-            hold.epoch += 1
+            hold.epoch += told_s is not None
             hold.admitted = 0
 
 

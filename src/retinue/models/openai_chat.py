@@ -42,10 +42,10 @@ class OpenAIChatModel(Adapter):
         if self.compat.get("requiresAssistantAfterToolResult"):
             self.bridge = to_json({"role": "assistant", "content": "I have seen the results."})
 
-    def url(self, *, stream: bool) -> str:
+    def url(self) -> str:
         return f"{self.base_url}/chat/completions"
 
-    def headers(self, key: str | None, request: Request, *, stream: bool) -> dict[str, str]:
+    def headers(self, key: str | None, request: Request) -> dict[str, str]:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         if request.session_id and request.cache and self.compat["sendSessionAffinityHeaders"]:
             if self.compat["sessionAffinityFormat"] == "openrouter":
@@ -58,13 +58,11 @@ class OpenAIChatModel(Adapter):
     def open_reading(self, draft: Draft) -> Reading:
         return _ChatReading(self.info, draft, infer_stop=not self.compat["supportsFinishReason"])
 
-    def head(self, request: Request, *, stream: bool) -> dict[str, Any]:
+    def head(self, request: Request) -> dict[str, Any]:
         compat = self.compat
-        head: dict[str, Any] = {"model": self.info.id}
-        if stream:
-            head["stream"] = True
-            if compat["supportsUsageInStreaming"]:
-                head["stream_options"] = {"include_usage": True}
+        head: dict[str, Any] = {"model": self.info.id, "stream": True}
+        if compat["supportsUsageInStreaming"]:
+            head["stream_options"] = {"include_usage": True}
         if compat["supportsStore"]:
             head["store"] = False
         if self._names_session(request):
@@ -73,7 +71,7 @@ class OpenAIChatModel(Adapter):
             head["tools"] = [self._tool(tool.name, tool.description, tool.parameters) for tool in request.tools]
             if request.cache and compat["cacheControlFormat"] == "anthropic":
                 head["tools"][-1]["cache_control"] = _CACHE
-            if compat.get("zaiToolStream") and stream:
+            if compat.get("zaiToolStream"):
                 head["tool_stream"] = True
         if compat.get("vllmPriority") is not None:
             head["priority"] = compat["vllmPriority"]
@@ -86,9 +84,9 @@ class OpenAIChatModel(Adapter):
         head |= thinking_fields(self.info, compat, level, request.max_tokens or self.info.max_tokens)
         return head | self.info.sampling_params
 
-    def name_head(self, request: Request, *, stream: bool) -> tuple[Any, ...]:
+    def name_head(self, request: Request) -> tuple[Any, ...]:
         # The prompt is a message here; the session is named to whoever keeps a cache for it.
-        _, session_id, *rest = super().name_head(request, stream=stream)
+        _, session_id, *rest = super().name_head(request)
         return (session_id if self._names_session(request) else "", *rest)
 
     def _names_session(self, request: Request) -> bool:

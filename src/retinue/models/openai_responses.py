@@ -35,10 +35,10 @@ class OpenAIResponsesModel(Adapter):
 
     default_base_url = "https://api.openai.com/v1"
 
-    def url(self, *, stream: bool) -> str:
+    def url(self) -> str:
         return f"{self.base_url}/responses"
 
-    def headers(self, key: str | None, request: Request, *, stream: bool) -> dict[str, str]:
+    def headers(self, key: str | None, request: Request) -> dict[str, str]:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         if request.session_id and request.cache:
             guess = "openrouter" if "openrouter.ai" in self.base_url else "openai"
@@ -53,10 +53,8 @@ class OpenAIResponsesModel(Adapter):
     def open_reading(self, draft: Draft) -> Reading:
         return _ResponsesReading(self.info, draft)
 
-    def head(self, request: Request, *, stream: bool) -> dict[str, Any]:
-        head: dict[str, Any] = {"model": self.info.id, "store": False}
-        if stream:
-            head["stream"] = True
+    def head(self, request: Request) -> dict[str, Any]:
+        head: dict[str, Any] = {"model": self.info.id, "store": False, "stream": True}
         if request.system:
             head["instructions"] = request.system
         if request.session_id and request.cache:

@@ -56,9 +56,10 @@ class Reading:
         """Take a reply that came in one piece. Raises ProviderError."""
         try:
             data = self._load(body)
-            if data.get("error"):
-                raise ProviderError(classify_event(self.info, data["error"]))
-            self.read_whole(data)
+            for part in data if isinstance(data, list) else [data]:  # Google sends the events as a list
+                if part.get("error"):
+                    raise ProviderError(classify_event(self.info, part["error"]))
+                self.read_whole(part)
         except _SHAPE_ERRORS as error:
             raise ProviderError(self._unreadable(body, error)) from error
         self.is_complete = self.is_done = True

@@ -41,7 +41,7 @@ def plan_retry(failure: Failure, attempt: int, policy: RetryPolicy, random: Call
             return GiveUp(f"the provider asks to wait {render_wait(told_s)}; at most {render_wait(cap_s)} are waited")
         # Never earlier than told; a little later, so that runs told the same do not return together.
         return Retry(min(told_s * (1 + 0.1 * random()), cap_s))
-    return Retry(random() * backoff_s(attempt, policy))
+    return Retry((0.5 + 0.5 * random()) * backoff_s(attempt, policy))
 
 
 def backoff_s(attempt: int, policy: RetryPolicy) -> float:

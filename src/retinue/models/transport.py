@@ -1,11 +1,13 @@
-"""One pooled HTTP client for all models: a plain POST, a streamed one, their deadlines, and errors as Failures.
+"""One pooled HTTP client for all models: a POST whose answer is streamed, its deadlines, and errors as Failures.
 
 aiohttp is imported with the first request. Must not know wire formats; what is inside a payload is the sink's.
 """
 
 import asyncio
 import os
+import socket
 from collections.abc import Mapping
+from contextvars import ContextVar
 from io import BytesIO
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import urlsplit
@@ -18,27 +20,31 @@ from retinue.models.failures import ProviderError, classify_response, fail
 from retinue.models.sse import EventTooLong, SseParser
 
 if TYPE_CHECKING:
-    from aiohttp import ClientError, ClientResponse, ClientSession
+    from aiohttp import AddrInfoType, ClientError, ClientResponse, ClientSession
     from yarl import URL
 
 BODY_LIMIT_BYTES = 64 << 20
 _ERROR_BODY_BYTES = 64 << 10
 _ERROR_BODY_S = 5.0
+_CONNECT_S = 30.0
+"""Until a connection stands: a server that is only slow accepts at once."""
 _DRAIN_S = 0.25
 """How long a finished stream may take to end its body, so that the connection can be used again."""
 _BYTES_BODY_LIMIT = 1 << 20
 """aiohttp warns about larger bodies given as bytes."""
+_WHOLE = (b"{", b"[", b"<")
+"""How a body begins that is no row of events."""
+_MADE: ContextVar[list[bool]] = ContextVar("made")
+"""Grows when a request has a connection made for it."""
+_MORE_IDLE = "the setting httpIdleTimeoutMs allows more"
+_MORE_TOTAL = "the setting retry.provider.timeoutMs allows more"
 
 
 class Timing(Struct, frozen=True):
     """How long a provider may take; 0 switches a limit off."""
 
-    headers_s: float = 30.0
-    """Until the headers of a streamed reply."""
-    idle_s: float = 120.0
-    """Between two events of a stream; comments and pings are not events."""
-    plain_s: float = 600.0
-    """Until the headers of a reply that comes in one piece: its provider is silent while the model writes."""
+    idle_s: float = 300.0
+    """Until the headers of a reply, then between two events of it; comments and pings are not events."""
     total_s: float = 0.0
     """For one whole call."""
 
@@ -85,6 +91,8 @@ class Transport:
 
     def __init__(self) -> None:
         self._session: ClientSession | None = None
+        self._fresh: ClientSession | None = None
+        """Opens a connection for each request."""
         self._routes: dict[str, tuple[URL, str | None]] = {}
 
     @staticmethod
@@ -96,52 +104,35 @@ class Transport:
 
     async def close(self) -> None:
         """Close all connections; the transport opens again when used again."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
-
-    async def fetch(self, call: Call) -> bytes:
-        """POST and return the body of a successful answer. Raises ProviderError."""
-        loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + call.timing.total_s if call.timing.total_s else None
-        response = await self._send(call, call.timing.plain_s)
-        watchdog = _Watchdog(loop, response, call.timing.idle_s, deadline_s)
-        try:
-            return await _read_body(call, response, watchdog)
-        finally:
-            watchdog.stop()
-            response.close()
+        sessions, self._session, self._fresh = (self._session, self._fresh), None, None
+        for session in sessions:
+            if session is not None:
+                await session.close()
 
     async def stream(self, call: Call, sink: Sink) -> None:
         """POST and hand the events of the answer to the sink until it is done. Raises ProviderError."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + call.timing.total_s if call.timing.total_s else None
-        response = await self._send(call, call.timing.headers_s)
+        response = await self._send(call)
         watchdog = _Watchdog(loop, response, call.timing.idle_s, deadline_s)
         try:
-            if "json" in response.content_type or "html" in response.content_type:
-                # The server does not stream, although asked to; or it is not the server that was meant.
-                sink.take_whole(await _read_body(call, response, watchdog))
-            else:
-                await _read_events(call, response, watchdog, sink)
+            await _read_events(call, response, watchdog, sink)
         finally:
             watchdog.stop()
             response.close()
 
-    async def _send(self, call: Call, headers_s: float) -> "ClientResponse":
-        session = self._session or self._open()
-        url, proxy = self._routes.get(call.url) or await self._route(call)
-        body = call.body if len(call.body) <= _BYTES_BODY_LIMIT else BytesIO(call.body)
-        limits = [limit for limit in (headers_s, call.timing.total_s) if limit]
-        limit_s = min(limits) if limits else None
+    async def _send(self, call: Call) -> "ClientResponse":
+        limits = [limit for limit in ((call.timing.idle_s, _MORE_IDLE), (call.timing.total_s, _MORE_TOTAL)) if limit[0]]
+        limit_s, advice = min(limits) if limits else (None, "")
         from aiohttp import ClientError
 
         try:
             async with asyncio.timeout(limit_s):
-                response = await session.post(url, data=body, headers=call.headers, allow_redirects=False, proxy=proxy)
-        except TimeoutError:
-            raise ProviderError(fail(call.info, "timeout", f"no answer within {limit_s:g} s")) from None
+                response = await self._post(call)
         except (ClientError, OSError, ValueError) as error:
+            if isinstance(error, TimeoutError) and not isinstance(error, ClientError):
+                text = f"no answer within {limit_s:g} s"
+                raise ProviderError(fail(call.info, "timeout", text, advice=advice)) from None
             raise ProviderError(_explain_connection(call, error)) from error
         if response.status != 200:
             try:
@@ -150,18 +141,25 @@ class Transport:
                 response.close()
         return response
 
-    def _open(self) -> "ClientSession":
-        self.warm()
-        from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+    async def _post(self, call: Call) -> "ClientResponse":
+        """Send, and once more when a connection that was kept turns out to be closed before an answer begins."""
+        session = self._session = self._session or _open_session()
+        from aiohttp import ClientConnectorError, ClientOSError, ServerDisconnectedError
 
-        self._session = ClientSession(
-            connector=TCPConnector(limit=0, limit_per_host=0, keepalive_timeout=60),
-            cookie_jar=DummyCookieJar(),
-            # Deadlines are ours: aiohttp's would arm a timer for every chunk.
-            timeout=ClientTimeout(total=None, sock_connect=None),
-            trust_env=False,
-        )
-        return self._session
+        made: list[bool] = []
+        _MADE.set(made)
+        try:
+            return await self._post_by(session, call)
+        except (ClientOSError, ServerDisconnectedError) as error:
+            if made or isinstance(error, ClientConnectorError):
+                raise
+        self._fresh = self._fresh or _open_session(force_close=True)
+        return await self._post_by(self._fresh, call)
+
+    async def _post_by(self, session: "ClientSession", call: Call) -> "ClientResponse":
+        url, proxy = self._routes.get(call.url) or await self._route(call)
+        body = call.body if len(call.body) <= _BYTES_BODY_LIMIT else BytesIO(call.body)
+        return await session.post(url, data=body, headers=call.headers, allow_redirects=False, proxy=proxy)
 
     async def _route(self, call: Call) -> "tuple[URL, str | None]":
         from yarl import URL
@@ -178,6 +176,30 @@ class Transport:
             await asyncio.to_thread(read_certificates)
         self._routes[call.url] = route
         return route
+
+
+def _open_session(*, force_close: bool = False) -> "ClientSession":
+    Transport.warm()
+    from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
+
+    return ClientSession(
+        connector=TCPConnector(
+            limit=0,
+            limit_per_host=0,
+            keepalive_timeout=None if force_close else 60,
+            force_close=force_close,
+            socket_factory=_make_socket,
+        ),
+        cookie_jar=DummyCookieJar(),
+        # The other deadlines are ours: aiohttp's would arm a timer for every chunk.
+        timeout=ClientTimeout(total=None, sock_connect=_CONNECT_S),
+        trust_env=False,
+    )
+
+
+def _make_socket(info: "AddrInfoType") -> socket.socket:
+    _MADE.get([]).append(True)
+    return socket.socket(*info[:3])
 
 
 def find_proxy(scheme: str, host: str) -> str | None:
@@ -252,7 +274,13 @@ async def _read_events(call: Call, response: "ClientResponse", watchdog: _Watchd
     read, feed, take = response.content.readany, parser.feed, sink.take
     now = watchdog._loop.time
     try:
-        while chunk := await read():
+        while (chunk := await read()).isspace():
+            pass
+        if chunk.lstrip().startswith(_WHOLE):
+            # The server does not stream, although asked to; or it is not the server that was meant.
+            sink.take_whole(await _read_body(call, response, watchdog, chunk))
+            return
+        while chunk:
             for payload in feed(chunk):
                 if take(payload):
                     watchdog.seen_s = now()
@@ -261,6 +289,7 @@ async def _read_events(call: Call, response: "ClientResponse", watchdog: _Watchd
             if sink.is_done:
                 await _drain(response, watchdog)
                 return
+            chunk = await read()
     except (ClientError, OSError) as error:
         if sink.is_complete:
             return
@@ -296,22 +325,16 @@ async def _drain(response: "ClientResponse", watchdog: _Watchdog) -> None:
         return
 
 
-async def _read_body(call: Call, response: "ClientResponse", watchdog: _Watchdog) -> bytes:
-    from aiohttp import ClientError
-
-    read, now = response.content.readany, watchdog._loop.time
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        while chunk := await read():
-            chunks.append(chunk)
-            size += len(chunk)
-            watchdog.seen_s = now()
-            if size > BODY_LIMIT_BYTES:
-                raise ProviderError(fail(call.info, "protocol", f"the reply is longer than {BODY_LIMIT_BYTES} bytes"))
-    except (ClientError, OSError) as error:
-        raise ProviderError(_explain_break(call, error, watchdog.bitten)) from error
-    return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+async def _read_body(call: Call, response: "ClientResponse", watchdog: _Watchdog, chunk: bytes) -> bytes:
+    chunks, size = list[bytes](), 0
+    while chunk:
+        chunks.append(chunk)
+        size += len(chunk)
+        watchdog.seen_s = watchdog._loop.time()
+        if size > BODY_LIMIT_BYTES:
+            raise ProviderError(fail(call.info, "protocol", f"the reply is longer than {BODY_LIMIT_BYTES} bytes"))
+        chunk = await response.content.readany()
+    return b"".join(chunks)
 
 
 async def _read_error(call: Call, response: "ClientResponse") -> Failure:
@@ -360,8 +383,8 @@ def _explain_connection(call: Call, error: "ClientError | OSError | ValueError")
 def _explain_break(call: Call, error: Exception, bitten: FailureKind | None) -> Failure:
     timing = call.timing
     if bitten == "stalled":
-        return fail(call.info, "stalled", f"no event for {timing.idle_s:g} s")
+        return fail(call.info, "stalled", f"no event for {timing.idle_s:g} s", advice=_MORE_IDLE)
     if bitten == "timeout":
-        return fail(call.info, "timeout", f"not finished within {timing.total_s:g} s")
+        return fail(call.info, "timeout", f"not finished within {timing.total_s:g} s", advice=_MORE_TOTAL)
     reason = getattr(error, "strerror", None) or type(error).__name__
     return fail(call.info, "network", f"the connection broke while the reply was arriving ({reason})", advice="")

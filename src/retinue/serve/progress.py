@@ -59,8 +59,7 @@ class Progress:
             case ev.AttemptEnded() if self._active:
                 self._doing = f"waiting for {self._active} agent{'s' if self._active != 1 else ''}"
             case ev.RetryScheduled():
-                pause = f"attempt {event.attempt} of {event.max_attempts} in {event.delay_ms / 1000:.1f} s"
-                self._line(f"  {self._paint('!', 33)} {escape_line(event.error, 300)}; {pause}")
+                self._tell_wait(event)
                 self._doing = "waiting"
             case ev.CompactionStarted():
                 self._doing = "summarising the context"
@@ -83,11 +82,17 @@ class Progress:
             self._active += 1
         elif isinstance(event, ev.RunStarted):
             self._line(f"  {what}")
+        elif isinstance(event, ev.RetryScheduled):
+            self._tell_wait(event)
         elif isinstance(event, ev.RunFinished):
             self._active -= 1
             outcome = event.outcome
             mark = self._paint("✓", 32) if outcome.status is Status.COMPLETED else self._paint("✗", 31)
             self._line(f"  {mark} {what}{escape_line(f': {outcome.error}', 120) if outcome.error else ''}")
+
+    def _tell_wait(self, event: ev.RetryScheduled) -> None:
+        pause = f"attempt {event.attempt} of {event.max_attempts} in {event.delay_ms / 1000:.1f} s"
+        self._line(f"  {self._paint('!', 33)} {escape_line(event.error, 300)}; {pause}")
 
     def tick(self) -> None:
         """Move the status line although nothing happened."""

@@ -72,7 +72,7 @@ class Retry(Struct, frozen=True):
     max_agent_delay_ms: int = 60_000
     """The longest pause."""
     provider_timeout_ms: int | None = None
-    """How long one request may take; without it, `httpIdleTimeoutMs` decides alone."""
+    """How long one model call may take in all; 0 is for ever, and without it `httpIdleTimeoutMs` decides alone."""
 
 
 class Settings(Struct, frozen=True):
@@ -98,7 +98,7 @@ class Settings(Struct, frozen=True):
     branch_summary: BranchSummaries = BranchSummaries()
     retry: Retry = Retry()
     http_idle_timeout_ms: int = 300_000
-    """How long a connection may be silent; 0 is for ever."""
+    """How long a provider may be silent, before its answer begins and between two events of it; 0 is for ever."""
     session_dir: str | None = None
     """Where sessions are kept; relative to the working directory."""
     shell_path: str | None = None

@@ -61,6 +61,8 @@ class MockServer:
         self.port = port
         self.requests: list[RecordedRequest] = []
         """Everything that was asked, in order of arrival."""
+        self.streams = True
+        """Whether it streams when asked to."""
         self._record = record
         self._log_path = log
         self._log_fd = -1
@@ -190,7 +192,7 @@ class MockServer:
         except (DecodeError, ValidationError, orjson.JSONDecodeError) as error:
             return build_error(wire, "request", 400, f"the request cannot be read: {error}")
         model = model or asked.model
-        stream = stream or asked.stream
+        stream = (stream or asked.stream) and self.streams
         reply = self.script.find(asked.exchange) if asked.exchange is not None else self.script.at(asked.position)
         if reply is None:
             message = (

@@ -1,6 +1,6 @@
 """The reply that each run is in the middle of, so that whoever begins to look at a run sees it from its first word.
 
-It also is what makes runs receive their replies piece by piece: without a listener they are fetched in one go.
+It also is what makes runs tell of their replies piece by piece: without a listener no event is made of a piece.
 """
 
 from dataclasses import dataclass, field

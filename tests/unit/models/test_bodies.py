@@ -35,8 +35,10 @@ def make(api, **fields):
     return build_model(info, transport=Transport(), key="k", governor=Governor(FakeClock()))
 
 
-def body_of(model, messages=ASKED, *, stream=False, **fields):
-    return orjson.loads(model.build_body(Request(fields.pop("system", "sys"), list(messages), **fields), stream=stream))
+def body_of(model, messages=ASKED, **fields):
+    body = orjson.loads(model.build_body(Request(fields.pop("system", "sys"), list(messages), **fields)))
+    assert body.pop("stream", model.info.api == GOOGLE)
+    return body
 
 
 def said(*blocks, model="m", api=ANTHROPIC, stop="stop"):
@@ -223,7 +225,8 @@ def test_anthropic_keeps_redacted_thinking():
 )
 def test_chat_thinking_by_format(compat, level, expected):
     body = body_of(make(CHAT, reasoning=True, compat=compat, base_url="http://host.example/v1"), thinking=level)
-    assert {name: body[name] for name in body if name not in ("model", "messages", "max_completion_tokens")} == expected
+    usual = ("model", "messages", "max_completion_tokens", "stream_options")
+    assert {name: body[name] for name in body if name not in usual} == expected
 
 
 @pytest.mark.parametrize(
@@ -238,7 +241,8 @@ def test_chat_thinking_by_format(compat, level, expected):
 def test_chat_compat_follows_the_address(base_url, role, field, extra):
     body = body_of(make(CHAT, reasoning=True, base_url=base_url), session_id="s1")
     assert body["messages"][0] == {"role": role, "content": "sys"}
-    assert body == {"model": "m", field: 16_384, "messages": body["messages"], **extra}
+    usual = {"model": "m", "stream_options": {"include_usage": True}, "messages": body["messages"]}
+    assert body == {field: 16_384, **usual, **extra}
 
 
 def test_chat_compat_for_odd_servers():
@@ -248,7 +252,7 @@ def test_chat_compat_for_odd_servers():
         "supportsUsageInStreaming": False,
     }
     messages = [UserMessage("q", 1), said(ToolCall("c1", "read", {}), api=CHAT), result("c1"), UserMessage("go", 1)]
-    body = body_of(make(CHAT, compat=compat), messages, stream=True)
+    body = body_of(make(CHAT, compat=compat), messages)
     assert "stream_options" not in body
     assert [(message["role"], message.get("name")) for message in body["messages"]] == [
         ("system", None),
@@ -285,7 +289,7 @@ def test_chat_sends_thinking_as_text():
 @pytest.mark.parametrize("api", [CHAT, RESPONSES])
 def test_sampling_parameters_win(api):
     model = make(api, sampling_params={"temperature": 0.1, "max_completion_tokens": 7, "max_output_tokens": 7})
-    raw = model.build_body(Request("s", [UserMessage("q", 1)]), stream=False)
+    raw = model.build_body(Request("s", [UserMessage("q", 1)]))
     body = orjson.loads(raw)
     assert body["temperature"] == 0.1
     assert raw.count(b"max_completion_tokens") == raw.count(b"max_output_tokens") == 1

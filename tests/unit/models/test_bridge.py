@@ -1,8 +1,11 @@
+import asyncio
 import sys
+from contextlib import asynccontextmanager
 
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
+from pydantic_ai.models import CompletedStreamedResponse, Model
 from pydantic_ai.models.function import DeltaThinkingPart, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel as EchoModel
 from pydantic_ai.usage import RequestUsage
@@ -21,6 +24,7 @@ from retinue.core.messages import (
 from retinue.core.model import Draft, ModelInfo, Request, ToolSpec
 from retinue.models.bridge import build_bridge
 from retinue.models.governor import Governor
+from retinue.models.transport import Timing
 from retinue.testing.clock import FakeClock
 
 INFO = ModelInfo("far", "m-1", "bridge", reasoning=True, input=("text", "image"))
@@ -28,12 +32,12 @@ READ = ToolSpec("read", "Read a file.", {"type": "object", "properties": {"path"
 PARTS = [ThinkingPart("hm"), TextPart("I read."), ToolCallPart("read", {"path": "a"}, "c1")]
 
 
-def make(model):
-    return build_bridge(INFO, governor=Governor(FakeClock(auto=True)), key="sk-secret-1", model=model)
+def make(model, timing=None):
+    return build_bridge(INFO, governor=Governor(FakeClock(auto=True)), key="sk-secret-1", timing=timing, model=model)
 
 
-async def ask(model, *messages, watcher=None):
-    bridge = make(model)
+async def ask(model, *messages, watcher=None, timing=None):
+    bridge = make(model, timing)
     draft = Draft(INFO, started_ms=1, watcher=watcher)
     try:
         return await bridge.reply(Request("sys", messages or [UserMessage("hi", 1)], [READ]), draft)
@@ -41,11 +45,20 @@ async def ask(model, *messages, watcher=None):
         await bridge.close()
 
 
+class Speaker(FunctionModel):
+    """Streams what its function returns."""
+
+    @asynccontextmanager
+    async def request_stream(self, messages, model_settings, model_request_parameters, run_context=None):
+        response = await self.request(messages, model_settings, model_request_parameters)
+        yield CompletedStreamedResponse(response, model_request_parameters=model_request_parameters, replay_events=True)
+
+
 def answer(parts, **fields):
-    return FunctionModel(lambda messages, info: ModelResponse(parts=parts, **fields))
+    return Speaker(lambda messages, info: ModelResponse(parts=parts, **fields))
 
 
-async def test_plain_reply_is_translated():
+async def test_reply_is_translated():
     reply = await ask(answer(PARTS, usage=RequestUsage(input_tokens=30, output_tokens=5, cache_read_tokens=10)))
     assert reply.message.content == [
         ThinkingContent("hm"),
@@ -78,7 +91,7 @@ async def test_streamed_reply_is_translated():
 
 async def test_conversation_reaches_the_library():
     seen = []
-    model = FunctionModel(lambda messages, info: seen.extend(messages) or ModelResponse(parts=[TextPart("ok")]))
+    model = Speaker(lambda messages, info: seen.extend(messages) or ModelResponse(parts=[TextPart("ok")]))
     said = AssistantMessage([TextContent("a"), ToolCall("c1", "read", {})], "bridge", "far", "m-1", Usage(), "stop", 1)
     result = ToolResultMessage("c1", "read", [TextContent("out"), ImageContent("aGk=", "image/png")], False, 1)
     await ask(model, UserMessage("hi", 1), said, result, UserMessage("more", 1))
@@ -118,7 +131,7 @@ async def test_errors_become_failures(error, kind, retryable):
     def break_down(messages, info):
         raise error
 
-    reply = await ask(FunctionModel(break_down))
+    reply = await ask(Speaker(break_down))
     assert (reply.failure.kind, reply.failure.retryable) == (kind, retryable)
     assert "sk-secret-1" not in repr(reply)
 
@@ -126,6 +139,26 @@ async def test_errors_become_failures(error, kind, retryable):
 async def test_library_test_model_works():
     reply = await ask(EchoModel(custom_output_text="echo", call_tools=[]), watcher=lambda delta: None)
     assert reply.message.text == "echo"
+
+
+@pytest.mark.parametrize("timing", [Timing(idle_s=0.1), Timing(total_s=0.1)], ids=["idle", "total"])
+async def test_limits_end_a_silent_reply(timing):
+    async def speak(messages, info):
+        yield "I "
+        await asyncio.sleep(5)
+
+    reply = await ask(FunctionModel(stream_function=speak), timing=timing)
+    assert (reply.failure.kind, reply.failure.retryable, reply.message.text) == ("timeout", True, "I ")
+    assert "httpIdleTimeoutMs" in reply.failure.message
+
+
+async def test_model_without_streams_is_explained():
+    class Mute(FunctionModel):
+        request_stream = Model.request_stream
+
+    reply = await ask(Mute(lambda messages, info: ModelResponse(parts=PARTS)))
+    assert (reply.failure.kind, reply.failure.retryable) == ("request", False)
+    assert "Streamed requests not supported" in reply.failure.message
 
 
 def test_unknown_provider_is_a_model_error():

@@ -14,9 +14,9 @@ def told(seconds):
     return Failure("rate", "slow down", retryable=True, retry_after_s=seconds)
 
 
-def make(random=lambda: 1.0):
+def make():
     clock = FakeClock()
-    return Governor(clock, RetryPolicy(), random), clock
+    return Governor(clock, RetryPolicy()), clock
 
 
 async def admit_many(governor, clock, count):
@@ -72,21 +72,42 @@ async def test_refusals_together_count_once():
     governor, clock = make()
     for _ in range(8):
         governor.record("p", BUSY)
+        await clock.advance(0.01)
     admitted, tasks = await admit_many(governor, clock, 1)
     await clock.advance(2)
-    assert admitted == [2]
+    assert admitted == [1]
     await asyncio.gather(*tasks)
 
 
-async def test_next_refusal_doubles_the_hold():
+async def test_hold_never_grows():
+    governor, clock = make()
+    for _ in range(9):
+        governor.record("p", BUSY)
+        await clock.advance(1)
+    admitted, tasks = await admit_many(governor, clock, 1)
+    await asyncio.gather(*tasks)
+    assert admitted == [9]
+
+
+async def test_busy_provider_keeps_nobody_for_ever():
     governor, clock = make()
     governor.record("p", BUSY)
-    await clock.advance(2)
+    admitted, tasks = await admit_many(governor, clock, 3)
+    await clock.advance(1)
     governor.record("p", BUSY)
-    admitted, tasks = await admit_many(governor, clock, 1)
-    await clock.advance(10)
-    assert admitted == [6]
+    await clock.advance(0.5)
+    assert admitted == [1, 1.05, 1.1]
     await asyncio.gather(*tasks)
+
+
+async def test_long_wait_is_told_once():
+    governor, clock = make()
+    governor.record("p", told(30))
+    said = []
+    tasks = [asyncio.ensure_future(governor.admit("p", said.append)) for _ in range(3)]
+    await clock.advance(40)
+    await asyncio.gather(*tasks)
+    assert said == ["p asked to wait; the next call follows in 30 s"]
 
 
 async def test_later_refusal_moves_those_who_wait():

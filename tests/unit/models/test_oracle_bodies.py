@@ -65,7 +65,7 @@ def our_body(api: str) -> dict[str, Any]:
     ]
     model = build_model(info, transport=Transport(), key="k", governor=Governor(FakeClock()))
     request = Request("Be brief.", messages, [ToolSpec("read", "Read a file.", SCHEMA)], "high", cache=False)
-    return orjson.loads(model.build_body(request, stream=False))
+    return orjson.loads(model.build_body(request))
 
 
 async def their_body(api: str) -> dict[str, Any]:
@@ -167,7 +167,8 @@ def normalise_chat(body: dict[str, Any]) -> dict[str, Any]:
         tool["function"].pop("strict", None)
         tool["function"]["parameters"].pop("additionalProperties", None)
     body["messages"][0]["role"] = "system"
-    return {name: value for name, value in body.items() if name not in ("tool_choice", "stream", "store")}
+    left_out = ("tool_choice", "stream", "stream_options", "store")
+    return {name: value for name, value in body.items() if name not in left_out}
 
 
 def normalise_responses(body: dict[str, Any]) -> dict[str, Any]:
