@@ -3,17 +3,19 @@
 This file must not know keys, files of users or how a name is matched.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.core.model import ModelInfo, Price, PriceTier
 
 APIS = ("openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai")
+# Servers cut silently when a window is full; a small guess summarises too early, not too late.
+GUESSED_WINDOW, GUESSED_OUTPUT = 32_768, 8_192
 OFFLINE_MODEL = ModelInfo(
     provider="offline",
     id="rules",
@@ -56,6 +58,10 @@ class Provider(Struct, frozen=True, dict=True):
     model_headers: Mapping[str, Mapping[str, str]] = {}
     auth_header: bool = False
     """Send the key as `Authorization: Bearer` as well."""
+    takes_new: bool = False
+    """Whether it may have models that are not listed here."""
+    base_url_from: str = ""
+    """The variable that says where it is; empty when none does."""
     trouble: str = ""
     """Why it must not be asked at all, for people; empty when it may."""
 
@@ -66,6 +72,23 @@ class Provider(Struct, frozen=True, dict=True):
     def models(self) -> tuple[ModelInfo, ...]:
         """All models, the newest first where that is known."""
         return self.build_models()
+
+    def guess(self, id: str, models: Sequence[ModelInfo]) -> tuple[ModelInfo, ModelInfo | None]:
+        """A model that is not listed, and the listed one it is taken to be like; None when none is called alike."""
+        from difflib import get_close_matches  # only new models pay for this import
+
+        by_id = {model.id.lower(): model for model in reversed(models)}
+        close = get_close_matches(id.lower(), list(by_id), n=1, cutoff=0.6)
+        if close:
+            return structs.replace(by_id[close[0]], id=id, name=id), by_id[close[0]]
+        first = models[0]
+        shared = {
+            name: value
+            for name, value in first.compat.items()
+            if all(model.compat.get(name) == value for model in models)
+        }
+        plain = ModelInfo(self.id, id, first.api, id, first.base_url, compat=shared)
+        return structs.replace(plain, context_window=GUESSED_WINDOW, max_tokens=GUESSED_OUTPUT), None
 
     @property
     def default_model(self) -> ModelInfo | None:
@@ -88,7 +111,8 @@ def _build_provider(id: str, raw: dict[str, Any], data: dict[str, Any]) -> Provi
     def build() -> tuple[ModelInfo, ...]:
         return tuple(_build_model(id, raw, row, data) for row in raw["models"])
 
-    return Provider(id, raw["name"], raw["api"], raw["baseUrl"], build, tuple(raw["env"]), raw["default"])
+    known = Provider(id, raw["name"], raw["api"], raw["baseUrl"], build, tuple(raw["env"]), raw["default"])
+    return structs.replace(known, takes_new=True)
 
 
 def _build_model(provider: str, raw: dict[str, Any], row: list[Any], data: dict[str, Any]) -> ModelInfo:

@@ -11,6 +11,7 @@ from retinue.core.errors import ModelError
 from retinue.core.model import ModelInfo
 from retinue.models.auth import Keys
 from retinue.models.catalog import OFFLINE_MODEL, Provider
+from retinue.models.reach import Reach
 from retinue.models.resolve import Choice, Names, Wishes, choose_model, resolve_model
 
 # A bridged model finds its key where pydantic-ai looks for it.
@@ -58,9 +59,13 @@ class Registry:
             self._local = tuple(self._find_local())
         return self._local
 
-    def resolve(self, query: str, *, provider: str | None = None, anywhere: bool = False) -> Choice:
-        """The model a name means. Raises ModelError."""
-        return resolve_model(query, self.names, provider=provider, anywhere=anywhere)
+    def resolve(self, query: str, *, provider: str | None = None) -> Choice:
+        """The model that a person means. Raises ModelError."""
+        return resolve_model(query, self.names, provider=provider, accept=True)
+
+    def reach(self, home: ModelInfo, listed: Sequence[str] = ()) -> Reach:
+        """What names mean below a main model; `listed` as in `enabledModels`."""
+        return Reach(self.names, home, listed, self._local or ())
 
     def choose(self, wishes: Wishes) -> Choice:
         """The model to start with; `reason` is set when nobody named it. Raises ModelError."""
