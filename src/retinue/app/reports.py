@@ -94,8 +94,17 @@ def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:
     registry, problems = load_registry(paths, os.environ, offline=request.offline)
     for problem in (*loaded.diagnostics, *problems):
         say(problem.message)
-    choice = registry.choose(to_wishes(request, loaded.settings, None, registry))
-    return registry.list_models(choice.info.ref)
+    default = ""
+    try:
+        choice = registry.choose(to_wishes(request, loaded.settings, None, registry))
+        default = choice.info.ref
+        if choice.reason and (request.model or request.provider):
+            say(choice.reason)
+    except ModelError as error:
+        if request.model or request.provider:
+            raise
+        say(str(error))
+    return registry.list_models(default)
 
 
 def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]:
@@ -165,11 +174,13 @@ def to_wishes(request: Request, settings: Settings, session: "Session | None", r
         _check_scope(request.models, registry)
     used = session.choice[0] if session else None
     if request.model is None and request.provider is None and used is not None:
-        ref = "/".join(used)
-        if any(info.ref == ref for info in registry.candidates):
-            return Wishes(model=ref)
+        try:
+            # What it was, and not what is called alike.
+            return Wishes(model=registry.find(*used).info.ref)
+        except ModelError as error:
+            trouble = f"the model of this session cannot be used ({error}); "
         # The scope says what to begin with, and this has begun.
-        scope = () if default[0] else scope
+        return Wishes(None, None, *default, () if default[0] else tuple(scope), trouble)
     return Wishes(request.model, request.provider, *default, tuple(scope))
 
 

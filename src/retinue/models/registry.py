@@ -10,12 +10,13 @@ from typing import Any
 from retinue.core.errors import ModelError
 from retinue.core.model import ModelInfo
 from retinue.models.auth import Keys
-from retinue.models.catalog import OFFLINE_MODEL, Provider
+from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider
 from retinue.models.reach import Reach
 from retinue.models.resolve import Choice, Names, Wishes, choose_model, resolve_model
 
 # A bridged model finds its key where pydantic-ai looks for it.
 _KEYLESS_APIS = ("offline", "scripted", "bridge")
+_LOCAL = frozenset(server.provider for server in SERVERS)
 
 
 class Registry:
@@ -62,6 +63,18 @@ class Registry:
     def resolve(self, query: str, *, provider: str | None = None) -> Choice:
         """The model that a person means. Raises ModelError."""
         return resolve_model(query, self.names, provider=provider, accept=True)
+
+    def find(self, provider: str, id: str) -> Choice:
+        """The model of exactly this name, also one that is on no list. Raises ModelError."""
+        ref = f"{provider}/{id}"
+        local = self.find_local() if provider in _LOCAL else ()
+        for info in (*self.candidates, *local):
+            if info.ref == ref:
+                return Choice(info)
+        choice = self.resolve(ref)
+        if choice.info.ref != ref:
+            raise ModelError(f"there is none of this name; the nearest is {choice.info.ref}")
+        return choice
 
     def reach(self, home: ModelInfo, listed: Sequence[str] = ()) -> Reach:
         """What names mean below a main model; `listed` as in `enabledModels`."""

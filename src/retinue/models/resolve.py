@@ -309,6 +309,8 @@ class Wishes(Struct, frozen=True):
     default_model: str | None = None
     default_provider: str | None = None
     enabled_models: tuple[str, ...] = ()
+    trouble: str = ""
+    """Why what was chosen before cannot be had; then nobody is asked whom nobody named."""
 
 
 def choose_model(
@@ -320,21 +322,24 @@ def choose_model(
 ) -> Choice:
     """The model to start with: flags, settings, a key in the environment, another key, a local server, `offline/rules`.
 
-    `find_local` is only called when nothing before it decides. Raises ModelError when a flag cannot be followed.
+    `find_local` is only called when nothing before it decides. Raises ModelError when a flag cannot be followed, or
+    when a choice cannot and somebody else would have to be asked.
     """
     if wishes.model is not None or wishes.provider is not None:
         return _follow_flags(wishes, names, find_local)
     choice, trouble = _follow_settings(wishes, names, find_local)
     if choice is not None:
-        return choice
+        return structs.replace(choice, reason=f"{trouble}using {choice.info.ref}") if wishes.trouble else choice
     usable = dict.fromkeys(model.provider for model in names.candidates if model.provider != OFFLINE_MODEL.provider)
+    if trouble and usable:
+        raise ModelError(f"{trouble}name another one with --model")
     for id in (*(id for id in usable if id in in_environment), *usable):
         info = names.known[id].default_model if id in names.known else names.of_provider(id)[0]
         if info is not None:
-            return Choice(info, reason=f"{trouble}using {info.ref}, the first provider with a key")
-    local = find_local()
+            return Choice(info, reason=f"using {info.ref}, the first provider with a key")
+    local = () if trouble else find_local()
     if local:
-        return Choice(local[0], reason=f"{trouble}using {local[0].ref}, which answers at {local[0].base_url}")
+        return Choice(local[0], reason=f"using {local[0].ref}, which answers at {local[0].base_url}")
     reason = (
         f"{trouble}using {OFFLINE_MODEL.ref}, a rule-based model and no language model: no provider has a key "
         "(set ANTHROPIC_API_KEY, OPENAI_API_KEY or another; see retinue models)"
@@ -367,7 +372,7 @@ def _follow_settings(
     wishes: Wishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]
 ) -> tuple[Choice | None, str]:
     """The choice of the settings, or why they cannot be followed. A default counts only among the enabled models."""
-    default, trouble = None, ""
+    default, trouble = None, wishes.trouble
     if wishes.default_model or wishes.default_provider:
         try:
             default = _follow_flags(Wishes(wishes.default_model, wishes.default_provider), names, find_local)
@@ -379,6 +384,8 @@ def _follow_settings(
     for choice in scope:
         if default is not None and choice.info.ref == default.info.ref:
             return Choice(choice.info, choice.thinking or default.thinking), ""
+    if wishes.enabled_models and not scope and default is None and not trouble:
+        trouble = "none of the models in enabledModels can be used; "
     return scope[0] if scope else default, trouble
 
 
