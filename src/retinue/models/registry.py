@@ -10,7 +10,7 @@ from typing import Any
 from retinue.core.errors import ModelError
 from retinue.core.model import ModelInfo
 from retinue.models.auth import Keys
-from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider
+from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider, hide_login
 from retinue.models.reach import Reach
 from retinue.models.resolve import Choice, Names, Wishes, choose_model, resolve_model
 
@@ -108,6 +108,11 @@ class Registry:
         provider = self.providers.get(info.provider)
         return {} if provider is None or info.api in _KEYLESS_APIS else self.keys.export(provider, info)
 
+    def list_moves(self) -> list[str]:
+        """Which usable providers are asked somewhere else, since the environment says so."""
+        moved = [each for each in self.providers.values() if each.base_url_from and self.keys.has_key(each)]
+        return [f"{each.id} is asked at {hide_login(each.base_url)} ({each.base_url_from})" for each in moved]
+
     def list_models(self, default: str) -> dict[str, Any]:
         """What `retinue models --json` prints: usable models first."""
         usable = [*self.candidates, *self.find_local()]
@@ -119,6 +124,7 @@ class Registry:
                 "id": model.id,
                 "name": model.name,
                 "api": model.api,
+                "baseUrl": hide_login(model.base_url),
                 "contextWindow": model.context_window,
                 "available": model.ref in named,
             }

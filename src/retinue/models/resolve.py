@@ -13,7 +13,7 @@ from retinue.core.diagnostics import suggest
 from retinue.core.errors import ModelError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import ModelInfo
-from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider
+from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider, find_relative
 
 LOWEST_SCORE = 20.0
 _NAME_SCORE = 40.0
@@ -218,7 +218,8 @@ def _accept(text: str, names: Names, provider: str | None) -> Choice | None:
     is_doubtful = _explain_level(text, names, provider, anywhere=False)
     if known is None or not known.takes_new or not models or not _is_id(rest) or is_doubtful:
         return None
-    info, relative = known.guess(rest, models)
+    relative = find_relative(rest, models)
+    info = known.guess(rest, relative)
     limits = f"the limits of {relative.id}" if relative else "cautious limits"
     close = ", ".join(_find_close(rest, models)[:3])
     return Choice(
