@@ -41,7 +41,7 @@ def define(name="a", **fields):
 class Models:
     """Two models, one of them only for those who ask for it."""
 
-    def resolve(self, query):
+    def resolve(self, query, *, is_choice=False):
         if query != "other":
             raise ModelError(f"unknown model {query!r}")
         return Choice(ModelInfo(provider="scripted", id="other", api="scripted", reasoning=True), "high")

@@ -38,7 +38,7 @@ GENERAL = Definition(
 EXPLORE = Definition(name="Explore", dialect="pi", source="builtin", path="e.md", description="Looks. Fast.")
 
 
-def resolve(query):
+def resolve(query, *, is_choice=False):
     return resolve_model(query, Names(MODELS, {}), anywhere=True)
 
 

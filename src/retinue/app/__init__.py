@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         open_folder,
         open_preferences,
         open_roster,
+        refresh_models,
         run_checkup,
     )
     from retinue.app.request import Request, SessionWish
@@ -40,6 +41,7 @@ __all__ = [
     "open_folder",
     "open_preferences",
     "open_roster",
+    "refresh_models",
     "run_checkup",
 ]
 
@@ -50,6 +52,7 @@ _HOMES = {
     "SessionWish": "request",
     "cancel_schedule": "reports",
     "list_models": "reports",
+    "refresh_models": "reports",
     "list_schedules": "reports",
     "list_sessions": "reports",
     "open_approval": "reports",

@@ -37,7 +37,7 @@ from retinue.tools.registry import build_extra_tools, build_tools
 if TYPE_CHECKING:  # only a session in which somebody delegates pays for these
     from retinue.app.connecting import Connecting
     from retinue.app.crew import Crew
-    from retinue.app.modelling import Models
+    from retinue.app.modelling import CrewModels, Models
     from retinue.app.vouching import Vouchers
     from retinue.engine.manager import Manager
     from retinue.features.extensions.channels import Channels
@@ -205,7 +205,7 @@ class Berth:
         stock, world = self.stock, self.world
         crew = Crew(
             world,
-            self.models,
+            self._open_models(),
             stock.environment,
             stock.clock,
             run_id=self.run_id,
@@ -248,6 +248,16 @@ class Berth:
                 "are not taken over; only those of sessions in your own session folder are"
             )
 
+    def _open_models(self) -> "CrewModels":
+        from retinue.app.modelling import CrewModels
+
+        scope, settings = self.stock.scope, self.world.loaded.settings
+        return CrewModels(
+            self.models,
+            lambda: self.main.setup.model.info,
+            lambda: settings.enabled_models if scope.names is None else scope.names,
+        )
+
     def _open_seat(self) -> "Seat":
         """The main agent's place in its crew, for surfaces of extensions."""
         from retinue.surfaces.base import Seat
@@ -261,8 +271,8 @@ class Berth:
             crew=find_manager,
             run_id=self.run_id,
             definitions=lambda: self.world.roster.read().list(),
-            resolve_model=lambda query: self.models.resolve(query),
-            list_models=lambda: self.models.list(),
+            resolve_model=lambda query, *, is_choice=False: self._open_models().resolve(query, is_choice=is_choice),
+            list_models=lambda: self._open_models().list(),
             clock=self.stock.clock,
         )
 

@@ -4,6 +4,7 @@ Which tools it has is decided in `offering`, or by the definition it runs as.
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 from retinue.app.modelling import Models, to_retry
@@ -56,8 +57,11 @@ class Casting:
             return own, clamp_level(own.info, level)
         models = need_models()
         is_free = not (request.model or request.provider)
-        choice = role.choose_model(models.registry) if role is not None and is_free else None
-        choice = choice or models.registry.choose(to_wishes(request, settings, session, models.registry))
+        registry = models.registry
+        choose = cache(lambda: registry.choose(to_wishes(request, settings, session, registry)))
+        listed = request.models or settings.enabled_models
+        choice = role.choose_model(registry, choose, listed) if role is not None and is_free else None
+        choice = choice or choose()
         self._stock.tell((), choice.reason)
         kept = read_level(session) or request.inherited_thinking or settings.default_thinking_level
         level = named or choice.thinking or kept

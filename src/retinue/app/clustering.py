@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from retinue.app.extending import Extending
-    from retinue.app.modelling import Models
+    from retinue.app.modelling import CrewModels
     from retinue.app.world import World
     from retinue.durable.assignment import Cover
     from retinue.durable.case import Origin
@@ -56,7 +56,7 @@ class Clustering:
     """Sends the runs of one crew."""
 
     def __init__(
-        self, cluster: "Cluster", world: "World", models: "Models", environment: Mapping[str, str], clock: Clock
+        self, cluster: "Cluster", world: "World", models: "CrewModels", environment: Mapping[str, str], clock: Clock
     ) -> None:
         self.cluster = cluster
         self.extending: Extending | None = None

@@ -15,7 +15,7 @@ from retinue.app.delegating import make_tools
 from retinue.app.enduring import FILE, Enduring
 from retinue.app.extending import Extending
 from retinue.app.inheriting import inherit_agents
-from retinue.app.modelling import Models, to_retry
+from retinue.app.modelling import CrewModels, to_retry
 from retinue.app.reactions import Reactions
 from retinue.app.scheduling import Scheduling
 from retinue.app.world import World
@@ -77,7 +77,7 @@ class Crew:
     def __init__(
         self,
         world: World,
-        models: Models,
+        models: CrewModels,
         environment: Mapping[str, str],
         clock: Clock,
         *,
@@ -129,7 +129,7 @@ class Crew:
         return self.open_fleet(self.manager.root.setup.run_id)
 
     @property
-    def models(self) -> Models:
+    def models(self) -> CrewModels:
         """Where its models come from."""
         return self._models
 

@@ -9,6 +9,7 @@ from retinue.core.errors import ModelError, quote
 from retinue.core.model import Model, ModelInfo
 from retinue.models.catalog import Provider
 from retinue.models.governor import Governor
+from retinue.models.reach import OutOfReach, Reach
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
 from retinue.models.retry import RetryPolicy
@@ -32,29 +33,6 @@ class Models:
         self._bridged: list[BridgedModel] = []
         self.learn: Callable[[str], None] = lambda key: None
         """Told each key that is used, so that nobody repeats it."""
-
-    def resolve(self, query: str) -> Choice:
-        """The model a name means, at any provider. Raises ModelError."""
-        return self.registry.resolve(query, anywhere=True)
-
-    def find_profile(self, name: str) -> ModelInfo | None:
-        """The model that a CodingCode profile names: `model@API_KEY_ENV`, an id or a name; None when there is none."""
-        model, _, variable = name.rpartition("@")
-        for provider in self.registry.providers.values() if model else ():
-            if variable in provider.env or provider.api_key in (f"${variable}", f"${{{variable}}}"):
-                for info in provider.models:
-                    if model in (info.id, info.name):
-                        return info
-        try:
-            return self.resolve(name).info
-        except ModelError:
-            # It may be there and only lack its key, which whoever opens it is told.
-            known = (info for provider in self.registry.providers.values() for info in provider.models)
-            return next((info for info in known if name in (info.ref, info.id, info.name)), None)
-
-    def list(self) -> Sequence[ModelInfo]:
-        """The models that can be asked."""
-        return self.registry.candidates
 
     def open(self, info: ModelInfo) -> Model:
         """A model ready to be asked, the same object for the same model. Raises ModelError or ConfigError."""
@@ -88,6 +66,52 @@ class Models:
         unlocked, key = self.registry.unlock(info)
         self.learn(key)
         return build_model(unlocked, transport=self._transport, key=key, governor=self._governor, timing=self._timing)
+
+
+class CrewModels:
+    """The models that the runs of one main agent may be given."""
+
+    def __init__(
+        self, models: Models, find_home: Callable[[], ModelInfo], find_listed: Callable[[], Sequence[str]]
+    ) -> None:
+        """`find_home` tells the main model of now, `find_listed` what is in `enabledModels`."""
+        self._models = models
+        self._find_home = find_home
+        self._find_listed = find_listed
+        self.registry = models.registry
+        self.open = models.open
+
+    def resolve(self, query: str, *, is_choice: bool = False) -> Choice:
+        """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
+        return self._reach.resolve(query, is_choice=is_choice)
+
+    def find_profile(self, name: str) -> Choice | None:
+        """The model that a CodingCode profile names: `model@API_KEY_ENV`, an id or a name; None when there is none.
+
+        Raises OutOfReach.
+        """
+        model, _, variable = name.rpartition("@")
+        for provider in self.registry.providers.values() if model else ():
+            if variable in provider.env or provider.api_key in (f"${variable}", f"${{{variable}}}"):
+                for info in provider.models:
+                    if model in (info.id, info.name):
+                        return Choice(info, is_chosen=True)
+        try:
+            return self.resolve(name, is_choice=True)
+        except OutOfReach:
+            raise
+        except ModelError:
+            # It may be there and only lack its key, which whoever opens it is told.
+            known = (info for provider in self.registry.providers.values() for info in provider.models)
+            return next((Choice(info) for info in known if name in (info.ref, info.id, info.name)), None)
+
+    def list(self) -> Sequence[ModelInfo]:
+        """The models that a run can be given by name."""
+        return self._reach.list()
+
+    @property
+    def _reach(self) -> Reach:
+        return self.registry.reach(self._find_home(), self._find_listed())
 
 
 def add_models(registry: Registry, models: Sequence[Model], providers: Sequence[Provider] = ()) -> list[str]:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from retinue.app.modelling import Models
+from retinue.app.modelling import CrewModels
 from retinue.app.world import World
 from retinue.core.clock import Clock
 from retinue.definitions.toolnames import KNOWN_TOOLS
@@ -15,14 +15,14 @@ from retinue.settings.paths import find_configs, find_project
 
 
 def build_outpost(
-    world: World, models: Models, environment: Mapping[str, str], clock: Clock, tools: Iterable[str], cwd: Path
+    world: World, models: CrewModels, environment: Mapping[str, str], clock: Clock, tools: Iterable[str], cwd: Path
 ) -> Outpost:
     """How this user's children are started; `tools` are the names of those there are, wherever they come from."""
-    return Outpost(build_premises(world, models, environment, tools, cwd), models.resolve, clock)
+    return Outpost(build_premises(world, models, environment, tools, cwd), models, clock)
 
 
 def build_premises(
-    world: World, models: Models, environment: Mapping[str, str], tools: Iterable[str], cwd: Path
+    world: World, models: CrewModels, environment: Mapping[str, str], tools: Iterable[str], cwd: Path
 ) -> Premises:
     """What a child that works in `cwd` is told of this user's world."""
     settings = world.crew.settings

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from retinue.app.request import Request
-from retinue.core.errors import ModelError, quote
+from retinue.core.errors import ModelError, RetinueError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths, find_session_dir
@@ -94,8 +94,65 @@ def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:
     registry, problems = load_registry(paths, os.environ, offline=request.offline)
     for problem in (*loaded.diagnostics, *problems):
         say(problem.message)
-    choice = registry.choose(to_wishes(request, loaded.settings, None, registry))
-    return registry.list_models(choice.info.ref)
+    default = ""
+    try:
+        choice = registry.choose(to_wishes(request, loaded.settings, None, registry))
+        default = choice.info.ref
+        if choice.reason and (request.model or request.provider):
+            say(choice.reason)
+    except ModelError as error:
+        if request.model or request.provider:
+            raise
+        say(str(error))
+    for text in registry.list_moves():
+        say(text)
+    return registry.list_models(default)
+
+
+def refresh_models(request: Request, say: Callable[[str], None]) -> bool:
+    """Ask providers for their models and keep what they list; False when one could not be asked.
+
+    Raises UsageError or ConfigError.
+    """
+    from concurrent.futures import ThreadPoolExecutor
+
+    from msgspec import to_builtins
+
+    from retinue.models.catalog import APIS, Provider, load_catalog
+    from retinue.models.listing import ModelList, fetch_list
+    from retinue.settings.preferences import write_keys
+    from retinue.settings.providers import find_list_file, is_offline, load_registry
+
+    if is_offline(os.environ, offline=request.offline):
+        raise UsageError("--refresh asks providers, which --offline and PI_OFFLINE forbid")
+    paths = find_paths(".", os.environ)
+    registry, _ = load_registry(paths, os.environ, offline=True)
+    asked = [each for each in registry.providers.values() if each.takes_new and each.api in APIS]
+    if request.provider:
+        named = registry.names.find_provider(request.provider)
+        asked = [each for each in asked if each.id == named]
+    asked = [each for each in asked if registry.keys.has_key(each)]
+    if not asked:
+        whom = f"{quote(request.provider)} is" if request.provider else "there is"
+        raise UsageError(f"{whom} no built-in provider with a key; providers in models.json list their models there")
+
+    def fetch(provider: Provider) -> ModelList | str:
+        try:
+            return fetch_list(provider, lambda: registry.unlock(provider.models[0]))
+        except RetinueError as error:
+            return str(error)
+
+    with ThreadPoolExecutor(len(asked)) as pool:
+        results = list(pool.map(fetch, asked))
+    for provider, found in zip(asked, results, strict=True):
+        if isinstance(found, str):
+            say(f"{found}; what is known of it stays as it is")
+            continue
+        write_keys(find_list_file(paths), {f"providers.{provider.id}": to_builtins(found)})
+        known = {model.id for model in load_catalog()[provider.id].models}
+        new = [each.id for each in found.models if each.id not in known]
+        say(f"{provider.id}: {len(found.models)} models, {len(new)} of them not in the catalogue")
+    return not any(isinstance(found, str) for found in results)
 
 
 def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]:
@@ -165,11 +222,13 @@ def to_wishes(request: Request, settings: Settings, session: "Session | None", r
         _check_scope(request.models, registry)
     used = session.choice[0] if session else None
     if request.model is None and request.provider is None and used is not None:
-        ref = "/".join(used)
-        if any(info.ref == ref for info in registry.candidates):
-            return Wishes(model=ref)
+        try:
+            # What it was, and not what is called alike.
+            return Wishes(model=registry.find(*used).info.ref)
+        except ModelError as error:
+            trouble = f"the model of this session cannot be used ({error}); "
         # The scope says what to begin with, and this has begun.
-        scope = () if default[0] else scope
+        return Wishes(None, None, *default, () if default[0] else tuple(scope), trouble)
     return Wishes(request.model, request.provider, *default, tuple(scope))
 
 

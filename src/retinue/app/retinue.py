@@ -162,6 +162,7 @@ class Retinue:
             description=description or " ".join(task.split())[:60],
             surface=options.pop("surface", "fleet"),
             model=model,
+            is_model_chosen=model is not None,
             **options,
         )
         run = crew.manager.spawn(request)
@@ -420,7 +421,11 @@ class Retinue:
         from retinue.surfaces.subagent.call import make_call
         from retinue.surfaces.subagent.ports import SubagentCall
 
-        ports = open_subagent(await self._here.need_crew(), self.run_id, self._stock.request.model)
+        ports = open_subagent(
+            await self._here.need_crew(),
+            self.run_id,
+            self._main.setup.model.info.ref if self._stock.request.model else None,
+        )
         return await make_call(SubagentCall(agent, task, session_id, write), ports)
 
     async def open_delegation(self) -> "Delegation":

@@ -4,22 +4,20 @@ A choice is an entry of the session, as pi writes it, and counts from the next r
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from retinue.app.scope import ModelScope
 from retinue.core.errors import ModelError
-from retinue.core.events import ModelChanged, ThinkingChanged
+from retinue.core.events import ModelChanged, ThinkingChanged, Warned
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import Model, ModelInfo
 from retinue.engine.runner import LiveRun
-from retinue.models.catalog import SERVERS
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice, match_pattern
 from retinue.models.thinking import clamp_level, supported_levels
 from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.schema import Settings
-
-_LOCAL = frozenset(server.provider for server in SERVERS)
 
 
 class Chosen(NamedTuple):
@@ -69,9 +67,14 @@ class Selection:
 
     def select(self, provider: str, model_id: str) -> ModelInfo:
         """Ask this model from now on. Raises ModelError when there is none, or it cannot be reached."""
-        info = self._find(provider, model_id)
-        self._take(info)
-        return info
+        try:
+            choice = self._registry.find(provider, model_id)
+        except ModelError as error:
+            raise ModelError(f"Model not found: {provider}/{model_id} ({error})") from error
+        self._take(choice.info)
+        if choice.reason:
+            self._main.bus.publish(Warned(run_id=self._main.setup.run_id, text=choice.reason))
+        return choice.info
 
     def cycle(self, step: int = 1) -> Chosen | None:
         """Go on to the next model, among those of `enabledModels` if that names some; None when there is one only.
@@ -109,10 +112,9 @@ class Selection:
     def restore(self) -> None:
         """Go on as the session says, where that is still possible; nothing is noted."""
         context = self._main.session.context()
-        known = {info.ref: info for info in self.list_models()}
-        info = known.get("/".join(context.model)) if context.model is not None else None
-        if info is not None and info.ref != self.model.ref:
-            self._use(info)
+        if context.model is not None and "/".join(context.model) != self.model.ref:
+            with suppress(ModelError):
+                self._use(self._registry.find(*context.model).info)
         level = next((level for level in THINKING_LEVELS if level == context.thinking), self.thinking)
         self._main.change(thinking=clamp_level(self.model, level))
 
@@ -127,21 +129,6 @@ class Selection:
         reserve, keep = self._settings.compaction.for_model(info.ref)
         enabled = self._main.setup.compaction.enabled
         self._main.change(model=self._open_model(info), compaction=CompactionConfig(enabled, reserve, keep))
-
-    def _find(self, provider: str, model_id: str) -> ModelInfo:
-        ref, registry = f"{provider}/{model_id}", self._registry
-        local = registry.find_local() if provider in _LOCAL else ()
-        for info in (*registry.candidates, *local):
-            if info.ref == ref:
-                return info
-        try:
-            # A name that is on no list: a script, or a model of another library. What is merely similar is no answer.
-            info = registry.resolve(ref).info
-        except ModelError as error:
-            raise ModelError(f"Model not found: {ref} ({error})") from error
-        if info.ref != ref:
-            raise ModelError(f"Model not found: {ref}; the nearest is {info.ref}")
-        return info
 
     @property
     def scope(self) -> list[str]:

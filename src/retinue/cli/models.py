@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 
 from retinue.app import list_models as find_models
 from retinue.cli.options import Options
@@ -12,11 +13,18 @@ from retinue.core.terminal import escape_line
 
 def list_models(options: Options) -> int:
     """Print the models, as a table or as JSON."""
-    found = find_models(to_request(options), say)
+    request, is_whole = to_request(options), True
+    if options.refresh:
+        from retinue.app import refresh_models
+
+        is_whole = refresh_models(request, say)
+        # Who is asked is no choice of a model.
+        request = replace(request, provider=None) if not options.model else request
+    found = find_models(request, say)
     if options.json:
         json.dump(found, sys.stdout)
         sys.stdout.write("\n")
-        return 0
+        return 0 if is_whole else 1
     usable = [row for row in found["models"] if row["available"]]
     refs = [f"{row['provider']}/{row['id']}" for row in usable]
     shown = [escape_line(ref, 200) for ref in refs]
@@ -27,7 +35,7 @@ def list_models(options: Options) -> int:
     others = sorted({row["provider"] for row in found["models"]} - {row["provider"] for row in usable})
     if others:
         say(f"no key for: {', '.join(others)} (--json lists their models too)")
-    return 0
+    return 0 if is_whole else 1
 
 
 def _in_thousands(tokens: int) -> str:

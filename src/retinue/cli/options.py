@@ -39,7 +39,7 @@ commands
   mcp                  serve the delegation tools to an MCP host, such as another coding agent
   worker               take runs from a shared database (--database URL, --slots N, --total N, --drain SECONDS)
   cluster status       the workers of that database, its queues and runs (cluster prune --days N tidies it)
-  models               models that can be used here, and the default one
+  models               models that can be used here, and the default one (--refresh asks providers for theirs)
   schedules            agents that start by themselves later (schedules cancel ID takes one back)
   sessions             sessions of this folder (--all: also those of other folders and of subagents)
 
@@ -115,7 +115,7 @@ class Options:
         self.no_approve = False
         self.help = False
         self.version = False
-        self.json = False
+        self.json = self.refresh = False
         self.all = False
         self.agent = ""
         self.words: list[str] = []
@@ -212,7 +212,12 @@ _MAIN: dict[str, tuple[str, Kind]] = {
 _LISTING: dict[str, tuple[str, Kind]] = {**_EVERYWHERE, "--json": ("json", "switch")}
 _FLAGS: dict[str, dict[str, tuple[str, Kind]]] = {
     "": _MAIN,
-    "models": {**_LISTING, "--model": ("model", "value"), "--provider": ("provider", "value")},
+    "models": {
+        **_LISTING,
+        "--model": ("model", "value"),
+        "--provider": ("provider", "value"),
+        "--refresh": ("refresh", "switch"),
+    },
     "doctor": _LISTING,
     "activity": _LISTING,
     "logs": {

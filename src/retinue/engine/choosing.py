@@ -14,6 +14,7 @@ from retinue.engine.errand import Runner
 from retinue.engine.kit import Kit, Models, Policy
 from retinue.engine.limits import CLEANUP_S, Limits
 from retinue.engine.request import RunRequest
+from retinue.models.reach import OutOfReach
 
 Number = TypeVar("Number", int, float)
 ISOLATED_CLEANUP_S = 120.0
@@ -45,24 +46,36 @@ def explain_runner(definition: Definition, request: RunRequest, kit: Kit) -> str
 
 def choose_model(
     definition: Definition, request: RunRequest, inherited: Model, models: Models, *, is_foreign: bool = False
-) -> tuple[Model, ThinkingLevel | None]:
-    """What the request settles, else what the file pins or wishes, else the parent's; and the level in that name.
+) -> tuple[Model, ThinkingLevel | None, str]:
+    """What the request settles, else what the file pins or wishes, else the parent's; the level in that name; a remark.
 
     `is_foreign`: another program asks the model, which may know it by a name that means nothing here.
     """
-    name = request.model or definition.model
+    name, is_choice = name_model(definition, request)
     if not name:
-        return unwrap(inherited), None
+        return unwrap(inherited), None, ""
     try:
-        choice = models.resolve(name)
+        choice = models.resolve(name, is_choice=is_choice)
+    except OutOfReach as error:
+        if request.model is None and definition.is_model_wish:
+            return unwrap(inherited), None, ""
+        return unwrap(inherited), None, error.explain(inherited.info)
     except ModelError as error:
         is_lenient = definition.is_model_wish or request.surface == "fleet"
         if is_foreign or (request.model is None and is_lenient):
-            return unwrap(inherited), None
+            return unwrap(inherited), None, ""
         raise ModelError(f"agent {quote(definition.name)}: {error}") from error
     if choice.info.ref == inherited.info.ref:
-        return unwrap(inherited), choice.thinking
-    return models.open(choice.info), choice.thinking
+        return unwrap(inherited), choice.thinking, ""
+    return models.open(choice.info), choice.thinking, choice.reason
+
+
+def name_model(definition: Definition, request: RunRequest) -> tuple[str, bool]:
+    """The model that a run is to have, as it is named, and whether a person wrote that name; empty for the parent's."""
+    if request.model:
+        return request.model, request.is_model_chosen
+    name = definition.model or ""
+    return "" if name == "inherit" else name, definition.source != "builtin"
 
 
 def unwrap(model: Model) -> Model:

@@ -28,8 +28,8 @@ from retinue.sessions.compaction import CompactionConfig
 class Models(Protocol):
     """Where models come from."""
 
-    def resolve(self, query: str) -> Choice:
-        """The model a definition's or a caller's words mean. Raises ModelError."""
+    def resolve(self, query: str, *, is_choice: bool = False) -> Choice:
+        """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
         ...
 
     def open(self, info: ModelInfo) -> Model:

@@ -142,7 +142,9 @@ class Outfitter:
     async def _set_up(self, run: Run, request: RunRequest, parent: LiveRun, fitting: Fitting) -> RunSetup:
         definition, rights, kit = fitting.definition, fitting.rights, self._kit
         is_pi = choose_runner(definition, request, kit) == "pi"
-        model, wanted = choose_model(definition, request, parent.setup.model, kit.models, is_foreign=is_pi)
+        model, wanted, remark = choose_model(definition, request, parent.setup.model, kit.models, is_foreign=is_pi)
+        if remark:
+            parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {remark}"))
         level = choose_level(request.thinking, definition.thinking, wanted) or parent.setup.thinking
         depth, max_depth = run.level + kit.policy.base_depth, kit.policy.find_depth(request.surface)
         depths = {"PI_SUBAGENT_DEPTH": depth, "PI_SUBAGENT_MAX_DEPTH": max_depth}

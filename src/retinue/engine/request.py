@@ -18,6 +18,8 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     """Put before the task, such as the parent's conversation; the task alone is what people see."""
     model: str | None = None
     """`provider/id`; None takes the parent's."""
+    is_model_chosen: bool = False
+    """Whether a person named its provider, which then may be another one than the main model's."""
     thinking: str | None = None
     max_turns: int | None = None
     isolated: bool = False

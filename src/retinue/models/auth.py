@@ -176,13 +176,14 @@ class Keys:
 
     def export(self, provider: Provider, info: ModelInfo) -> dict[str, str]:
         """The variables with which another process of this user finds the same key, and no other secret."""
-        source = self.find_source(provider)
+        source, moved = self.find_source(provider), provider.base_url_from
         stored = self._credentials.get(provider.id, Credential())
         if source == "--api-key":
-            return {provider.env[-1]: self._flag or ""} if provider.env else {}
+            where = {moved: self._environment[moved]} if self._environment.get(moved) else {}
+            return {provider.env[-1]: self._flag or "", **where} if provider.env else {}
         values = [*provider.headers.values(), *provider.model_headers.get(info.id, {}).values()]
         values += [value for value in (stored.key, provider.api_key) if value]
-        names = [*(name for value in values for name in list_names(value)), source]
+        names = [*(name for value in values for name in list_names(value)), source, moved]
         return {name: self._environment[name] for name in names if self._environment.get(name)}
 
     def export_named(self, provider_id: str) -> dict[str, str]:

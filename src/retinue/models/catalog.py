@@ -3,17 +3,21 @@
 This file must not know keys, files of users or how a name is matched.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import orjson
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from retinue.core.errors import quote
 from retinue.core.model import ModelInfo, Price, PriceTier
 
 APIS = ("openai-completions", "openai-responses", "anthropic-messages", "google-generative-ai")
+# Servers cut silently when a window is full; a small guess summarises too early, not too late.
+GUESSED_WINDOW, GUESSED_OUTPUT = 32_768, 8_192
 OFFLINE_MODEL = ModelInfo(
     provider="offline",
     id="rules",
@@ -21,6 +25,19 @@ OFFLINE_MODEL = ModelInfo(
     name="Offline rules (no language model)",
     context_window=1_000_000,
 )
+
+
+# The variable that the provider's own SDK reads, and what that SDK puts behind the address.
+BASE_URLS = {
+    "anthropic": ("ANTHROPIC_BASE_URL", ""),
+    "openai": ("OPENAI_BASE_URL", ""),
+    "google": ("GOOGLE_GEMINI_BASE_URL", "/v1beta"),
+    "groq": ("GROQ_BASE_URL", "/openai/v1"),
+    "cerebras": ("CEREBRAS_BASE_URL", "/v1"),
+    "together": ("TOGETHER_BASE_URL", "/v1"),
+    "fireworks": ("FIREWORKS_BASE_URL", "/inference/v1"),
+    "zai": ("ZAI_BASE_URL", ""),
+}
 
 
 class Server(Struct, frozen=True):
@@ -56,6 +73,10 @@ class Provider(Struct, frozen=True, dict=True):
     model_headers: Mapping[str, Mapping[str, str]] = {}
     auth_header: bool = False
     """Send the key as `Authorization: Bearer` as well."""
+    takes_new: bool = False
+    """Whether it may have models that are not listed here."""
+    base_url_from: str = ""
+    """The variable that says where it is; empty when none does."""
     trouble: str = ""
     """Why it must not be asked at all, for people; empty when it may."""
 
@@ -67,10 +88,67 @@ class Provider(Struct, frozen=True, dict=True):
         """All models, the newest first where that is known."""
         return self.build_models()
 
+    def guess(self, id: str, relative: ModelInfo | None) -> ModelInfo:
+        """A model that is not listed, like the one it is called after; with small limits when there is none."""
+        if relative is not None:
+            return structs.replace(relative, id=id, name=id)
+        models, first = self.models, self.models[0]
+        shared = {
+            name: value
+            for name, value in first.compat.items()
+            if all(model.compat.get(name) == value for model in models)
+        }
+        plain = ModelInfo(self.id, id, first.api, id, first.base_url, compat=shared)
+        return structs.replace(plain, context_window=GUESSED_WINDOW, max_tokens=GUESSED_OUTPUT)
+
     @property
     def default_model(self) -> ModelInfo | None:
         """The model to start with."""
         return next((model for model in self.models if model.id == self.default), next(iter(self.models), None))
+
+
+def find_relative(id: str, models: Sequence[ModelInfo]) -> ModelInfo | None:
+    """The model whose id is most like this one; None when none is."""
+    from difflib import get_close_matches  # only new models pay for this import
+
+    by_id = {model.id.lower(): model for model in reversed(models)}
+    close = get_close_matches(id.lower(), list(by_id), n=1, cutoff=0.6)
+    return by_id[close[0]] if close else None
+
+
+def move_provider(provider: Provider, environment: Mapping[str, str]) -> Provider:
+    """The provider where the environment says it is, as its SDK takes it; with `trouble` for what is no address."""
+    variable, tail = BASE_URLS.get(provider.id, ("", ""))
+    value = environment.get(variable, "").strip().rstrip("/")
+    if not value:
+        return provider
+    if not is_url(value):
+        text = (
+            f"provider {provider.id} is left out: {variable} is {quote(value)}; expected an http:// or https:// address"
+        )
+        return structs.replace(provider, trouble=text)
+    url = value if value.endswith(tail) else value + tail
+
+    def build() -> tuple[ModelInfo, ...]:
+        return tuple(structs.replace(model, base_url=url) for model in provider.models)
+
+    return structs.replace(provider, base_url=url, build_models=build, base_url_from=variable)
+
+
+def is_url(text: str) -> bool:
+    """Whether it is an address that can be asked."""
+    try:
+        parts = urlsplit(text)
+        # Reading the port checks it.
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and text.isprintable()
+    except ValueError:
+        return False
+
+
+def hide_login(url: str) -> str:
+    """An address as it may be shown."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() if "@" in parts.netloc else url
 
 
 @cache
@@ -88,7 +166,8 @@ def _build_provider(id: str, raw: dict[str, Any], data: dict[str, Any]) -> Provi
     def build() -> tuple[ModelInfo, ...]:
         return tuple(_build_model(id, raw, row, data) for row in raw["models"])
 
-    return Provider(id, raw["name"], raw["api"], raw["baseUrl"], build, tuple(raw["env"]), raw["default"])
+    known = Provider(id, raw["name"], raw["api"], raw["baseUrl"], build, tuple(raw["env"]), raw["default"])
+    return structs.replace(known, takes_new=True)
 
 
 def _build_model(provider: str, raw: dict[str, Any], row: list[Any], data: dict[str, Any]) -> ModelInfo:

@@ -6,14 +6,13 @@ another host than meant, the provider is dropped instead. This file must not rea
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from msgspec import structs
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.messages import THINKING_LEVELS
 from retinue.core.model import ModelInfo, PriceTier
-from retinue.models.catalog import APIS, Provider
+from retinue.models.catalog import APIS, Provider, is_url
 from retinue.models.compat import take_compat
 from retinue.models.fields import Fields
 
@@ -62,7 +61,7 @@ def _read_provider(id: str, fields: Fields, found: dict[str, Provider]) -> None:
     fields.check_keys(_PROVIDER_KEYS)
     base = found.get(id)
     before = len(fields.diagnostics)
-    base_url = fields.take_text("baseUrl", _is_url, "an http:// or https:// address")
+    base_url = fields.take_text("baseUrl", is_url, "an http:// or https:// address")
     api_key = fields.take_text("apiKey")
     headers = _take_headers(fields)
     auth_header = fields.take_flag("authHeader")
@@ -79,6 +78,8 @@ def _read_provider(id: str, fields: Fields, found: dict[str, Provider]) -> None:
     start = structs.replace(
         start, base_url=base_url or start.base_url, api=start.api if base else api or "", name=name or start.name
     )
+    if base_url:
+        start = structs.replace(start, base_url_from="", trouble="")
     added = [
         model for item in fields.take_objects("models") if (model := _read_model(item, start, api, compat)) is not None
     ]
@@ -107,6 +108,8 @@ def _read_provider(id: str, fields: Fields, found: dict[str, Provider]) -> None:
         headers=headers,
         model_headers=model_headers,
         auth_header=bool(auth_header),
+        # Who lists models means these and no others.
+        takes_new=start.takes_new and not added,
     )
 
 
@@ -118,7 +121,7 @@ def _read_model(fields: Fields, provider: Provider, api: str | None, compat: dic
             fields.complain("id", "is missing", "the id the API knows the model by")
         return None
     before = len(fields.diagnostics)
-    base_url = fields.take_text("baseUrl", _is_url, "an http:// or https:// address") or provider.base_url
+    base_url = fields.take_text("baseUrl", is_url, "an http:// or https:// address") or provider.base_url
     own_api = _take_api(fields) or api or provider.api
     if len(fields.diagnostics) > before:
         return None
@@ -262,15 +265,6 @@ def _read_tier(fields: Fields) -> PriceTier | None:
         fields.complain("", "is incomplete", "inputTokensAbove, input and output")
         return None
     return PriceTier(above, **prices)
-
-
-def _is_url(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        # Reading the port checks it.
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0 and _is_line(text)
-    except ValueError:
-        return False
 
 
 def _is_line(text: str) -> bool:

@@ -12,12 +12,10 @@ from typing import Any
 import orjson
 
 from retinue.core.model import ModelInfo
-from retinue.models.catalog import SERVERS, Server
+from retinue.models.catalog import GUESSED_OUTPUT, GUESSED_WINDOW, SERVERS, Server
 
 PROBE_TIMEOUT_S = 0.15
 _LARGEST_REPLY = 1_000_000
-# Servers seldom say their window and cut silently when it is full; a small guess summarises too early, not too late.
-_GUESSED_WINDOW = 32_768
 
 
 def find_local_models(
@@ -130,7 +128,7 @@ def _to_model(server: Server, item: dict[str, Any]) -> ModelInfo:
         api="openai-completions",
         name=f"{item['id']} ({server.name})",
         base_url=f"http://127.0.0.1:{server.port}/v1",
-        context_window=window if isinstance(window, int) and window > 0 else _GUESSED_WINDOW,
-        max_tokens=8_192,
+        context_window=window if isinstance(window, int) and window > 0 else GUESSED_WINDOW,
+        max_tokens=GUESSED_OUTPUT,
         compat={"supportsStore": False, "supportsDeveloperRole": False, "maxTokensField": "max_tokens"},
     )

@@ -10,11 +10,13 @@ from typing import Any
 from retinue.core.errors import ModelError
 from retinue.core.model import ModelInfo
 from retinue.models.auth import Keys
-from retinue.models.catalog import OFFLINE_MODEL, Provider
+from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider, hide_login
+from retinue.models.reach import Reach
 from retinue.models.resolve import Choice, Names, Wishes, choose_model, resolve_model
 
 # A bridged model finds its key where pydantic-ai looks for it.
 _KEYLESS_APIS = ("offline", "scripted", "bridge")
+_LOCAL = frozenset(server.provider for server in SERVERS)
 
 
 class Registry:
@@ -58,9 +60,25 @@ class Registry:
             self._local = tuple(self._find_local())
         return self._local
 
-    def resolve(self, query: str, *, provider: str | None = None, anywhere: bool = False) -> Choice:
-        """The model a name means. Raises ModelError."""
-        return resolve_model(query, self.names, provider=provider, anywhere=anywhere)
+    def resolve(self, query: str, *, provider: str | None = None) -> Choice:
+        """The model that a person means. Raises ModelError."""
+        return resolve_model(query, self.names, provider=provider, accept=True)
+
+    def find(self, provider: str, id: str) -> Choice:
+        """The model of exactly this name, also one that is on no list. Raises ModelError."""
+        ref = f"{provider}/{id}"
+        local = self.find_local() if provider in _LOCAL else ()
+        for info in (*self.candidates, *local):
+            if info.ref == ref:
+                return Choice(info)
+        choice = self.resolve(ref)
+        if choice.info.ref != ref:
+            raise ModelError(f"there is none of this name; the nearest is {choice.info.ref}")
+        return choice
+
+    def reach(self, home: ModelInfo, listed: Sequence[str] = ()) -> Reach:
+        """What names mean below a main model; `listed` as in `enabledModels`."""
+        return Reach(self.names, home, listed, self._local or ())
 
     def choose(self, wishes: Wishes) -> Choice:
         """The model to start with; `reason` is set when nobody named it. Raises ModelError."""
@@ -90,6 +108,11 @@ class Registry:
         provider = self.providers.get(info.provider)
         return {} if provider is None or info.api in _KEYLESS_APIS else self.keys.export(provider, info)
 
+    def list_moves(self) -> list[str]:
+        """Which usable providers are asked somewhere else, since the environment says so."""
+        moved = [each for each in self.providers.values() if each.base_url_from and self.keys.has_key(each)]
+        return [f"{each.id} is asked at {hide_login(each.base_url)} ({each.base_url_from})" for each in moved]
+
     def list_models(self, default: str) -> dict[str, Any]:
         """What `retinue models --json` prints: usable models first."""
         usable = [*self.candidates, *self.find_local()]
@@ -101,6 +124,7 @@ class Registry:
                 "id": model.id,
                 "name": model.name,
                 "api": model.api,
+                "baseUrl": hide_login(model.base_url),
                 "contextWindow": model.context_window,
                 "available": model.ref in named,
             }

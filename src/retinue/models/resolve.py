@@ -7,15 +7,17 @@ import fnmatch
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import ModelError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import ModelInfo
-from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider
+from retinue.models.catalog import OFFLINE_MODEL, SERVERS, Provider, find_relative
 
 LOWEST_SCORE = 20.0
+_NAME_SCORE = 40.0
+"""Of a part of an id or of a name, and not only of words that occur in one."""
 MOST_SHOWN = 12
 _DATE = re.compile(r"\d{8}")
 _SPLIT = re.compile(r"[\s\-/]+")
@@ -29,7 +31,9 @@ class Choice(Struct, frozen=True):
     thinking: ThinkingLevel | None = None
     """The level that was part of the name."""
     reason: str = ""
-    """Why this one, when nobody named it: for one line on stderr."""
+    """Why this one, when nobody named it, or what is doubtful about it: for one line on stderr."""
+    is_chosen: bool = False
+    """Whether a person named its provider, which then may be another one than the main model's."""
 
 
 def explain_plainly(provider: Provider) -> str:
@@ -56,11 +60,14 @@ class Names(Struct, frozen=True):
         return [model for model in self.candidates if model.provider == id]
 
 
-def resolve_model(query: str, names: Names, *, provider: str | None = None, anywhere: bool = False) -> Choice:
+def resolve_model(
+    query: str, names: Names, *, provider: str | None = None, anywhere: bool = False, accept: bool = False
+) -> Choice:
     """The model a query means.
 
     `anywhere` lets another provider serve `provider/id` when the named one has no such model or no key, as definitions
-    of agents want it; on the command line that would be a surprise. Raises ModelError.
+    of agents want it; on the command line that would be a surprise. `accept` takes an id that the catalogue does not
+    know, where its provider is named. Raises ModelError.
     """
     text = query.strip()
     if not text:
@@ -72,13 +79,15 @@ def resolve_model(query: str, names: Names, *, provider: str | None = None, anyw
         return Choice(ModelInfo(provider="scripted", id=base, api="scripted", name=base), thinking)
     if provider is None and text.lower().startswith("bridge/"):
         return Choice(_to_bridged(text[len("bridge/") :]))
-    if (info := _match(text, names, provider, anywhere=anywhere)) is not None:
+    level: ThinkingLevel | None = None
+    if (info := _match(text, names, provider, anywhere=anywhere, accept=accept)) is not None:
         return Choice(info)
     if (split := split_thinking(text)) is not None:
-        base, level = split
-        if (info := _match(base, names, provider, anywhere=anywhere)) is not None:
+        text, level = split
+        if (info := _match(text, names, provider, anywhere=anywhere, accept=accept)) is not None:
             return Choice(info, level)
-        text = base
+    if accept and (guess := _accept(text, names, provider)) is not None:
+        return structs.replace(guess, thinking=level)
     raise ModelError(_explain_failure(text, names, provider, anywhere=anywhere))
 
 
@@ -155,7 +164,7 @@ def _find_script(text: str, provider: str | None) -> str | None:
     return text if provider == "scripted" else None
 
 
-def _split_provider(text: str, names: Names) -> tuple[str, str] | None:
+def split_provider(text: str, names: Names) -> tuple[str, str] | None:
     """`provider/rest` where the provider is one we know; the longest such provider, since ids may hold a slash."""
     for match in reversed(list(re.finditer("/", text))):
         id = names.find_provider(text[: match.start()])
@@ -165,13 +174,14 @@ def _split_provider(text: str, names: Names) -> tuple[str, str] | None:
     return None
 
 
-def _match(text: str, names: Names, provider: str | None, *, anywhere: bool) -> ModelInfo | None:
+def _match(text: str, names: Names, provider: str | None, *, anywhere: bool, accept: bool = False) -> ModelInfo | None:
     pool = names.of_provider(provider) if provider else names.candidates
-    named = _split_provider(text, names)
+    named = split_provider(text, names)
     if named is not None and provider in (None, named[0]):
         id, rest = named
         models = names.of_provider(id)
-        found = _find_exact(rest, models) or _find_exact(text, models) or _find_best(rest, models)
+        least = _find_least(rest, names.known.get(id), accept=accept)
+        found = _find_exact(rest, models) or _find_exact(text, models) or _find_best(rest, models, least)
         if found is not None:
             return found
         # OpenRouter's ids look like provider/id: the whole text may be the name of a model elsewhere.
@@ -179,7 +189,8 @@ def _match(text: str, names: Names, provider: str | None, *, anywhere: bool) -> 
         if len(exact) == 1:
             return exact[0]
         return (_find_best(text, pool) or _find_best(rest, pool)) if anywhere else None
-    found = _find_best(text, pool)
+    least = _find_least(text, names.known.get(provider or ""), accept=accept)
+    found = _find_best(text, pool, least)
     if found is None and anywhere and "/" in text:
         found = _find_best(text.partition("/")[2], pool)
     return found
@@ -190,13 +201,43 @@ def _find_exact(text: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
     return next((model for model in models if model.id.lower() == lower), None)
 
 
-def _find_best(text: str, models: Sequence[ModelInfo]) -> ModelInfo | None:
+def _find_least(text: str, provider: Provider | None, *, accept: bool) -> float:
+    """The lowest score that counts: an id that may be new, such as `opus-9`, is not an old one with the same words."""
+    return _NAME_SCORE if accept and provider is not None and provider.takes_new and _is_id(text) else LOWEST_SCORE
+
+
+def _is_id(text: str) -> bool:
+    return text.isprintable() and not any(char.isspace() for char in text)
+
+
+def _accept(text: str, names: Names, provider: str | None) -> Choice | None:
+    """An id that only its provider may know, with the limits of the model that is called most like it."""
+    named = split_provider(text, names)
+    id, rest = named if named is not None and provider in (None, named[0]) else (provider or "", text)
+    known, models = names.known.get(id), names.of_provider(id)
+    is_doubtful = _explain_level(text, names, provider, anywhere=False)
+    if known is None or not known.takes_new or not models or not _is_id(rest) or is_doubtful:
+        return None
+    relative = find_relative(rest, models)
+    info = known.guess(rest, relative)
+    limits = f"the limits of {relative.id}" if relative else "cautious limits"
+    close = ", ".join(_find_close(rest, models)[:3])
+    return Choice(
+        info,
+        reason=f"{info.ref} is not on the list of models: it is used as written, with {limits} (context "
+        f"{info.context_window}, output {info.max_tokens} tokens)"
+        + (f"; did you mean {close}?" if close else "")
+        + " `retinue models --refresh` asks the provider for its list",
+    )
+
+
+def _find_best(text: str, models: Sequence[ModelInfo], least: float = LOWEST_SCORE) -> ModelInfo | None:
     """The first model with the best score. The same id at several providers is nobody's to choose but the user's."""
     if not text.strip():
         return None
     scored = [(score_model(text, model), model) for model in models]
     best = max((score for score, _ in scored), default=0.0)
-    if best < LOWEST_SCORE:
+    if best < least:
         return None
     tied = [model for score, model in scored if score == best]
     same = [model for model in tied if _fold(model.id) == _fold(tied[0].id)]
@@ -207,7 +248,7 @@ def _find_best(text: str, models: Sequence[ModelInfo]) -> ModelInfo | None:
 
 
 def _explain_failure(text: str, names: Names, provider: str | None, *, anywhere: bool) -> str:
-    named = _split_provider(text, names)
+    named = split_provider(text, names)
     if provider is None and named is not None:
         provider, wanted = named
         if not names.of_provider(provider):
@@ -269,6 +310,8 @@ class Wishes(Struct, frozen=True):
     default_model: str | None = None
     default_provider: str | None = None
     enabled_models: tuple[str, ...] = ()
+    trouble: str = ""
+    """Why what was chosen before cannot be had; then nobody is asked whom nobody named."""
 
 
 def choose_model(
@@ -280,21 +323,24 @@ def choose_model(
 ) -> Choice:
     """The model to start with: flags, settings, a key in the environment, another key, a local server, `offline/rules`.
 
-    `find_local` is only called when nothing before it decides. Raises ModelError when a flag cannot be followed.
+    `find_local` is only called when nothing before it decides. Raises ModelError when a flag cannot be followed, or
+    when a choice cannot and somebody else would have to be asked.
     """
     if wishes.model is not None or wishes.provider is not None:
         return _follow_flags(wishes, names, find_local)
     choice, trouble = _follow_settings(wishes, names, find_local)
     if choice is not None:
-        return choice
+        return structs.replace(choice, reason=f"{trouble}using {choice.info.ref}") if wishes.trouble else choice
     usable = dict.fromkeys(model.provider for model in names.candidates if model.provider != OFFLINE_MODEL.provider)
+    if trouble and usable:
+        raise ModelError(f"{trouble}name another one with --model")
     for id in (*(id for id in usable if id in in_environment), *usable):
         info = names.known[id].default_model if id in names.known else names.of_provider(id)[0]
         if info is not None:
-            return Choice(info, reason=f"{trouble}using {info.ref}, the first provider with a key")
-    local = find_local()
+            return Choice(info, reason=f"using {info.ref}, the first provider with a key")
+    local = () if trouble else find_local()
     if local:
-        return Choice(local[0], reason=f"{trouble}using {local[0].ref}, which answers at {local[0].base_url}")
+        return Choice(local[0], reason=f"using {local[0].ref}, which answers at {local[0].base_url}")
     reason = (
         f"{trouble}using {OFFLINE_MODEL.ref}, a rule-based model and no language model: no provider has a key "
         "(set ANTHROPIC_API_KEY, OPENAI_API_KEY or another; see retinue models)"
@@ -315,7 +361,7 @@ def _follow_flags(wishes: Wishes, names: Names, find_local: Callable[[], Sequenc
 
 def _follow(model: str | None, provider: str | None, names: Names) -> Choice:
     if model is not None:
-        return resolve_model(model, names, provider=provider)
+        return resolve_model(model, names, provider=provider, accept=True)
     id = _check_provider(provider or "", names)
     if id == "scripted":
         raise ModelError("provider scripted needs a file: use --model scripted/FILE")
@@ -327,7 +373,7 @@ def _follow_settings(
     wishes: Wishes, names: Names, find_local: Callable[[], Sequence[ModelInfo]]
 ) -> tuple[Choice | None, str]:
     """The choice of the settings, or why they cannot be followed. A default counts only among the enabled models."""
-    default, trouble = None, ""
+    default, trouble = None, wishes.trouble
     if wishes.default_model or wishes.default_provider:
         try:
             default = _follow_flags(Wishes(wishes.default_model, wishes.default_provider), names, find_local)
@@ -339,13 +385,15 @@ def _follow_settings(
     for choice in scope:
         if default is not None and choice.info.ref == default.info.ref:
             return Choice(choice.info, choice.thinking or default.thinking), ""
+    if wishes.enabled_models and not scope and default is None and not trouble:
+        trouble = "none of the models in enabledModels can be used; "
     return scope[0] if scope else default, trouble
 
 
 def match_pattern(pattern: str, names: Names) -> list[Choice]:
     """The models of an entry of `enabledModels`, which may be a glob."""
     try:
-        return [resolve_model(pattern, names)]
+        return [resolve_model(pattern, names, accept=not set(pattern) & set("*?["))]
     except ModelError:
         if not set(pattern) & set("*?["):
             return []

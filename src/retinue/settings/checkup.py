@@ -218,6 +218,8 @@ def _check_models(paths: Paths, loaded: Loaded, environment: Mapping[str, str], 
     if usable:
         providers = ", ".join(dict.fromkeys(info.provider for info in usable))
         yield Item("pass", "models", f"{len(usable)} models can be asked", providers)
+    for text in registry.list_moves():
+        yield Item("info", "models", "Provider at another address", text)
     default = None
     if settings.default_model:
         try:

@@ -57,6 +57,7 @@ def build_request(definition: Definition, asked: Asked, crew: CrewSettings, sess
         description=" ".join(asked.task.split())[:_SHOWN_CHARS],
         surface="subagent",
         model=asked.model,
+        is_model_chosen=asked.model is not None,
         isolation="worktree" if definition.isolation == "worktree" else None,
         allow_write=asked.write or crew.subagents.allow_write,
         is_background=False,

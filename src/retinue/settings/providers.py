@@ -4,13 +4,17 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+from msgspec import ValidationError, convert
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.model import ModelInfo
 from retinue.core.redaction import is_secret_name
 from retinue.models.auth import Credential, Keys, parse_auth
-from retinue.models.catalog import load_catalog
+from retinue.models.catalog import Provider, load_catalog, move_provider
 from retinue.models.config import parse_models
+from retinue.models.listing import ModelList, add_listed
 from retinue.models.registry import Registry
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
@@ -24,17 +28,44 @@ def load_registry(
     paths: Paths, environment: Mapping[str, str], *, api_key: str | None = None, offline: bool = False
 ) -> tuple[Registry, list[Diagnostic]]:
     """Every provider and key of this user. Runs no command and asks no server yet."""
-    providers = dict(load_catalog())
-    raw, diagnostics = load_json(paths.models_file, comments=True)
+    credentials, diagnostics = _load_credentials(paths.auth_file)
+    raw, problems = load_json(paths.models_file, comments=True)
+    diagnostics = [*problems, *diagnostics]
+    providers = {
+        id: move_provider(each, {**environment, **credentials[id].env} if id in credentials else environment)
+        for id, each in load_catalog().items()
+    }
+    diagnostics += _add_listed(paths, providers, raw or {})
     if raw is not None:
         providers, problems = parse_models(raw, str(paths.models_file), providers)
         diagnostics.extend(problems)
-    credentials, problems = _load_credentials(paths.auth_file)
-    diagnostics.extend(problems)
     keys = Keys(environment, credentials, flag=api_key, auth_file=str(paths.auth_file))
     if not is_local_allowed(environment, offline=offline):
         return Registry(providers, keys), diagnostics
     return Registry(providers, keys, find_local=_find_local), diagnostics
+
+
+def find_list_file(paths: Paths) -> Path:
+    """What providers have said about their models."""
+    return paths.own_dir / "listed-models.json"
+
+
+def _add_listed(paths: Paths, providers: dict[str, Provider], raw: Mapping[str, Any]) -> list[Diagnostic]:
+    """Add the models that a provider has listed, when it was asked at the address it has now."""
+    path = find_list_file(paths)
+    found, problems = load_json(path)
+    try:
+        stored = convert((found or {}).get("providers") or {}, dict[str, ModelList])
+    except ValidationError as error:
+        text = f"{path}: is not used ({error}); write it again with retinue models --refresh"
+        return [Diagnostic(text, str(path), severity="warning", code="listed-models")]
+    changed = raw.get("providers")
+    for id, models in stored.items():
+        entry = changed.get(id) if isinstance(changed, dict) else None
+        url = entry.get("baseUrl") if isinstance(entry, dict) else None
+        if (provider := providers.get(id)) is not None and (url or provider.base_url) == models.base_url:
+            providers[id] = add_listed(provider, models)
+    return problems
 
 
 def list_stored(paths: Paths) -> list[str]:

@@ -1,9 +1,9 @@
 """A definition that the main agent runs as: its rights, its tools, its words and its limits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, UsageError, quote
@@ -17,6 +17,7 @@ from retinue.engine.kit import Policy
 from retinue.engine.limits import Limits
 from retinue.engine.request import RunRequest
 from retinue.engine.setup import Feature
+from retinue.models.reach import OutOfReach, follow_choice
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
 from retinue.settings.kit import find_features
@@ -39,16 +40,30 @@ class Role(Struct, frozen=True):
     def thinking(self) -> ThinkingLevel | None:
         return next((level for level in THINKING_LEVELS if level == self.definition.thinking), None)
 
-    def choose_model(self, registry: Registry) -> Choice | None:
-        """Its model; None when it has none, or wishes for one that is not there. Raises ModelError for a pinned one."""
-        if self.definition.model is None:
+    def choose_model(
+        self, registry: Registry, choose_other: Callable[[], Choice], listed: Sequence[str]
+    ) -> Choice | None:
+        """Its model; None when it has none, or wishes for one that is not there. Raises ModelError for a pinned one.
+
+        `choose_other` tells what is asked without it: only a file that names a provider leads away from that one.
+        """
+        definition = self.definition
+        if definition.model in (None, "inherit"):
             return None
+        is_choice = definition.source != "builtin"
         try:
-            return registry.resolve(self.definition.model, anywhere=True)
-        except ModelError as error:
-            if self.definition.is_model_wish:
+            if is_choice and (choice := follow_choice(definition.model, registry.names)) is not None:
+                return choice
+            return registry.reach(choose_other().info, listed).resolve(definition.model)
+        except OutOfReach as error:
+            if definition.is_model_wish:
                 return None
-            raise ModelError(f"agent {quote(self.definition.name)}: {error}") from error
+            other = choose_other()
+            return structs.replace(other, reason=f"agent {quote(definition.name)}: {error.explain(other.info)}")
+        except ModelError as error:
+            if definition.is_model_wish:
+                return None
+            raise ModelError(f"agent {quote(definition.name)}: {error}") from error
 
     def choose_tools(self, wanted: Sequence[str] | None, excluded: Sequence[str]) -> dict[str, Tool]:
         """Its tools, or those of them that are wanted. Raises UsageError for one that it may not have."""

@@ -50,10 +50,10 @@ class Seat:
     """The run whose tools these are."""
     definitions: Callable[[], Sequence[Definition]]
     """All definitions as of now, the disabled ones too, in the order that settles ties; reads the files again."""
-    resolve_model: Callable[[str], Choice]
-    """The model a name means, at any provider. Raises ModelError."""
+    resolve_model: Callable[..., Choice]
+    """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
     list_models: Callable[[], Sequence[ModelInfo]]
-    """The models that can be asked."""
+    """The models that a run can be given by name."""
     clock: Clock
     lease: Lease | None = None
     """What the run may still spend, its children's expenses included."""

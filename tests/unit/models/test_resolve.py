@@ -1,3 +1,4 @@
+import re
 from collections.abc import Sequence
 
 import pytest
@@ -196,13 +197,27 @@ def test_local_default_counts_in_scope() -> None:
     assert choose(wishes, ACME, local=local) == Choice(local[0], "low")
 
 
-def test_useless_setting_is_told_and_passed() -> None:
-    choice = choose(Wishes(default_model="locked/vault-1"), ACME)
-    assert (choice.info.ref, choice.reason) == (
-        "acme/brain-4-6",
-        "the default model of the settings cannot be used (no key for provider locked: set LOCKED_KEY); "
-        "using acme/brain-4-6, the first provider with a key",
-    )
+USELESS = "the default model of the settings cannot be used (no key for provider locked: set LOCKED_KEY); "
+
+
+@pytest.mark.parametrize(
+    ("wishes", "text"),
+    [
+        (Wishes(default_model="locked/vault-1"), USELESS),
+        (Wishes(enabled_models=("locked/*", "nope")), "none of the models in enabledModels can be used; "),
+        (Wishes(trouble="the model of this session cannot be used (x); "), "the model of this session"),
+    ],
+)
+def test_useless_choice_leads_to_nobody_else(wishes: Wishes, text: str) -> None:
+    with pytest.raises(ModelError, match=f"^{re.escape(text)}.*name another one with --model$"):
+        choose(wishes, ACME, local=[model("ollama/tiny")])
+    choice = choose(wishes, local=[model("ollama/tiny")])
+    assert (choice.info, choice.reason.startswith(text)) == (OFFLINE_MODEL, True)
+
+
+def test_session_goes_on_as_the_settings_say() -> None:
+    wishes = Wishes(default_model="acme/swift-5", trouble="the model of this session cannot be used (x); ")
+    assert choose(wishes, ACME, GATE).reason == "the model of this session cannot be used (x); using acme/swift-5"
 
 
 def test_environment_comes_before_other_keys() -> None:

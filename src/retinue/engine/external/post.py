@@ -10,7 +10,7 @@ from retinue.engine.errand import Errand
 from retinue.engine.external.premises import Premises
 from retinue.engine.setup import RunSetup
 
-_OURS = ("offline", "scripted", "bridge")
+OURS = ("offline", "scripted", "bridge")
 """Models that only this program knows."""
 
 
@@ -106,4 +106,4 @@ class Post:
         if self.model or self.is_bare:
             return self.model
         info = setup.model.info
-        return "" if self.errand.runner == "pi" and info.api in _OURS else info.ref
+        return "" if self.errand.runner == "pi" and info.api in OURS else info.ref

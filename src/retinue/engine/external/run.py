@@ -3,7 +3,7 @@
 To everybody else it is a run like any other. It must not know surfaces, nor open the session that the child writes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,20 +11,23 @@ from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
+from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
+from retinue.engine.choosing import name_model
 from retinue.engine.errand import Errand, Runner
 from retinue.engine.external.papers import open_papers
-from retinue.engine.external.post import Post
+from retinue.engine.external.post import OURS, Post
 from retinue.engine.external.premises import Premises
 from retinue.engine.external.report import Report, read_usage
 from retinue.engine.external.stream import Stream
 from retinue.engine.external.telling import Telling
 from retinue.engine.ids import make_uuid
+from retinue.engine.kit import Models
 from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
-from retinue.models.resolve import Choice
+from retinue.models.reach import OutOfReach
 from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
 from retinue.tools.process import Command, Exit, run_process
@@ -196,29 +199,30 @@ class ExternalRun(LiveRun):
 class Outpost:
     """Lets the runs of one crew work in processes of their own."""
 
-    def __init__(self, premises: Premises, resolve: Callable[[str], Choice], clock: Clock) -> None:
-        """`resolve` finds the model that a name means; raises ModelError."""
+    def __init__(self, premises: Premises, models: Models, clock: Clock) -> None:
         self._premises = premises
-        self._resolve = resolve
+        self._models = models
         self._clock = clock
 
     def send(self, setup: RunSetup, errand: Errand) -> LiveRun:
         """The live side of a run that is to work elsewhere."""
-        wanted, level = self._name_model(errand)
+        wanted, level = self._name_model(errand, setup.model.info)
         said = (errand.request.thinking, errand.definition.thinking, level)
         thinking = setup.thinking if any(word in THINKING_LEVELS for word in said) else ""
         return ExternalRun(setup, Post(errand, wanted, thinking), self._premises, clock=self._clock)
 
-    def _name_model(self, errand: Errand) -> tuple[str, str | None]:
-        name = errand.request.model or errand.definition.model
+    def _name_model(self, errand: Errand, inherited: ModelInfo) -> tuple[str, str | None]:
+        name, is_choice = name_model(errand.definition, errand.request)
         if not name:
             return "", None
         try:
-            choice = self._resolve(name)
+            choice = self._models.resolve(name, is_choice=is_choice)
+        except OutOfReach:
+            # Said in any case: a pi that is told nothing asks whom it likes.
+            return "" if errand.runner == "pi" and inherited.api in OURS else inherited.ref, None
         except ModelError:
-            # A wish that cannot be granted here; a pi may know models that we do not.
-            is_wish = errand.runner == "process" or errand.definition.is_model_wish
-            return ("" if is_wish else name), None
+            # A wish that cannot be granted here; a pi may know providers that we do not.
+            return name if errand.runner == "pi" and is_choice and "/" in name else "", None
         return choice.info.ref, choice.thinking
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from retinue.core.definition import Definition
 from retinue.core.model import ModelInfo
 from retinue.features.hooks.board import Board
+from retinue.models.resolve import Choice
 from retinue.surfaces.base import Seat
 
 DEFAULT_STEPS = 200
@@ -23,8 +24,11 @@ class DispatchPorts:
     """Whether anything is dispatched at all."""
     is_disabled: Callable[[str], bool]
     """Whether an agent is switched off by its name."""
-    find_model: Callable[[str], ModelInfo | None]
-    """The model a profile names, as `model@API_KEY_ENV`, an id or a name; None when there is none."""
+    find_model: Callable[[str], Choice | None]
+    """The model a profile names, as `model@API_KEY_ENV`, an id or a name; None when there is none.
+
+    Raises OutOfReach.
+    """
     open_model: Callable[[ModelInfo], Any]
     """Raises RetinueError when it cannot be asked, for want of a key."""
     board: Callable[[], Board]

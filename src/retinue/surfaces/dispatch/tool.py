@@ -9,13 +9,15 @@ from typing import Any
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event, RunFinished, RunStarted
-from retinue.core.model import ModelInfo, ToolSpec
+from retinue.core.model import ToolSpec
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
 from retinue.engine.request import RunRequest
 from retinue.features.approvals.gate import deny
 from retinue.features.hooks.points import SPAWN
+from retinue.models.reach import OutOfReach
+from retinue.models.resolve import Choice
 from retinue.surfaces.dispatch.ports import DispatchPorts
 from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_profile, explain_failure, render_result
 
@@ -92,7 +94,8 @@ class DispatchTool:
             task=prompt,
             description=" ".join(prompt.split())[:60],
             surface="dispatch",
-            model=None if model is None else model.ref,
+            model=None if model is None else model.info.ref,
+            is_model_chosen=model is not None and model.is_chosen,
             max_turns=definition.max_turns or self._ports.max_steps,
             isolation="worktree" if definition.isolation == "worktree" else None,
             is_background=False,
@@ -101,15 +104,18 @@ class DispatchTool:
             cost_usd=definition.max_cost,
         )
 
-    def _find_model(self, definition: Definition) -> ModelInfo | None:
+    def _find_model(self, definition: Definition) -> Choice | None:
         if not definition.model or definition.is_model_wish or definition.model == "inherit":
             return None
-        model = self._ports.find_model(definition.model)
+        try:
+            model = self._ports.find_model(definition.model)
+        except OutOfReach:
+            return None  # the run says so itself
         if model is None:
             text = f'Subagent profile "{definition.name}" specifies unknown model: {definition.model}'
             raise DispatchFailed(FAILED, text)
         try:
-            self._ports.open_model(model)
+            self._ports.open_model(model.info)
         except RetinueError as error:
             raise DispatchFailed("CONFIG_MISSING", str(error)) from error
         return model

@@ -83,7 +83,7 @@ class AgentTool:
             definition, note = self._find_definition(asked)
             pick = self._pick_model(asked, definition)
             if asked.call.schedule:
-                return self._schedule(asked.call, definition)
+                return self._schedule(asked.call, definition, pick.note)
             if asked.call.resume:
                 return self._resume(asked.call)
             return await self._spawn(asked, definition, pick, note, context)
@@ -141,7 +141,7 @@ class AgentTool:
             seat.warn(f'Agent "{label}" using out-of-scope model "{pick.info.ref}"')
         return pick
 
-    def _schedule(self, call: AgentCall, definition: Definition) -> ToolResult:
+    def _schedule(self, call: AgentCall, definition: Definition, remark: str) -> ToolResult:
         if not self._ports.settings.scheduling:
             raise Refusal("Scheduling is disabled in this project (schedulingEnabled).")
         if call.resume:
@@ -173,7 +173,7 @@ class AgentTool:
             raise Refusal(str(error)) from error
         next_run = job.next_run or "(unknown)"
         text = f'Scheduled "{job.name}" (id: {job.id}, type: {job.kind}). Next run: {next_run}.'
-        lines = [f"{text} Manage via /agents → Scheduled jobs.", *filter(None, (job.note,))]
+        lines = [f"{text} Manage via /agents → Scheduled jobs.", *filter(None, (job.note, remark))]
         return ToolResult.of("\n".join(lines), {"status": "scheduled", "jobId": job.id, "nextRun": job.next_run})
 
     def _resume(self, call: AgentCall) -> ToolResult:
@@ -225,7 +225,7 @@ class AgentTool:
         lines = [f"Agent {'queued' if is_full else 'started'} in background.", *_introduce(run)]
         if run.output_file:
             lines.append(f"Output file: {run.output_file}")
-        return self._answer(run, [*lines, *filter(None, (note,))], is_full=is_full)
+        return self._answer(run, [*lines, *filter(None, (note, pick.note))], is_full=is_full)
 
     def _answer(self, run: Run, lines: list[str], *, is_full: bool) -> ToolResult:
         if is_full:

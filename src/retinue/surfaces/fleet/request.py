@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as dataclass_replace
 from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
@@ -14,6 +15,7 @@ from retinue.core.model import ModelInfo
 from retinue.engine.childprompt import inherit_context
 from retinue.engine.keeping import find_session_dir
 from retinue.engine.request import RunRequest
+from retinue.models.reach import OutOfReach
 from retinue.models.resolve import Choice
 from retinue.surfaces.fleet.models import is_in_scope, pick_scope, shorten_name, tell_out_of_scope, tell_unknown
 from retinue.surfaces.fleet.ports import FleetSettings
@@ -74,6 +76,10 @@ class ModelPick:
     thinking: str | None = None
     """The level that was part of the name."""
     is_out_of_scope: bool = False
+    is_chosen: bool = False
+    """Whether a person named its provider."""
+    note: str = ""
+    """Why it is not what the call named."""
 
 
 def pick_model(
@@ -81,35 +87,37 @@ def pick_model(
     definition: Definition,
     *,
     parent: ModelInfo,
-    resolve: Callable[[str], Choice],
+    resolve: Callable[..., Choice],
     models: Sequence[ModelInfo],
     scope: Sequence[str] = (),
 ) -> ModelPick:
     """The file's model, else the call's, else the file's wish, else the parent's. Raises BadModel for the call's."""
     allowed = pick_scope(scope, models) if scope else []
-    pinned = definition.model if definition.model and definition.model != _INHERIT else ""
-    if pinned and not definition.is_model_wish:
-        pick = _try(pinned, "file", resolve)
-    elif call.model and call.model != _INHERIT:
-        pick = _try(call.model, "call", resolve)
-        if pick is None:
-            raise BadModel(tell_unknown(call.model, models))
-        if not is_in_scope(pick.info.ref, allowed):
+    is_pinned = definition.model not in (None, "", _INHERIT) and not definition.is_model_wish
+    pick, note = None, ""
+    if call.model and call.model != _INHERIT and not is_pinned:
+        try:
+            choice = resolve(call.model)
+            pick = ModelPick(choice.info, "call", choice.thinking)
+        except OutOfReach as error:
+            note = str(error)
+        except ModelError:
+            raise BadModel(tell_unknown(call.model, models)) from None
+        if pick is not None and not is_in_scope(pick.info.ref, allowed):
             raise BadModel(tell_out_of_scope(call.model, allowed))
-    else:
-        pick = _try(pinned, "file", resolve) if pinned else None
-    pick = pick or ModelPick(parent, "parent")
-    if is_in_scope(pick.info.ref, allowed):
-        return pick
-    return ModelPick(pick.info, pick.source, pick.thinking, is_out_of_scope=True)
+    pick = pick or _follow_file(definition, resolve) or ModelPick(parent, "parent")
+    note = f"Note: {note}: {pick.info.ref} is used." if note else ""
+    return dataclass_replace(pick, is_out_of_scope=not is_in_scope(pick.info.ref, allowed), note=note)
 
 
-def _try(name: str, source: Literal["call", "file"], resolve: Callable[[str], Choice]) -> ModelPick | None:
+def _follow_file(definition: Definition, resolve: Callable[..., Choice]) -> ModelPick | None:
+    if not definition.model or definition.model == _INHERIT:
+        return None
     try:
-        choice = resolve(name)
+        choice = resolve(definition.model, is_choice=definition.source != "builtin")
     except ModelError:
         return None
-    return ModelPick(choice.info, source, choice.thinking)
+    return ModelPick(choice.info, "file", choice.thinking, is_chosen=choice.is_chosen)
 
 
 def to_request(
@@ -136,6 +144,7 @@ def to_request(
         surface="fleet",
         preface=inherit_context(messages) if inherits else "",
         model=None if pick.source == "parent" else pick.info.ref,
+        is_model_chosen=pick.is_chosen,
         thinking=_pick_thinking(call, definition, pick),
         max_turns=pick_turns(call, definition, settings),
         isolated=_first(definition.isolated, call.isolated, default=False),

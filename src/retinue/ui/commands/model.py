@@ -24,10 +24,11 @@ async def choose_model(app: "RetinueApp", words: str) -> None:
     if words:
         found = [info for info in models if words.lower() in (info.ref.lower(), info.id.lower())]
         found = found or [info for info in models if words.lower() in f"{info.ref} {info.name}".lower()]
-        if len(found) != 1:
+        is_new = not found and "/" in words
+        if len(found) != 1 and not is_new:
             names = ", ".join(info.ref for info in (found or models)[:8])
             raise UsageError(f"{quote(words)} names {len(found)} models; there are: {names}")
-        chosen: str | None = found[0].ref
+        chosen: str | None = words if is_new else found[0].ref
     else:
         known = {info.ref: info for info in models}
         draft = ModelDraft(tuple(known), tuple(selection.scope))
