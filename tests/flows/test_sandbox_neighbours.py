@@ -56,11 +56,14 @@ def test_neighbours_private_files_are_hidden(
 def test_neighbour_that_comes_later_is_hidden(backend: Backend) -> None:
     who = list_users()[0]
     with open_box(backend, who) as box, open_box(backend, who, writing=True) as later:
-        argv = ["/bin/sh", "-c", f"cat {find_private_root()}/*/note"]
+        argv = ["/bin/sh", "-c", 'cat "$(cat where)"']
         with box.confinement.wrap(argv, box.world.environment, str(box.world.workspace)) as launch:
-            later.run('echo PRIVATE >"$TMPDIR/note"')
+            assert later.run('echo PRIVATE >"$TMPDIR/note"')[0] == 0
+            note = Path(later.confinement.private[0]) / "note"
+            (box.world.workspace / "where").write_text(str(note))
+            assert note.read_text() == "PRIVATE\n"
             code, text = box._finish(launch)
-    assert (code != 0, "PRIVATE" in text) == (True, False)
+    assert (code != 0, str(note) in text, "PRIVATE" in text) == (True, True, False), text
 
 
 @pytest.mark.attack("I9")
