@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.sandbox.confinement import open_sandbox
-from retinue.sandbox.profile import Wishes, build_readonly, find_private_root
+from retinue.sandbox.profile import TMP_PREFIX, Wishes, build_readonly, find_private_root
 from retinue.sandbox.status import Backend
 from tests.flows.sandbox_world import BACKENDS, Box, Who, list_users, need_status, open_box
 from tests.flows.test_sandbox_around import Ground
@@ -69,7 +69,7 @@ def test_neighbour_that_comes_later_is_hidden(backend: Backend) -> None:
 @pytest.mark.attack("I9")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_long_outputs_of_others_are_hidden(backend: Backend) -> None:
-    with tempfile.TemporaryDirectory(prefix=f"retinue-tmp-{os.getppid()}-") as others:
+    with tempfile.TemporaryDirectory(prefix=f"{TMP_PREFIX}{os.getppid()}-") as others:
         (Path(others) / "retinue-bash-x.log").write_text("PRIVATE\n")
         with open_box(backend, list_users()[0]) as box:
             code, text = box.run(f"cat {others}/*")
