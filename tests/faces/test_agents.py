@@ -271,6 +271,54 @@ def test_codingcode_switches_are_listed(place, agents):
     assert (done.status, "is switched off in .codingcode/config.yaml" in done.stderr) == (2, True)
 
 
+BROKEN = {
+    "not closed": b"subagent:\n  disabledAgents: {scout: true\n",
+    "no text": b"subagent:\n  disabledAgents: {scout: true}\n\xff\xfe",
+    "no object": b"- subagent\n",
+    "folder": None,
+    "leads nowhere": "gone",
+}
+
+
+@pytest.mark.parametrize("in_project", [False, True])
+@pytest.mark.parametrize("content", BROKEN.values(), ids=BROKEN)
+def test_broken_switches_switch_all_agents_off(place, agents, content, in_project):
+    path = (place.work if in_project else place.home) / ".codingcode" / "config.yaml"
+    path.parent.mkdir()
+    if content is None:
+        path.mkdir()
+    elif content == "gone":
+        path.symlink_to(path.parent / "gone")
+    else:
+        path.write_bytes(content)
+    approve = ["--approve"] if in_project else []
+    listed = agents(*approve)
+    assert [item["name"] for item in listed["agents"] if item["enabled"]] == []
+    (problem,) = listed["diagnostics"]
+    told = "as it may switch agents off, none is run until it is mended or removed"
+    assert (problem["path"], problem["message"].endswith(told)) == (str(path), True)
+    done = place.run("run", "scout", "Look", *approve, "--model", place.script({"text": "RAN"}))
+    assert (done.status, done.stdout, problem["message"] in done.stderr) == (2, "", True), done.stderr
+    done = place.run("agents", "enable", "scout", *approve)
+    assert (done.status, problem["message"] in done.stderr) == (2, True), done.stderr
+
+
+def test_broken_file_of_another_program_switches_nothing_off(place, agents):
+    path = place.home / ".codingcode" / "config.yaml"
+    path.parent.mkdir()
+    path.write_text("model: [\n")
+    listed = agents()
+    assert [item["name"] for item in listed["agents"] if not item["enabled"]] == []
+    assert [item["path"] for item in listed["diagnostics"]] == [str(path)]
+
+
+def test_clear_word_of_project_wins_over_broken_file(place, agents):
+    for folder, text in ((place.home, "subagent: ["), (place.work, "subagent: {disabledAgents: {scout: false}}")):
+        (folder / ".codingcode").mkdir()
+        (folder / ".codingcode" / "config.yaml").write_text(f"{text}\n")
+    assert [item["name"] for item in agents("--approve")["agents"] if item["enabled"]] == ["scout"]
+
+
 @pytest.mark.attack("I6")
 @pytest.mark.parametrize("name", [".pi", ".pi/agents", ".agents"])
 def test_agent_is_not_made_through_link(place, name):

@@ -32,6 +32,7 @@ SETTINGS = {
     "no foreground": {"subagents": {"enabled": False}, "config": "subagent:\n  enabled: false\n"},
     "all off": {"enabled": False},
     "few tools": {"main": {"defaultTools": ["read", "bash"]}, "disableDefaultAgents": True},
+    "switches broken": {"config": "subagent:\n  disabledAgents: {writer: true\n"},
     "agents off": {"config": "subagent:\n  disabledAgents: {writer: true, Explore: true}\n"},
 }
 CALLS = {
@@ -145,6 +146,13 @@ def test_forecast_is_what_the_run_has(world, monkeypatch, settings, surface):
             "read",
             "dispatch",
             "subagent.enabled is false in {home}/.codingcode/config.yaml",
+        ),
+        (
+            {"config": "subagent: [\n"},
+            "writer",
+            "read",
+            "fleet",
+            "{home}/.codingcode/config.yaml:2: not valid YAML: did not find expected node content; as it may switch",
         ),
     ],
 )

@@ -172,9 +172,17 @@ async def test_denied_tool_is_nobodys(tmp_path, work, agent_dir, trap, crew_runn
 
 
 @pytest.mark.attack("E13")
-@pytest.mark.parametrize("value", ({"bash": True}, 5, ["bash", 5], [""]))
-async def test_unreadable_denial_denies_everything(tmp_path, work, agent_dir, value):
-    (agent_dir / "subagents.json").write_text(json.dumps({"denyTools": value}))
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(json.dumps({"denyTools": value}) for value in ({"bash": True}, 5, ["bash", 5], [""])),
+        *('{"denyTools": ["bash"],}', '{"denyTools": ["bash"]', "{denyTools: ['bash']}", '[{"denyTools": ["bash"]}]'),
+        *('{"approvals": "ask",}', '{"approvalRules": [],}', '{"sandbox": {"network": false},}'),
+        '{"denyTools": ["bash"]}'.encode("utf-16").decode("latin-1"),
+    ],
+)
+async def test_unreadable_denial_denies_everything(tmp_path, work, agent_dir, text):
+    (agent_dir / "subagents.json").write_text(text, encoding="latin-1")
     said = []
     replies = [to("^go", calls=[call("ls", path=".")]), to("^go", text="done")]
     seen = EventCollector()
@@ -183,6 +191,19 @@ async def test_unreadable_denial_denies_everything(tmp_path, work, agent_dir, va
         await crew.prompt("go")
     (result,) = [event.result for event in seen.events if isinstance(event, ToolFinished)]
     assert (result.is_error, any("every tool is denied" in text for text in said)) == (True, True)
+
+
+@pytest.mark.parametrize("text", ['{"maxConcurrent": 3,}', "{", '{"fleetView": tru}'])
+async def test_broken_file_without_denials_denies_nothing(tmp_path, work, agent_dir, text):
+    (agent_dir / "subagents.json").write_text(text)
+    said = []
+    replies = [to("^go", calls=[call("ls", path=".")]), to("^go", text="done")]
+    seen = EventCollector()
+    async with Retinue(work, model=script(tmp_path, *replies), request=SESSION, say=said.append) as crew:
+        crew.listen(seen)
+        await crew.prompt("go")
+    (result,) = [event.result for event in seen.events if isinstance(event, ToolFinished)]
+    assert (result.is_error, any("subagents.json:1:" in text for text in said)) == (False, True)
 
 
 @pytest.mark.attack("E13", "A4")

@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.sandbox.confinement import open_sandbox
-from retinue.sandbox.profile import Wishes, build_readonly, find_private_root
+from retinue.sandbox.profile import TMP_PREFIX, Wishes, build_readonly, find_private_root
 from retinue.sandbox.status import Backend
 from tests.flows.sandbox_world import BACKENDS, Box, Who, list_users, need_status, open_box
 from tests.flows.test_sandbox_around import Ground
@@ -56,17 +56,20 @@ def test_neighbours_private_files_are_hidden(
 def test_neighbour_that_comes_later_is_hidden(backend: Backend) -> None:
     who = list_users()[0]
     with open_box(backend, who) as box, open_box(backend, who, writing=True) as later:
-        argv = ["/bin/sh", "-c", f"cat {find_private_root()}/*/note"]
+        argv = ["/bin/sh", "-c", 'cat "$(cat where)"']
         with box.confinement.wrap(argv, box.world.environment, str(box.world.workspace)) as launch:
-            later.run('echo PRIVATE >"$TMPDIR/note"')
+            assert later.run('echo PRIVATE >"$TMPDIR/note"')[0] == 0
+            note = Path(later.confinement.private[0]) / "note"
+            (box.world.workspace / "where").write_text(str(note))
+            assert note.read_text() == "PRIVATE\n"
             code, text = box._finish(launch)
-    assert (code != 0, "PRIVATE" in text) == (True, False)
+    assert (code != 0, str(note) in text, "PRIVATE" in text) == (True, True, False), text
 
 
 @pytest.mark.attack("I9")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_long_outputs_of_others_are_hidden(backend: Backend) -> None:
-    with tempfile.TemporaryDirectory(prefix=f"retinue-tmp-{os.getppid()}-") as others:
+    with tempfile.TemporaryDirectory(prefix=f"{TMP_PREFIX}{os.getppid()}-") as others:
         (Path(others) / "retinue-bash-x.log").write_text("PRIVATE\n")
         with open_box(backend, list_users()[0]) as box:
             code, text = box.run(f"cat {others}/*")

@@ -309,6 +309,17 @@ async def test_write_leaves_nested_places(reach: Reach, path: str) -> None:
         await build_tools(ToolOptions())["write"].call({"path": path, "content": "x"}, reach())
 
 
+@pytest.mark.attack("I7", "C8")
+@pytest.mark.parametrize("path", ["a/repo/.git/config", "a/b/.git", "a/.mcp.json", "store.git/config"])
+async def test_edit_leaves_nested_places(reach: Reach, path: str) -> None:
+    text = (reach().cwd / path).read_text()
+    with pytest.raises(ToolFailed, match="is protected"):
+        await build_tools(ToolOptions())["edit"].call(
+            {"path": path, "edits": [{"oldText": text, "newText": "x"}]}, reach()
+        )
+    assert (reach().cwd / path).read_text() == text
+
+
 @pytest.mark.parametrize(
     "path", ["new/.vscode/tasks.json", "a/repo/f", "a/repo/src/hooks/config", "a/config", "config"]
 )

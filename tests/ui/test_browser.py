@@ -10,6 +10,7 @@ from aiohttp import web
 from browser_world import open_browser
 from terminal_world import World
 
+from retinue.serve.browser import BrowserServer
 from retinue.testing import open_cli, run_cli
 
 
@@ -20,7 +21,7 @@ def served(world, *arguments):
         yield process.stdout.readline().decode().strip(), process
         process.terminate()
         assert process.wait(10) == 143
-    assert world.wait_until_alone() == []
+    assert world.wait_until_alone(10) == []
 
 
 @pytest.fixture
@@ -224,6 +225,125 @@ async def test_socket_is_only_for_our_page(world):
         process.terminate()
         said = process.stdout.read() + process.stderr.read()
     assert statuses == [403] * len(STRANGERS) + [101] and token not in said.decode()
+
+
+HEAD = b"Host: HOST\r\nOrigin: http://HOST\r\n"
+SHAKE = HEAD + b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Protocol: retinue, TOKEN\r\n"
+KEY = b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: MTIzNDU2Nzg5MDEyMzQ1Ng==\r\n\r\n"
+OPEN = b"GET /ws HTTP/1.1\r\n" + SHAKE + KEY
+GARBAGE = {
+    "noise": (bytes(range(256)) * 8, b"400"),
+    "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(200), b"400"),
+    "later noise": (b"GET / HTTP/1.1\r\n" + HEAD + b"\r\n" + b"\x00\xff\r\n\r\n", b"400"),
+    "method": (b"G(T / HTTP/1.1\r\n\r\n", b"400"),
+    "version": (b"GET / HTTP/x\r\n\r\n", b"400"),
+    "target": (b"GET http://[::1 HTTP/1.1\r\n" + HEAD + b"\r\n", b"400"),
+    "no slash": (b"GET x HTTP/1.1\r\n" + HEAD + b"\r\n", b"40"),
+    "header": (b"GET / HTTP/1.1\r\nHost HOST\r\n\r\n", b"400"),
+    "control characters": (b"GET / HTTP/1.1\r\nHost: HOST\r\nX: a\x00b\r\n\r\n", b"400"),
+    "long header": (b"GET / HTTP/1.1\r\nX: " + b"a" * 70_000 + b"\r\n\r\n", b"400"),
+    "many headers": (b"GET / HTTP/1.1\r\n" + b"X: a\r\n" * 30_000 + b"\r\n", b"4"),
+    "length": (b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Length: -5\r\n\r\nx", b"400"),
+    "chunk": (b"POST / HTTP/1.1\r\n" + HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"4"),
+    "both": (b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0", b"400"),
+    "escapes": (b"GET /static/%00%ff HTTP/1.1\r\n" + HEAD + b"\r\n", b"40"),
+    "long name": (b"GET /static/" + b"a" * 5000 + b" HTTP/1.1\r\n" + HEAD + b"\r\n", b"40"),
+    "compression": (b"POST / HTTP/1.1\r\n" + HEAD + b"Content-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc", b"4"),
+    "expectation": (b"POST / HTTP/1.1\r\n" + HEAD + b"Expect: x\r\nContent-Length: 3\r\n\r\nabc", b"4"),
+    "no upgrade": (b"GET /ws HTTP/1.1\r\n" + HEAD + b"Sec-WebSocket-Protocol: retinue, TOKEN\r\n\r\n", b"400"),
+    "no key": (b"GET /ws HTTP/1.1\r\n" + SHAKE + b"Sec-WebSocket-Version: 13\r\n\r\n", b"400"),
+    "bad key": (b"GET /ws HTTP/1.1\r\n" + SHAKE + KEY.replace(b"MTIz", b"!!!!"), b"400"),
+    "old version": (b"GET /ws HTTP/1.1\r\n" + SHAKE + KEY.replace(b"13", b"99"), b"4"),
+    "size": (OPEN.replace(b"/ws", b"/ws?width=99999&height=x"), b"400"),
+    "method of socket": (OPEN.replace(b"GET", b"POST"), b"4"),
+}
+
+
+def mask(text):
+    """A frame as browsers send it, with a mask of zeros."""
+    size = bytes((128 + len(text),)) if len(text) < 126 else b"\xfe" + len(text).to_bytes(2, "big")
+    return b"\x81" + size + bytes(4) + text
+
+
+FRAMES = {
+    "noise": bytes(range(128, 256)),
+    "no mask": b"\x81\x02hi",
+    "no JSON": mask(b"{"),
+    "deep": mask(b"[" * 20_000),
+}
+CLOSED = b"\x88\x02" + aiohttp.WSCloseCode.POLICY_VIOLATION.to_bytes(2, "big")
+MESSAGES = [
+    *("", "{", "null", "[]", "{}", "[[]]", "[" * 20_000, '["stdin"]', '["stdin", 5]', '["stdin", "\\ud800"]'),
+    *('["resize"]', '["resize", 1]', '["resize", {"width": "x", "height": null}]', '["ping"]', '["unknown", 1]'),
+    *('["resize", {"width": -1, "height": 9}]', '["resize", {"width": 80, "height": 99999999999}]'),
+]
+
+
+async def throw(address, data, more=b""):
+    """What comes back for raw bytes; after more of them the other side must have ended it."""
+    base, token = split(address)
+    host = base.removeprefix("http://")
+    reader, writer = await asyncio.open_connection(*host.split(":"))
+    writer.write(data.replace(b"HOST", host.encode()).replace(b"TOKEN", token.encode()))
+    answer = b""
+    with contextlib.suppress(ConnectionError):
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 10)
+    if more:
+        writer.write(more)
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+            await asyncio.wait_for(reader.readuntil(CLOSED), 10)
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+    return answer
+
+
+def end(process):
+    """What a server has said of all that."""
+    process.terminate()
+    said = (process.stdout.read() + process.stderr.read()).decode()
+    assert "Traceback" not in said and 'File "' not in said, said
+    return [line for line in said.splitlines() if "ctrl+c ends it" not in line]
+
+
+@pytest.mark.attack("D17")
+async def test_garbage_is_refused_quietly(world):
+    with served(world) as (address, process):
+        answers = {name: await throw(address, data) for name, (data, _) in GARBAGE.items()}
+        wrong = {name for name, (_, code) in GARBAGE.items() if not answers[name][9:].startswith(code)}
+        assert ({name: answers[name] for name in wrong}, (await fetch(address))[0]) == ({}, 200)
+        lines, token = end(process), split(address)[1]
+    assert (len(lines) <= len(GARBAGE), [line for line in lines if token in line]) == (True, []), lines
+
+
+@pytest.mark.attack("D17")
+async def test_broken_frames_end_their_window(world):
+    with served(world) as (address, process):
+        answers = [await throw(address, OPEN, frame) for frame in FRAMES.values()]
+        assert ([answer[9:12] for answer in answers], (await fetch(address))[0]) == ([b"101"] * len(FRAMES), 200)
+        lines = end(process)
+    assert len(lines) <= len(FRAMES), lines
+
+
+@pytest.mark.attack("D17")
+async def test_odd_messages_end_their_window():
+    class Window:
+        closed = []
+
+        def __init__(self, *texts):
+            self.messages = [aiohttp.WSMessage(aiohttp.WSMsgType.TEXT, text, None) for text in texts]
+
+        async def __aiter__(self):
+            for message in self.messages:
+                yield message
+
+        async def close(self, *, code):
+            self.closed.append(code)
+
+    server = BrowserServer(["true"], 1, "token")
+    for text in MESSAGES:
+        await server._process_messages(Window(text), None)
+    assert Window.closed == [aiohttp.WSCloseCode.POLICY_VIOLATION] * len(MESSAGES)
 
 
 @pytest.mark.attack("D17")

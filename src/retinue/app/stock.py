@@ -23,6 +23,7 @@ from retinue.core.tool import Tool
 from retinue.engine.questions import Desk
 from retinue.engine.restraint import Restraint
 from retinue.engine.setup import Feature
+from retinue.sandbox.profile import TMP_PREFIX
 from retinue.settings.overrides import Overrides
 from retinue.settings.providers import load_registry
 from retinue.tools.registry import ToolOptions
@@ -89,7 +90,7 @@ class Stock:
     def __post_init__(self) -> None:
         self.redactor = Redactor(collect_secrets(self.environment))
         # Named so that it is found and removed after a crash, as other private directories are.
-        name = f"retinue-tmp-{os.getpid()}-{secrets.token_hex(8)}"
+        name = f"{TMP_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
         self.spill_dir = Path(tempfile.gettempdir(), name)
         say = self.say
         # Servers and hooks complain in their own words, and may repeat what they were given.

@@ -5,6 +5,7 @@ the websocket, which is all that has a secret. It is never a cookie: browsers se
 """
 
 import asyncio
+import logging
 import os
 import secrets
 import signal
@@ -13,19 +14,52 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from shlex import join
 from string import Template
+from typing import Annotated
 
-from aiohttp import web
+import msgspec
+from aiohttp import WSCloseCode, web
+from msgspec import Meta, Struct
+from textual_serve.app_service import AppService
 from textual_serve.server import Server
+
+from retinue.core.terminal import escape_line
 
 SERVED = "RETINUE_SERVED"
 """Set for a program whose terminal is a browser."""
 
 _PAGE = Path(__file__).with_suffix(".html")
-_DIGITS = 2
-"""Of a font's size."""
 _PROTOCOL = "retinue"
 """What our page asks the websocket for; the token is asked for behind it, as headers are not a page's to set."""
+_Cells = Annotated[int, Meta(gt=0, lt=1000)]
 _Respond = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class _Size(Struct):
+    width: _Cells
+    height: _Cells
+
+
+class _Keys(Struct, array_like=True, tag="stdin"):
+    text: str
+
+
+class _Resize(Struct, array_like=True, tag="resize"):
+    size: _Size
+
+
+class _Ping(Struct, array_like=True, tag="ping"):
+    text: str
+
+
+class _Blur(Struct, array_like=True, tag="blur"):
+    pass
+
+
+class _Focus(Struct, array_like=True, tag="focus"):
+    pass
+
+
+_decoder = msgspec.json.Decoder(_Keys | _Resize | _Ping | _Blur | _Focus)
 
 
 class BrowserServer(Server):
@@ -51,7 +85,7 @@ class BrowserServer(Server):
     async def handle_index(self, request: web.Request) -> web.Response:
         """Our own page: textual's asks another host for a font, and runs what is written in it."""
         given = request.query.get("fontsize", "")
-        size = given if given.isascii() and given.isdigit() and len(given) <= _DIGITS else "16"
+        size = given if _is_number(given, 2) else "16"
         page = Template(_PAGE.read_text(encoding="utf-8"))
         text = page.substitute(socket=f"ws://{self._host}/ws", size=size)
         return web.Response(text=text, content_type="text/html")
@@ -69,7 +103,31 @@ class BrowserServer(Server):
         # aiohttp would complain of what it does not know, the token, in the log.
         headers = request.headers.copy()
         del headers["Sec-WebSocket-Protocol"]
-        return await super().handle_websocket(request.clone(headers=headers))
+        plain = request.clone(headers=headers)
+        sizes = (request.query.get(name, "80") for name in ("width", "height"))
+        if not web.WebSocketResponse().can_prepare(plain) or not all(_is_number(size, 3) for size in sizes):
+            raise web.HTTPBadRequest(text="this is no websocket that retinue serve knows\n")
+        return await super().handle_websocket(plain)
+
+    async def _process_messages(self, websocket: web.WebSocketResponse, app_service: AppService) -> None:
+        """Pass on what our page sends; whoever sends anything else is another one."""
+        async for message in websocket:
+            try:
+                sent = _decoder.decode(message.data)
+            except (msgspec.MsgspecError, TypeError, RecursionError):
+                await websocket.close(code=WSCloseCode.POLICY_VIOLATION)
+                return
+            match sent:
+                case _Keys(text):
+                    await app_service.send_bytes(text.encode())
+                case _Resize(size):
+                    await app_service.set_terminal_size(size.width, size.height)
+                case _Ping(text):
+                    await websocket.send_json(["pong", text])
+                case _Blur():
+                    await app_service.blur()
+                case _Focus():
+                    await app_service.focus()
 
     async def handle_download(self, request: web.Request) -> web.StreamResponse:
         """Nothing: the program offers no file, and the browser would ask for it without the token."""
@@ -83,7 +141,12 @@ class BrowserServer(Server):
         ours = f"http://{self._host}"
         if request.headers.get("Host") != self._host or request.headers.get("Origin", ours) != ours:
             raise web.HTTPForbidden(text=f"open it as {ours}\n")
-        return await handler(request)
+        try:
+            return await handler(request)
+        except ConnectionError:
+            raise
+        except (OSError, ValueError):  # a path that no file can have
+            raise web.HTTPBadRequest from None
 
     async def _add_headers(self, request: web.Request, response: web.StreamResponse) -> None:
         if isinstance(response, web.WebSocketResponse):
@@ -107,12 +170,27 @@ class BrowserServer(Server):
         )
 
 
+def _shorten(record: logging.LogRecord) -> bool:
+    """One line for a request that failed: anybody on this machine can send what makes the server complain."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None:
+        text = escape_line(" ".join(f"{type(error).__name__}: {error}".split()), 200)
+        record.msg, record.args, record.exc_info = f"retinue: a request was refused: {text}", (), None
+    return True
+
+
+def _is_number(text: str, digits: int) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= digits
+
+
 async def serve_browser(command: Sequence[str], port: int, tell: Callable[[str], None]) -> int:
     """Serve until a signal comes; `tell` gets the address. Raises OSError when the port is taken."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(("127.0.0.1", port))
         os.environ[SERVED] = "1"
+        for name in ("aiohttp.server", "textual-serve"):
+            logging.getLogger(name).addFilter(_shorten)
         server = BrowserServer(command, listening.getsockname()[1], secrets.token_urlsafe(24))
         runner = web.AppRunner(await server._make_app(), access_log=None, shutdown_timeout=2)
         await runner.setup()

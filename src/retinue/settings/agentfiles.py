@@ -82,8 +82,10 @@ class AgentFiles:
         definition = self._find_changeable(name)
         if definition.enabled:
             raise UsageError(f"{quote(definition.name)} is enabled already")
-        if load_switches(self._paths, trusted=self._trust.trusted)[0].is_agent_off(definition.name):
-            raise UsageError(f"{quote(definition.name)} is switched off in .codingcode/config.yaml (disabledAgents)")
+        switches, _ = load_switches(self._paths, trusted=self._trust.trusted)
+        if switches.is_agent_off(definition.name):
+            reason = switches.broken or "see disabledAgents there"
+            raise UsageError(f"{quote(definition.name)} is switched off in .codingcode/config.yaml ({reason})")
         if _is_stub(definition):
             delete_definition(definition)
         else:

@@ -96,6 +96,15 @@ def load_json(
         return None, [Diagnostic(str(error), str(path), code="unreadable")]
 
 
+def may_mention(path: Path, words: tuple[str, ...], bound: Bound | None = None) -> bool:
+    """Whether a file that is broken has one of some words in it, whatever its encoding, or nobody can tell."""
+    try:
+        data = read_bounded(path, bound=bound)
+    except ConfigError:
+        return True
+    return data is None or any(word.encode() in data.replace(b"\0", b"") for word in words)
+
+
 def _explain(error: OSError) -> str:
     if error.errno == errno.ELOOP:
         return "the symbolic links go round in a circle"

@@ -73,11 +73,14 @@ class Forecast:
         if surface == "subagent" and not crew.has_subagent:
             return self._name("enabled" if not crew.enabled else "subagents.enabled")
         if surface == "dispatch" and not self._switches.is_enabled:
-            return f"subagent.enabled is false in {find_switch(roster.paths, trusted=roster.trust.trusted)}"
+            place = find_switch(roster.paths, trusted=roster.trust.trusted)
+            return self._switches.broken or f"subagent.enabled is false in {place}"
         if definition.enabled:
             return ""
         if self._switches.is_agent_off(definition.name):
             place = find_switch(roster.paths, definition.name, trusted=roster.trust.trusted)
+            if not place:
+                return self._switches.broken
             return f"subagent.disabledAgents.{definition.name} is true in {place}"
         line = definition.lines.get("enabled") or definition.lines.get("disabled")
         return f"{definition.path}{f':{line}' if line else ''} switches it off"

@@ -244,6 +244,7 @@ def find_runnable(found: Definitions, name: str, surface: str | None, *, fallbac
         raise UnknownAgent(explain_unknown(name, found, surface))
     if not definition.enabled:
         own = [item for item in found.diagnostics if item.path == definition.path and item.field in _SWITCHES]
+        own += [item for item in found.diagnostics if item.code == "switches" and not item.field]
         reasons = "".join(f"\n{item.message}" for item in own)
         raise DisabledAgent(f"Agent {quote(definition.name)} is disabled ({definition.path}){reasons}")
     return definition

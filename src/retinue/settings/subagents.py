@@ -35,7 +35,7 @@ from retinue.settings.devkit import (
     Web,
     resolve_hook,
 )
-from retinue.settings.files import load_json
+from retinue.settings.files import load_json, may_mention
 from retinue.settings.layers import Layer, Scope, merge_layers, read_layer
 from retinue.settings.paths import Paths
 
@@ -289,6 +289,8 @@ IGNORED = DEVKIT_IGNORED | {
     "showCost",
 }
 """What other versions of the extensions know: right in the file, and without effect."""
+_LOCKS = ("denyTools", "approval", "sandbox")
+"""Words of what only the user can say, and only to take away."""
 _DEVKIT_TABLE = tuple(item for item in CREW_SETTINGS if item.key == "enabled" or item in DEVKIT_SETTINGS)
 
 
@@ -301,6 +303,11 @@ def load_crew(
 
     def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = CREW_SETTINGS) -> None:
         raw, problems = load_json(path, bound=bind_project(paths) if scope == "project" else None)
+        if problems and scope == "user" and may_mention(path, _LOCKS):
+            # It may have denied anything.
+            layers.append(Layer(scope, {"denyTools": ("*",)}, str(path)))
+            text = f"{problems[-1].message}; as the file restricts agents, every tool is denied until it is mended"
+            problems[-1] = structs.replace(problems[-1], message=text)
         diagnostics.extend(problems)
         if raw is not None:
             layer, problems = read_layer(table, raw, scope, str(path), ignore=IGNORED)

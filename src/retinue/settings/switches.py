@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.core.diagnostics import Diagnostic, show_value
 from retinue.core.errors import ConfigError
 from retinue.settings.bounds import Bound, bind_project, bind_user
-from retinue.settings.files import read_text
+from retinue.settings.files import may_mention, read_text
 from retinue.settings.paths import Paths
-from retinue.settings.yamlfile import BrokenFile, load_entries
+from retinue.settings.yamlfile import BrokenFile, is_there, load_entries
 
 DEFAULT_STEPS = 200
 DEFAULT_CONTINUATIONS = 2
@@ -39,14 +39,16 @@ class Switches(Struct, frozen=True):
     """Of agents whose file names no limit."""
     max_continuations: int = DEFAULT_CONTINUATIONS
     """How often hooks may send back a run that would stop."""
+    broken: str = ""
+    """What is wrong with a file that may switch agents off and cannot be read: it may have named any."""
 
     def is_agent_off(self, name: str) -> bool:
         """Whether an agent is switched off."""
-        return self.disabled_agents.get(name.lower(), False)
+        return self.disabled_agents.get(name.lower(), bool(self.broken))
 
 
 def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagnostic]]:
-    """Both files; what cannot be read says nothing, and is told."""
+    """Both files; what cannot be read is told, and switches off the agents that it may have named."""
     problems: list[Diagnostic] = []
     own, theirs = _load(paths.home, problems, None), _Config({}, "", problems)
     if trusted and ".codingcode" in paths.configs and paths.project != paths.home:
@@ -58,8 +60,9 @@ def load_switches(paths: Paths, *, trusted: bool) -> tuple[Switches, list[Diagno
     steps = theirs.read_count("maxSteps", MAX_STEPS) or own.read_count("maxSteps", MAX_STEPS) or DEFAULT_STEPS
     again = [each.read_count("maxStopContinuations", MAX_CONTINUATIONS, 0) for each in (theirs, own)]
     back = next((number for number in again if number is not None), DEFAULT_CONTINUATIONS)
-    agents = {name.lower(): value for name, value in agents.items()}
-    return Switches(enabled is not False, agents, hooks, steps, back), problems
+    # No word of the user's counts where the project's may say otherwise.
+    agents = {} if theirs.broken else {name.lower(): value for name, value in agents.items()}
+    return Switches(enabled is not False, agents, hooks, steps, back, theirs.broken or own.broken), problems
 
 
 def find_switch(paths: Paths, agent: str = "", *, trusted: bool) -> str:
@@ -94,16 +97,17 @@ def load_rules(paths: Paths, hidden: tuple[str, ...] = ()) -> tuple[tuple[str, .
 class _Config:
     """One file, while it is read."""
 
-    def __init__(self, raw: Mapping[str, Any], path: str, problems: list[Diagnostic]) -> None:
+    def __init__(self, raw: Mapping[str, Any], path: str, problems: list[Diagnostic], broken: str = "") -> None:
         self._raw = raw
         self.path = path
+        self.broken = broken
         self._problems = problems
 
     def read_switch(self, section: str, key: str) -> bool | None:
         """A switch for all agents; what is neither true nor false is a doubt, and switches them off."""
         inside, instead = self._raw.get(section), "no agent is dispatched until this is mended or removed"
         if inside is None:
-            return None
+            return False if self.broken else None
         if not isinstance(inside, Mapping):
             self._reject(section, inside, f"an object, such as {{{key}: true}}", instead)
             return False
@@ -168,23 +172,29 @@ class _Config:
 
 def _load(folder: Path | None, problems: list[Diagnostic], bound: Bound | None) -> _Config:
     path = None if folder is None else folder / ".codingcode" / "config.yaml"
-    if path is None or not os.path.lexists(path):
+    if path is None or not is_there(path):
         return _Config({}, "", problems)
     from retinue.definitions.fields import to_plain  # only who has such a file pays for YAML
 
-    raw: dict[str, Any] = {}
     try:
-        raw = {entry.key: to_plain(entry.value) for entry in load_entries(path, "switches", bound)}
+        entries = load_entries(path, "switches", bound)
     except BrokenFile as error:
-        problems.append(error.problem)
-    return _Config(raw, str(path), problems)
+        problem = error.problem
+        # Most of it is another program's.
+        if may_mention(path, ("subagent",), bound):
+            text = f"{problem.message}; as it may switch agents off, none is run until it is mended or removed"
+            problem = structs.replace(problem, message=text)
+        problems.append(problem)
+        return _Config({}, str(path), problems, "" if problem is error.problem else problem.message)
+    return _Config({entry.key: to_plain(entry.value) for entry in entries}, str(path), problems)
 
 
 def _stamp(folder: Path | None) -> tuple[int, int] | None:
     if folder is None:
         return None
+    path = folder / ".codingcode" / "config.yaml"
     try:
-        status = os.stat(folder / ".codingcode" / "config.yaml")
+        status = os.stat(path)
     except (OSError, ValueError):
-        return None
+        return (0, 0) if is_there(path) else None
     return status.st_mtime_ns, status.st_size

@@ -37,7 +37,7 @@ def test_untrusted_project_says_nothing(paths):
         ("hooks: {disabledHooks: {a: 1}}\n", "hooks.disabledHooks.a: found 1; expected true or false; ignored"),
         ("maxSteps: 0\n", "maxSteps: found 0; expected a whole number from 1 to 100000"),
         ("maxSteps: many\n", "maxSteps: found 'many'"),
-        ("subagent: [\n", "not valid YAML"),
+        ("other: [\n", "not valid YAML"),
     ],
 )
 def test_bad_values_count_as_absent(paths, text, told):
@@ -83,6 +83,15 @@ def test_clear_word_of_project_counts(paths):
     doubt, clear = "subagent: {enabled: nope}\n", "subagent: {enabled: true}\n"
     assert load(paths, doubt, clear)[0] == Switches(True)
     assert load(paths, clear, doubt)[0] == Switches(False)
+
+
+def test_broken_file_leaves_only_clear_words_of_project(paths):
+    broken, clear = "subagent: [\n", "subagent: {enabled: true, disabledAgents: {a: false}}\n"
+    switches, (problem,) = load(paths, broken, clear)
+    assert switches == Switches(True, {"a": False}, broken=problem.message)
+    assert (switches.is_agent_off("A"), switches.is_agent_off("b")) == (False, True)
+    switches, (problem,) = load(paths, clear, broken)
+    assert switches == Switches(False, broken=problem.message) and switches.is_agent_off("a")
 
 
 def test_rules_are_read(paths):

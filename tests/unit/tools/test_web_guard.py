@@ -24,13 +24,30 @@ PRIVATE = (
     ),
     *("fe80::1%lo", "fc00::1", "fd00:ec2::254", "ff02::1", "ff0e::1", "2001:db8::1", "2001:0:5ef5:79fb:0:0:80ff:fffe"),
 )
+# IANA's registries of special addresses, of which each Python knows another part: the ends of each.
+SPECIAL = (
+    *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"),
+    *("192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24"),
+    *("198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4", "64:ff9b:1::/48"),
+    *("100::/64", "100:0:0:1::/64", "2001::/32", "2001:1::1/128", "2001:1::2/128", "2001:1::3/128", "2001:2::/48"),
+    *("2001:3::/32", "2001:4:112::/48", "2001:10::/28", "2001:20::/28", "2001:30::/28", "2001::/23", "2001:db8::/32"),
+    *("2620:4f:8000::/48", "3fff::/20", "3ffe::/16", "5f00::/16", "fc00::/7", "fe80::/10", "fec0::/10", "ff00::/8"),
+)
 PUBLIC = ("93.184.216.34", "8.8.8.8", "2606:2800:220:1::1", "::ffff:8.8.8.8", "64:ff9b::808:808", "2002:808:808::1")
+PUBLIC += ("2001:470::1", "2001:4860:4860::8888", "3ffd::1", "1.1.1.1", "192.0.1.1", "198.20.0.1", "223.255.255.254")
 
 
 @pytest.mark.attack("D1", "D13")
 @pytest.mark.parametrize("address", PRIVATE)
 def test_private_addresses_are_known(address):
     assert not is_public(ipaddress.ip_address(address))
+
+
+@pytest.mark.attack("D1", "D13")
+@pytest.mark.parametrize("text", SPECIAL)
+def test_special_networks_are_known(text):
+    network = ipaddress.ip_network(text)
+    assert not any(is_public(network[number]) for number in (0, 1, -2, -1) if network.num_addresses > 1 or not number)
 
 
 METADATA = (

@@ -27,13 +27,15 @@ _LOCAL_ENDS = (".localhost", ".localdomain", ".local", ".internal", ".home.arpa"
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _COMPATIBLE = ipaddress.IPv6Network("::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-# Beside what ipaddress calls global: kept for protocols and relays, which lead to places of somebody else's choice.
-_NOT_PUBLIC = tuple(
-    ipaddress.IPv4Network(text)
+# IANA's registries of special addresses, those that are routed everywhere among them: relays and anycast lead to places
+# of somebody else's choice. What ipaddress knows of them changes with its version. Of IPv6 the rest is beside _UNICAST.
+_SPECIAL = tuple(
+    ipaddress.ip_network(text)
     for text in (
         *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.0.0.0/24"),
-        *("192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16", "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24"),
-        *("224.0.0.0/4", "240.0.0.0/4"),
+        *("192.0.2.0/24", "192.31.196.0/24", "192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24"),
+        *("198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+        *("2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3ffe::/16", "3fff::/20"),
     )
 )
 # Of clouds, which give keys to whoever asks from inside: not all of them are in a private network.
@@ -119,15 +121,18 @@ def is_below(host: str, name: str) -> bool:
 def is_public(address: Address) -> bool:
     """Whether an address, and each that is written inside of it, belongs to the whole world."""
     if isinstance(address, ipaddress.IPv4Address):
-        is_known = address in _METADATA or any(address in network for network in _NOT_PUBLIC)
-        return address.is_global and not is_known
+        return address not in _METADATA and not _is_special(address)
     # The last 32 bits: behind which prefix a network holds the other addresses is its own affair.
     if address.scope_id is not None or ipaddress.IPv4Address(int(address) & 0xFFFFFFFF) in _METADATA:
         return False
     inner = list(_unwrap(address))
     if inner:
         return all(is_public(each) for each in inner)
-    return address in _UNICAST and address.is_global and not address.is_multicast
+    return address in _UNICAST and not _is_special(address)
+
+
+def _is_special(address: Address) -> bool:
+    return any(address in network for network in _SPECIAL if network.version == address.version)
 
 
 def _unwrap(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
@@ -135,8 +140,6 @@ def _unwrap(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
         yield address.ipv4_mapped
     elif address.sixtofour is not None:
         yield address.sixtofour
-    elif address.teredo is not None:
-        yield from address.teredo
     elif address in _NAT64 or address in _COMPATIBLE:
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
 
