@@ -1,4 +1,4 @@
-"""What must not leave a child: secrets and the path of the home directory are masked, long stack traces folded. Pure."""
+"""What must not leave a child: secrets and the path of the home are masked, long stack traces folded. Pure."""
 
 import re
 from collections.abc import Collection
