@@ -1,5 +1,6 @@
 """A worker gets from a remote what need not be carried, and says plainly when it cannot."""
 
+import asyncio
 import functools
 import http.server
 import socket
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 
 from retinue.core.errors import RetinueError
-from retinue.durable.cache import prune_cache
+from retinue.durable.cache import Cache, prune_cache
 from retinue.durable.parcel import pack
 from retinue.testing import make_repo
 from tests.flows.travel_world import BRANCH, FILES, Journey, read_tree, take
@@ -166,3 +167,24 @@ async def test_limit_with_remote_tells_of_files(tmp_path: Path, hub: Hub) -> Non
     (repo / "large.bin").write_bytes(bytes(range(256)) * 300)
     with pytest.raises(RetinueError, match=r"at most 0.2 kB are .*; let git ignore large new files and try again"):
         await pack(repo, max_bytes=200)
+
+
+async def test_cancelled_fetch_hinders_no_later_one(tmp_path: Path, hub: Hub) -> None:
+    journey = await Journey.begin(tmp_path, hub.clone(tmp_path))
+    for number in range(12):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.002 * 1.5**number):
+                await (await journey.open()).close()
+                raise TimeoutError  # whole before its time: the rest would be, too
+    assert (await journey.open()).root.joinpath("a.txt").is_file()
+
+
+async def test_lock_of_a_dead_git_is_removed(tmp_path: Path, hub: Hub) -> None:
+    journey = await Journey.begin(tmp_path, hub.clone(tmp_path))
+    cache = Cache(tmp_path / "worker", journey.parcel)
+    git_dir = Path(cache.objects).parent
+    names = ("config.lock", "packed-refs.lock", "shallow.lock", f"refs/retinue/have/{journey.parcel.commit}.lock")
+    for path in (*(git_dir / name for name in names), git_dir.parent / "blank" / ".git" / "config.lock"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert len(await cache.fill(journey.bundle)) == 40

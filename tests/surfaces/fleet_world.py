@@ -131,7 +131,7 @@ class Fleet:
         await self.endured.close()
         self.root.session.close()
 
-    async def result(self, name, **arguments):
+    async def result(self, name, /, **arguments):
         tool = self.tools[name]
         fitted, problems = fit_arguments(arguments, tool.spec.parameters)
         assert problems == []

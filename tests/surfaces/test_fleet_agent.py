@@ -61,20 +61,28 @@ async def test_larger_limit_starts_waiting_agents(tmp_path):
 
 
 @pytest.mark.spec("fleet:B5")
-@pytest.mark.parametrize(
-    ("arguments", "missing"),
-    [
-        ({"description": "d"}, "argument: prompt."),
-        ({"description": "d", "prompt": " \n"}, "argument: prompt."),
-        ({"prompt": "p"}, "argument: description."),
-        ({}, "arguments: prompt, description."),
-    ],
-)
-async def test_missing_argument_starts_nothing(tmp_path, arguments, missing):
+@pytest.mark.parametrize("arguments", [{"description": "d"}, {"description": "d", "prompt": " \n"}, {}])
+async def test_missing_prompt_starts_nothing(tmp_path, arguments):
     async with Fleet(tmp_path) as fleet:
         result = await fleet.result("Agent", **arguments)
-        assert (result.content[0].text, result.is_error) == (f"Missing required {missing}", True)
+        assert (result.content[0].text, result.is_error) == ("Missing required argument: prompt.", True)
         assert fleet.manager.list_runs() == []
+
+
+async def test_missing_description_is_made(tmp_path):
+    async with Fleet(tmp_path, {"Explore": SLOW}) as fleet:
+        text = await fleet.call("Agent", prompt="Find all\n places where we write files", subagent_type="Explore")
+        assert "Description: Find all places where we\n" in text
+
+
+async def test_arguments_of_other_systems_are_ignored(tmp_path):
+    async with Fleet(tmp_path, {"Explore": SLOW}) as fleet:
+        foreign = {"run_in_background": False, "name": "scout", "team_name": "x", "mode": "plan"}
+        blank = dict.fromkeys(("model", "thinking", "isolation", "resume", "retry", "max_turns"), "")
+        result = await fleet.result("Agent", prompt="p", subagent_type="Explore", **foreign, **blank)
+        names = "'run_in_background', 'name', 'team_name', 'mode'"
+        assert result.content[-1].text == f"Ignored, since Agent has no such argument: {names}."
+        assert (result.is_error, [run.agent for run in fleet.manager.list_runs()]) == (False, ["Explore"])
 
 
 @pytest.mark.spec("fleet:B6")

@@ -421,7 +421,6 @@ async def call_tool(world, arguments, **options):
         ({"agent": " ", "task": "x"}, "Missing required parameter: agent"),
         ({"agent": "explorer", "task": "x", "chain": []}, "'chain' is not an argument"),
         ({"agent": "explorer", "task": "x", "model": "y"}, "'model' is not an argument"),
-        ({"agent": "explorer", "task": "x", "sessionId": ""}, "session id '' is not usable"),
         ({"agent": "explorer", "task": "x", "sessionId": 7}, "'sessionId' must be a string"),
         ({"agent": "explorr", "task": "x"}, "did you mean 'explorer'?"),
         ({"agent": "exp\0lorer\n", "task": "x"}, "Unknown agent: exp\\x00lorer\\n"),
@@ -456,3 +455,8 @@ async def test_odd_tasks_arrive_whole(world, task):
 async def test_half_a_character_is_no_name(world):
     result = await world.call("\ud800", "look")
     assert result["content"][0]["text"].startswith("Unknown agent: \\ud800. Available agents: ")
+
+
+async def test_empty_session_id_means_none(world):
+    result = await world.ask("explorer", "look", to("^look", text="found"), sessionId="")
+    assert (result.is_error, result.content[0].text, "sessionId" in result.details) == (False, "found", False)

@@ -65,8 +65,7 @@ def _fit_object(value: dict[str, Any], schema: dict[str, Any], path: str, proble
     for name, item in value.items():
         where = f"{path}.{name}" if path else name
         if name in fields:
-            # Models send null for an optional field they do not want.
-            if item is None and name not in required and not _is_type(None, fields[name].get("type", "null")):
+            if name not in required and _is_absent(item, fields[name]):
                 continue
             fitted[name] = _fit(item, fields[name], where, problems)
         elif fields and schema.get("additionalProperties") is not True:
@@ -81,6 +80,13 @@ def _fit_object(value: dict[str, Any], schema: dict[str, Any], path: str, proble
         if name not in value:
             problems.append(f"{quote(f'{path}.{name}' if path else name)} is missing")
     return fitted
+
+
+def _is_absent(value: Any, schema: dict[str, Any]) -> bool:
+    """Models send null, or an empty string that does not fit, for an optional field they do not want."""
+    if value is None:
+        return not _is_type(None, schema.get("type", "null"))
+    return value == "" and (not _is_type("", schema.get("type", "string")) or "" not in schema.get("enum", ("",)))
 
 
 def _fit_list(value: list[Any], schema: dict[str, Any], path: str, problems: list[str]) -> list[Any]:

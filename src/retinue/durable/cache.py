@@ -108,13 +108,19 @@ class Cache:
         """Make the repository, unless it is there as we made it."""
         config = self._render_config()
         if _read(self._config) != config:
-            await make_repository(self._repository, shallow=self._parcel.shallow, id_length=len(self._parcel.commit))
-            self._config.write_text(config)
-        blank = self._place / _BLANK
-        if not _read(blank / "config"):
+            await make_repository(self._repository, shallow=self._parcel.shallow, config=config.encode())
+        # We are the only ones who write here: a lock is that of a git which was killed.
+        for lock in (*self._config.parent.glob("*.lock"), *self._config.parent.glob("refs/retinue/**/*.lock")):
+            lock.unlink(missing_ok=True)
+        blank = (self._place / _BLANK).parent
+        if not _read(self._place / _BLANK / "config"):
             # Asked here once, since disks differ: whether names have capital letters, whether files can be executed.
-            own = Repository(str(blank), str(blank.parent))
+            draft = blank.with_name("blank.draft")
+            for half in (draft, blank):
+                await asyncio.to_thread(remove_tree, str(half))
+            own = Repository(str(draft / ".git"), str(draft))
             await make_repository(own, id_length=len(self._parcel.commit))
+            draft.rename(blank)
 
     async def _find_tree(self, commit: str) -> str:
         """The tree of a commit that is there and was found to be whole, else nothing."""
@@ -214,9 +220,12 @@ async def make_repository(
 
 def _lay_out(git_dir: Path, config: bytes) -> None:
     for name in ("objects/pack", "refs/heads", "refs/tags"):
-        (git_dir / name).mkdir(mode=0o700, parents=True)
-    (git_dir / "config").write_bytes(config)
-    (git_dir / "HEAD").write_bytes(b"ref: refs/heads/main\n")
+        (git_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The configuration last: with it the repository is whole.
+    for name, content in (("HEAD", b"ref: refs/heads/main\n"), ("config", config)):
+        draft = git_dir / f"{name}.draft"
+        draft.write_bytes(content)
+        draft.replace(git_dir / name)
 
 
 def _write(path: str, rows: Sequence[str]) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from retinue.core.definition import Definition
-from retinue.core.errors import RetinueError, UsageError
-from retinue.core.messages import THINKING_LEVELS, Message
+from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.messages import THINKING_LEVELS, Message, TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
@@ -71,12 +71,18 @@ class AgentTool:
         described = describe_agent(settings, available, depth=seat.depth, max_depth=bounds.max_depth)
         for warning in described.warnings:
             seat.warn(warning)
-        return ToolSpec(
-            "Agent", described.text, {"type": "object", "properties": _list_parameters(settings.scheduling)}
-        )
+        schema = {"type": "object", "properties": _list_parameters(settings.scheduling), "additionalProperties": True}
+        return ToolSpec("Agent", described.text, schema)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Check the call in its order, then schedule, resume or start."""
+        result = await self._call(arguments, context)
+        if unknown := AgentCall.list_unknown(arguments):
+            names = ", ".join(quote(name, 40) for name in unknown[:10])
+            result.content.append(TextContent(f"Ignored, since Agent has no such argument: {names}."))
+        return result
+
+    async def _call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         try:
             asked = self._merge(arguments)
             _show_prompt(asked.call, context)
@@ -100,8 +106,8 @@ class AgentTool:
                 raise Refusal(f'Retry handle "{handle}" was not found or has expired.')
             given = {**saved, **{name: value for name, value in given.items() if value != ""}}
         call = AgentCall.of(given)
-        if missing := call.missing:
-            raise Refusal(f"Missing required argument{'s' if len(missing) > 1 else ''}: {', '.join(missing)}.")
+        if not call.prompt.strip():
+            raise Refusal("Missing required argument: prompt.")
         return _Asked(call, given, handle)
 
     def _find_definition(self, asked: _Asked) -> tuple[Definition, str]:
@@ -274,7 +280,7 @@ def _list_parameters(scheduling: bool) -> dict[str, Any]:
     text = {"type": "string"}
     parameters: dict[str, Any] = {
         "prompt": {**text, "description": "The whole task. Required, unless retry is given"},
-        "description": {**text, "description": "The task in 3 to 5 words. Required, unless retry or resume is given"},
+        "description": {**text, "description": "The task in 3 to 5 words; default: the first of the prompt"},
         "subagent_type": {**text, "description": f"Which agent; default {DEFAULT_AGENT}"},
         "model": {**text, "description": "provider/id or a part of a model's name; default: the agent's, else yours"},
         "thinking": {**text, "enum": list(THINKING_LEVELS), "description": "How much it thinks"},

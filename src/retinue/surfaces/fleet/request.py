@@ -22,6 +22,7 @@ from retinue.surfaces.fleet.ports import FleetSettings
 
 DEFAULT_AGENT = "general-purpose"
 MAX_DESCRIPTION = 200
+_DESCRIPTION_WORDS = 5
 _INHERIT = "inherit"
 Number = TypeVar("Number", int, float)
 
@@ -56,15 +57,14 @@ class AgentCall(Struct, frozen=True, kw_only=True):
         for name in ("subagent_type", "model", "thinking", "resume", "schedule"):
             if name in given:
                 given[name] = given[name].strip()
-        if "description" in given:
-            given["description"] = " ".join(given["description"].split())[:MAX_DESCRIPTION]
+        words = given.get("description", "").split() or given.get("prompt", "").split()[:_DESCRIPTION_WORDS]
+        given["description"] = " ".join(words)[:MAX_DESCRIPTION]
         return cls(**given)
 
-    @property
-    def missing(self) -> list[str]:
-        """The arguments that cannot be done without."""
-        is_needed = {"prompt": not self.prompt.strip(), "description": not (self.description or self.resume)}
-        return [name for name, is_missing in is_needed.items() if is_missing]
+    @classmethod
+    def list_unknown(cls, arguments: Mapping[str, Any]) -> list[str]:
+        """The arguments that other systems have, and `Agent` has not."""
+        return [name for name in arguments if name != "retry" and name not in cls.__struct_fields__]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""What must not leave a child: secrets and the names of home directories are masked, long stack traces folded. Pure."""
+"""What must not leave a child: secrets and the path of the home are masked, long stack traces folded. Pure."""
 
 import re
 from collections.abc import Collection
@@ -8,28 +8,27 @@ MASK = "[REDACTED]"
 MAX_FRAMES = 5
 FOLDED = "    ...\n    [Additional stack frames truncated]"
 
-_VALUE = r"""["']?\s*[:=]\s*["']?[A-Za-z0-9_\-./+=~]{20,}["']?"""
-_NAMES = (
-    r"api[_-]?key|api[_-]?token|auth[_-]?token|access[_-]?token|secret[_-]?key"
-    r"|aws[_-]?access[_-]?key[_-]?id|aws[_-]?secret[_-]?access[_-]?key|stripe[_-]?key"
-)
+_NAMES = r"api[_-]?key|api[_-]?token|auth[_-]?token|access[_-]?token|secret[_-]?key|stripe[_-]?key"
+# A name that goes on with a member, an index or a call is code.
+_VALUE = r"""["']?\s*[:=]\s*["']?[A-Za-z0-9_-]{20,}(?![\w(\[-]|\.\w)["']?"""
+_AWS_NAMES = r"aws[_-]?access[_-]?key[_-]?id|aws[_-]?secret[_-]?access[_-]?key"
+_AWS_VALUE = r"""["']?\s*[:=]\s*["']?[A-Za-z0-9_\-./+=~]{20,}["']?"""
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (
         re.compile(r"""(?m)^[ \t]*export[ \t]+\w+=(?:"[^"\n]{20,}"|'[^'\n]{20,}'|[^\s"']{20,}).*$"""),
         "[ENV_VAR_REDACTED]",
     ),
     (re.compile(r"\bgh[pousr]_[A-Za-z0-9]{36,}|\bgithub_pat_\w{36,}"), "[GITHUB_TOKEN_REDACTED]"),
-    (re.compile(r"(?i)([?&](?:api_?key|(?:access_)?token|secret|auth)=)[^&\s\"'<>]{10,}"), rf"\1{MASK}"),
+    (re.compile(r"(?i)([?&](?:api_key|token|secret|auth)=)[^&\s\"'<>]{10,}"), rf"\1{MASK}"),
+    (re.compile(rf"(?i)(?<![a-z0-9])({_AWS_NAMES}){_AWS_VALUE}"), rf"\1={MASK}"),
     (re.compile(rf"(?i)(?<![a-z0-9])({_NAMES}){_VALUE}"), rf"\1={MASK}"),
     (
-        re.compile(r"""(?i)\b(Authorization)["']?\s*[:=]\s*["']?(?:(?:Bearer|Basic|Token)\s+)?[^\s"',]+"""),
+        re.compile(r"""(?i)\b(Authorization)["']?\s*:\s*["']?(?:(?:Bearer|Basic|Token)\s+)?[^\s"',]+"""),
         rf"\1: {MASK}",
     ),
     # A word of prose is no token: one has a digit or a mark in it, or is long.
     (re.compile(r"\b((?i:Bearer))\s+(?=\S*[\d._~+/=-]\S|\w{16})[A-Za-z0-9._~+/=-]{6,}"), rf"\1 {MASK}"),
     (re.compile(r"(?m)^([ \t]+at )\S.*\([^()\n]*:\d+\)[ \t]*$"), r"\1[REDACTED_PATH]"),
-    (re.compile(r"(?<![\w.~-])/(?:home|Users)/[^/\s\"'`:;,)\]}]+"), "~"),
-    (re.compile(r"(?i)\bC:\\Users\\[^\\\s\"'`:;,)\]}]+"), "~"),
     (re.compile(r"\bG:\\[^\\\s\"'`:;,)\]}]+"), "~"),
 )
 _FRAME = re.compile(r"[ \t]+at\s|(?:Error|TypeError|ReferenceError):")

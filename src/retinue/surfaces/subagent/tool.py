@@ -43,7 +43,7 @@ class SubagentTool:
         call = SubagentCall(
             agent=arguments["agent"],
             task=arguments["task"],
-            session_id=arguments.get("sessionId"),
+            session_id=arguments.get("sessionId") or None,
             call_id=context.call_id,
         )
         result = await make_call(call, self._ports, lambda partial: context.progress(_to_tool_result(partial)))
