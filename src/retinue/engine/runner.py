@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from retinue.core.clock import Clock
-from retinue.core.errors import RetinueError, SessionError
+from retinue.core.errors import RetinueError, SessionError, quote
 from retinue.core.events import (
     AttemptEnded,
     AttemptStarted,
@@ -38,7 +38,7 @@ from retinue.core.messages import (
 from retinue.core.model import ToolSpec
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolContext
-from retinue.core.transcript import repair_transcript
+from retinue.core.transcript import list_orphans, repair_transcript
 from retinue.engine.attempts import Attempts
 from retinue.engine.bus import Bus
 from retinue.engine.calls import CallPorts, keep_data, run_calls
@@ -58,6 +58,8 @@ from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions.log import Session
 
 Stay = Callable[[Outcome], Awaitable[Outcome]]
+MOST_LOSSES = 5
+"""What is named of a session that cannot be read in full."""
 _FINISHED = (MessageFinished, ToolFinished, TurnFinished)
 
 
@@ -88,6 +90,7 @@ class LiveRun:
         self._around = Enclosure()
         self._noted: list[BashExecutionMessage] = []
         self._taken_up: Past | None = None
+        self._told: set[str] = set()
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
         """Say something and work until it is done. One prompt at a time; while busy, use `steer`.
@@ -436,11 +439,26 @@ class LiveRun:
     def _load(self, talk: Conversation) -> None:
         """Read the conversation back from the session: after an abort only that is sure."""
         try:
-            messages = self.session.context().messages
+            context = self.session.context()
         except SessionError as error:
             self._publish(Warned(run_id=self.setup.run_id, text=str(error)))
             return
-        talk.load(list(repair_transcript(messages)))
+        talk.load(list(repair_transcript(context.messages)))
+        orphans = [
+            f"the result of call {quote(each.tool_call_id)} of {each.tool_name} is left out: nothing called for it"
+            for each in list_orphans(context.messages)
+        ]
+        self._tell_losses([*context.lost, *orphans])
+
+    def _tell_losses(self, losses: Sequence[str]) -> None:
+        """Say what the model will not see of the session, once."""
+        fresh = [text for text in losses if text not in self._told]
+        self._told.update(fresh)
+        if fresh:
+            more = f"; and {len(fresh) - MOST_LOSSES} more" if len(fresh) > MOST_LOSSES else ""
+            text = f"{'; '.join(fresh[:MOST_LOSSES])}{more}"
+            text = f"not all of session {self.session.id} can be shown to the model: {text}"
+            self._publish(Warned(run_id=self.setup.run_id, text=text))
 
     def _publish(self, event: Event) -> None:
         kind = type(event)
