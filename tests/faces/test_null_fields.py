@@ -4,8 +4,24 @@ import json
 
 import pytest
 
+from retinue.settings.schema import SETTINGS
+from retinue.settings.subagents import CREW_SETTINGS
 from retinue.testing import MockServer
 from retinue.testing.server import APIS
+
+MODEL_FIELDS = (
+    "name",
+    "reasoning",
+    "input",
+    "cost",
+    "contextWindow",
+    "maxTokens",
+    "headers",
+    "compat",
+    "baseUrl",
+    "api",
+)
+SERVER_FIELDS = ("args", "env", "cwd", "url", "headers", "type", "timeout", "exposure", "toolExposure", "concurrency")
 
 
 def call(**extra):
@@ -81,3 +97,37 @@ def test_null_fields_change_no_request(place, api):
 def test_what_is_left_out_is_told(place, messages, told):
     _, result = go_on(place, "openai-completions", *messages)
     assert told in result.stderr and result.stderr.count("retinue:") == 1
+
+
+def test_null_in_any_setting_says_nothing(place):
+    nulls = dict.fromkeys(("compaction", "retry", "defaultModel", "steeringMode", "defaultTools", "enabledModels"))
+    own = {item.key: None for item in SETTINGS if "." not in item.key}
+    deep = {"compaction": {"reserveTokens": None, "modelOverrides": {"a/b": None, "c/d": {"reserveTokens": None}}}}
+    provider = {"baseUrl": "http://127.0.0.1:1", "api": "openai-completions", "apiKey": "k"}
+    fields = dict.fromkeys(("name", "oauth", "headers", "compat", "authHeader", "modelOverrides"))
+    model = {"id": "m", **dict.fromkeys((*MODEL_FIELDS, "thinkingLevelMap", "samplingParamsByThinkingLevel"))}
+    cost = {"input": 1, "output": 1, "cacheRead": 0, "cacheWrite": 0, "tiers": None}
+    models = [model, {**model, "id": "n", "cost": cost, "compat": {"supportsStore": None, "maxTokensField": None}}]
+    server = {"command": "true", "enabled": False, **dict.fromkeys(SERVER_FIELDS)}
+    files = {
+        "settings.json": {**nulls, **own, **deep},
+        "models.json": {"providers": {"p": {**provider, **fields, "models": models}, "q": None}},
+        "mcp.json": {"mcpServers": {"s": server, "t": None}},
+        "keybindings.json": {"app.exit": None},
+        "subagents.json": {item.key.partition(".")[0]: None for item in CREW_SETTINGS},
+        "auth.json": {"anthropic": None, "openai": {"type": "api_key", "key": "k", "env": None}},
+    }
+    for name, content in files.items():
+        (place.agent_dir / name).write_text(json.dumps(content))
+        (place.agent_dir / name).chmod(0o600)
+    hook = {"name": "h", "point": "agent.turn.start", "type": "observer", "command": "true"}
+    hook |= dict.fromkeys(("args", "env", "priority", "enabled"))
+    (place.home / ".codingcode").mkdir()
+    (place.home / ".codingcode" / "hooks.yaml").write_text(json.dumps({"hooks": [hook]}))
+    (place.agent_dir / "agents").mkdir()
+    head = "".join(f"{name}:\n" for name in ("model", "thinking", "max_turns", "color", "isolation", "persist_session"))
+    (place.agent_dir / "agents" / "helper.md").write_text(f"---\ndescription: Helps\n{head}---\nHelp.\n")
+    result = place.run("-p", "hi", replies=[{"text": "Hello."}])
+    assert (result.status, result.stdout, result.stderr) == (0, "Hello.\n", "")
+    assert place.run("agents").stderr == ""
+    assert {"p/m", "p/n"} <= set(place.run("models").stdout.split())
