@@ -30,6 +30,7 @@ from retinue.core.messages import (
     AssistantMessage,
     BashExecutionMessage,
     CustomMessage,
+    ImageContent,
     Message,
     TextContent,
     UserContent,
@@ -41,7 +42,7 @@ from retinue.core.tool import Tool, ToolContext
 from retinue.core.transcript import list_orphans, repair_transcript
 from retinue.engine.attempts import Attempts
 from retinue.engine.bus import Bus
-from retinue.engine.calls import CallPorts, keep_data, run_calls
+from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, keep_data, run_calls
 from retinue.engine.compact import Compactor
 from retinue.engine.current import CurrentModel
 from retinue.engine.enclosure import Enclosure
@@ -54,6 +55,7 @@ from retinue.engine.patience import PatientHook, PatientModel
 from retinue.engine.prompt import declare_change, render_prompt
 from retinue.engine.scope import Scope
 from retinue.engine.setup import RunSetup
+from retinue.engine.window import bound_result, count_head, explain_lack, fit_sections, fit_specs
 from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions.log import Session
 
@@ -91,6 +93,7 @@ class LiveRun:
         self._noted: list[BashExecutionMessage] = []
         self._taken_up: Past | None = None
         self._told: set[str] = set()
+        self._has_replied = False
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
         """Say something and work until it is done. One prompt at a time; while busy, use `steer`.
@@ -279,18 +282,22 @@ class LiveRun:
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
         """Attempt after attempt until one succeeds or no further one makes sense."""
-        attempts, talk, recovered = self._attempts, self._talk, False
+        attempts, talk, strength = self._attempts, self._talk, 0
         self._begin()
         if self._taken_up is not None:
             (talk.usage, talk.turns, talk.tool_calls), self._taken_up = self._taken_up, None
+        ports = self._ports()
+        self._compactor.head_tokens = count_head(ports.system, ports.tool_specs())
+        if lack := explain_lack(self.setup.model.info, self._compactor.head_tokens):
+            return Ending(Reason.ERROR, error=lack)
         await self._compactor.check(talk)
         if not blocks and not self.inbox and (answer := self._find_answer()) is not None:
             self._last_text = answer.text
             return Ending(Reason.LENGTH if answer.stop_reason == "length" else Reason.DONE, answer)
-        opening: list[Message] = self._opening(blocks)
-        ports = self._ports()
+        opening: list[Message] = self._opening(blocks, ports)
         while True:
             attempts.begin()
+            self._has_replied = False
             ending = await run_loop(talk, opening, ports)
             opening = []
             failure = ending.failure
@@ -298,11 +305,12 @@ class LiveRun:
                 attempts.end()
                 await self._compactor.check(talk)
                 return ending
-            if failure.kind == "overflow" and not recovered:
-                recovered = True
+            if failure.kind == "overflow":
+                strength = 0 if self._has_replied else strength
                 attempts.end()
                 self._omit_last()
-                if await self._compactor.run(talk, "overflow", will_retry=True):
+                if await self._compactor.run(talk, "overflow", will_retry=True, strength=strength):
+                    strength += 1
                     continue
                 return ending
             if failure.kind == "budget":
@@ -339,7 +347,7 @@ class LiveRun:
             if edit_id:
                 self._publish(EntryAppended(run_id=self.setup.run_id, entry=self.session.read_entry(edit_id)))
 
-    def _opening(self, blocks: list[UserContent]) -> list[Message]:
+    def _opening(self, blocks: list[UserContent], ports: LoopPorts) -> list[Message]:
         """What is said first: the prompt when it is new or has changed, then the user's words."""
         setup, context, now_ms = self.setup, self.session.context(), self._clock.now_ms()
         info = setup.model.info
@@ -348,8 +356,12 @@ class LiveRun:
         if context.thinking != setup.thinking:
             self.journal.write(lambda: self.session.append_thinking_level(setup.thinking))
         known = [str(tool.get("name")) for tool in context.tools]
-        specs = _Specs(setup.tools, setup.redact)()
-        change = declare_change(context.sections, setup.sections, known, specs, now_ms)
+        head, specs = fit_sections(setup.sections, info.context_window), ports.tool_specs()
+        change = declare_change(context.sections, head.sections, known, specs, now_ms)
+        if not setup.name:
+            self._tell_short(head.left_out, [name for name in setup.tools if name not in {spec.name for spec in specs}])
+        if "image" not in info.input and any(map(_has_image, [*self._talk.messages, *blocks])):
+            self._tell_losses([f"images are left out: {info.ref} reads text only"])
         said: list[Message] = [UserMessage(blocks, now_ms)] if blocks else []
         return said if change is None else [change, *said]
 
@@ -373,16 +385,18 @@ class LiveRun:
             hooks=[PatientHook(hook, self._scope) for hook in setup.hooks],
             refusals=setup.refusals,
             tool_s=setup.limits.tool_s,
+            max_chars=bound_result(setup.model.info.context_window, MAX_RESULT_CHARS),
             watched=lambda: self.bus.is_watched,
             redact=setup.redact or keep_data,
         )
+        window = setup.model.info.context_window
         current = CurrentModel(lambda: (self.setup.model, self.setup.thinking))
         is_patient = setup.limits.idle_s is not None and not setup.limits.strict_idle
         return LoopPorts(
             run_id=setup.run_id,
             model=PatientModel(current, self._scope) if is_patient else current,
-            system=render_prompt(setup.sections),
-            tool_specs=_Specs(setup.tools, setup.redact),
+            system=render_prompt(fit_sections(setup.sections, window).sections),
+            tool_specs=_Specs(setup.tools, setup.redact, window),
             thinking=setup.thinking,
             session_id=self.session.id,
             publish=self._publish,
@@ -450,6 +464,15 @@ class LiveRun:
         ]
         self._tell_losses([*context.lost, *orphans])
 
+    def _tell_short(self, sections: Sequence[str], tools: Sequence[str]) -> None:
+        """Say once what a small window leaves no room for."""
+        missing = [f"the prompt's {name}" for name in sections] + ([f"the tools {', '.join(tools)}"] if tools else [])
+        info = self.setup.model.info
+        text = f"{info.ref} has a window of {info.context_window} tokens: there is no room for {' and '.join(missing)}"
+        if missing and text not in self._told:
+            self._told.add(text)
+            self._publish(Warned(run_id=self.setup.run_id, text=text))
+
     def _tell_losses(self, losses: Sequence[str]) -> None:
         """Say what the model will not see of the session, once."""
         fresh = [text for text in losses if text not in self._told]
@@ -477,6 +500,7 @@ class LiveRun:
         if text.strip():
             self._last_text = text
         if message.stop_reason not in ("error", "aborted"):
+            self._has_replied = True
             self._attempts.succeed()
 
     def _tell_queue(self, steering: list[str], follow_up: list[str]) -> None:
@@ -486,17 +510,26 @@ class LiveRun:
 class _Specs:
     """The specs of tools to which more may be added; the same list as long as none is, since adapters know it by it."""
 
-    def __init__(self, tools: Mapping[str, Tool], redact: Callable[[Any], Any] | None) -> None:
+    def __init__(self, tools: Mapping[str, Tool], redact: Callable[[Any], Any] | None, window: int) -> None:
         self._tools = tools
         self._redact = redact or keep_data
+        self._window = window
+        self._count = 0
         self._specs: list[ToolSpec] = []
 
     def __call__(self) -> list[ToolSpec]:
-        if len(self._specs) != len(self._tools):
-            specs = [tool.spec for tool in self._tools.values()]
+        if self._count != len(self._tools):
+            self._count = len(self._tools)
+            specs = fit_specs([tool.spec for tool in self._tools.values()], self._window)
             # What agents' files and servers say about themselves is in there.
             self._specs = [msgspec.structs.replace(spec, description=self._redact(spec.description)) for spec in specs]
         return self._specs
+
+
+def _has_image(part: Any) -> bool:
+    content = getattr(part, "content", None)
+    blocks = content if isinstance(content, list) else [part]
+    return any(isinstance(block, ImageContent) for block in blocks)
 
 
 def _to_blocks(content: str | Sequence[UserContent]) -> list[UserContent]:
