@@ -26,6 +26,8 @@ from retinue.sessions.view import Context
 Cause = Literal["manual", "threshold", "overflow"]
 PASSING = ("auth", "missing", "budget", "record", "network", "timeout", "rate")
 """Failures of a summary after which nothing is left out: the run could not go on anyway, and later there may be one."""
+UNABLE = ("overloaded", "stalled", "truncated")
+"""Failures that another cut would not mend."""
 PROMPT_TOKENS = 700
 """What the request for a summary takes beside the conversation."""
 CAREFUL_CHARS_PER_TOKEN = 3
@@ -138,8 +140,8 @@ class Compactor:
                     error = failed
                 if error.kind != "overflow":
                     break
-            if error.kind:
-                break  # the same model would be asked for another cut
+            if error.kind in (*PASSING, *UNABLE):
+                break
         if not must or error.kind in PASSING:
             raise error
         done = compaction.leave_out(plans[0], str(error), self._window // 2)

@@ -36,7 +36,7 @@ class Head(Struct, frozen=True):
 
 
 def fit_sections(sections: Mapping[str, str], window: int) -> Head:
-    """The prompt for a window: all of it, or what an agent cannot do without, and the rest in an eighth of the window."""
+    """The prompt for a window: all of it, or what no agent can do without, and the rest in an eighth of the window."""
     if window >= SMALL_TOKENS:
         return Head(sections)
     left = window * CHARS_PER_TOKEN // 8
