@@ -156,6 +156,7 @@ def test_settings_beyond_the_window_are_cut(place):
     with serve(8192, count_to(12)) as server:
         result = run(place, server, "Count.", settings=settings)
     assert (result.status, result.stdout) == (0, "All counted.\n"), result.stderr
+    assert "compaction.reserveTokens: 50000 does not fit into the window of mock/mock-1" in result.stderr
     summaries = len(server.requests) - len(server.list_talks())
     assert 0 < summaries < 12
 
@@ -200,3 +201,13 @@ def test_children_have_small_windows_too(place):
     assert result.status == 0, result.stderr
     children = [body for body in server.list_talks() if "Count for me." not in json.dumps(body)]
     assert len(children) > 8 and all(len(json.dumps(body["tools"])) < 8192 for body in children)
+
+
+@pytest.mark.parametrize("window", [4096, 8192])
+def test_window_that_nobody_configured_is_learnt(place, window):
+    with serve(window, count_to(12)) as server:
+        result = run(place, server, "Count.", window=128_000)
+        again = run(place, server, "-c", "And now?", window=128_000)
+    assert (result.status, result.stdout) == (0, "All counted.\n"), result.stderr
+    assert again.status == 0, again.stderr
+    assert f"takes {window} tokens" in result.stderr

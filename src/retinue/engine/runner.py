@@ -57,6 +57,7 @@ from retinue.engine.scope import Scope
 from retinue.engine.setup import RunSetup
 from retinue.engine.window import bound_result, count_head, explain_lack, fit_sections, fit_specs
 from retinue.models.retry import GiveUp, plan_retry
+from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
 
 Stay = Callable[[Outcome], Awaitable[Outcome]]
@@ -290,6 +291,7 @@ class LiveRun:
         self._compactor.head_tokens = count_head(ports.system, ports.tool_specs())
         if lack := explain_lack(self.setup.model.info, self._compactor.head_tokens):
             return Ending(Reason.ERROR, error=lack)
+        self._tell_scaled()
         await self._compactor.check(talk)
         if not blocks and not self.inbox and (answer := self._find_answer()) is not None:
             self._last_text = answer.text
@@ -472,6 +474,18 @@ class LiveRun:
         if missing and text not in self._told:
             self._told.add(text)
             self._publish(Warned(run_id=self.setup.run_id, text=text))
+
+    def _tell_scaled(self) -> None:
+        """Say once that a number of the user's is not used, since it leaves no room."""
+        info, wished = self.setup.model.info, self.setup.compaction
+        used = wished.fit(info.context_window, self._compactor.head_tokens)
+        for name, field in (("reserveTokens", "reserve_tokens"), ("keepRecentTokens", "keep_recent_tokens")):
+            wish, number = getattr(wished, field), getattr(used, field)
+            text = f"compaction.{name}: {wish} does not fit into the window of {info.ref}"
+            text += f" ({info.context_window} tokens); {number} is used"
+            if wish not in (getattr(CompactionConfig, field), number) and text not in self._told:
+                self._told.add(text)
+                self._publish(Warned(run_id=self.setup.run_id, text=text))
 
     def _tell_losses(self, losses: Sequence[str]) -> None:
         """Say what the model will not see of the session, once."""

@@ -181,9 +181,9 @@ def render_prompt(
     return _join_pieces(pieces, instructions)
 
 
-def render_branch_prompt(messages: Iterable[Message], instructions: str) -> str:
+def render_branch_prompt(messages: Iterable[Message], instructions: str, most_chars: int | None = None) -> str:
     """The request for a summary of a way that was left."""
-    conversation = f"<conversation>\n{render_conversation(messages)}\n</conversation>"
+    conversation = f"<conversation>\n{render_conversation(messages, most_chars)}\n</conversation>"
     return _join_pieces([conversation, BRANCH_PROMPT], instructions)
 
 
