@@ -9,7 +9,10 @@ from retinue.models.script import ScriptUsage
 from retinue.models.script_file import parse_script
 from retinue.testing import MockServer
 from retinue.testing.faults import build_error, build_plan, to_spoken
+from retinue.testing.plan import Plan, render_response
 from retinue.testing.server import APIS
+from retinue.testing.wire.anthropic import AnthropicWire
+from retinue.testing.wire.google import GoogleWire
 
 NOTES = "hand-over notes"
 SUMMARY = {"text": "## Goal\nTo count."}
@@ -28,7 +31,7 @@ class Windowed(MockServer):
         if tokens > self.window:
             self.turns -= not self.is_notes
             self.refused = getattr(self, "refused", 0) + 1
-            return build_error(wire, "overflow", 400, f"prompt is too long: {tokens} tokens > {self.window} maximum")
+            return refuse(wire, tokens, self.window)
         reply = self.answer(self.turns, text)
         if isinstance(reply, int):
             kind, words = ("overflow", "prompt is too long") if reply == 400 else ("overloaded", "come back later")
@@ -43,6 +46,18 @@ class Windowed(MockServer):
 
     def list_talks(self):
         return [request.json for request in self.requests if NOTES not in json.dumps(request.json)]
+
+
+def refuse(wire, tokens, window):
+    """What Anthropic, Google, and llama.cpp's server say."""
+    if isinstance(wire, AnthropicWire):
+        return build_error(wire, "overflow", 400, f"prompt is too long: {tokens} tokens > {window} maximum")
+    if isinstance(wire, GoogleWire):
+        words = f"The input token count ({tokens}) exceeds the maximum number of tokens allowed ({window})."
+        return build_error(wire, "request", 400, words)
+    words = f"request ({tokens} tokens) exceeds the available context size ({window} tokens), try increasing it"
+    error = {"code": 400, "message": words, "type": "exceed_context_size_error", "n_ctx": window}
+    return Plan(render_response(400, json.dumps({"error": error}).encode()))
 
 
 def serve(window, answer, **options):

@@ -40,9 +40,17 @@ class Compactor:
     """Compacts one run's conversation."""
 
     def __init__(
-        self, setup: RunSetup, session: Session, journal: Journal, publish: Callable[[Event], None], clock: Clock
+        self,
+        setup: RunSetup,
+        session: Session,
+        journal: Journal,
+        publish: Callable[[Event], None],
+        clock: Clock,
+        find_window: Callable[[], int],
     ) -> None:
+        """`find_window` says how many tokens the model takes."""
         self._setup = setup
+        self._find_window = find_window
         self._session = session
         self._journal = journal
         self._publish = publish
@@ -106,7 +114,7 @@ class Compactor:
 
     @property
     def _window(self) -> int:
-        return self._setup.model.info.context_window
+        return self._find_window()
 
     def _fit(self) -> compaction.CompactionConfig:
         return self._setup.compaction.fit(self._window, self.head_tokens)

@@ -12,8 +12,12 @@ from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
 class CurrentModel:
     """Looks up the model and the thinking level at each reply."""
 
-    def __init__(self, read: Callable[[], tuple[Model, ThinkingLevel]]) -> None:
+    def __init__(
+        self, read: Callable[[], tuple[Model, ThinkingLevel]], limit: Callable[[], int | None] = lambda: None
+    ) -> None:
+        """`limit` says how long a reply may be, where that is less than the model's own limit."""
         self._read = read
+        self._limit = limit
 
     @property
     def info(self) -> ModelInfo:
@@ -24,4 +28,6 @@ class CurrentModel:
         """Ask it. MUST NOT raise, as the model itself."""
         model, thinking = self._read()
         request.thinking = draft.thinking = thinking
+        if (limit := self._limit()) is not None:
+            request.max_tokens = min(limit, model.info.max_tokens)
         return await model.reply(request, draft)

@@ -55,7 +55,7 @@ from retinue.engine.patience import PatientHook, PatientModel
 from retinue.engine.prompt import declare_change, render_prompt
 from retinue.engine.scope import Scope
 from retinue.engine.setup import RunSetup
-from retinue.engine.window import bound_result, count_head, explain_lack, fit_sections, fit_specs
+from retinue.engine.window import bound_result, count_head, explain_lack, fit_sections, fit_specs, read_limit
 from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
@@ -83,7 +83,7 @@ class LiveRun:
         )
         self._clock = clock
         self._read_talk: Conversation | None = None
-        self._compactor = Compactor(setup, session, self.journal, self._publish, clock)
+        self._compactor = Compactor(setup, session, self.journal, self._publish, clock, self._find_window)
         self._attempts = Attempts(setup.run_id, self._publish)
         self._last_text = ""
         self._is_open = False
@@ -95,6 +95,8 @@ class LiveRun:
         self._taken_up: Past | None = None
         self._told: set[str] = set()
         self._has_replied = False
+        self._learnt: dict[str, int] = {}
+        """Windows of models, as their servers told them."""
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
         """Say something and work until it is done. One prompt at a time; while busy, use `steer`.
@@ -271,7 +273,9 @@ class LiveRun:
         if isinstance(entered, Ending):
             return entered
         self.setup = entered.hide_secrets()
-        self._compactor = Compactor(self.setup, self.session, self.journal, self._publish, self._clock)
+        self._compactor = Compactor(
+            self.setup, self.session, self.journal, self._publish, self._clock, self._find_window
+        )
         return None
 
     async def _leave(self) -> None:
@@ -287,9 +291,8 @@ class LiveRun:
         self._begin()
         if self._taken_up is not None:
             (talk.usage, talk.turns, talk.tool_calls), self._taken_up = self._taken_up, None
-        ports = self._ports()
-        self._compactor.head_tokens = count_head(ports.system, ports.tool_specs())
-        if lack := explain_lack(self.setup.model.info, self._compactor.head_tokens):
+        ports, lack = self._measure()
+        if lack:
             return Ending(Reason.ERROR, error=lack)
         self._tell_scaled()
         await self._compactor.check(talk)
@@ -311,6 +314,11 @@ class LiveRun:
                 strength = 0 if self._has_replied else strength
                 attempts.end()
                 self._omit_last()
+                if self._learn_window(failure.message):
+                    ports, lack = self._measure()
+                    if lack:
+                        return replace(ending, error=lack)
+                    opening = self._opening([], ports)
                 if await self._compactor.run(talk, "overflow", will_retry=True, strength=strength):
                     strength += 1
                     continue
@@ -326,6 +334,31 @@ class LiveRun:
             attempts.schedule(plan.delay_s, self.setup.retry.max_retries, ending.error)
             await self._clock.sleep(plan.delay_s)
             self._omit_last()
+
+    def _find_window(self) -> int:
+        """The tokens that the model takes, as far as is known."""
+        info = self.setup.model.info
+        return min(info.context_window, self._learnt.get(info.ref, info.context_window))
+
+    def _learn_window(self, words: str) -> bool:
+        """Take a server at its word that takes less than is configured; False when it says nothing new."""
+        info, told = self.setup.model.info, read_limit(words)
+        if told is None or told >= self._find_window():
+            return False
+        text = f"{info.ref} takes {told} tokens, not {info.context_window}: going on with a window of that size"
+        self._publish(Warned(run_id=self.setup.run_id, text=f"{text} (set contextWindow in models.json)"))
+        self._learnt[info.ref] = told
+        return True
+
+    def _limit_output(self) -> int | None:
+        learnt = self._learnt.get(self.setup.model.info.ref)
+        return None if learnt is None else learnt // 4
+
+    def _measure(self) -> tuple[LoopPorts, str]:
+        """What the loop is given for the window there is, and why that cannot work."""
+        ports = self._ports()
+        head = self._compactor.head_tokens = count_head(ports.system, ports.tool_specs())
+        return ports, explain_lack(self.setup.model.info, self._find_window(), head)
 
     def _find_answer(self) -> AssistantMessage | None:
         """The last word of the conversation, when it is an answer and calls nothing."""
@@ -358,7 +391,7 @@ class LiveRun:
         if context.thinking != setup.thinking:
             self.journal.write(lambda: self.session.append_thinking_level(setup.thinking))
         known = [str(tool.get("name")) for tool in context.tools]
-        head, specs = fit_sections(setup.sections, info.context_window), ports.tool_specs()
+        head, specs = fit_sections(setup.sections, self._find_window()), ports.tool_specs()
         change = declare_change(context.sections, head.sections, known, specs, now_ms)
         if not setup.name:
             self._tell_short(head.left_out, [name for name in setup.tools if name not in {spec.name for spec in specs}])
@@ -368,7 +401,7 @@ class LiveRun:
         return said if change is None else [change, *said]
 
     def _ports(self) -> LoopPorts:
-        setup = self.setup
+        setup, window = self.setup, self._find_window()
         calls = CallPorts(
             run_id=setup.run_id,
             tools=setup.tools,
@@ -387,12 +420,11 @@ class LiveRun:
             hooks=[PatientHook(hook, self._scope) for hook in setup.hooks],
             refusals=setup.refusals,
             tool_s=setup.limits.tool_s,
-            max_chars=bound_result(setup.model.info.context_window, MAX_RESULT_CHARS),
+            max_chars=bound_result(window, MAX_RESULT_CHARS),
             watched=lambda: self.bus.is_watched,
             redact=setup.redact or keep_data,
         )
-        window = setup.model.info.context_window
-        current = CurrentModel(lambda: (self.setup.model, self.setup.thinking))
+        current = CurrentModel(lambda: (self.setup.model, self.setup.thinking), self._limit_output)
         is_patient = setup.limits.idle_s is not None and not setup.limits.strict_idle
         return LoopPorts(
             run_id=setup.run_id,
@@ -470,7 +502,7 @@ class LiveRun:
         """Say once what a small window leaves no room for."""
         missing = [f"the prompt's {name}" for name in sections] + ([f"the tools {', '.join(tools)}"] if tools else [])
         info = self.setup.model.info
-        text = f"{info.ref} has a window of {info.context_window} tokens: there is no room for {' and '.join(missing)}"
+        text = f"{info.ref} has a window of {self._find_window()} tokens: there is no room for {' and '.join(missing)}"
         if missing and text not in self._told:
             self._told.add(text)
             self._publish(Warned(run_id=self.setup.run_id, text=text))
@@ -478,7 +510,7 @@ class LiveRun:
     def _tell_scaled(self) -> None:
         """Say once that a number of the user's is not used, since it leaves no room."""
         info, wished = self.setup.model.info, self.setup.compaction
-        used = wished.fit(info.context_window, self._compactor.head_tokens)
+        used = wished.fit(self._find_window(), self._compactor.head_tokens)
         for name, field in (("reserveTokens", "reserve_tokens"), ("keepRecentTokens", "keep_recent_tokens")):
             wish, number = getattr(wished, field), getattr(used, field)
             text = f"compaction.{name}: {wish} does not fit into the window of {info.ref}"

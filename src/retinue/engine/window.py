@@ -3,6 +3,7 @@
 Above the limits everything stays as it is. Must not know where the parts come from.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,11 @@ _LEFT_OUT = ("tools", "rules", "skills", "subagents", "delegation")
 """Sections of a prompt that only advise."""
 _CUT = ("project_context", "parent", "addendum")
 """Sections that are cut to what room there is."""
+_TOLD = re.compile(
+    r"(?i)(?:context (?:length|size|window)|prompt length|maximum number of tokens allowed|tokens >)(?: is| of)?"
+    r"\D{0,12}(\d{3,8})"
+)
+"""How servers say what they take when a request was too long."""
 _DESCRIPTION_CHARS, _FIELD_CHARS = 240, 60
 
 
@@ -76,14 +82,19 @@ def bound_result(window: int, most: int) -> int:
     return most if window >= BOUND_TOKENS else min(most, window * CHARS_PER_TOKEN // 4)
 
 
+def read_limit(words: str) -> int | None:
+    """The tokens that a server takes, where its refusal says so."""
+    found = _TOLD.search(words)
+    return None if found is None else int(found[1])
+
+
 def count_head(prompt: str, specs: Sequence[ToolSpec]) -> int:
     """About how many tokens prompt and tools take."""
     return (len(prompt) + sum(map(_count_chars, specs))) // CHARS_PER_TOKEN
 
 
-def explain_lack(info: ModelInfo, head_tokens: int) -> str:
+def explain_lack(info: ModelInfo, window: int, head_tokens: int) -> str:
     """Why nothing can be asked of a model with such a window, and what to do; empty when it can."""
-    window = info.context_window
     most = window * 3 // 4 if window < SMALL_TOKENS else window
     if window >= LEAST_TOKENS and head_tokens < most:
         return ""
