@@ -15,6 +15,7 @@ from retinue.testing.wire.anthropic import AnthropicWire
 from retinue.testing.wire.google import GoogleWire
 
 NOTES = "hand-over notes"
+TOO_SMALL = "has a context window of 2048 tokens, and this agent needs at least 4096"
 SUMMARY = {"text": "## Goal\nTo count."}
 
 
@@ -198,7 +199,14 @@ def test_tiny_window_is_refused_before_any_request(place):
     with serve(2048, count_to(1)) as server:
         result = run(place, server, "Count.")
     assert (result.status, server.requests) == (1, [])
-    assert "has a context window of 2048 tokens, and this agent needs at least 4096" in result.stderr
+    assert TOO_SMALL in result.stderr
+
+
+def test_programs_are_told_of_a_tiny_window(place):
+    with serve(2048, count_to(1)) as server:
+        result = run(place, server, "--mode", "json", "Count.")
+    (failed,) = [line for line in result.lines if line["type"] == "turn_end"]
+    assert TOO_SMALL in failed["message"]["errorMessage"] and "agent_end" in [line["type"] for line in result.lines]
 
 
 def test_children_have_small_windows_too(place):

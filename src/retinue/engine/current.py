@@ -6,7 +6,7 @@ Knows the Model port only; who may choose is decided elsewhere.
 from collections.abc import Callable
 
 from retinue.core.messages import ThinkingLevel
-from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
+from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
 
 
 class CurrentModel:
@@ -31,3 +31,15 @@ class CurrentModel:
         if (limit := self._limit()) is not None:
             request.max_tokens = min(limit, model.info.max_tokens)
         return await model.reply(request, draft)
+
+
+class UnaskedModel:
+    """Stands for a model that cannot do what it would be asked: it is not asked, and each reply says why."""
+
+    def __init__(self, info: ModelInfo, reason: str) -> None:
+        self.info = info
+        self._reason = reason
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Fail. MUST NOT raise, as the model itself."""
+        return Reply(draft.finish("error", error=self._reason), Failure("request", self._reason))

@@ -44,7 +44,7 @@ from retinue.engine.attempts import Attempts
 from retinue.engine.bus import Bus
 from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, keep_data, run_calls
 from retinue.engine.compact import Compactor
-from retinue.engine.current import CurrentModel
+from retinue.engine.current import CurrentModel, UnaskedModel
 from retinue.engine.enclosure import Enclosure
 from retinue.engine.inbox import Inbox
 from retinue.engine.journal import Journal
@@ -292,10 +292,9 @@ class LiveRun:
         if self._taken_up is not None:
             (talk.usage, talk.turns, talk.tool_calls), self._taken_up = self._taken_up, None
         ports, lack = self._measure()
-        if lack:
-            return Ending(Reason.ERROR, error=lack)
-        self._tell_scaled()
-        await self._compactor.check(talk)
+        if not lack:
+            self._tell_scaled()
+            await self._compactor.check(talk)
         if not blocks and not self.inbox and (answer := self._find_answer()) is not None:
             self._last_text = answer.text
             return Ending(Reason.LENGTH if answer.stop_reason == "length" else Reason.DONE, answer)
@@ -358,7 +357,10 @@ class LiveRun:
         """What the loop is given for the window there is, and why that cannot work."""
         ports = self._ports()
         head = self._compactor.head_tokens = count_head(ports.system, ports.tool_specs())
-        return ports, explain_lack(self.setup.model.info, self._find_window(), head)
+        lack = explain_lack(self.setup.model.info, self._find_window(), head)
+        if lack:
+            ports = msgspec.structs.replace(ports, model=UnaskedModel(self.setup.model.info, lack))
+        return ports, lack
 
     def _find_answer(self) -> AssistantMessage | None:
         """The last word of the conversation, when it is an answer and calls nothing."""
