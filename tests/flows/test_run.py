@@ -171,7 +171,7 @@ async def test_huge_result_is_cut():
 
     run, _ = start([calls(1, name="flood"), {"text": "ok"}], [Tool("flood", flood)])
     await run.prompt("go")
-    assert len(said(run)[-2][1]) < 401_000 and "cut at 400000" in said(run)[-2][1]
+    assert len(said(run)[-2][1]) < 401_000 and "cut to 400000" in said(run)[-2][1]
 
 
 async def test_transient_failure_is_retried():
@@ -338,7 +338,7 @@ async def test_user_words_come_after_the_prompt():
 LONG = "word " * 400
 
 
-def small_window(replies, window=1200, reserve=300, keep=100):
+def small_window(replies, window=4800, reserve=1200, keep=100):
     info = ModelInfo(provider="scripted", id="small", api="scripted", context_window=window)
     config = CompactionConfig(reserve_tokens=reserve, keep_recent_tokens=keep)
     return start(ScriptedModel(parse_script(replies), info), compaction=config)
@@ -348,7 +348,7 @@ def to(prompt, **reply):
     return {"match": {"last_user": prompt}, **reply}
 
 
-FULL = {"text": LONG, "usage": {"input": 800, "output": 500}}
+FULL = {"text": LONG, "usage": {"input": 3300, "output": 500}}
 SUMMARY = to("Sum up|first part of the work", text="They talked.")
 
 

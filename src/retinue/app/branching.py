@@ -10,8 +10,8 @@ from retinue.app.chronicle import Chronicle
 from retinue.app.reactions import Reactions
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError, quote
-from retinue.core.messages import AssistantMessage, UserMessage
-from retinue.core.model import Draft, Request
+from retinue.core.messages import AssistantMessage
+from retinue.engine.compact import CAREFUL_CHARS_PER_TOKEN, ask_for_summary
 from retinue.engine.runner import LiveRun
 from retinue.sessions.parting import BranchSummary, has_words, prepare_parting, sum_up
 from retinue.settings.schema import BranchSummaries
@@ -89,18 +89,18 @@ class Branching:
             return None
         said = main.journal.last_message_id
         window = main.setup.model.info.context_window or _WINDOW
-        parting = prepare_parting(left, max(1, window - self._settings.reserve_tokens))
-        summary = await sum_up(parting, self._ask, instructions)
+        room = window - min(self._settings.reserve_tokens, window // 2)
+        parting = prepare_parting(left, room)
+        summary = await sum_up(parting, self._ask, instructions, room * CAREFUL_CHARS_PER_TOKEN)
         self._check()
         if main.journal.last_message_id != said:
             raise SessionError("something was said while the summary was made; nothing has changed")
         return summary
 
     async def _ask(self, system: str, prompt: str) -> AssistantMessage:
-        model, now_ms = self._main.setup.model, self._clock.now_ms()
-        most = min(_MOST_TOKENS, model.info.max_tokens or _MOST_TOKENS)
-        request = Request(system=system, messages=[UserMessage(prompt, now_ms)], max_tokens=most, cache=False)
-        return (await model.reply(request, Draft(model.info, started_ms=now_ms))).message
+        main, info = self._main, self._main.setup.model.info
+        most = min(_MOST_TOKENS, info.max_tokens or _MOST_TOKENS, max(256, info.context_window // 4))
+        return await ask_for_summary(main.setup, self._clock, main.bus.publish, system, prompt, most)
 
     def _move(self, leaf_id: str | None, summary: BranchSummary | None) -> None:
         main, former = self._main, self._session.leaf_id

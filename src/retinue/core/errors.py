@@ -70,6 +70,11 @@ class SessionUnsaved(SessionError):
 class CompactionFailed(RetinueError):
     """Raised when a context could not be summarised; it is as before the attempt."""
 
+    def __init__(self, text: str, kind: str = "") -> None:
+        """`kind` is that of the model's failure, if that was the reason."""
+        super().__init__(text)
+        self.kind = kind
+
 
 class IsolationFailed(RetinueError):
     """Raised when a run cannot work in a copy of its own; it MUST NOT run without."""

@@ -25,6 +25,12 @@ def repair_transcript(messages: list[Message]) -> list[Message]:
     return messages if is_sound(messages) else _Repair(messages).run()
 
 
+def list_orphans(messages: list[Message]) -> list[ToolResultMessage]:
+    """The results that no reply has called for: a repair leaves them out."""
+    called = {call.id for message in messages if type(message) is AssistantMessage for call in message.calls}
+    return [m for m in messages if type(m) is ToolResultMessage and m.tool_call_id not in called]
+
+
 def interrupt_call(call_id: str, name: str, timestamp: int) -> ToolResultMessage:
     """The result of a call that nobody saw finish."""
     return ToolResultMessage(call_id, name, [TextContent(INTERRUPTED)], True, timestamp)

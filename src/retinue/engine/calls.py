@@ -17,6 +17,7 @@ from retinue.core.messages import TextContent, ToolCall, ToolResultMessage, User
 from retinue.core.schema import fit_arguments
 from retinue.core.tool import Amendment, Refusing, Tool, ToolContext, ToolResult
 from retinue.engine.scope import run_together
+from retinue.sessions.summary import shorten
 
 MAX_RESULT_CHARS = 400_000
 """Of all text in one result: tools bound their own output far below, this holds for those that do not."""
@@ -63,6 +64,8 @@ class CallPorts(Struct, frozen=True):
     refusals: Mapping[str, str] = {}
     """Why it has not got a tool that it may well call; other names are just unknown."""
     tool_s: float | None = None
+    max_chars: int = MAX_RESULT_CHARS
+    """Of all text in one result."""
     watched: Callable[[], bool] = lambda: True
     redact: Callable[[Any], Any] = keep_data
     """Takes secrets out of texts and plain data."""
@@ -184,7 +187,8 @@ class _Running:
                 result = await hook.after(call, tool, result)
         except Exception as error:
             result = _tell_unexpected(call.name, error)
-        return _bound(result, call.name).note(facts) if facts else _bound(result, call.name)
+        bounded = _bound(result, call.name, ports.max_chars)
+        return bounded.note(facts) if facts else bounded
 
     def _tell_change(self, call: ToolCall, by: Sequence[str]) -> None:
         ports, arguments = self._ports, self._ports.redact(call.arguments)
@@ -299,20 +303,19 @@ def _tell_unexpected(name: str, error: Exception) -> ToolResult:
     return ToolResult.of(text, {}, is_error=True)
 
 
-def _bound(result: ToolResult, name: str) -> ToolResult:
+def _bound(result: ToolResult, name: str, most: int) -> ToolResult:
     """Hold any tool to a size a model and a session can carry, and to the types they expect."""
     if not isinstance(result, ToolResult):
         return ToolResult.of(f"{name} returned {quote(type(result).__name__)} instead of a result", {}, is_error=True)
     total = sum(len(block.text) for block in result.content if isinstance(block, TextContent))
-    if total <= MAX_RESULT_CHARS:
+    if total <= most:
         return result
-    left, content = MAX_RESULT_CHARS, list[UserContent]()
+    left, content = most, list[UserContent]()
     for block in result.content:
         if isinstance(block, TextContent):
-            piece = block.text[:left]
-            content.append(TextContent(piece))
-            left -= len(piece)
+            content.append(TextContent(shorten(block.text, left)))
+            left = max(0, left - len(block.text))
         else:
             content.append(block)
-    note = f"\n[{name} returned {total} characters; cut at {MAX_RESULT_CHARS}]"
+    note = f"\n[{name} returned {total} characters; cut to {most}: ask for less at once]"
     return ToolResult([*content, TextContent(note)], result.details, result.is_error, result.ends_run)

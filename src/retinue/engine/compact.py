@@ -1,4 +1,5 @@
-"""Makes room in a conversation: when, by which model call, and what is told. A failure leaves the context as it was.
+"""Makes room in a conversation: when, by which model call, and what is told. A failure leaves the context as it was,
+unless that fits no more: then its older part gives way to a note.
 
 Where to cut and what to ask is in `sessions.compaction`; this file must not know that.
 """
@@ -10,17 +11,29 @@ from typing import Any, Literal
 
 from retinue.core.clock import Clock
 from retinue.core.errors import CompactionFailed
-from retinue.core.events import Compacted, CompactionStarted, Event
+from retinue.core.events import Compacted, CompactionStarted, Event, RetryEnded, RetryScheduled, Warned
 from retinue.core.messages import AssistantMessage, UserMessage
 from retinue.core.model import Delta, Draft, Request
 from retinue.core.transcript import repair_transcript
 from retinue.engine.journal import Journal
 from retinue.engine.loop import Conversation
 from retinue.engine.setup import RunSetup
+from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions import compaction
 from retinue.sessions.log import Session
+from retinue.sessions.view import Context
 
 Cause = Literal["manual", "threshold", "overflow"]
+PASSING = ("auth", "missing", "budget", "record", "network", "timeout", "rate")
+"""Failures of a summary after which nothing is left out: the run could not go on anyway, and later there may be one."""
+UNABLE = ("overloaded", "stalled", "truncated")
+"""Failures that another cut would not mend."""
+PROMPT_TOKENS = 700
+"""What the request for a summary takes beside the conversation."""
+CAREFUL_CHARS_PER_TOKEN = 3
+"""Code has fewer characters to a token than prose."""
+SHORT_TOKENS = 4_096
+"""A summary that must be shorter is told so."""
 
 
 class Compactor:
@@ -34,8 +47,11 @@ class Compactor:
         publish: Callable[[Event], None],
         clock: Clock,
         watcher: Callable[[Delta], None],
+        find_window: Callable[[], int],
     ) -> None:
+        """`find_window` says how many tokens the model takes."""
         self._setup = setup
+        self._find_window = find_window
         self._session = session
         self._journal = journal
         self._publish = publish
@@ -44,6 +60,8 @@ class Compactor:
         """Hears the pieces of a summary."""
         self._failed_at = 0
         """Messages there were when a compaction last failed: no second try before there is something new."""
+        self.head_tokens = 0
+        """About what prompt and tools take."""
 
     def use(self, setup: RunSetup) -> None:
         """Go on with another model or other limits."""
@@ -55,29 +73,31 @@ class Compactor:
 
     async def check(self, talk: Conversation) -> None:
         """Summarise when too few tokens are free. Does not raise."""
-        setup = self._setup
-        if not setup.compaction.enabled or len(talk.messages) == self._failed_at:
+        if not self._setup.compaction.enabled or len(talk.messages) == self._failed_at:
             return
-        tokens = compaction.count_context_tokens(self._session.context())
-        if compaction.needs_compaction(tokens, setup.model.info.context_window, setup.compaction):
+        tokens = compaction.count_context_tokens(self._session.context(), self.head_tokens)
+        if compaction.needs_compaction(tokens, self._window, self._fit()):
             await self.run(talk, "threshold")
 
-    async def run(self, talk: Conversation, cause: Cause, *, will_retry: bool = False, instructions: str = "") -> bool:
-        """Summarise now; False when there was nothing to gain or it failed, and then nothing has changed."""
+    async def run(
+        self, talk: Conversation, cause: Cause, *, will_retry: bool = False, instructions: str = "", strength: int = 0
+    ) -> bool:
+        """Summarise now; False when there was nothing to gain or it failed, and then nothing has changed.
+
+        Where the conversation does not fit any more and there is no summary, its older part is left out with a note. A
+        `strength` of 1 keeps the last message only, one of 2 keeps nothing.
+        """
         run_id = self._setup.run_id
-        context, config = self._session.context(), self._setup.compaction
-        plans = [compaction.prepare_compaction(context, config)]
-        if cause != "threshold":
-            # What would be kept may itself be too long: then keep the last message only, then nothing.
-            plans.append(compaction.prepare_compaction(context, replace(config, keep_recent_tokens=1)))
-            plans.append(compaction.prepare_compaction(context, config, keep_recent=False))
-        usable = [plan for plan in plans if plan is not None]
-        if not usable:
+        context = self._session.context()
+        is_full = compaction.count_context_tokens(context, self.head_tokens) >= self._window
+        must = cause == "overflow" or (cause == "threshold" and is_full)
+        plans = self._plan(context, strength, is_weak=cause == "threshold" and not must)
+        if not plans:
             self._failed_at = len(talk.messages)
             return False
         self._publish(CompactionStarted(run_id=run_id, reason=cause))
         try:
-            done = await self._try(usable, instructions)
+            done = await self._try(plans, instructions, must=must)
         except CompactionFailed as error:
             self._failed_at = len(talk.messages)
             self._publish(Compacted(run_id=run_id, reason=cause, error=str(error)))
@@ -95,18 +115,59 @@ class Compactor:
         self._publish(Compacted(run_id=run_id, reason=cause, result=self._describe(done), will_retry=will_retry))
         return True
 
-    async def _try(self, plans: Sequence[compaction.Preparation], instructions: str) -> compaction.Compaction:
-        for plan in plans[:-1]:
-            try:
-                return await compaction.compact(plan, self._summarise, instructions)
-            except CompactionFailed:
-                continue
-        return await compaction.compact(plans[-1], self._summarise, instructions)
+    @property
+    def _window(self) -> int:
+        return self._find_window()
+
+    def _fit(self) -> compaction.CompactionConfig:
+        return self._setup.compaction.fit(self._window, self.head_tokens)
+
+    def _plan(self, context: Context, strength: int, *, is_weak: bool) -> list[compaction.Preparation]:
+        """What could be done, the mildest first; what would be kept may itself be too long."""
+        config = self._fit()
+        plans = [
+            compaction.prepare_compaction(context, config),
+            compaction.prepare_compaction(context, replace(config, keep_recent_tokens=1)),
+            compaction.prepare_compaction(context, config, keep_recent=False),
+        ]
+        usable = [plan for plan in (plans[:1] if is_weak else plans[strength:]) if plan is not None]
+        taken = self.head_tokens + self._find_output()
+        return [plan for plan in usable if taken + plan.kept_tokens <= self._window] or usable[-1:]
+
+    def _find_output(self) -> int:
+        """The tokens that a summary may have."""
+        return min(self._setup.model.info.max_tokens, max(256, self._fit().reserve_tokens * 4 // 5))
+
+    async def _try(
+        self, plans: Sequence[compaction.Preparation], instructions: str, *, must: bool
+    ) -> compaction.Compaction:
+        error = CompactionFailed("there is nothing to summarise")
+        room = max(1_000, (self._window - self._find_output() - PROMPT_TOKENS) * CAREFUL_CHARS_PER_TOKEN)
+        for plan in plans:
+            for most_chars in (room, room // 2, room // 4):
+                try:
+                    return await compaction.compact(plan, self._summarise, instructions, most_chars)
+                except CompactionFailed as failed:
+                    error = failed
+                if error.kind != "overflow":
+                    break
+            if error.kind in (*PASSING, *UNABLE):
+                break
+        if not must or error.kind in PASSING:
+            raise error
+        done = compaction.leave_out(plans[0], str(error), self._window // 2)
+        text = (
+            f"the conversation does not fit into the window of {self._setup.model.info.ref} ({self._window} tokens), "
+        )
+        text += f"and {error}: its older part is left out, with a note to the model; the session file keeps it"
+        self._publish(Warned(run_id=self._setup.run_id, text=text))
+        return done
 
     async def _summarise(self, system: str, prompt: str) -> AssistantMessage:
-        model, now_ms = self._setup.model, self._clock.now_ms()
-        request = Request(system=system, messages=[UserMessage(prompt, now_ms)], cache=False)
-        return (await model.reply(request, Draft(model.info, started_ms=now_ms, watcher=self._watcher))).message
+        most = self._find_output()
+        if most < SHORT_TOKENS:
+            system += f" Use at most {most // 2} words."
+        return await ask_for_summary(self._setup, self._clock, self._publish, system, prompt, most, self._watcher)
 
     def _describe(self, done: compaction.Compaction) -> dict[str, Any]:
         """The result as programs read it."""
@@ -119,3 +180,46 @@ class Compactor:
             "usage": done.usage,
             "details": done.details,
         }
+
+
+async def ask_for_summary(
+    setup: RunSetup,
+    clock: Clock,
+    publish: Callable[[Event], None],
+    system: str,
+    prompt: str,
+    max_tokens: int,
+    watcher: Callable[[Delta], None] | None = None,
+) -> AssistantMessage:
+    """Ask a run's model, again where that may help, as for every reply. Raises CompactionFailed.
+
+    `watcher` hears the pieces of the reply.
+    """
+    model, attempt = setup.model, 0
+    while True:
+        now_ms = clock.now_ms()
+        messages = [UserMessage(prompt, now_ms)]
+        request = Request(system=system, messages=messages, max_tokens=max_tokens, cache=False)
+        reply = await model.reply(request, Draft(model.info, started_ms=now_ms, watcher=watcher))
+        failure = reply.failure
+        if failure is None:
+            if attempt:
+                publish(RetryEnded(run_id=setup.run_id, success=True, attempt=attempt))
+            return reply.message
+        plan = plan_retry(failure, attempt + 1, setup.retry, setup.random)
+        if isinstance(plan, GiveUp):
+            if attempt:
+                publish(RetryEnded(run_id=setup.run_id, success=False, attempt=attempt, error=failure.message))
+            reason = "; ".join(filter(None, (failure.message, plan.reason)))
+            raise CompactionFailed(f"the summary failed: {reason}", failure.kind)
+        attempt += 1
+        publish(
+            RetryScheduled(
+                run_id=setup.run_id,
+                attempt=attempt,
+                max_attempts=setup.retry.max_retries,
+                delay_ms=round(plan.delay_s * 1000),
+                error=failure.message,
+            )
+        )
+        await clock.sleep(plan.delay_s)

@@ -109,6 +109,8 @@ class Outfitter:
         if runner in HERE or kit.send_out is None:
             is_new = run.id in self._asked_here
             session = self._keeper.open(run, request, parent.session, fitting.cwd, is_new=is_new)
+            if session.damage:
+                parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {session.damage}"))
             return LiveRun(setup, session, clock=self._clock)
         path, _ = self._keeper.find_place(run, request, parent.session)
         if path is None and run.attempt > 1 and runner != "cluster":

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from retinue.core.clock import Clock
-from retinue.core.errors import RetinueError, SessionError
+from retinue.core.errors import RetinueError, SessionError, quote
 from retinue.core.events import (
     AttemptEnded,
     AttemptStarted,
@@ -30,6 +30,7 @@ from retinue.core.messages import (
     AssistantMessage,
     BashExecutionMessage,
     CustomMessage,
+    ImageContent,
     Message,
     TextContent,
     UserContent,
@@ -38,12 +39,12 @@ from retinue.core.messages import (
 from retinue.core.model import Delta, ToolSpec
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolContext
-from retinue.core.transcript import repair_transcript
+from retinue.core.transcript import list_orphans, repair_transcript
 from retinue.engine.attempts import Attempts
 from retinue.engine.bus import Bus
-from retinue.engine.calls import CallPorts, keep_data, run_calls
+from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, keep_data, run_calls
 from retinue.engine.compact import Compactor
-from retinue.engine.current import CurrentModel
+from retinue.engine.current import CurrentModel, UnaskedModel
 from retinue.engine.enclosure import Enclosure
 from retinue.engine.inbox import Inbox
 from retinue.engine.journal import Journal
@@ -54,10 +55,14 @@ from retinue.engine.patience import PatientHook
 from retinue.engine.prompt import declare_change, render_prompt
 from retinue.engine.scope import Scope
 from retinue.engine.setup import RunSetup
+from retinue.engine.window import bound_result, count_head, explain_lack, fit_sections, fit_specs, read_limit
 from retinue.models.retry import GiveUp, plan_retry
+from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
 
 Stay = Callable[[Outcome], Awaitable[Outcome]]
+MOST_LOSSES = 5
+"""What is named of a session that cannot be read in full."""
 _FINISHED = (MessageFinished, ToolFinished, TurnFinished)
 
 
@@ -78,11 +83,12 @@ class LiveRun:
         )
         self._clock = clock
         self._read_talk: Conversation | None = None
-        self._compactor = Compactor(setup, session, self.journal, self._publish, clock, self._hear_piece)
+        self._compactor = self._open_compactor()
         self._attempts = Attempts(setup.run_id, self._publish)
         self._current = CurrentModel(
             lambda: (self.setup.model, self.setup.thinking),
             lambda text: self._publish(Warned(run_id=setup.run_id, text=text)),
+            self._limit_output,
         )
         self._last_text = ""
         self._is_open = False
@@ -92,6 +98,10 @@ class LiveRun:
         self._around = Enclosure()
         self._noted: list[BashExecutionMessage] = []
         self._taken_up: Past | None = None
+        self._told: set[str] = set()
+        self._has_replied = False
+        self._learnt: dict[str, int] = {}
+        """Windows of models, as their servers told them."""
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
         """Say something and work until it is done. One prompt at a time; while busy, use `steer`.
@@ -269,9 +279,7 @@ class LiveRun:
         if isinstance(entered, Ending):
             return entered
         self.setup = entered.hide_secrets()
-        self._compactor = Compactor(
-            self.setup, self.session, self.journal, self._publish, self._clock, self._hear_piece
-        )
+        self._compactor = self._open_compactor()
         return None
 
     async def _leave(self) -> None:
@@ -283,18 +291,21 @@ class LiveRun:
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
         """Attempt after attempt until one succeeds or no further one makes sense."""
-        attempts, talk, recovered = self._attempts, self._talk, False
+        attempts, talk, strength = self._attempts, self._talk, 0
         self._begin()
         if self._taken_up is not None:
             (talk.usage, talk.turns, talk.tool_calls), self._taken_up = self._taken_up, None
-        await self._compactor.check(talk)
+        ports, lack = self._fit_ports()
+        if not lack:
+            self._tell_scaled()
+            await self._compactor.check(talk)
         if not blocks and not self.inbox and (answer := self._find_answer()) is not None:
             self._last_text = answer.text
             return Ending(Reason.LENGTH if answer.stop_reason == "length" else Reason.DONE, answer)
-        opening: list[Message] = self._opening(blocks)
-        ports = self._ports()
+        opening: list[Message] = self._opening(blocks, ports)
         while True:
             attempts.begin()
+            self._has_replied = False
             ending = await run_loop(talk, opening, ports)
             opening = []
             failure = ending.failure
@@ -302,11 +313,17 @@ class LiveRun:
                 attempts.end()
                 await self._compactor.check(talk)
                 return ending
-            if failure.kind == "overflow" and not recovered:
-                recovered = True
+            if failure.kind == "overflow":
+                strength = 0 if self._has_replied else strength
                 attempts.end()
                 self._omit_last()
-                if await self._compactor.run(talk, "overflow", will_retry=True):
+                if self._learn_window(failure.message):
+                    ports, lack = self._fit_ports()
+                    if lack:
+                        return replace(ending, error=lack)
+                    opening = self._opening([], ports)
+                if await self._compactor.run(talk, "overflow", will_retry=True, strength=strength):
+                    strength += 1
                     continue
                 return ending
             if failure.kind == "budget":
@@ -328,6 +345,38 @@ class LiveRun:
     def _hear_piece(self, delta: Delta) -> None:
         if not self.setup.limits.strict_idle:
             self._scope.touch()
+    def _open_compactor(self) -> Compactor:
+        return Compactor(
+            self.setup, self.session, self.journal, self._publish, self._clock, self._hear_piece, self._find_window
+        )
+
+    def _find_window(self) -> int:
+        """The tokens that the model takes, as far as is known."""
+        info = self.setup.model.info
+        return min(info.context_window, self._learnt.get(info.ref, info.context_window))
+
+    def _learn_window(self, words: str) -> bool:
+        """Take a server at its word that takes less than is configured; False when it says nothing new."""
+        info, told = self.setup.model.info, read_limit(words)
+        if told is None or told >= self._find_window():
+            return False
+        text = f"{info.ref} takes {told} tokens, not {info.context_window}: going on with a window of that size"
+        self._publish(Warned(run_id=self.setup.run_id, text=f"{text} (set contextWindow in models.json)"))
+        self._learnt[info.ref] = told
+        return True
+
+    def _limit_output(self) -> int | None:
+        learnt = self._learnt.get(self.setup.model.info.ref)
+        return None if learnt is None else learnt // 4
+
+    def _fit_ports(self) -> tuple[LoopPorts, str]:
+        """What the loop is given for the window there is, and why that cannot work."""
+        ports = self._ports()
+        head = self._compactor.head_tokens = count_head(ports.system, ports.tool_specs())
+        lack = explain_lack(self.setup.model.info, self._find_window(), head)
+        if lack:
+            ports = msgspec.structs.replace(ports, model=UnaskedModel(self.setup.model.info, lack))
+        return ports, lack
 
     def _find_answer(self) -> AssistantMessage | None:
         """The last word of the conversation, when it is an answer and calls nothing."""
@@ -351,7 +400,7 @@ class LiveRun:
             if edit_id:
                 self._publish(EntryAppended(run_id=self.setup.run_id, entry=self.session.read_entry(edit_id)))
 
-    def _opening(self, blocks: list[UserContent]) -> list[Message]:
+    def _opening(self, blocks: list[UserContent], ports: LoopPorts) -> list[Message]:
         """What is said first: the prompt when it is new or has changed, then the user's words."""
         setup, context, now_ms = self.setup, self.session.context(), self._clock.now_ms()
         info = setup.model.info
@@ -360,13 +409,17 @@ class LiveRun:
         if context.thinking != setup.thinking:
             self.journal.write(lambda: self.session.append_thinking_level(setup.thinking))
         known = [str(tool.get("name")) for tool in context.tools]
-        specs = _Specs(setup.tools, setup.redact)()
-        change = declare_change(context.sections, setup.sections, known, specs, now_ms)
+        head, specs = fit_sections(setup.sections, self._find_window()), ports.tool_specs()
+        change = declare_change(context.sections, head.sections, known, specs, now_ms)
+        if not setup.name:
+            self._tell_short(head.left_out, [name for name in setup.tools if name not in {spec.name for spec in specs}])
+        if "image" not in info.input and any(map(_has_image, [*self._talk.messages, *blocks])):
+            self._tell_losses([f"images are left out: {info.ref} reads text only"])
         said: list[Message] = [UserMessage(blocks, now_ms)] if blocks else []
         return said if change is None else [change, *said]
 
     def _ports(self) -> LoopPorts:
-        setup = self.setup
+        setup, window = self.setup, self._find_window()
         calls = CallPorts(
             run_id=setup.run_id,
             tools=setup.tools,
@@ -385,14 +438,15 @@ class LiveRun:
             hooks=[PatientHook(hook, self._scope) for hook in setup.hooks],
             refusals=setup.refusals,
             tool_s=setup.limits.tool_s,
+            max_chars=bound_result(window, MAX_RESULT_CHARS),
             watched=lambda: self.bus.is_watched,
             redact=setup.redact or keep_data,
         )
         return LoopPorts(
             run_id=setup.run_id,
             model=self._current,
-            system=render_prompt(setup.sections),
-            tool_specs=_Specs(setup.tools, setup.redact),
+            system=render_prompt(fit_sections(setup.sections, window).sections),
+            tool_specs=_Specs(setup.tools, setup.redact, window),
             thinking=setup.thinking,
             session_id=self.session.id,
             publish=self._publish,
@@ -449,11 +503,47 @@ class LiveRun:
     def _load(self, talk: Conversation) -> None:
         """Read the conversation back from the session: after an abort only that is sure."""
         try:
-            messages = self.session.context().messages
+            context = self.session.context()
         except SessionError as error:
             self._publish(Warned(run_id=self.setup.run_id, text=str(error)))
             return
-        talk.load(list(repair_transcript(messages)))
+        talk.load(list(repair_transcript(context.messages)))
+        orphans = [
+            f"the result of call {quote(each.tool_call_id)} of {each.tool_name} is left out: nothing called for it"
+            for each in list_orphans(context.messages)
+        ]
+        self._tell_losses([*context.lost, *orphans])
+
+    def _tell_short(self, sections: Sequence[str], tools: Sequence[str]) -> None:
+        """Say once what a small window leaves no room for."""
+        missing = [f"the prompt's {name}" for name in sections] + ([f"the tools {', '.join(tools)}"] if tools else [])
+        info = self.setup.model.info
+        text = f"{info.ref} has a window of {self._find_window()} tokens: there is no room for {' and '.join(missing)}"
+        if missing and text not in self._told:
+            self._told.add(text)
+            self._publish(Warned(run_id=self.setup.run_id, text=text))
+
+    def _tell_scaled(self) -> None:
+        """Say once that a number of the user's is not used, since it leaves no room."""
+        info, wished = self.setup.model.info, self.setup.compaction
+        used = wished.fit(self._find_window(), self._compactor.head_tokens)
+        for name, field in (("reserveTokens", "reserve_tokens"), ("keepRecentTokens", "keep_recent_tokens")):
+            wish, number = getattr(wished, field), getattr(used, field)
+            text = f"compaction.{name}: {wish} does not fit into the window of {info.ref}"
+            text += f" ({info.context_window} tokens); {number} is used"
+            if wish not in (getattr(CompactionConfig, field), number) and text not in self._told:
+                self._told.add(text)
+                self._publish(Warned(run_id=self.setup.run_id, text=text))
+
+    def _tell_losses(self, losses: Sequence[str]) -> None:
+        """Say what the model will not see of the session, once."""
+        fresh = [text for text in losses if text not in self._told]
+        self._told.update(fresh)
+        if fresh:
+            more = f"; and {len(fresh) - MOST_LOSSES} more" if len(fresh) > MOST_LOSSES else ""
+            text = f"{'; '.join(fresh[:MOST_LOSSES])}{more}"
+            text = f"not all of session {self.session.id} can be shown to the model: {text}"
+            self._publish(Warned(run_id=self.setup.run_id, text=text))
 
     def _publish(self, event: Event) -> None:
         kind = type(event)
@@ -472,6 +562,7 @@ class LiveRun:
         if text.strip():
             self._last_text = text
         if message.stop_reason not in ("error", "aborted"):
+            self._has_replied = True
             self._attempts.succeed()
 
     def _tell_queue(self, steering: list[str], follow_up: list[str]) -> None:
@@ -481,17 +572,26 @@ class LiveRun:
 class _Specs:
     """The specs of tools to which more may be added; the same list as long as none is, since adapters know it by it."""
 
-    def __init__(self, tools: Mapping[str, Tool], redact: Callable[[Any], Any] | None) -> None:
+    def __init__(self, tools: Mapping[str, Tool], redact: Callable[[Any], Any] | None, window: int) -> None:
         self._tools = tools
         self._redact = redact or keep_data
+        self._window = window
+        self._count = 0
         self._specs: list[ToolSpec] = []
 
     def __call__(self) -> list[ToolSpec]:
-        if len(self._specs) != len(self._tools):
-            specs = [tool.spec for tool in self._tools.values()]
+        if self._count != len(self._tools):
+            self._count = len(self._tools)
+            specs = fit_specs([tool.spec for tool in self._tools.values()], self._window)
             # What agents' files and servers say about themselves is in there.
             self._specs = [msgspec.structs.replace(spec, description=self._redact(spec.description)) for spec in specs]
         return self._specs
+
+
+def _has_image(part: Any) -> bool:
+    content = getattr(part, "content", None)
+    blocks = content if isinstance(content, list) else [part]
+    return any(isinstance(block, ImageContent) for block in blocks)
 
 
 def _to_blocks(content: str | Sequence[UserContent]) -> list[UserContent]:

@@ -151,8 +151,9 @@ class Adapter:
 
     def _limit_output(self, request: Request, chars: int) -> int:
         wanted = request.max_tokens or self.info.max_tokens
-        room = self.info.context_window - chars // 4 - _CONTEXT_MARGIN_TOKENS
-        return min(wanted, max(room, _LEAST_OUTPUT_TOKENS))
+        window = self.info.context_window
+        room = window - chars // 4 - min(_CONTEXT_MARGIN_TOKENS, window // 8)
+        return min(wanted, max(room, min(_LEAST_OUTPUT_TOKENS, window // 8)))
 
     def _secrets(self, key: str | None) -> tuple[str, ...]:
         named = [value for name, value in self.info.headers.items() if re.search(_SECRET_NAME, name)]

@@ -38,9 +38,9 @@ def parse_models(
     top = Fields(raw, path, "", [])
     top.check_keys(("$schema", "providers"))
     providers = top.take_object("providers")
-    if "providers" not in raw:
+    if raw.get("providers") is None:
         top.complain("providers", "is missing", "an object with an entry for each provider")
-    for id in providers.values if providers else ():
+    for id in [id for id, entry in providers.values.items() if entry is not None] if providers else ():
         fields = providers.take_object(id) if providers else None
         if fields is None:
             _leave_out(id, path, found)
@@ -69,7 +69,7 @@ def _read_provider(id: str, fields: Fields, found: dict[str, Provider]) -> None:
         _leave_out(id, fields.path, found)
         fields.complain("", "is left out because of this", "a correct baseUrl, apiKey, headers and authHeader")
         return
-    if "oauth" in fields.values:
+    if fields.values.get("oauth") is not None:
         fields.complain("oauth", "is not supported", "apiKey", severity="warning")
     api = _take_api(fields)
     compat = take_compat(fields)
@@ -117,7 +117,7 @@ def _read_model(fields: Fields, provider: Provider, api: str | None, compat: dic
     fields.check_keys(_MODEL_KEYS)
     id = fields.take_text("id")
     if id is None:
-        if "id" not in fields.values:
+        if fields.values.get("id") is None:
             fields.complain("id", "is missing", "the id the API knows the model by")
         return None
     before = len(fields.diagnostics)
@@ -151,7 +151,7 @@ def _read_changes(fields: Fields, *, complete: bool = False) -> dict[str, Any]:
         "sampling_params": _take_dict(fields, "samplingParams") or None,
         "compat": take_compat(fields) or None,
     }
-    if "samplingParamsByThinkingLevel" in fields.values:
+    if fields.values.get("samplingParamsByThinkingLevel") is not None:
         fields.complain("samplingParamsByThinkingLevel", "is not used", "samplingParams", severity="warning")
     return {name: value for name, value in changes.items() if value is not None}
 
@@ -249,10 +249,10 @@ def _take_price(fields: Fields, *, complete: bool) -> dict[str, Any] | None:
     for key, name in _PRICES.items():
         if (number := raw.take_number(key)) is not None:
             found[name] = number
-    missing = [key for key in _PRICES if key not in raw.values]
+    missing = [key for key in _PRICES if raw.values.get(key) is None]
     if complete and missing:
         raw.complain("", f"lacks {', '.join(missing)}", "US dollars per million tokens for each", severity="warning")
-    if "tiers" in raw.values:
+    if raw.values.get("tiers") is not None:
         found["tiers"] = tuple(tier for item in raw.take_objects("tiers") if (tier := _read_tier(item)) is not None)
     return found
 

@@ -49,7 +49,7 @@ class Fields:
         value = self.values.get(name)
         if isinstance(value, dict):
             return Fields(value, self.path, self._name(name), self.diagnostics)
-        if name in self.values:
+        if value is not None:
             # Not the value: a key pasted in the wrong place would end up on the screen.
             self.complain(name, f"found {name_type(value)}", "an object")
         return None
@@ -57,7 +57,7 @@ class Fields:
     def take_objects(self, name: str) -> list["Fields"]:
         """The objects in a list; other items are told and left out."""
         value = self.values.get(name)
-        if name in self.values and not isinstance(value, list):
+        if value is not None and not isinstance(value, list):
             self.refuse(name, "a list of objects")
         for index, item in enumerate(value if isinstance(value, list) else ()):
             if not isinstance(item, dict):
@@ -108,10 +108,8 @@ class Fields:
         return value
 
     def _take(self, name: str, accepted: str, is_right: Callable[[Any], bool]) -> Any:
-        if name not in self.values:
-            return None
-        value = self.values[name]
-        if is_right(value):
+        value = self.values.get(name)
+        if value is None or is_right(value):
             return value
         self.refuse(name, accepted)
         return None

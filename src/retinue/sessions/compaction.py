@@ -5,7 +5,7 @@ The rules and the result are pi's. Must not know how a model is called or how th
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from retinue.core.messages import (
     Usage,
     UserMessage,
 )
-from retinue.sessions.summary import SYSTEM_PROMPT, render_prompt
+from retinue.sessions.summary import SYSTEM_PROMPT, join_text, render_prompt, shorten
 from retinue.sessions.view import Context, replay_system
 
 CHARS_PER_TOKEN: Final = 4
@@ -47,7 +47,7 @@ Summarise = Callable[[str, str], Awaitable[AssistantMessage]]
 """Asks a model: system prompt and user prompt → its reply. Cache writes are not worth it for these."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CompactionConfig:
     """When to compact, and how much to keep."""
 
@@ -57,6 +57,18 @@ class CompactionConfig:
     """Compaction begins when fewer tokens than this are left."""
     keep_recent_tokens: int = 20_000
     """About so many of the latest tokens stay as they are."""
+
+    def fit(self, window: int, head_tokens: int = 0) -> "CompactionConfig":
+        """The numbers that hold in a window of so many tokens, of which prompt and tools take some.
+
+        The usual reserve is a quarter of the window at most; another one leaves a quarter for the conversation. What
+        is kept takes half of what is left at most, so that a summary has room beside it.
+        """
+        is_usual = self.reserve_tokens == CompactionConfig.reserve_tokens
+        most = window // 4 if is_usual else max(window // 4, window - head_tokens - window // 4)
+        reserve = min(self.reserve_tokens, most)
+        keep = min(self.keep_recent_tokens, max(0, window - reserve - head_tokens) // 2)
+        return replace(self, reserve_tokens=reserve, keep_recent_tokens=keep)
 
 
 class Preparation(Struct, frozen=True):
@@ -71,6 +83,8 @@ class Preparation(Struct, frozen=True):
     previous_summary: str
     read_files: frozenset[str]
     modified_files: frozenset[str]
+    kept_tokens: int = 0
+    """About how many tokens are kept."""
 
 
 class Compaction(Struct, frozen=True):
@@ -120,16 +134,19 @@ def _count_block(block: TextContent | ImageContent | ThinkingContent | ToolCall)
             return len(block.name) + len(encode_json(block.arguments))
 
 
-def count_context_tokens(context: Context) -> int:
-    """Tokens of a context: what the provider counted for the last reply, and an estimate of what came after it."""
+def count_context_tokens(context: Context, head_tokens: int | None = None) -> int:
+    """Tokens of a context: what the provider counted for the last reply, and an estimate of what came after it.
+
+    Where it has not counted, prompt and tools take what is said, or else what the session says of them.
+    """
     messages = context.messages
     for place in reversed(range(context.trusted_from, len(messages))):
         counted = _read_usage(messages[place])
         if counted:
             return counted + sum(map(estimate_tokens, messages[place + 1 :]))
-    system = replay_system(messages)
+    system = replay_system(messages) if head_tokens is None else None
     others = sum(estimate_tokens(message) for message in messages if type(message) is not SystemMessage)
-    return others + (estimate_tokens(system) if system is not None else 0)
+    return others + (head_tokens or 0) + (estimate_tokens(system) if system is not None else 0)
 
 
 def _read_usage(message: Message) -> int:
@@ -167,6 +184,7 @@ def prepare_compaction(context: Context, config: CompactionConfig, *, keep_recen
         previous_summary=previous if isinstance(previous, str) else "",
         read_files=read_files,
         modified_files=modified_files,
+        kept_tokens=sum(map(estimate_tokens, _drop_system(messages[cut:]))),
     )
 
 
@@ -248,16 +266,22 @@ def _read_names(value: Any) -> list[str]:
     return [name for name in value if isinstance(name, str)] if isinstance(value, list) else []
 
 
-async def compact(preparation: Preparation, summarise: Summarise, instructions: str = "") -> Compaction:
-    """Have the summary written. Raises CompactionFailed when there is none that helps; nothing has changed then."""
+async def compact(
+    preparation: Preparation, summarise: Summarise, instructions: str = "", most_chars: int | None = None
+) -> Compaction:
+    """Have the summary written, showing so much of the conversation at most.
+
+    Raises CompactionFailed when there is none that helps; nothing has changed then.
+    """
     plan = preparation
     usage = Usage()
     summary = plan.previous_summary
     if plan.to_summarise or not plan.span_prefix:
-        prompt = render_prompt("history", plan.to_summarise, plan.previous_summary, instructions)
+        prompt = render_prompt("history", plan.to_summarise, plan.previous_summary, instructions, most_chars)
         summary, usage = await ask_summary(summarise, prompt)
     if plan.span_prefix:
-        prefix, spent = await ask_summary(summarise, render_prompt("prefix", plan.span_prefix, "", instructions))
+        prompt = render_prompt("prefix", plan.span_prefix, "", instructions, most_chars)
+        prefix, spent = await ask_summary(summarise, prompt)
         usage += spent
         summary = f"{summary or 'Nothing happened before.'}\n\n---\n\n## Current request, first part\n\n{prefix}"
     _check_smaller(plan, summary)
@@ -267,18 +291,37 @@ async def compact(preparation: Preparation, summarise: Summarise, instructions: 
     return Compaction(summary, plan.first_kept_entry_id, plan.tokens_before, usage, details)
 
 
+def leave_out(preparation: Preparation, reason: str, most_chars: int) -> Compaction:
+    """A note in place of a summary that could not be made: what is gone, why, and what the user had asked for."""
+    plan = preparation
+    gone = [*plan.to_summarise, *plan.span_prefix]
+    asked = [text for message in gone if type(message) is UserMessage and (text := join_text(message.content))]
+    summary = (
+        f"There was no room for the older part of this conversation: {len(gone)} messages are left out, and no summary "
+        f"of them could be made ({shorten(reason, 300)}). Ask the user, or look again, for what is missing."
+    )
+    if plan.previous_summary:
+        summary += f"\n\nWhat happened before them:\n\n{shorten(plan.previous_summary, most_chars // 2)}"
+    if asked:
+        lines = [f"- {shorten(text, max(200, most_chars // 6))}" for text in asked[-3:]]
+        summary += "\n\n" + "\n".join(("What the user said in them last:", *lines))
+    read_files, modified_files = sorted(plan.read_files), sorted(plan.modified_files)
+    details = {"readFiles": read_files, "modifiedFiles": modified_files}
+    summary += shorten(render_files(read_files, modified_files), most_chars // 4)
+    return Compaction(summary, plan.first_kept_entry_id, plan.tokens_before, Usage(), details)
+
+
 async def ask_summary(summarise: Summarise, prompt: str) -> tuple[str, Usage]:
     """Have one written; returns it and what it used. Raises CompactionFailed."""
     reply = await summarise(SYSTEM_PROMPT, prompt)
     if reply.stop_reason in ("error", "aborted"):
         raise CompactionFailed(f"the summary failed: {reply.error_message or reply.stop_reason}")
-    if reply.stop_reason == "length":
-        raise CompactionFailed("the summary was cut off at the model's output limit")
     if reply.calls:
         raise CompactionFailed("the model called a tool instead of writing the summary")
     if not reply.text.strip():
         raise CompactionFailed("the model wrote an empty summary")
-    return reply.text.strip(), reply.usage
+    note = "\n\n[the summary was cut off here, at the model's output limit]" if reply.stop_reason == "length" else ""
+    return reply.text.strip() + note, reply.usage
 
 
 def _check_smaller(plan: Preparation, summary: str) -> None:

@@ -64,6 +64,13 @@ class Entry(Struct, rename="camel"):
     usage: Any = UNSET
 
 
+class MendedEntry(Entry):
+    """An entry that was not in good order."""
+
+    lost: tuple[str, ...] = ()
+    """What of it cannot be read, for people."""
+
+
 _head_decoder = msgspec.json.Decoder(Head)
 _entry_decoder = msgspec.json.Decoder(Entry)
 _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
@@ -142,10 +149,12 @@ def decode_entry(line: bytes) -> Entry:
     for name in ("type", "id", "timestamp"):
         fields[name] = fields[name] if isinstance(fields.get(name), str) else ""
     fields["parent_id"] = fields["parent_id"] if isinstance(fields.get("parent_id"), str) else None
-    message, system = _mend_message(fields.get("message")), _mend_message(fields.get("system_message"))
+    lost: list[str] = []
+    message = _mend_message(fields.get("message"), lost)
+    system = _mend_message(fields.get("system_message"), lost)
     fields["message"] = UNSET if message is None else message
     fields["system_message"] = system if isinstance(system, SystemMessage) else UNSET
-    return Entry(**fields)
+    return MendedEntry(**fields, lost=tuple(lost))
 
 
 def decode_object(line: bytes) -> dict[str, Any] | None:
@@ -171,7 +180,7 @@ def decode_message(data: bytes) -> Message | None:
     try:
         return _message_decoder.decode(data)
     except _BAD_JSON:
-        return _mend_message(_load_object(data))
+        return _mend_message(_load_object(data), [])
 
 
 _ROLE_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
@@ -191,18 +200,26 @@ _BLOCKS: Final[dict[str, frozenset[str]]] = {
     "toolResult": frozenset({"text", "image"}),
     "custom": frozenset({"text", "image"}),
 }
+_BLOCK_DEFAULTS: Final[dict[str, dict[str, Any]]] = {
+    "text": {"text": ""},
+    "image": {},
+    "thinking": {"thinking": ""},
+    "toolCall": {"id": "", "arguments": {}},
+}
 
 
-def _mend_message(loose: Any) -> Message | None:
+def _mend_message(loose: Any, lost: list[str]) -> Message | None:
+    """The message; what of it cannot be read is added to `lost`."""
     if not isinstance(loose, dict):
+        lost += [] if loose is None else ["a message that is no object"]
         return None
     role = "custom" if loose.get("role") == "hookMessage" else loose.get("role")
     if not isinstance(role, str) or role not in _ROLE_DEFAULTS:
+        lost.append(f"a message of role {quote(role)}")
         return None
-    given = {name: value for name, value in loose.items() if value is not None}
-    mended = {**_ROLE_DEFAULTS[role], "timestamp": 0, **given, "role": role}
+    mended = {**_ROLE_DEFAULTS[role], "timestamp": 0, **_drop_nulls(loose), "role": role}
     if role in _BLOCKS:
-        mended["content"] = _mend_content(mended["content"], role)
+        mended["content"] = _mend_content(mended["content"], role, lost)
     if "usage" in mended:
         mended["usage"] = _mend_usage(mended["usage"])
     mended["timestamp"] = _mend_count(mended["timestamp"])
@@ -212,31 +229,48 @@ def _mend_message(loose: Any) -> Message | None:
         except _BAD_JSON:
             continue
         return message
+    lost.append(f"a message of role {quote(role)}")
     return None
+
+
+def _drop_nulls(loose: dict[str, Any]) -> dict[str, Any]:
+    """Null in a field means that it is not there."""
+    return {name: value for name, value in loose.items() if value is not None}
 
 
 def _keep_required(mended: dict[str, Any], role: str) -> dict[str, Any]:
     defaults = _ROLE_DEFAULTS[role]
     kept = {name: mended[name] if type(mended[name]) is type(defaults[name]) else defaults[name] for name in defaults}
+    if isinstance(mended.get("content"), str | list):
+        kept["content"] = mended["content"]
     return {**kept, "stopReason": "stop", "role": role, "timestamp": mended["timestamp"]}
 
 
-def _mend_content(content: Any, role: str) -> str | list[Any]:
+def _mend_content(content: Any, role: str, lost: list[str]) -> str | list[Any]:
     if isinstance(content, str):
         return content if role in {"system", "user", "custom"} else [{"type": "text", "text": content}]
     if not isinstance(content, list):
+        lost.append(f"the content of a message of role {quote(role)}")
         return []
     blocks = []
     for block in content:
-        if not isinstance(block, dict) or block.get("type") not in _BLOCKS[role]:
+        kind = block.get("type") if isinstance(block, dict) else None
+        if not isinstance(kind, str) or kind not in _BLOCKS[role]:
+            lost.append(f"a part of type {quote(kind)}")
             continue
-        if block["type"] == "toolCall" and not isinstance(block.get("arguments"), dict):
-            block = {**block, "arguments": {}}
-        try:
-            msgspec.convert(block, TextContent | ImageContent | ThinkingContent | ToolCall)
-        except _BAD_JSON:
-            continue
-        blocks.append(block)
+        mended = {**_BLOCK_DEFAULTS[kind], **_drop_nulls(block)}
+        if kind == "toolCall" and not isinstance(mended["arguments"], dict):
+            lost.append(f"the arguments of a call of {quote(mended.get('name'))}")
+            mended["arguments"] = {}
+        for candidate in (mended, {name: mended.get(name) for name in ("type", *_BLOCK_DEFAULTS[kind], "name")}):
+            try:
+                msgspec.convert(candidate, TextContent | ImageContent | ThinkingContent | ToolCall)
+            except _BAD_JSON:
+                continue
+            blocks.append(candidate)
+            break
+        else:
+            lost.append("a tool call" if kind == "toolCall" else f"a part of type {quote(kind)}")
     return blocks
 
 
@@ -248,9 +282,12 @@ def _mend_count(value: Any) -> int:
 def _mend_usage(usage: Any) -> Usage:
     if not isinstance(usage, dict):
         return Usage()
-    counts = {name: _mend_count(value) for name, value in usage.items() if name != "cost"}
+    counts = {name: _mend_count(value) for name, value in _drop_nulls(usage).items() if name != "cost"}
+    cost = usage.get("cost")
     try:
-        return msgspec.convert({**counts, "cost": usage.get("cost") or {}}, Usage, strict=False)
+        return msgspec.convert(
+            {**counts, "cost": _drop_nulls(cost) if isinstance(cost, dict) else {}}, Usage, strict=False
+        )
     except _BAD_JSON:
         return Usage()
 

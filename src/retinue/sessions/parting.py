@@ -43,13 +43,16 @@ def has_words(entries: Iterable[Entry]) -> bool:
 
 
 def prepare_parting(entries: Sequence[Entry], room_tokens: int) -> Parting:
-    """Choose what the summary is made of; files count from all entries, whether there is room for them or not."""
+    """Choose what the summary is made of: the last words in any case, others as far as there is room.
+
+    Files count from all entries.
+    """
     kept: list[list[Message]] = []
     used = 0
     for entry in reversed(entries):
         words = _list_words(entry)
         tokens = sum(map(estimate_tokens, words))
-        if used + tokens > room_tokens:
+        if used + tokens > room_tokens and used:
             if entry.type in _SUMMARIES and used < room_tokens * _NEARLY:
                 kept.append(words)
             break
@@ -59,9 +62,11 @@ def prepare_parting(entries: Sequence[Entry], room_tokens: int) -> Parting:
     return Parting([message for words in reversed(kept) for message in words], read_files, modified_files)
 
 
-async def sum_up(parting: Parting, summarise: Summarise, instructions: str = "") -> BranchSummary:
-    """Have the summary written. Raises CompactionFailed when there is none."""
-    text, usage = await ask_summary(summarise, render_branch_prompt(parting.messages, instructions))
+async def sum_up(
+    parting: Parting, summarise: Summarise, instructions: str = "", most_chars: int | None = None
+) -> BranchSummary:
+    """Have the summary written, showing so much of what is left at most. Raises CompactionFailed when there is none."""
+    text, usage = await ask_summary(summarise, render_branch_prompt(parting.messages, instructions, most_chars))
     files = render_files(parting.read_files, parting.modified_files)
     details = {"readFiles": parting.read_files, "modifiedFiles": parting.modified_files}
     return BranchSummary(f"{PREAMBLE}{text}{files}", usage, details)

@@ -116,7 +116,8 @@ class Scan(Struct):
         """The format version; files before version 2 do not say."""
         if self.header is None:
             return VERSION
-        version = self.header.get("version", 1)
+        version = self.header.get("version")
+        version = 1 if version is None else version
         return version if isinstance(version, int) else VERSION
 
     def add_lines(self, lines: list[bytes], offset: int) -> None:

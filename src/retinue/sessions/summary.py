@@ -102,9 +102,32 @@ What the user asked for.
 - Facts, values and places that the later part builds on."""
 
 
-def render_conversation(messages: Iterable[Message]) -> str:
-    """Messages as a text to be read, not continued: no thinking, tool results cut."""
-    return "\n\n".join(part for message in messages for part in _render_message(message) if part)
+def render_conversation(messages: Iterable[Message], most_chars: int | None = None) -> str:
+    """Messages as a text to be read, not continued: no thinking, tool results cut.
+
+    Where that is too long, long parts are shortened and the earlier ones left out but for the very first.
+    """
+    parts = [part for message in messages for part in _render_message(message) if part]
+    if most_chars is not None and len(parts) and sum(len(part) + 2 for part in parts) > most_chars:
+        parts = _fit_parts([shorten(part, most_chars // 4) for part in parts], most_chars)
+    return "\n\n".join(parts)
+
+
+def _fit_parts(parts: list[str], most_chars: int) -> list[str]:
+    first, left, place = parts[0], most_chars - len(parts[0]) - 100, len(parts)
+    while place > 1 and len(parts[place - 1]) + 2 <= left:
+        place -= 1
+        left -= len(parts[place]) + 2
+    missing = [f"[{place - 1} parts are left out here: there is no room for them]"] if place > 1 else []
+    return [first, *missing, *parts[place:]]
+
+
+def shorten(text: str, most: int) -> str:
+    """A text of that many characters at most, not counting the note in place of what is left out of its middle."""
+    if len(text) <= most:
+        return text
+    head = most * 2 // 3
+    return f"{text[:head]}\n[… {len(text) - most} characters left out …]\n{text[len(text) - (most - head) :]}"
 
 
 def _render_message(message: Message) -> list[str]:
@@ -114,7 +137,7 @@ def _render_message(message: Message) -> list[str]:
             said = f"[Assistant]: {message.text}" if message.text else ""
             return [said, f"[Assistant tool calls]: {calls}" if calls else ""]
         case ToolResultMessage():
-            text = _join_text(message.content)
+            text = join_text(message.content)
             more = f"\n[{len(text) - RESULT_CHARS} more characters]" if len(text) > RESULT_CHARS else ""
             return [f"[Tool result]: {text[:RESULT_CHARS]}{more}" if text else ""]
         case BashExecutionMessage():
@@ -126,7 +149,7 @@ def _render_message(message: Message) -> list[str]:
         case SystemMessage():
             return []
         case _:
-            text = _join_text(message.content)
+            text = join_text(message.content)
             return [f"[User]: {text}" if text else ""]
 
 
@@ -134,15 +157,23 @@ def _render_arguments(call: ToolCall) -> str:
     return ", ".join(f"{name}={encode_json(value).decode()}" for name, value in call.arguments.items())
 
 
-def _join_text(content: str | Sequence[Any]) -> str:
+def join_text(content: str | Sequence[Any]) -> str:
+    """The texts of a message's content, by lines."""
     return content if isinstance(content, str) else "\n".join(b.text for b in content if type(b) is TextContent)
 
 
 def render_prompt(
-    part: Literal["history", "prefix"], messages: Iterable[Message], previous_summary: str, instructions: str
+    part: Literal["history", "prefix"],
+    messages: Iterable[Message],
+    previous_summary: str,
+    instructions: str,
+    most_chars: int | None = None,
 ) -> str:
-    """The request for a summary of a part of the conversation."""
-    pieces = [f"<conversation>\n{render_conversation(messages)}\n</conversation>"]
+    """The request for a summary of a part of the conversation, of which so many characters are shown at most."""
+    if most_chars is not None:
+        previous_summary = shorten(previous_summary, most_chars // 3)
+        most_chars -= len(previous_summary)
+    pieces = [f"<conversation>\n{render_conversation(messages, most_chars)}\n</conversation>"]
     if previous_summary:
         pieces.append(f"<previous-summary>\n{previous_summary}\n</previous-summary>")
         pieces.append(UPDATE_PROMPT)
@@ -150,9 +181,9 @@ def render_prompt(
     return _join_pieces(pieces, instructions)
 
 
-def render_branch_prompt(messages: Iterable[Message], instructions: str) -> str:
+def render_branch_prompt(messages: Iterable[Message], instructions: str, most_chars: int | None = None) -> str:
     """The request for a summary of a way that was left."""
-    conversation = f"<conversation>\n{render_conversation(messages)}\n</conversation>"
+    conversation = f"<conversation>\n{render_conversation(messages, most_chars)}\n</conversation>"
     return _join_pieces([conversation, BRANCH_PROMPT], instructions)
 
 

@@ -4,13 +4,14 @@ The rules are pi's: the latest compaction replaces what is before its first kept
 wins, system messages replay into one prompt. Must not know how entries are stored.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Struct, field
 
+from retinue.core.errors import quote
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import (
     AssistantMessage,
@@ -24,7 +25,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.transcript import interrupt_call
-from retinue.sessions.entry import Entry, decode_message
+from retinue.sessions.entry import Entry, MendedEntry, decode_message
 
 TOOL_RESULT: Final = "retinue.tool_result"
 """Type of our custom entry for a result that arrived before its turn to become a message."""
@@ -47,6 +48,8 @@ class Context(Struct):
     """The compaction the context begins with."""
     trusted_from: int = 0
     """Messages from here on were made after the last compaction or edit: only their token counts still hold."""
+    lost: tuple[str, ...] = ()
+    """What of the branch cannot be read and is not among the messages, for people."""
 
     @property
     def sections(self) -> dict[str, str]:
@@ -68,6 +71,7 @@ class Context(Struct):
             self.system,
             self.compaction,
             self.trusted_from,
+            self.lost,
         )
 
 
@@ -105,7 +109,39 @@ def build_context(path: Sequence[Entry], is_settled: Callable[[str], bool] = lam
     if later == len(selected):
         context.trusted_from = len(context.messages)
     _answer_open_calls(context, results, is_settled)
+    context.lost = tuple(_list_losses(path, selected, edits, context))
     return context
+
+
+def _list_losses(
+    path: Sequence[Entry], selected: Sequence[Entry], edits: Mapping[str, Any], context: Context
+) -> Iterator[str]:
+    for entry in selected:
+        if edits.get(entry.id, entry) is None:
+            continue
+        if isinstance(entry, MendedEntry):
+            yield from (f"{what} (entry {quote(entry.id)}) cannot be read" for what in entry.lost)
+        if entry.type == "message" and entry.message is UNSET and not getattr(entry, "lost", ()):
+            yield f"entry {quote(entry.id)} holds no message"
+        if entry.type in ("compaction", "branch_summary") and not isinstance(entry.summary, str):
+            yield f"the summary of entry {quote(entry.id)} cannot be read"
+    head, first_kept = (
+        context.compaction,
+        UNSET if context.compaction is None else context.compaction.first_kept_entry_id,
+    )
+    if head is not None and first_kept != head.id and not any(entry.id == first_kept for entry in path):
+        yield f"entry {quote(first_kept)}, from which on the compaction {quote(head.id)} keeps messages, is not there"
+    last = next((message for message in reversed(context.messages) if type(message) is not ToolResultMessage), None)
+    for message in reversed(context.messages):
+        if type(message) is not ToolResultMessage:
+            break
+        if type(last) is AssistantMessage and message == interrupt_call(
+            message.tool_call_id, message.tool_name, last.timestamp
+        ):
+            yield (
+                f"the call {quote(message.tool_call_id)} of {message.tool_name} has no result; "
+                "the model is told that it was interrupted"
+            )
 
 
 def select_entries(path: Sequence[Entry]) -> tuple[Sequence[Entry], int]:

@@ -88,7 +88,7 @@ def _read_globs(entry: Mapping[str, Any], field: str, report: Any) -> tuple[str,
 
 
 def _read_priority(entry: Mapping[str, Any], default: int, report: Any) -> int:
-    value = entry.get("priority", default)
+    value = default if entry.get("priority") is None else entry["priority"]
     if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_PRIORITY:
         report("priority", f"found {show_value(value)}; expected a whole number; {default} is used")
         return default

@@ -27,6 +27,8 @@ class Check(Struct, frozen=True):
     """How a value joins the one of the layer below; absent: it replaces it."""
     choices: tuple[Any, ...] = ()
     """All that it accepts, where that is a short list."""
+    takes_null: bool = False
+    """Whether null means something; else it means that the setting is not there."""
 
 
 class Setting(NamedTuple):
@@ -121,7 +123,7 @@ def amount() -> Check:
             raise ValueError
         return value
 
-    return Check("a number above 0, or null for no limit", convert)
+    return Check("a number above 0, or null for no limit", convert, takes_null=True)
 
 
 def optional(inner: Check, *words: object) -> Check:
@@ -130,7 +132,7 @@ def optional(inner: Check, *words: object) -> Check:
     def convert(value: Any, report: Report) -> Any:
         return None if value is None or value in words else inner.convert(value, report)
 
-    return Check(f"{inner.accepts}, or null for none", convert)
+    return Check(f"{inner.accepts}, or null for none", convert, takes_null=True)
 
 
 def trimmed(*, blank: bool = False) -> Check:
@@ -204,6 +206,8 @@ def counts(*keys: str) -> Check:
             raise ValueError
         found = {}
         for key, number in value.items():
+            if number is None:
+                continue
             if key not in keys:
                 place = f".{key}" if key.isidentifier() else f"[{quote(key)}]"
                 report(place, number, "only " + ", ".join(keys))
@@ -229,6 +233,8 @@ def by_model(inner: Check) -> Check:
             def report_entry(rest: str, bad: object, accepts: str, ref: str = ref) -> None:
                 report(f"[{quote(ref)}]{rest}", bad, accepts)
 
+            if entry is None:
+                continue
             try:
                 found[ref] = inner.convert(entry, report_entry)
             except ValueError:

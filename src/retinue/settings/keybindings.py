@@ -79,7 +79,7 @@ def load_keybindings(paths: Paths) -> tuple[dict[str, tuple[str, ...]], list[Dia
     raw, problems = load_json(path)
     found: dict[str, tuple[str, ...]] = {}
     for action, value in (raw or {}).items():
-        if action == "$schema":
+        if action == "$schema" or (value is None and action in ACTIONS):
             continue
         keys = _read_keys(value)
         if action not in ACTIONS:

@@ -140,11 +140,14 @@ class _LayerReader:
             elif key in self.sections and isinstance(value, dict):
                 self.read_object(value, key + ".")
             elif key in self.sections:
-                self._refuse(key, value, "an object")
+                if value is not None:
+                    self._refuse(key, value, "an object")
             elif key not in self.ignore:
                 self._warn_unknown(key)
 
     def _read_setting(self, item: Setting, value: Any) -> None:
+        if value is None and not item.check.takes_null:
+            return
         if item.user_only and self.scope == "project":
             text = f"{self.path}: {item.key}: ignored, it can only be set in the user's own settings file"
             self._add(text, item.key, "user-only", "warning")

@@ -131,8 +131,8 @@ def _narrow(found: list[Found], changes: Iterable[Written], problems: list[Diagn
             problems.append(_tell(written, "has neither command nor url, and no server of the user has its name"))
             continue
         entry, item = written.entry, found[places[0]]
-        for name in entry:
-            if name not in OVERRIDES:
+        for name, value in entry.items():
+            if value is not None and name not in OVERRIDES:
                 problems.append(_tell(written, f"{quote(name)} has no effect on a server of the user", "warning"))
         is_off = entry.get("enabled") is False or entry.get("exposure") == "hidden"
         if entry.get("enabled") is True and item.state == "disabled":
@@ -166,13 +166,14 @@ def _read_json(raw: Mapping[str, Any], path: Path, level: Level, problems: list[
         elif key not in _TOP:
             text = f"{path}: {quote(key)}: unknown{suggest(key, _TOP)}; servers go under mcpServers"
             problems.append(Diagnostic(text, str(path), None, "warning", "mcp", key))
-    servers = raw.get("mcpServers", {})
+    servers = {} if raw.get("mcpServers") is None else raw["mcpServers"]
     if not isinstance(servers, dict):
         text = f"{path}: mcpServers: found {show_value(servers)}; expected an object of servers"
         problems.append(Diagnostic(text, str(path), None, "error", "mcp", "mcpServers"))
         return
     for name, entry in servers.items():
-        yield Written(name, entry, str(path), level)
+        if entry is not None:
+            yield Written(name, entry, str(path), level)
 
 
 def _load_yaml(path: Path, level: Level, problems: list[Diagnostic], bound: Bound | None) -> Iterator[Written]:

@@ -50,7 +50,7 @@ class Written(Struct, frozen=True):
     @property
     def is_override(self) -> bool:
         """Whether it only changes a server that is defined elsewhere."""
-        return isinstance(self.entry, Mapping) and not any(key in self.entry for key in CONNECTING)
+        return isinstance(self.entry, Mapping) and all(self.entry.get(key) is None for key in CONNECTING)
 
 
 class _Bad(Exception):
@@ -109,7 +109,7 @@ class _Reader:
         )
 
     def _check_keys(self, entry: Mapping[str, Any]) -> None:
-        for key in entry:
+        for key in (key for key, value in entry.items() if value is not None):
             if key in SELF_APPROVAL:
                 self._tell(f".{key}", "has no effect: the user decides what is started", "warning")
             elif key == "oauth":
@@ -157,7 +157,7 @@ class _Reader:
         tools = entry.get("toolExposure")
         if tools is not None and not isinstance(tools, Mapping):
             self._refuse("toolExposure", tools, "an object of tool names")
-        for name, exposure in (tools or {}).items():
+        for name, exposure in _drop_nulls(tools or {}).items():
             self._check_exposure(f"toolExposure.{name}", exposure)
             (hidden if exposure == "hidden" else shown).append(name)
         return tuple(hidden), tuple(shown)
@@ -212,7 +212,7 @@ class _Reader:
     def _take_number(
         self, entry: Mapping[str, Any], key: str, default: float, lowest: float, highest: float, *, whole: bool = False
     ) -> float:
-        value = entry.get(key, default)
+        value = default if entry.get(key) is None else entry[key]
         is_number = isinstance(value, int | float) and not isinstance(value, bool) and lowest <= value <= highest
         if is_number and not (whole and value != int(value)):
             return float(value)
@@ -222,7 +222,7 @@ class _Reader:
         return default
 
     def _take_flag(self, entry: Mapping[str, Any], key: str) -> bool:
-        value = entry.get(key, True)
+        value = True if entry.get(key) is None else entry[key]
         if not isinstance(value, bool):
             self._refuse(key, value, "true or false")
         return bool(value)
@@ -257,10 +257,14 @@ class _Reader:
         )
 
 
+def _drop_nulls(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if value is not None}
+
+
 def _find_deferred(entry: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The tools that wait until they are looked for, and those that do not; other words were refused before."""
     tools = entry.get("toolExposure")
-    single = dict(tools) if isinstance(tools, Mapping) else {}
+    single = _drop_nulls(tools) if isinstance(tools, Mapping) else {}
     every = ["*"] if entry.get("exposure") in _DEFERRED else []
     waiting = [name for name, how in single.items() if how in _DEFERRED]
     return (*waiting, *every), tuple(name for name in single if name not in waiting)

@@ -39,9 +39,9 @@ class Compaction(Struct, frozen=True):
     enabled: bool = True
     """Summarise by itself when the context gets full."""
     reserve_tokens: int = 16_384
-    """Summarise when fewer tokens than this are free."""
+    """Summarise when fewer tokens than this are free; by default no more than a quarter of the model's window."""
     keep_recent_tokens: int = 20_000
-    """The last tokens of the conversation, which stay as they are."""
+    """The last tokens of the conversation, which stay as they are; no more than half of the room there is."""
     model_overrides: Mapping[str, Mapping[str, int]] = {}
     """Other token numbers for single models."""
 

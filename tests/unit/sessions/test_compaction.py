@@ -209,7 +209,6 @@ async def test_prefix_alone_keeps_previous_summary() -> None:
     [
         (reply("x", stop="error"), "the summary failed: error"),
         (reply("x", stop="aborted"), "the summary failed: aborted"),
-        (reply("x", stop="length"), "cut off"),
         (reply(""), "empty summary"),
         (reply("  \n"), "empty summary"),
         (reply("x", call("read", "a")), "called a tool"),
@@ -219,6 +218,11 @@ async def test_prefix_alone_keeps_previous_summary() -> None:
 async def test_useless_summary_is_refused(answer: AssistantMessage, message: str) -> None:
     with pytest.raises(CompactionFailed, match=message):
         await compact(plan(user(400)), Model(answer))
+
+
+async def test_cut_off_summary_is_taken() -> None:
+    done = await compact(plan(user(400)), Model(reply("x", stop="length")))
+    assert done.summary.startswith("x\n\n[the summary was cut off here, at the model's output limit]")
 
 
 def test_conversation_reads_as_a_text() -> None:

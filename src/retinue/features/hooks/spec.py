@@ -172,14 +172,14 @@ class _Entry:
         return {str(name): str(text) for name, text in value.items()}
 
     def read_priority(self) -> int:
-        value = self._raw.get("priority", 0)
+        value = 0 if self._raw.get("priority") is None else self._raw["priority"]
         if isinstance(value, bool) or not isinstance(value, int) or abs(value) > MAX_PRIORITY:
             self.doubt("priority", f"found {show_value(value)}; expected a whole number")
             return 0
         return value
 
     def read_enabled(self) -> bool:
-        value = self._raw.get("enabled", True)
+        value = True if self._raw.get("enabled") is None else self._raw["enabled"]
         if not isinstance(value, bool):
             self.reject("enabled", "true or false")
             return True
