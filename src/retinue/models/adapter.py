@@ -54,19 +54,17 @@ class Adapter:
         try:
             key = self._key() if callable(self._key) else self._key
             stream = draft.watcher is not None
-            call = Call(
-                self.info,
-                self.url(stream=stream),
-                self._merge_headers(key, request, stream=stream),
-                self.build_body(request, stream=stream),
-                self._timing,
-            )
-            if self._governor.is_holding(self.info.provider):
-                await self._governor.admit(self.info.provider)
-            if stream:
-                await self._transport.stream(call, reading)
-            else:
-                reading.take_whole(await self._transport.fetch(call))
+            body = whole = self.build_body(request, stream=stream)
+            while body:
+                headers = self._merge_headers(key, request, stream=stream)
+                call = Call(self.info, self.url(stream=stream), headers, body, self._timing)
+                if self._governor.is_holding(self.info.provider):
+                    await self._governor.admit(self.info.provider)
+                if stream:
+                    await self._transport.stream(call, reading)
+                else:
+                    reading.take_whole(await self._transport.fetch(call))
+                body = self.go_on(whole, reading)
             reply = reading.finish()
         except ProviderError as error:
             reply = reading.fail(error.failure)
@@ -97,6 +95,10 @@ class Adapter:
             first += b","
         comma = b"," if conversation.head else b""
         return b"".join([b"{", conversation.head, comma, *self.open_list(request, limit), first, *parts, b"]}"])
+
+    def go_on(self, body: bytes, reading: Reading) -> bytes:
+        """The body of a further request for the same reply, where a provider wants one."""
+        return b""
 
     def open_reading(self, draft: Draft) -> Reading:
         """What reads the reply."""
