@@ -392,9 +392,9 @@ async def test_refusal_keeps_its_text(api, stream):
 @pytest.mark.parametrize("api", ["anthropic-messages", "openai-completions", "google-generative-ai"])
 @MODES
 async def test_unknown_stop_reason_is_kept(api, stream):
-    async with open_seat(api, [{"text": "hm", "raw_stop": "pause_turn"}]) as seat:
+    async with open_seat(api, [{"text": "hm", "raw_stop": "brand_new"}]) as seat:
         message = (await seat.ask(stream=stream)).message
-    assert (message.stop_reason, message.raw_stop_reason, message.text) == ("stop", "pause_turn", "hm")
+    assert (message.stop_reason, message.raw_stop_reason, message.text) == ("stop", "brand_new", "hm")
 
 
 @EVERY_API

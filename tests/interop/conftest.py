@@ -1,23 +1,34 @@
 """The programs that the interop tests compare."""
 
-import os
-
 import pytest
+from model_world import FOLDERS
 from programs import Program, find_pi, find_retinue
 
 # Looked for at once: the tests' own environment no longer says where it is.
 PI = find_pi()
+FOREIGN = {"pi", "llama", "litellm"}
 
 
 @pytest.fixture
 def pi() -> Program:
-    """The real pi; on a developer's machine it may be missing, in CI it may not."""
+    """The real pi."""
     if PI is None:
-        missing = "no pi: set RETINUE_PI to it, or RETINUE_PI_DIR to an npm project that has it"
-        if os.environ.get("CI") == "true":
-            pytest.fail(missing)
-        pytest.skip(missing)
+        pytest.skip("no pi: `make interop` installs it; RETINUE_PI or RETINUE_PI_DIR may name one")
     return PI
+
+
+@pytest.fixture(scope="session")
+def llama() -> None:
+    """llama.cpp and a small model."""
+    if not FOLDERS["llama"]:
+        pytest.skip("no llama.cpp: `make interop` installs it")
+
+
+@pytest.fixture(scope="session")
+def litellm() -> None:
+    """LiteLLM's proxy."""
+    if not FOLDERS["litellm"]:
+        pytest.skip("no LiteLLM: `make interop` installs it")
 
 
 @pytest.fixture
@@ -26,7 +37,11 @@ def retinue() -> Program:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Several starts of Node in one test: a cold or busy machine takes its time over them."""
+    """What needs such a program is run by `make interop` only, and has the time that a cold start of it takes."""
     for item in items:
-        if "/tests/interop/" in item.path.as_posix() and item.get_closest_marker("timeout") is None:
+        if "/tests/interop/" not in item.path.as_posix():
+            continue
+        if FOREIGN & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.interop)
+        if item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(150))

@@ -53,11 +53,14 @@ class Adapter:
         key: str | None = None
         try:
             key = self._key() if callable(self._key) else self._key
-            headers, body = self._merge_headers(key, request), self.build_body(request)
-            call = Call(self.info, self.url(), headers, body, self._timing)
-            if self._governor.is_holding(self.info.provider):
-                await self._governor.admit(self.info.provider, draft.say)
-            await self._transport.stream(call, reading)
+            headers = self._merge_headers(key, request)
+            body = whole = self.build_body(request)
+            while body:
+                call = Call(self.info, self.url(), headers, body, self._timing)
+                if self._governor.is_holding(self.info.provider):
+                    await self._governor.admit(self.info.provider, draft.say)
+                await self._transport.stream(call, reading)
+                body = self.go_on(whole, reading)
             reply = reading.finish()
         except ProviderError as error:
             reply = reading.fail(error.failure)
@@ -88,6 +91,10 @@ class Adapter:
             first += b","
         comma = b"," if conversation.head else b""
         return b"".join([b"{", conversation.head, comma, *self.open_list(request, limit), first, *parts, b"]}"])
+
+    def go_on(self, body: bytes, reading: Reading) -> bytes:
+        """The body of a further request for the same reply, where a provider wants one."""
+        return b""
 
     def open_reading(self, draft: Draft) -> Reading:
         """What reads the reply."""

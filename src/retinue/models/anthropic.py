@@ -18,9 +18,10 @@ from retinue.core.messages import (
 )
 from retinue.core.model import Draft, Failure, Request
 from retinue.models.adapter import Adapter
+from retinue.models.arguments import parse_arguments
 from retinue.models.conversation import SKIP, Piece
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
-from retinue.models.failures import ProviderError, classify_event
+from retinue.models.failures import fail
 from retinue.models.pricing import count_tokens
 from retinue.models.reading import Reading
 from retinue.models.thinking import budget_tokens, can_disable
@@ -30,6 +31,15 @@ _INTERLEAVED = "interleaved-thinking-2025-05-14"
 _CACHE = {"type": "ephemeral"}
 _CACHE_FIELD = b',"cache_control":{"type":"ephemeral"}'
 _CLAUDE = re.compile(r"claude-(?:[a-z]+-)?(\d+)(?:[-.](\d{1,2}))?(?!\d)")
+_MOST_PAUSES = 10
+# Which block a delta writes to, and the field it has its piece in.
+_PIECES = {
+    "text_delta": ("text", "text"),
+    "thinking_delta": ("thinking", "thinking"),
+    "input_json_delta": ("call", "partial_json"),
+    "signature_delta": ("thinking", "signature"),
+    "citations_delta": ("text", "citation"),
+}
 _EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
 
 
@@ -58,6 +68,11 @@ class AnthropicModel(Adapter):
 
     def open_reading(self, draft: Draft) -> Reading:
         return _AnthropicReading(self.info, draft)
+
+    def go_on(self, body: bytes, reading: Reading) -> bytes:
+        blocks = reading.resume() if isinstance(reading, _AnthropicReading) else []
+        said = to_json({"role": "assistant", "content": blocks})
+        return b"%b,%b]}" % (body.removesuffix(b"]}"), said) if blocks else b""
 
     def head(self, request: Request) -> dict[str, Any]:
         cache = {"cache_control": _CACHE} if request.cache else {}
@@ -177,31 +192,34 @@ class _AnthropicReading(Reading):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._open: dict[int, _Block] = {}
+        self._open: dict[Any, _Block] = {}
+        self._said: list[dict[str, Any]] = []
+        self._pauses = 0
         self._usage: dict[str, Any] = {}
+        self._earlier: list[dict[str, Any]] = []
         self._explanation = ""
 
     def read_event(self, event: Any) -> bool:
-        kind = event["type"]
+        kind = event.get("type")
         if kind == "content_block_delta":
-            self._read_delta(self._open.get(event["index"]), event["delta"])
+            self._read_delta(event.get("index"), event["delta"])
         elif kind == "content_block_start":
-            self._begin(event["index"], event["content_block"])
+            self._begin(event.get("index"), event["content_block"])
         elif kind == "content_block_stop":
-            if (block := self._open.pop(event["index"], None)) is not None:
+            if (block := self._open.pop(event.get("index"), None)) is not None:
                 self._end(block)
         elif kind == "message_start":
-            message = event["message"]
+            message = event.get("message") or {}
             self.set_response(message.get("id"), message.get("model"))
             self._read_usage(message.get("usage"))
         elif kind == "message_delta":
             self._read_stop(event.get("delta") or {})
             self._read_usage(event.get("usage"))
+            self.is_complete = bool(self.raw_stop)
         elif kind == "message_stop":
             self.is_complete = self.is_done = True
-        elif kind == "error":
-            raise ProviderError(classify_event(self.info, event.get("error")))
         else:
+            self.raise_error(event)
             return False
         return True
 
@@ -220,6 +238,9 @@ class _AnthropicReading(Reading):
                 return "length", None
             case "refusal" | "sensitive":
                 return self.refuse(self._explanation or f"the model stopped with {self.raw_stop!r}")
+            case "pause_turn" if self._pauses > _MOST_PAUSES:
+                note = f"the provider paused the reply {self._pauses} times without an end"
+                return "error", fail(self.info, "protocol", note, advice="ask for less at once")
         return "stop", None
 
     def close_open(self) -> None:
@@ -227,7 +248,22 @@ class _AnthropicReading(Reading):
             self._end(block)
         self._open.clear()
 
-    def _begin(self, index: int, content: dict[str, Any]) -> None:
+    def resume(self) -> list[dict[str, Any]]:
+        """What was said so far, as it has to be sent back, when the provider paused and will go on; else nothing."""
+        if self.raw_stop != "pause_turn" or self._call_ids:
+            return []
+        self.close_open()
+        self._pauses += 1
+        if self._pauses > _MOST_PAUSES or not self._said:
+            return []
+        self.raw_stop, self.is_complete, self.is_done = "", False, False
+        self._earlier.append(self._usage)
+        self._usage = {}
+        return self._said
+
+    def _begin(self, index: Any, content: dict[str, Any]) -> "_Block":
+        if (before := self._open.pop(index, None)) is not None:
+            self._end(before)
         match content.get("type"):
             case "text":
                 block = _Block("text", self.open_text())
@@ -245,32 +281,45 @@ class _AnthropicReading(Reading):
                 block = _Block("call", at, call_id, name)
                 block.given = content.get("input") or {}
             case _:
-                return  # a kind of block that we did not ask for
+                block = _Block("other")  # of a tool that the provider runs itself: needed only if it pauses
+        block.raw = content
         self._open[index] = block
+        return block
 
-    def _read_delta(self, block: "_Block | None", delta: dict[str, Any]) -> None:
-        if block is None:
+    def _read_delta(self, index: Any, delta: dict[str, Any]) -> None:
+        kind, field = _PIECES.get(delta.get("type") or "", ("", ""))
+        piece = delta.get(field) or ""
+        block = self._open.get(index)
+        if block is None and kind in ("text", "thinking"):
+            block = self._begin(index, {"type": kind})
+        if block is None or not piece:
             return
-        match delta.get("type"):
-            case "text_delta":
-                self.write(block.index, delta["text"])
-            case "thinking_delta":
-                self.write(block.index, delta["thinking"])
-            case "input_json_delta":
-                self.write(block.index, delta["partial_json"])
-                block.is_written = True
-            case "signature_delta":
-                block.signature += delta["signature"]
+        if field == "citation":
+            block.raw.setdefault("citations", []).append(piece)
+        elif field == "signature":
+            block.signature += piece
+        elif block.kind == "other":
+            block.input += piece
+        else:
+            self.write(block.index, piece)
 
     def _end(self, block: "_Block") -> None:
         signature: str | UnsetType = block.signature or UNSET
         if block.kind == "text":
             self.draft.close_text(block.index)
         elif block.kind == "call":
-            arguments = self.draft.written(block.index) if block.is_written else block.given
+            arguments = self.draft.written(block.index) or block.given
             self.close_call(block.index, block.call_id, block.name, arguments)
-        else:
+        elif block.kind != "other":
             self.draft.close_thinking(block.index, signature=signature, redacted=block.kind == "redacted")
+        self._said.append(self._to_raw(block))
+
+    def _to_raw(self, block: "_Block") -> dict[str, Any]:
+        if block.kind == "text":
+            return {**block.raw, "text": self.draft.written(block.index)}
+        if block.kind == "thinking":
+            return {**block.raw, "thinking": self.draft.written(block.index), "signature": block.signature}
+        return {**block.raw, "input": parse_arguments(block.input)[0]} if block.input else block.raw
 
     def _read_stop(self, delta: dict[str, Any]) -> None:
         if isinstance(reason := delta.get("stop_reason"), str):
@@ -286,23 +335,29 @@ class _AnthropicReading(Reading):
         self._usage |= {name: value for name, value in usage.items() if value is not None}
         details = self._usage.get("output_tokens_details")
         thought = details.get("thinking_tokens") if isinstance(details, dict) else None
+        used = [*self._earlier, self._usage]
+        fresh, output, cache_read, cache_write = (
+            sum(count_tokens(report.get(name)) for report in used)
+            for name in ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+        )
         self.set_usage(
-            fresh=count_tokens(self._usage.get("input_tokens")),
-            output=count_tokens(self._usage.get("output_tokens")),
-            cache_read=count_tokens(self._usage.get("cache_read_input_tokens")),
-            cache_write=count_tokens(self._usage.get("cache_creation_input_tokens")),
+            fresh=fresh,
+            output=output,
+            cache_read=cache_read,
+            cache_write=cache_write,
             reasoning=UNSET if thought is None else count_tokens(thought),
         )
 
 
 class _Block:
-    __slots__ = ("call_id", "given", "index", "is_written", "kind", "name", "signature")
+    __slots__ = ("call_id", "given", "index", "input", "kind", "name", "raw", "signature")
 
-    def __init__(self, kind: str, index: int, call_id: str = "", name: str = "") -> None:
+    def __init__(self, kind: str, index: int = -1, call_id: str = "", name: str = "") -> None:
         self.kind = kind
         self.index = index
         self.call_id = call_id
         self.name = name
         self.signature = ""
         self.given: Any = {}
-        self.is_written = False
+        self.input = ""
+        self.raw: dict[str, Any] = {}

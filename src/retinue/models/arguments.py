@@ -17,6 +17,8 @@ def parse_arguments(raw: str | bytes) -> tuple[dict[str, Any], str]:
         value = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         return {}, _explain(error, raw)
+    if value is None:
+        return {}, ""
     if type(value) is not dict:
         return {}, f"The arguments must be a JSON object, not {_name_type(value)}; the tool was not run."
     if len(raw) > _DEPTH_CHECK_CHARS and (fault := check_arguments(value)):

@@ -28,13 +28,15 @@ _ADVICE: dict[FailureKind, str] = {
 # What the providers say when the input is too long; each line is somebody's wording.
 _OVERFLOW = (
     r"(?i)prompt is too long|prompt too long|request_too_large|input is too long"
-    r"|exceeds? the context window|exceeds? (?:the )?(?:model'?s )?maximum context length"
+    r"|exceeds? (?:the )?context (?:window|length)|exceeds? (?:the )?(?:model'?s )?maximum context length"
     r"|input token count.{0,60}exceeds|maximum prompt length is|reduce the length of the messages"
     r"|maximum context length is|exceeds? (?:the )?maximum allowed input length"
     r"|is longer than the model'?s context length|exceeds the limit of \d+"
     r"|exceeds? the available context size|greater than the context length|context window exceeds"
     r"|exceeded model token limit|too large for model with|but the configured context size is"
-    r"|context_window_exceeded|context[_ ]length[_ ]exceeded|range of input length should be"
+    r"|context.?window.?exceed|context[_ ]length[_ ]exceeded|range of input length should be"
+    r"|longer than the maximum model length|greater than max_seq_len|tokens \+ .?max_new_tokens.? must be"
+    r"|context the overflows|loaded with context length"
     r"|exceed_context_size|too many (?:input )?tokens|token limit exceeded"
 )
 _NOT_OVERFLOW = r"(?i)rate.?limit|too many requests|throttl|per minute"
@@ -43,6 +45,7 @@ _NO_MONEY = (
     r"|usage limit reached"
 )
 
+_NO_NAMES = ("", "error", "None")
 # Error types and codes as the APIs name them, in error bodies and in error events inside a stream.
 _NAMED: dict[str, FailureKind] = {
     "overloaded_error": "overloaded",
@@ -223,7 +226,8 @@ def _parse_error(body: bytes) -> dict[str, Any] | None:
 
 
 def _describe(error: Mapping[str, Any]) -> str:
-    named = [str(error[key]) for key in ("type", "code", "status") if isinstance(error.get(key), str) and error[key]]
+    given = [error.get(key) for key in ("type", "code", "status")]
+    named = [name for name in given if isinstance(name, str) and name not in _NO_NAMES]
     message = next((error[key] for key in ("message", "detail", "error") if isinstance(error.get(key), str)), "")
     # OpenRouter wraps what the provider behind it said.
     metadata = error.get("metadata")

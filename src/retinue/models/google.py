@@ -22,7 +22,7 @@ from retinue.core.model import Draft, Failure, ModelInfo, Request
 from retinue.models.adapter import Adapter
 from retinue.models.conversation import SKIP, Piece
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
-from retinue.models.failures import ProviderError, classify_event, fail
+from retinue.models.failures import fail
 from retinue.models.pricing import count_tokens
 from retinue.models.reading import Reading
 
@@ -167,8 +167,8 @@ class _GoogleReading(Reading):
         self._blocked = ""
 
     def read_event(self, event: Any) -> bool:
-        if event.get("error"):
-            raise ProviderError(classify_event(self.info, event["error"]))
+        if not event.get("candidates") or event.get("error"):
+            self.raise_error(event)
         self.read_whole(event)
         return True
 
@@ -197,8 +197,6 @@ class _GoogleReading(Reading):
         if self.raw_stop in _BAD_CALLS:
             note = f"the model wrote a call that cannot be read ({self.raw_stop})"
             return "error", fail(self.info, "protocol", note, retryable=True)
-        if not self.raw_stop:
-            return "error", fail(self.info, "truncated", "the reply has no finish reason")
         return "stop", None
 
     def close_open(self) -> None:
@@ -227,7 +225,7 @@ class _GoogleReading(Reading):
             name = str(call.get("name") or "")
             arguments = call.get("args") or {}
             index, call_id = self.open_call(str(call.get("id") or ""), name)
-            self.write(index, to_json(arguments).decode())
+            self.write(index, arguments if isinstance(arguments, str) else to_json(arguments).decode())
             signed = signature if isinstance(signature, str) and signature else UNSET
             self.close_call(index, call_id, name, arguments, signature=signed)
 

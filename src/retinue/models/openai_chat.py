@@ -17,9 +17,10 @@ from retinue.core.messages import (
 )
 from retinue.core.model import Draft, Failure, ModelInfo, Request
 from retinue.models.adapter import Adapter
+from retinue.models.arguments import parse_arguments
 from retinue.models.conversation import SKIP, Piece
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
-from retinue.models.failures import ProviderError, classify_event, fail
+from retinue.models.failures import fail
 from retinue.models.openai_compat import detect_compat, thinking_fields
 from retinue.models.pricing import count_tokens
 from retinue.models.reading import Reading
@@ -56,7 +57,7 @@ class OpenAIChatModel(Adapter):
         return headers
 
     def open_reading(self, draft: Draft) -> Reading:
-        return _ChatReading(self.info, draft, infer_stop=not self.compat["supportsFinishReason"])
+        return _ChatReading(self.info, draft)
 
     def head(self, request: Request) -> dict[str, Any]:
         compat = self.compat
@@ -221,33 +222,24 @@ def _reasoning_fields(thoughts: list[ThinkingContent]) -> dict[str, Any]:
 class _ChatReading(Reading):
     """Reads chat completion chunks, or one completion. Blocks end together, when the stream does."""
 
-    def __init__(self, info: ModelInfo, draft: Draft, *, infer_stop: bool) -> None:
+    def __init__(self, info: ModelInfo, draft: Draft) -> None:
         super().__init__(info, draft)
-        self.may_end = infer_stop
         self._text: int | None = None
         self._thinking: int | None = None
         self._field = ""
         self._details = ReasoningDetails()
         self._calls: dict[Any, _Call] = {}
+        self._last_call: _Call | None = None
         self._order: list[_Call | str] = []
 
-    def take(self, payload: bytes) -> bool:
-        if payload.startswith(b"[DONE]"):
-            self.is_complete = self.is_complete or self.may_end
-            self.is_done = True
-            if not self.is_complete:
-                raise ProviderError(fail(self.info, "truncated", "the reply ended without a finish reason"))
-            return True
-        return super().take(payload)
-
     def read_event(self, event: Any) -> bool:
-        if event.get("error"):
-            raise ProviderError(classify_event(self.info, event["error"]))
+        choices = event.get("choices")
+        if not choices or event.get("error"):
+            self.raise_error(event)
         if self.response_id is UNSET:
             self.set_response(event.get("id"), event.get("model"))
         if usage := event.get("usage"):
             self._read_usage(usage)
-        choices = event.get("choices")
         if not choices:
             return True
         choice = choices[0]
@@ -255,7 +247,11 @@ class _ChatReading(Reading):
             self._read_usage(choice["usage"])
         if delta := choice.get("delta"):
             self._read_message(delta)
+        elif not self._order and choice.get("message"):
+            self._read_message(choice["message"])
         if reason := choice.get("finish_reason"):
+            if choice.get("error"):
+                self.raise_error(choice)
             self.raw_stop = str(reason)
             self.is_complete = True
         return True
@@ -269,14 +265,14 @@ class _ChatReading(Reading):
             call["index"] = number
         self._read_message(message)
         self.raw_stop = str(choice.get("finish_reason") or "")
-        if not self.raw_stop and not self.may_end:
-            raise ProviderError(fail(self.info, "truncated", "the reply has no finish reason"))
         self._read_usage(data.get("usage"))
 
     def judge(self) -> tuple[StopReason, Failure | None]:
-        match self.raw_stop:
-            case "length" | "max_tokens":
+        match self.raw_stop.lower():
+            case "length" | "max_tokens" | "max_output_tokens" | "model_length":
                 return "length", None
+            case "model_context_window_exceeded":
+                return "error", fail(self.info, "overflow", f"the provider ended the reply with {self.raw_stop!r}")
             case "content_filter":
                 return self.refuse("the provider's content filter stopped the reply")
             case "network_error" | "error":
@@ -310,8 +306,8 @@ class _ChatReading(Reading):
         if refusal := message.get("refusal"):
             self._write_text(refusal)
             self.refusal += refusal
-        for number, call in enumerate(message.get("tool_calls") or ()):
-            self._read_call(call, number)
+        for call in message.get("tool_calls") or ():
+            self._read_call(call)
 
     def _open_thought(self) -> int:
         if self._thinking is None:
@@ -330,26 +326,42 @@ class _ChatReading(Reading):
             self._order.append("text")
         self.write(self._text, text)
 
-    def _read_call(self, piece: dict[str, Any], number: int) -> None:
+    def _read_call(self, piece: dict[str, Any]) -> None:
         function = piece.get("function") or {}
-        slot = piece.get("index")
-        if slot is None:
-            # Without an index a new id is a new call; a piece without either continues the last one.
-            continues = bool(self._calls) and function.get("name") is None
-            slot = piece.get("id") or (next(reversed(self._calls)) if continues else number)
-        call = self._calls.get(slot)
-        if call is None or (piece.get("id") and call.given_id and piece["id"] != call.given_id):
-            given_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
-            index, call_id = self.open_call(given_id, name)
-            call = self._calls[slot] = _Call(index, given_id, call_id, name)
-            self._order.append(call)
-        elif not call.name and function.get("name"):
-            call.name = str(function["name"])
+        given_id, name = str(piece.get("id") or ""), str(function.get("name") or "")
         arguments = function.get("arguments")
+        slot = piece.get("index")
+        # Without an index a new id is a new call; a piece without either continues the last one.
+        call = self._last_call if slot is None and not given_id else self._calls.get(given_id if slot is None else slot)
+        if call is not None and self._is_another(call, given_id, name, arguments):
+            if given_id and given_id == call.given_id and arguments == self.draft.written(call.index):
+                return  # the whole call, said once more
+            call = None
+        if call is None:
+            index, call_id = self.open_call(given_id, name)
+            call = _Call(index, given_id, call_id, name)
+            self._calls[given_id if slot is None else slot] = call
+            self._order.append(call)
+        call.name, call.given_id = call.name or name, call.given_id or given_id
+        self._last_call = call
         if isinstance(arguments, str):
             self.write(call.index, arguments)
         elif arguments is not None:
             call.given = arguments
+
+    def _is_another(self, call: "_Call", given_id: str, name: str, arguments: Any) -> bool:
+        """Whether a piece begins a call of its own, though its place is that of this one: many servers count none."""
+        if given_id and call.given_id and given_id != call.given_id:
+            return True
+        if not name or not call.name or name != call.name:
+            return bool(name and call.name)
+        if call.given is not None:
+            return arguments is not None and not given_id
+        if not isinstance(arguments, str) or not arguments.startswith("{"):
+            return False
+        # The same function again: a new object begins where one is whole.
+        written = self.draft.written(call.index)
+        return written.endswith("}") and not parse_arguments(written)[1]
 
     def _signature(self) -> str | UnsetType:
         return self._details.render() or self._field or UNSET

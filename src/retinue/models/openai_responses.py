@@ -28,6 +28,17 @@ from retinue.models.thinking import can_disable
 _CACHE_KEY_CHARS = 64
 _LEAST_OUTPUT_TOKENS = 16
 _ENCRYPTED = "reasoning.encrypted_content"
+_TYPES = {"text": "message", "thinking": "reasoning", "call": "function_call"}
+# Which block an event writes to, and the field it has the text in: a piece of it, or all of it.
+_PIECES = {
+    "response.output_text.delta": ("text", "delta"),
+    "response.refusal.delta": ("text", "delta"),
+    "response.function_call_arguments.delta": ("call", "delta"),
+    "response.reasoning_summary_text.delta": ("thinking", "delta"),
+    "response.reasoning_text.delta": ("thinking", "delta"),
+    "response.output_text.done": ("text", "text"),
+    "response.function_call_arguments.done": ("call", "arguments"),
+}
 
 
 class OpenAIResponsesModel(Adapter):
@@ -182,36 +193,38 @@ class _ResponsesReading(Reading):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self._open: dict[int, _Item] = {}
+        self._open: list[_Item] = []
+        self._names: set[Any] = set()
         self._incomplete = ""
 
     def read_event(self, event: Any) -> bool:
-        kind = event.get("type", "")
-        if kind.endswith(".delta"):
-            self._read_delta(kind, event)
+        kind = event.get("type") or ""
+        if kind in _PIECES:
+            self._read_piece(kind, event)
         elif kind == "response.output_item.added":
-            self._begin(event["output_index"], event["item"])
+            self._begin(event["item"], event.get("output_index"))
         elif kind == "response.output_item.done":
-            self._end(event["output_index"], event["item"])
+            self._end(event["item"], self._find(_kind(event["item"]), event, event["item"]))
         elif kind == "response.reasoning_summary_part.added":
-            opened = self._open.get(event["output_index"])
+            opened = self._find("thinking", event)
             if opened is not None and event.get("summary_index"):
                 self.write(opened.index, "\n\n")
         elif kind in ("response.created", "response.in_progress"):
-            self.set_response(event["response"].get("id"), event["response"].get("model"))
+            response = event.get("response") or {}
+            self.set_response(response.get("id"), response.get("model"))
         elif kind in ("response.completed", "response.incomplete", "response.failed"):
-            self._read_end(event["response"])
+            response = event.get("response") or {}
+            self._read_rest(response.get("output") or ())
+            self._read_end({"status": kind.removeprefix("response."), **response})
             self.is_complete = self.is_done = True
-        elif kind == "error" or event.get("error"):
-            raise ProviderError(classify_event(self.info, event.get("error") or event))
         else:
+            self.raise_error(event)
             return kind not in ("ping", "keepalive")
         return True
 
     def read_whole(self, data: Any) -> None:
-        for index, item in enumerate(data["output"]):
-            self._begin(index, item)
-            self._end(index, item)
+        for item in data["output"]:
+            self._end(item, None)
         self._read_end(data)
 
     def judge(self) -> tuple[StopReason, Failure | None]:
@@ -227,43 +240,61 @@ class _ResponsesReading(Reading):
         return "stop", None
 
     def close_open(self) -> None:
-        for output_index in list(self._open):
-            self._end(output_index, {})
+        for opened in list(self._open):
+            self._end({}, opened)
 
-    def _read_delta(self, kind: str, event: dict[str, Any]) -> None:
-        opened = self._open.get(event.get("output_index", -1))
+    def _find(self, kind: str, event: dict[str, Any], item: dict[str, Any] | None = None) -> "_Item | None":
+        """The open item that an event means: by id, else by place, else the last. Servers leave out either or both."""
+        names = {event.get("item_id"), *_names(item or {})} - {None, ""}
+        place = event.get("output_index")
+        open_items = [opened for opened in reversed(self._open) if opened.kind == kind]
+        for opened in open_items:
+            if opened.names & names:
+                return opened
+        if place is not None:
+            return next((opened for opened in open_items if opened.place == place), None)
+        if names and any(opened.names for opened in open_items):
+            return None
+        return open_items[0] if open_items else None
+
+    def _read_piece(self, kind: str, event: dict[str, Any]) -> None:
+        wanted, field = _PIECES[kind]
+        opened = self._find(wanted, event)
+        if opened is None and wanted != "call":
+            opened = self._begin({"type": _TYPES[wanted], "id": event.get("item_id")}, event.get("output_index"))
+        piece = event.get(field)
+        if opened is None or not isinstance(piece, str):
+            return  # a call that nobody announced has no name before its end
+        if field != "delta":
+            self._complete(opened, piece)
+            return
+        self.write(opened.index, piece)
+        if kind == "response.refusal.delta":
+            self.refusal += piece
+
+    def _begin(self, item: dict[str, Any], place: Any = None) -> "_Item | None":
+        kind = _kind(item)
+        name = call_id = ""
+        if kind == "text":
+            index = self.open_text()
+        elif kind == "thinking":
+            index = self.open_thinking()
+        elif kind == "call":
+            name = str(item.get("name") or "")
+            parts = [part for part in (item.get("call_id"), item.get("id")) if isinstance(part, str) and part]
+            index, call_id = self.open_call("|".join(parts), name)
+        else:
+            return None
+        opened = _Item(kind, index, place, _names(item), call_id, name)
+        self._names |= opened.names
+        self._open.append(opened)
+        return opened
+
+    def _end(self, item: dict[str, Any], opened: "_Item | None") -> None:
+        opened = opened or self._begin(item)
         if opened is None:
             return
-        wanted = {
-            "response.output_text.delta": "text",
-            "response.refusal.delta": "text",
-            "response.function_call_arguments.delta": "call",
-            "response.reasoning_summary_text.delta": "thinking",
-            "response.reasoning_text.delta": "thinking",
-        }.get(kind)
-        if wanted == opened.kind:
-            self.write(opened.index, event["delta"])
-            if kind == "response.refusal.delta":
-                self.refusal += event["delta"]
-
-    def _begin(self, output_index: int, item: dict[str, Any]) -> None:
-        match item.get("type"):
-            case "message":
-                self._open[output_index] = _Item("text", self.open_text())
-            case "reasoning":
-                self._open[output_index] = _Item("thinking", self.open_thinking())
-            case "function_call":
-                name = str(item.get("name") or "")
-                parts = [part for part in (item.get("call_id"), item.get("id")) if isinstance(part, str) and part]
-                index, call_id = self.open_call("|".join(parts), name)
-                self._open[output_index] = _Item("call", index, call_id, name)
-
-    def _end(self, output_index: int, item: dict[str, Any]) -> None:
-        if output_index not in self._open and item:
-            self._begin(output_index, item)
-        opened = self._open.pop(output_index, None)
-        if opened is None:
-            return
+        self._open.remove(opened)
         if opened.kind == "text":
             self._complete(opened, _message_text(item))
             if not self.refusal:
@@ -274,15 +305,25 @@ class _ResponsesReading(Reading):
             signature = orjson.dumps(item).decode() if item.get("id") else UNSET
             self.draft.close_thinking(opened.index, signature=signature)
         else:
-            self._complete(opened, item.get("arguments") or "")
+            arguments = item.get("arguments") or self.draft.written(opened.index)
+            self._complete(opened, arguments if isinstance(arguments, str) else to_json(arguments).decode())
             namespace = item.get("namespace")
             self.close_call(
                 opened.index,
                 opened.call_id,
-                opened.name,
-                item.get("arguments") or self.draft.written(opened.index),
+                opened.name or str(item.get("name") or ""),
+                arguments,
                 namespace=namespace if isinstance(namespace, str) else UNSET,
             )
+
+    def _read_rest(self, output: Any) -> None:
+        """Read what the end of a stream has and its events did not bring."""
+        is_empty = not self.draft.has_content
+        for item in output:
+            kind = _kind(item)
+            opened = self._find(kind, {}, item) if not is_empty else None
+            if opened or is_empty or (kind == "call" and item.get("call_id") and not _names(item) & self._names):
+                self._end(item, opened)
 
     def _complete(self, opened: "_Item", text: str) -> None:
         """Write what the finished item has and the deltas did not bring."""
@@ -332,11 +373,22 @@ def _text_signature(item: dict[str, Any]) -> str | UnsetType:
     return orjson.dumps(noted).decode()
 
 
-class _Item:
-    __slots__ = ("call_id", "index", "kind", "name")
+def _kind(item: dict[str, Any]) -> str:
+    return next((kind for kind, name in _TYPES.items() if name == item.get("type")), "")
 
-    def __init__(self, kind: str, index: int, call_id: str = "", name: str = "") -> None:
+
+def _names(item: dict[str, Any]) -> set[Any]:
+    """What later events may call an item; llama.cpp names calls by their call id."""
+    return {item.get("id"), item.get("call_id")} - {None, ""}
+
+
+class _Item:
+    __slots__ = ("call_id", "index", "kind", "name", "names", "place")
+
+    def __init__(self, kind: str, index: int, place: Any, names: set[Any], call_id: str, name: str) -> None:
         self.kind = kind
         self.index = index
+        self.place = place
+        self.names = names
         self.call_id = call_id
         self.name = name

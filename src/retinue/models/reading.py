@@ -32,7 +32,7 @@ class Reading:
         self.draft = draft
         self.is_complete = False
         self.is_done = False
-        self.may_end = False
+        self.may_end = info.compat.get("supportsFinishReason") is False
         self.raw_stop = ""
         self.response_id: str | UnsetType = UNSET
         self.response_model: str | UnsetType = UNSET
@@ -47,8 +47,14 @@ class Reading:
 
     def take(self, payload: bytes) -> bool:
         """Take one event of a stream; False when it was a sign of life only. Raises ProviderError."""
+        if payload.startswith(b"[DONE]"):
+            self.is_complete = self.is_done = True
+            return True
         try:
-            return self.read_event(self._load(payload))
+            event = self._load(payload)
+            if type(event) is list and event:
+                return any([self.read_event(item) for item in event])
+            return self.read_event(event)
         except _SHAPE_ERRORS as error:
             raise ProviderError(self._unreadable(payload, error)) from error
 
@@ -56,10 +62,10 @@ class Reading:
         """Take a reply that came in one piece. Raises ProviderError."""
         try:
             data = self._load(body)
-            for part in data if isinstance(data, list) else [data]:  # Google sends the events as a list
-                if part.get("error"):
-                    raise ProviderError(classify_event(self.info, part["error"]))
-                self.read_whole(part)
+            # Gemini answers with a list of events when nobody understood that they were to be streamed.
+            for item in data if type(data) is list and data else [data]:
+                self.raise_error(item)
+                self.read_whole(item)
         except _SHAPE_ERRORS as error:
             raise ProviderError(self._unreadable(body, error)) from error
         self.is_complete = self.is_done = True
@@ -72,6 +78,9 @@ class Reading:
             failure = None
         else:
             stop, failure = self.judge()
+            if failure is None and not self.raw_stop and (self.faults or not self.draft.has_content):
+                # Many servers say that they are done but not why; a reply that is empty or cut off is not.
+                failure = fail(self.info, "truncated", "the reply ended without a finish reason")
         if failure is None and self.refusal:
             failure = fail(self.info, "refused", self.refusal)
         if failure is not None:
@@ -93,6 +102,14 @@ class Reading:
     def read_whole(self, data: Any) -> None:
         """Read a parsed reply."""
         raise NotImplementedError
+
+    def raise_error(self, event: Any) -> None:
+        """Raise what the event reports if it is an error, in any of the shapes that servers use."""
+        error, kind = event.get("error"), f"{event.get('type') or ''}{event.get('object') or ''}"
+        if not error and ("error" in kind if kind else isinstance(event.get("message", event.get("detail")), str)):
+            error = event
+        if error:
+            raise ProviderError(classify_event(self.info, error))
 
     def judge(self) -> tuple[StopReason, Failure | None]:
         """What the provider's stop reason means."""

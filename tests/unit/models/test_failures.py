@@ -16,6 +16,15 @@ OVERFLOWS = [
     "tokens to keep from the initial prompt is greater than the context length",
     "Input length 9 exceeds the maximum allowed input length of 8 tokens.",
     "Range of input length should be [1, 100]",
+    "litellm.ContextWindowExceededError: litellm.BadRequestError: ContextWindowExceededError: OpenAIException - no",
+    "Context Window exceeded for given call. No context_window_fallbacks set",
+    "request (6031 tokens) exceeds the available context size (4096 tokens), try increasing it",
+    "Requested tokens (5000) exceed context window of 4096",
+    "the input length exceeds the context length",
+    "The decoder prompt (length 5000) is longer than the maximum model length of 4096",
+    "Trying to keep the first 5000 tokens when context the overflows. However, the model is loaded with context length",
+    "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 4096",
+    "Prompt length 5000 is greater than max_seq_len 4096",
 ]
 
 

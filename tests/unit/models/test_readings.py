@@ -112,10 +112,9 @@ def test_chat_refusal_is_a_failure():
     assert (reply.failure.kind, reply.message.text) == ("refused", "I cannot")
 
 
-def test_chat_without_finish_reason_is_truncated():
-    with pytest.raises(ProviderError) as caught:
-        read(CHAT, chunk(content="half"), b"[DONE]")
-    assert caught.value.failure.kind == "truncated"
+def test_chat_without_finish_reason_ends_with_its_mark():
+    reply = read(CHAT, chunk(content="half"), b"[DONE]")
+    assert (reply.message.stop_reason, reply.message.text) == ("stop", "half")
 
 
 def test_chat_server_without_finish_reasons():
