@@ -34,11 +34,10 @@ def read_memory_mb() -> float:
 class Client:
     """One conversation after another over one connection pool."""
 
-    def __init__(self, http: aiohttp.ClientSession, url: str, opening: Json, *, stream: bool, codec: str) -> None:
+    def __init__(self, http: aiohttp.ClientSession, url: str, opening: Json, *, codec: str) -> None:
         self._http = http
         self._url = url
         self._opening = opening
-        self._stream = stream
         self._dumps: Callable[[Any], bytes]
         self._loads: Callable[[str | bytes], Any]
         if codec == "orjson":
@@ -64,16 +63,11 @@ class Client:
                 messages.append({"role": "tool", "tool_call_id": call["id"], "content": text})
 
     async def _ask(self, messages: list[Json]) -> Json:
-        body: Json = {**self._opening, "messages": messages, "stream": self._stream}
-        if self._stream:
-            body["stream_options"] = {"include_usage": True}
+        body: Json = {**self._opening, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
         headers = {"Content-Type": "application/json", "Authorization": "Bearer bench"}
         async with self._http.post(self._url, data=self._dumps(body), headers=headers) as response:
             response.raise_for_status()
-            if self._stream:
-                return await self._read_stream(response)
-            answer: Json = self._loads(await response.read())["choices"][0]["message"]
-            return answer
+            return await self._read_stream(response)
 
     async def _read_stream(self, response: aiohttp.ClientResponse) -> Json:
         text: list[str] = []
@@ -103,7 +97,7 @@ async def play(options: argparse.Namespace) -> Json:
     opening = json.loads(Path(options.opening).read_text(encoding="utf-8"))
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(connector=connector) as http:
-        client = Client(http, options.url, opening, stream=options.stream, codec=options.codec)
+        client = Client(http, options.url, opening, codec=options.codec)
         for _ in range(options.warm):
             await client.converse("warm up")
         gc.collect()
@@ -124,7 +118,6 @@ def main() -> None:
     parser.add_argument("--opening", required=True)
     parser.add_argument("--conversations", type=int, default=1)
     parser.add_argument("--warm", type=int, default=0)
-    parser.add_argument("--stream", action="store_true")
     parser.add_argument("--codec", choices=("json", "orjson"), default="json")
     print(json.dumps(asyncio.run(play(parser.parse_args()))))
 

@@ -57,7 +57,7 @@ async def play(options: argparse.Namespace) -> dict[str, Any]:
     """Warm up, then play."""
     main, child = (json.loads(Path(path).read_text(encoding="utf-8")) for path in (options.main, options.child))
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
-        clients = [Client(http, options.url, opening, stream=True, codec="json") for opening in (main, child)]
+        clients = [Client(http, options.url, opening, codec="json") for opening in (main, child)]
         await clients[1].converse("warm up")
         gc.collect()
         cpu_s, begun_s = read_cpu_s(), time.monotonic()

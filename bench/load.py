@@ -26,9 +26,8 @@ def measure() -> Iterator[Figure]:
         with serve(place.folder, script) as mock:
             place.use(mock)
             costs = play_rounds(place, mock, opening)
-    for ours, bare, bar in (("plain", "stream", 2.0), ("stream", "stream", None), ("plain", "plain", None)):
+    for ours, bare, bar in (("unwatched", "stream", 1.0), ("watched", "stream", None), ("unwatched", "orjson", None)):
         yield compare_cpu(costs, ours, bare, bar)
-    yield compare_cpu(costs, "plain", "orjson", None)
     yield from compare_spans(costs, ideal_s)
 
 
@@ -38,11 +37,10 @@ def play_rounds(place: Workplace, mock: Mock, opening: Path) -> Costs:
     bare = [sys.executable, BARE, "--url", mock.chat_url, "--opening", str(opening), *size]
     ours = [sys.executable, "-m", "bench.ours", *size]
     variants = {
-        "bare stream": [*bare, "--stream"],
-        "bare plain": bare,
-        "bare orjson": [*bare, "--stream", "--codec", "orjson"],
-        "ours plain": ours,
-        "ours stream": [*ours, "--stream"],
+        "bare stream": bare,
+        "bare orjson": [*bare, "--codec", "orjson"],
+        "ours unwatched": ours,
+        "ours watched": [*ours, "--watched"],
     }
     costs: Costs = {name: [] for name in variants}
     for _ in range(ROUNDS):
@@ -67,17 +65,13 @@ def compare_cpu(costs: Costs, ours: str, bare: str, bar: float | None) -> Figure
     """Our CPU per turn as a multiple of the bare client's."""
     ratio, mine, theirs = compare(costs, ours, bare, "cpu_s")
     per_turn = 1000 / (CONVERSATIONS * TURNS)
-    words = {"plain": "whole replies", "stream": "streams", "orjson": "streams, orjson"}
-    label = {"plain": "unwatched", "stream": "watched"}[ours]
-    note = f"{mine * per_turn:.2f} ms, sessions written; bare client ({words[bare]}): {theirs * per_turn:.2f} ms"
-    return Figure(f"CPU per model turn, {label} / bare {bare}", ratio, "×", bar, note)
+    note = f"{mine * per_turn:.2f} ms, sessions written; bare client ({bare}): {theirs * per_turn:.2f} ms"
+    return Figure(f"CPU per model turn, {ours} / bare {bare}", ratio, "×", bar, note)
 
 
 def compare_spans(costs: Costs, ideal_s: float) -> Iterator[Figure]:
     """Our span over the ideal one, as a multiple of the bare client's."""
-    for label, ours, bare in (("unwatched", "plain", "plain"), ("watched", "stream", "stream")):
-        ratio, mine, theirs = compare(costs, ours, bare, "span_s")
-        note = (
-            f"{mine / ideal_s:.2f} × the ideal {ideal_s * 1000:.0f} ms; bare client ({bare}): {theirs / ideal_s:.2f} ×"
-        )
-        yield Figure(f"work span / ideal, {label} / bare {bare}", ratio, "×", 1.2, note)
+    for ours in ("unwatched", "watched"):
+        ratio, mine, theirs = compare(costs, ours, "stream", "span_s")
+        note = f"{mine / ideal_s:.2f} × the ideal {ideal_s * 1000:.0f} ms; bare client: {theirs / ideal_s:.2f} ×"
+        yield Figure(f"work span / ideal, {ours} / bare stream", ratio, "×", 1.2, note)

@@ -32,9 +32,9 @@ def ignore_event(event: Event) -> None:
 class Crew:
     """Live runs beside a main agent."""
 
-    def __init__(self, main: LiveRun, *, stream: bool) -> None:
+    def __init__(self, main: LiveRun, *, watched: bool) -> None:
         self._main = main
-        self._stream = stream
+        self._watched = watched
 
     async def converse(self, task: str) -> Outcome:
         """One run from its start to its end, session and all."""
@@ -56,7 +56,7 @@ class Crew:
             cwd=main.setup.cwd, directory=None, path=path, clock=clock, new_id=make_uuid, tree=tree
         )
         run = LiveRun(replace(main.setup, run_id=run_id), session, clock=clock)
-        if self._stream:
+        if self._watched:
             run.bus.listen(ignore_event)
         return run
 
@@ -64,7 +64,7 @@ class Crew:
 async def play(options: argparse.Namespace) -> dict[str, Any]:
     """All conversations at once."""
     async with Retinue(model="mock/bench") as main:
-        crew = Crew(main._here.main, stream=options.stream)
+        crew = Crew(main._here.main, watched=options.watched)
         for _ in range(options.warm):
             await crew.converse("warm up")
         gc.collect()
@@ -105,7 +105,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--conversations", type=int, default=1)
     parser.add_argument("--warm", type=int, default=0)
-    parser.add_argument("--stream", action="store_true")
+    parser.add_argument("--watched", action="store_true")
     parser.add_argument("--sample-memory", action="store_true")
     parser.add_argument("--continue-session", type=Path)
     options = parser.parse_args()

@@ -70,7 +70,7 @@ def measure_first_request() -> Iterator[Figure]:
             place.use(mock)
             bare = [sys.executable, str(ROOT / "bench" / "bare.py"), "--url", mock.chat_url, "--opening", str(opening)]
             ours = [str(ROOT / ".venv" / "bin" / "retinue"), "-p", "--model", "mock/bench", "hello"]
-            variants = {"bare": [*bare, "--stream"], "ours": ours, "json": [*ours, "--mode", "json"]}
+            variants = {"bare": bare, "ours": ours, "json": [*ours, "--mode", "json"]}
             times: dict[str, list[float]] = {name: [] for name in variants}
             for _ in range(ROUNDS):
                 for name, command in variants.items():

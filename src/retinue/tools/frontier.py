@@ -113,11 +113,30 @@ def _find_root(real: str, shown: str, territory: Territory) -> str:
 
 def is_hidden(path: str, territory: Territory) -> bool:
     """Whether a real path is not to be read."""
-    shown = [place for place in territory.exposed if _is_inside(path, place)]
-    is_told = any(
-        is_like(path, each) for each in territory.hidden if not any(_is_inside(place, each) for place in shown)
-    )
-    return is_told or (path.startswith("/proc/") and _PROCESS.match(path) is not None)
+    found = _find_around(fold_name(path), _index_places(territory.hidden))
+    if found:
+        shown = [place for place in territory.exposed if _is_inside(path, place)]
+        if not all(any(_is_inside(place, each) for place in shown) for each in found):
+            return True
+    return path.startswith("/proc/") and _PROCESS.match(path) is not None
+
+
+@lru_cache(maxsize=64)
+def _index_places(places: tuple[str, ...]) -> dict[str, list[str]]:
+    """Places by their folded names: there are many of them, and each call of a tool asks."""
+    index: dict[str, list[str]] = {}
+    for place in places:
+        index.setdefault(fold_name(place).rstrip("/"), []).append(place)
+    return index
+
+
+def _find_around(path: str, index: dict[str, list[str]]) -> list[str]:
+    """The places that a path is, or is inside of."""
+    found, end = list(index.get(path, ())), path.rfind("/")
+    while end >= 0:
+        found += index.get(path[:end], ())
+        end = path.rfind("/", 0, end)
+    return found
 
 
 def _check_hidden(path: str, shown: str, territory: Territory) -> None:
