@@ -252,10 +252,12 @@ class Berth:
         from retinue.app.modelling import CrewModels
 
         scope, settings = self.stock.scope, self.world.loaded.settings
+        # Whoever brings a model along means it to be used.
+        own = tuple(model.info.ref for model in self.stock.own.models)
         return CrewModels(
             self.models,
             lambda: self.main.setup.model.info,
-            lambda: settings.enabled_models if scope.names is None else scope.names,
+            lambda: (*own, *(settings.enabled_models if scope.names is None else scope.names)),
         )
 
     def _open_seat(self) -> "Seat":

@@ -124,7 +124,6 @@ class Registry:
                 "id": model.id,
                 "name": model.name,
                 "api": model.api,
-                "baseUrl": hide_login(model.base_url),
                 "contextWindow": model.context_window,
                 "available": model.ref in named,
             }

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+from retinue.core.errors import ModelError
 from retinue.core.run import Grant, Join, Run
 from retinue.engine.keeping import Grounds
 from retinue.surfaces.base import Seat
@@ -109,5 +110,7 @@ class FleetPorts:
         live = self.seat.manager.live(run.id)
         if live is not None:
             return live.setup.model.info.context_window
-        ref = run.invocation.get("model")
-        return next((info.context_window for info in self.seat.list_models() if info.ref == ref), None)
+        try:
+            return self.seat.resolve_model(str(run.invocation.get("model")), is_choice=True).info.context_window
+        except ModelError:
+            return None
