@@ -1,6 +1,6 @@
 # One word each; every verb prepares .venv itself (scripts/setup.sh: uv when present, else venv and pip).
 .DEFAULT_GOAL := help
-.PHONY: help demo test check shape bench conformance attack soak docs picture format catalog clean
+.PHONY: help demo test interop check shape bench conformance attack soak docs picture format catalog clean
 
 QUESTION ?= Where are sessions written to disk, and what happens when a write fails?
 # Nothing of the user's own configuration, keys or sessions takes part in the demo.
@@ -17,8 +17,12 @@ demo: setup-run  ## agents answer a question about this repository side by side,
 
 # Three at once also on two cores: many of them wait for clocks and other programs. What one has compiled, the others read.
 # A whole run also judges the attacks; of a part most would be missing.
-test: setup-dev  ## all tests but the long ones
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal -m "not slow" -rs $(or $(args),--attack-table .cache/attack.txt)
+test: setup-dev  ## all tests but the long ones and those against programs of others
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal -m "not slow and not interop" -rs $(or $(args),--attack-table .cache/attack.txt)
+
+# What belongs to one server stays together: each is started once.
+interop: setup-dev  ## against programs of others: pi, pyright, llama.cpp, LiteLLM, the types of the providers' libraries
+	scripts/interop.sh $(BIN)/pytest -n 2 --dist loadfile -m interop -rs $(args)
 
 check: setup-dev  ## ruff, mypy --strict, import contracts, architecture tests
 	$(BIN)/ruff check .

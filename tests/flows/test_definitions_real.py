@@ -49,7 +49,7 @@ def test_collection_is_reported(listing: Listing) -> None:
     }
 
 
-# Agents, disabled ones among them, and files that are none, in the versions that .ci/run fetches.
+# Agents, disabled ones among them, and files that are none, in the versions that scripts/interop.sh fetches.
 PINNED = {
     "pi-subagents": (13, 6, 0),
     "get-shit-done-cc": (21, 0, 0),

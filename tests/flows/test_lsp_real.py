@@ -13,8 +13,8 @@ from retinue.tools.lsp.tool import TIMEOUT, LspTool
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WRONG = "def greet(name: str) -> str:\n    return name\n\n\nvalue = greet(3)\n"
-# The last two are one program and its fork.
-SERVERS = ["ty", "pyright", pytest.param("basedpyright", marks=pytest.mark.slow)]
+OTHERS = [pytest.param(name, marks=pytest.mark.interop) for name in ("pyright", "basedpyright")]
+SERVERS = ["ty", *OTHERS]
 
 
 def find_program(name):

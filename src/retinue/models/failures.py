@@ -212,7 +212,8 @@ def _is_overflow(detail: str) -> bool:
 
 def _parse_error(body: bytes) -> dict[str, Any] | None:
     try:
-        data = orjson.loads(body)
+        # LiteLLM sends some of them as the event of a stream.
+        data = orjson.loads(body.removeprefix(b"data:").partition(b"\n\n")[0] if body.startswith(b"data:") else body)
     except ValueError:
         return None
     if isinstance(data, list) and data:

@@ -59,6 +59,7 @@ def test_empty_account_is_not_repeated(body):
     [
         (b'{"error": {"message": "m", "type": "t"}}', ": t: m"),
         (b'{"error": "plain"}', ": plain"),
+        (b'data: {"error": {"message": "m", "type": "t", "code": "500"}}\n\ndata: [DONE]\n\n', ": t: m"),
         (b'{"detail": "of fastapi"}', ": of fastapi"),
         (b'[{"error": {"code": 400, "message": "g", "status": "INVALID_ARGUMENT"}}]', ": INVALID_ARGUMENT: g"),
         (b"<html><title>413 Too big</title>x</html>", ": 413 Too big"),
