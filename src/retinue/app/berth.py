@@ -297,7 +297,8 @@ async def open_berth(stock: Stock, session: Session, paths: Paths, loaded: Loade
         if _leads_away(stock, session, paths, loaded):
             # A session goes on where it was begun, with what is configured there.
             if stock.request.approve:
-                note = f"--approve is for {quote(str(paths.cwd), 200)} alone; to approve the session's, start retinue there"
+                began = quote(str(paths.cwd), 200)
+                note = f"--approve is for {began} alone; to approve the folder of the session, start retinue there"
             paths = find_folder(session, stock.environment)
             # What was approved is the folder this began in, not one that a session leads to; what was refused is all.
             approve = False if stock.request.approve is False else None
