@@ -76,6 +76,51 @@ async def test_page_and_socket_answer(world):
                 await socket.send_str(json.dumps(["ping", "1"]))
 
 
+@contextlib.asynccontextmanager
+async def window(address):
+    """A window without a browser: waits for a text, and types."""
+    base, token = split(address)
+    url = base.replace("http", "ws") + "/ws?width=200&height=40"
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(url, origin=base, protocols=("retinue", token)) as socket,
+    ):
+
+        async def see(text):
+            seen = b""
+            async with asyncio.timeout(20):
+                while text not in seen:
+                    message = await socket.receive()
+                    assert message.type is not aiohttp.WSMsgType.CLOSED, seen
+                    seen += message.data if isinstance(message.data, bytes) else str(message.data).encode()
+
+        yield see, lambda text: socket.send_str(json.dumps(["stdin", text]))
+
+
+@pytest.mark.attack("I1", "I4")
+async def test_approval_is_for_the_folder_served(world):
+    other = world.work.parent / "other"
+    for folder in (world.work, other):
+        (folder / ".pi" / "extensions").mkdir(parents=True)
+        mark = f"open({str(folder / 'RAN')!r}, 'w')\n\ndef extension(api): pass\n"
+        (folder / ".pi" / "extensions" / "e.py").write_text(mark)
+    done = run_cli(["-p", "WHERE IS IT", *world.model], other, world.environment, home=world.home)
+    assert (done.status, (other / "RAN").exists()) == (0, False), done.stderr
+    for flags, is_trusted in (((), False), (("--approve",), True)):
+        with served(world, *flags) as (address, _):
+            async with window(address) as (see, write):
+                if not is_trusted:  # it asks, and nothing counts before the answer
+                    await see(b"extensions")
+                    assert not (world.work / "RAN").exists()
+                    continue
+                await see(b"offline/rules")
+                await write("/resume all\r")
+                await see(b"WHERE IS IT")
+                await write("\r")
+                await see(b"is not trusted")
+    assert ((world.work / "RAN").exists(), (other / "RAN").exists()) == (True, False)
+
+
 async def test_browser_paints_and_is_answered(mocked, tmp_path):
     with mocked({"text": "The answer is FORTYTWO."}) as world, served(world) as (address, _):
         async with open_browser(tmp_path) as page:

@@ -298,20 +298,24 @@ class Berth:
             self._run.bus.publish(Warned(run_id=self.run_id, text=text))
 
 
-async def open_berth(stock: Stock, session: Session, paths: Paths, loaded: Loaded, *, is_first: bool) -> Berth:
+async def open_berth(stock: Stock, session: Session, paths: Paths, loaded: Loaded) -> Berth:
     """Work in a session from now on; when that fails it is closed again.
 
     `paths` and `loaded` are those of the folder this was started in, or of the session before.
     """
     berth: Berth | None = None
+    note = ""
     try:
         if _leads_away(stock, session, paths, loaded):
             # A session goes on where it was begun, with what is configured there.
+            if stock.request.approve:
+                began = quote(str(paths.cwd), 200)
+                note = f"--approve is for {began} alone; to approve the folder of the session, start retinue there"
             paths = find_folder(session, stock.environment)
             # What was approved is the folder this began in, not one that a session leads to; what was refused is all.
             approve = False if stock.request.approve is False else None
             loaded = load_settings(paths, stock.environment, flags=stock.settings.main, approve=approve)
-        stock.tell(loaded.diagnostics, loaded.trust.notice)
+        stock.tell(loaded.diagnostics, loaded.trust.notice, note if loaded.trust.notice else "")
         berth = Berth(stock, session, read_world(stock, paths, loaded))
         await berth.open()
     except BaseException:

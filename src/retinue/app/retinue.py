@@ -117,7 +117,7 @@ class Retinue:
         paths = find_paths(self._cwd, stock.environment)
         loaded = load_settings(paths, stock.environment, flags=stock.settings.main, approve=stock.request.approve)
         session = open_session(wish, paths, loaded.settings, stock.environment, stock.clock, stock.say)
-        self._berth = await open_berth(stock, session, paths, loaded, is_first=True)
+        self._berth = await open_berth(stock, session, paths, loaded)
         if wish.name:
             session.append_session_info(wish.name)
         return self
@@ -350,7 +350,7 @@ class Retinue:
         former, stock, models = self._here, self._stock, self._stock.models
         main, world = former.main, former.world
         try:
-            self._berth = await open_berth(stock, session, world.paths, world.loaded, is_first=False)
+            self._berth = await open_berth(stock, session, world.paths, world.loaded)
         except BaseException:
             stock.models = models
             raise
