@@ -345,6 +345,7 @@ class LiveRun:
     def _hear_piece(self, delta: Delta) -> None:
         if not self.setup.limits.strict_idle:
             self._scope.touch()
+
     def _open_compactor(self) -> Compactor:
         return Compactor(
             self.setup, self.session, self.journal, self._publish, self._clock, self._hear_piece, self._find_window
