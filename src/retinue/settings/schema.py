@@ -87,8 +87,8 @@ class Settings(Struct, frozen=True):
     thinking_budgets: Mapping[str, int] = {}
     """Tokens for thinking per level, for models that are given a number."""
     enabled_models: tuple[str, ...] = ()
-    """Models to choose from: the start is `defaultModel` when it is among them, else the first usable one. Agents may be
-    given these beside those of the main model's provider."""
+    """Models to choose from: the start is `defaultModel` when it is among them, else the first usable one. Agents may
+    be given these beside those of the main model's provider."""
     default_tools: tuple[str, ...] = BUILTIN_TOOLS
     """Tools at the start. Plain names replace the list, `+name` adds one and `-name` removes one."""
     steering_mode: QueueMode = "one-at-a-time"
