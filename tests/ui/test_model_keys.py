@@ -210,3 +210,11 @@ async def test_file_that_cannot_be_read_is_told(tmp_path, agent_dir, work):
         assert "not saved" in hint(stage)
         await stage.press("escape")
     assert (agent_dir / "settings.json").read_text() == "{"
+
+
+async def test_new_model_is_taken_by_its_name(tmp_path, work, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "key-1")
+    async with open_models(tmp_path) as stage:
+        stage.app.speech.take("/model anthropic/claude-opus-99")
+        await stage.wait(lambda: stage.app.link.crew.selection.model.ref == "anthropic/claude-opus-99")
+        await stage.wait(lambda: any("is not on the list of models" in note for note in stage.notes))

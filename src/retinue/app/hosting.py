@@ -195,8 +195,11 @@ def to_request(job: Job, session_file: Path, *, approve: bool = False) -> Reques
     assignment = job.assignment
     # Whoever queues a run can say what it likes: its yes counts only with one from here.
     trust = (True if approve else None) if assignment.trusted else False
+    # Its provider and no other, though that may have a model of the whole name.
+    provider, _, model = assignment.model.partition("/")
     request = Request(
-        model=assignment.model,
+        model=model,
+        provider=provider,
         thinking=assignment.thinking,
         session=SessionWish("named", str(session_file), is_alone=True, is_fleeting=True, cover=_to_cover(assignment)),
         tools=assignment.tools,

@@ -81,11 +81,11 @@ def resolve_model(
         return Choice(_to_bridged(text[len("bridge/") :]))
     level: ThinkingLevel | None = None
     if (info := _match(text, names, provider, anywhere=anywhere, accept=accept)) is not None:
-        return Choice(info)
+        return Choice(info, reason=_tell_other(text, info, names) if accept else "")
     if (split := split_thinking(text)) is not None:
         text, level = split
         if (info := _match(text, names, provider, anywhere=anywhere, accept=accept)) is not None:
-            return Choice(info, level)
+            return Choice(info, level, reason=_tell_other(text, info, names) if accept else "")
     if accept and (guess := _accept(text, names, provider)) is not None:
         return structs.replace(guess, thinking=level)
     raise ModelError(_explain_failure(text, names, provider, anywhere=anywhere))
@@ -194,6 +194,14 @@ def _match(text: str, names: Names, provider: str | None, *, anywhere: bool, acc
     if found is None and anywhere and "/" in text:
         found = _find_best(text.partition("/")[2], pool)
     return found
+
+
+def _tell_other(text: str, info: ModelInfo, names: Names) -> str:
+    """What to say when `provider/id` turns out to be the whole id of a model elsewhere."""
+    named = split_provider(text, names)
+    if named is None or named[0] == info.provider:
+        return ""
+    return f"{quote(text)} is a model of provider {info.provider} here: {info.ref} is used, not {named[0]}"
 
 
 def _find_exact(text: str, models: Iterable[ModelInfo]) -> ModelInfo | None:

@@ -39,9 +39,9 @@ class Compaction(Struct, frozen=True):
     enabled: bool = True
     """Summarise by itself when the context gets full."""
     reserve_tokens: int = 16_384
-    """Summarise when fewer tokens than this are free; by default no more than a quarter of the model's window."""
+    """Summarise when fewer tokens than this are free."""
     keep_recent_tokens: int = 20_000
-    """The last tokens of the conversation, which stay as they are; no more than half of the room there is."""
+    """The last tokens of the conversation, which stay as they are."""
     model_overrides: Mapping[str, Mapping[str, int]] = {}
     """Other token numbers for single models."""
 
@@ -72,7 +72,7 @@ class Retry(Struct, frozen=True):
     max_agent_delay_ms: int = 60_000
     """The longest pause."""
     provider_timeout_ms: int | None = None
-    """How long one model call may take in all; 0 is for ever, and without it `httpIdleTimeoutMs` decides alone."""
+    """How long one request may take; without it, `httpIdleTimeoutMs` decides alone."""
 
 
 class Settings(Struct, frozen=True):
@@ -87,10 +87,8 @@ class Settings(Struct, frozen=True):
     thinking_budgets: Mapping[str, int] = {}
     """Tokens for thinking per level, for models that are given a number."""
     enabled_models: tuple[str, ...] = ()
-    """Models to choose from: the start is `defaultModel` when it is among them, else the first usable one.
-
-    Agents may be given these beside those of the main model's provider.
-    """
+    """Models to choose from: the start is `defaultModel` when it is among them, else the first usable one. Agents may
+    be given these beside those of the main model's provider."""
     default_tools: tuple[str, ...] = BUILTIN_TOOLS
     """Tools at the start. Plain names replace the list, `+name` adds one and `-name` removes one."""
     steering_mode: QueueMode = "one-at-a-time"
@@ -101,7 +99,7 @@ class Settings(Struct, frozen=True):
     branch_summary: BranchSummaries = BranchSummaries()
     retry: Retry = Retry()
     http_idle_timeout_ms: int = 300_000
-    """How long a provider may be silent, before its answer begins and between two events of it; 0 is for ever."""
+    """How long a connection may be silent; 0 is for ever."""
     session_dir: str | None = None
     """Where sessions are kept; relative to the working directory."""
     shell_path: str | None = None
