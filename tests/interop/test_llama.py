@@ -99,11 +99,13 @@ async def test_five_agents_share_one_slot(api, address, tmp_path, monkeypatch):
     assert all(outcome.text.strip() for outcome in outcomes)
 
 
+@pytest.mark.timeout(400)
 def test_small_window_never_ends_a_session(address, tmp_path):
     place = Place(tmp_path, address, "openai-completions", "smollm2", contextWindow=4096, maxTokens=32)
     told = []
     for number in range(5):
-        result = place.run("--mode", "json", "-p", "--continue", *BRIEF, f"Part {number}: " + "some words " * 400)
+        words = f"Part {number}: " + "some words " * 400
+        result = place.run("--mode", "json", "-p", "--continue", *BRIEF, words, timeout_s=200)
         assert result.status == 0, result.stderr
         told += [line["type"] for line in result.lines]
     assert "compaction_end" in told
