@@ -123,6 +123,86 @@ def test_child_of_any_dialect_gets_no_more(servers, folder, fields, given):
     assert (done.status, sorted(found.split(", "))) == (0, sorted(given))
 
 
+SERVED = [HI, "mcp__far_off__do_it", "mcp__far_off__hi", "mcp__raw__bye"]
+EMPTY = [
+    *(("tools: none", []), ("tools: []", []), ('tools: ""', []), ("tools: none\nextensions: false", [])),
+    *(("tools: none\nextensions: '*'", ["deploy", *SERVED]), ("tools: []\nextensions: true", ["deploy", *SERVED])),
+    *(("tools: []\ninherit_extensions: true", ["deploy", *SERVED]), ("tools: none\nextensions: ops", ["deploy"])),
+    *(("tools: none\nextensions: mcp", SERVED), ("tools: none\nextensions: [ops, mcp]", ["deploy", *SERVED])),
+    *(("tools: none\nextensions: ops\nexclude_extensions: ops", []), ("tools: ext:ops", ["deploy"])),
+    *(("tools: none\nexclude_extensions: mcp", []), ("tools: none\nextensions: ''", [])),
+]
+
+
+@pytest.mark.attack("I12")
+@pytest.mark.parametrize(("fields", "given"), EMPTY)
+def test_empty_list_lets_in_what_is_named(servers, fields, given):
+    put_agent(servers, fields)
+    offered, _ = list_offered(servers, "--agent", "helper")
+    assert sorted(offered) == sorted(given or ["none"])
+
+
+ALL = ["the tools of the extension ops", "the tools of the server raw", "the tools of the server far-off"]
+
+
+@pytest.mark.attack("I14")
+@pytest.mark.parametrize(
+    ("fields", "own", "more"),
+    [
+        ("tools: none", [], []),
+        ("tools: none\nextensions: ops", [], ALL[:1]),
+        ("tools: []\nextensions: true", [], ALL),
+        ("tools: read", ["read"], ALL),
+        ("tools: read\nextensions: false", ["read"], []),
+        ("tools: read\nisolated: true", ["read"], []),
+        ("tools: read\nexclude_extensions: mcp", ["read"], ALL[:1]),
+        ("tools: read, ext:ops", ["read"], ALL[:1]),
+        ("tools: read, ext:ops/deploy, raw:hi", ["read"], [HI, "deploy"]),
+        ("tools: read, ext:mcp/far-off:do-it", ["read"], ["mcp__far_off__do_it"]),
+        ("tools: read, ext:gone/deploy", ["read"], []),
+        ("tools: read\nreadonly: true", ["read"], [f"{ALL[0]} that only read"]),
+    ],
+)
+def test_portrait_tells_of_tools_from_elsewhere(servers, fields, own, more):
+    put_agent(servers, fields)
+    about = json.loads(servers.run("agents", "show", "helper", "--json").stdout)
+    (fleet,) = [item for item in about["surfaces"] if item["surface"] == "fleet"]
+    assert ([tool["name"] for tool in fleet["allowed"]], sorted(fleet["elsewhere"])) == (own, sorted(more))
+    shown = servers.run("agents", "show", "helper").stdout
+    part = shown[shown.index("tools on fleet") :].partition("\n\n")[0]
+    given = [line[4:] for line in part.splitlines() if line.startswith("  + ")]
+    assert sorted(given) == sorted([*own, *more]) and ("\n  none" in part) == (not own + more)
+    listed = servers.run("agents").stdout
+    row = listed[listed.index("helper ") :].split("\n")[1]
+    assert ("no tools" in row, "tools of extensions or servers" in row) == (not own + more, bool(more))
+    assert json.loads(servers.run("agents", "--json").stdout)["elsewhere"].get("helper", []) == fleet["elsewhere"]
+
+
+@pytest.mark.attack("I14")
+@pytest.mark.parametrize(("fields", "said"), [("tools: none", False), ("tools: read", True)])
+def test_unknown_tool_may_be_one_of_an_extension(servers, fields, said):
+    put_agent(servers, fields)
+    answer = json.loads(servers.run("why", "helper", "deploy", "--json").stdout)
+    reason = answer["chain"][-1]["reason"]
+    assert (answer["granted"], "it has the tools of the extension ops" in reason) == (False, said), reason
+
+
+@pytest.mark.attack("I12")
+@pytest.mark.parametrize("folder", [".pi/agent/agents", ".codingcode/agents", ".pi/agent/subagents"])
+def test_child_with_empty_list_has_nothing(servers, folder):
+    put_agent(servers, "approved_tools: []" if "sub" in folder else "tools: []", folder)
+    start = {"name": "Agent", "arguments": {"subagent_type": "helper", "prompt": "look", "description": "d"}}
+    replies = [
+        {"match": {"last_user": "^begin"}, "calls": [start]},
+        {"match": {"last_user": "^look"}, **GUESS},
+        {"match": {"last_user": "^"}, "text": "done"},
+    ]
+    done = servers.run("-p", "begin", replies=replies)
+    text = "".join(path.read_text() for path in (servers.work / ".pi" / "output").glob("*.jsonl"))
+    found = set(re.findall(r"Available: ([^\"\\]*)", text)) - {"none"}
+    assert (done.status, found) == (0, {"subagent_finalize"} if "sub" in folder else set())
+
+
 @pytest.mark.attack("I12")
 @pytest.mark.parametrize("word", ["raw:hi", HI, "ext:mcp/raw:hi"])
 def test_flag_makes_an_allow_list(servers, word):

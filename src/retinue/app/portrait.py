@@ -56,7 +56,8 @@ def _render_tools(surfaces: list[str], answer: dict[str, Any], about: dict[str, 
     if answer["off"]:
         return [f"{where} it cannot be run: {escape_line(answer['off'], 400)}"]
     lines = [f"tools {where}, as a child of the main agent"]
-    lines += [f"  + {tool['name']}{_render_target(tool)}" for tool in answer["allowed"]] or ["  none"]
+    given = [f"{tool['name']}{_render_target(tool)}" for tool in answer["allowed"]]
+    lines += [f"  + {escape_line(text, 200)}" for text in (*given, *answer["elsewhere"])] or ["  none"]
     lines += [f"  - {tool['name']}: {escape_line(tool['reason'], 400)}" for tool in answer["refused"]]
     return lines + [f"  ! {escape_line(text, 200)}" for text in answer["warnings"]]
 

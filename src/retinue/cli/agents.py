@@ -146,7 +146,7 @@ def _list(found: dict[str, Any], *, as_json: bool) -> int:
         if own:
             sys.stdout.write(f"[{source}]\n")
         for row in own:
-            sys.stdout.write(_render_row(row, min(width, 30)) + "\n")
+            sys.stdout.write(_render_row(row, min(width, 30), has_more=row["name"] in found["elsewhere"]) + "\n")
     errors = sum(item["severity"] == "error" for item in found["diagnostics"])
     for item in found["diagnostics"]:
         say(f"{item['severity']}: {item['message']}")
@@ -155,10 +155,11 @@ def _list(found: dict[str, Any], *, as_json: bool) -> int:
     return 0
 
 
-def _render_row(row: dict[str, Any], width: int) -> str:
+def _render_row(row: dict[str, Any], width: int, *, has_more: bool) -> str:
     mark = "✕" if not row["enabled"] else MARKS[row["source"]]
     kind = "readonly" if row["readonly"] else "read/write"
-    facts = [kind, row["dialect"], row["model"] or "", ", ".join(row["tools"]) or "no tools"]
+    tools = [*row["tools"], *(["tools of extensions or servers"] if has_more else [])]
+    facts = [kind, row["dialect"], row["model"] or "", ", ".join(tools) or "no tools"]
     facts.append("" if row["enabled"] else "disabled")
     name = escape_line(row["name"], 60)
     about = escape_line(row["description"] or "(no description)", 60)

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from retinue.core.definition import Definition
 from retinue.core.errors import UnknownAgent, quote
 from retinue.core.tool import Effect
@@ -22,9 +24,10 @@ from retinue.settings.subagents import find_user_file
 from retinue.settings.switches import Switches, find_switch, load_switches
 from retinue.tools.policy import BUILTIN_OFFERS, CONVERT_OFFERS, EXTRA_OFFERS, WEB_OFFERS, Rights, Terms, decide_tools
 from retinue.tools.reasons import Chain, Link, explain_tool
-from retinue.tools.selectors import Offer, match_denied
+from retinue.tools.selectors import MCP, SELECTOR, Offer, choose_selectors, match_denied
 
 if TYPE_CHECKING:
+    from retinue.features.mcp.server import McpServer
     from retinue.settings.roster import Roster
 
 
@@ -60,6 +63,15 @@ class Forecast:
     def decide(self, definition: Definition, surface: str) -> Rights:
         """What it may use, whether or not it may be run."""
         return decide_tools(definition, self._find_terms(definition, surface))
+
+    def foretell(self, definition: Definition, surface: str) -> tuple[Rights, tuple[str, ...]]:
+        """The same, and in words what it would have of extensions and servers, which nobody starts to find out."""
+        origins = self._list_origins(definition)
+        rights = decide_tools(definition, self._find_terms(definition, surface, origins))
+        end = " that only read" if rights.readonly else ""
+        more = tuple(f"{name}{end if ' ' in name else ''}" for name in rights.allowed if name in origins)
+        own = tuple(name for name in rights.allowed if name not in origins)
+        return structs.replace(rights, allowed=own), more
 
     def list_tools(self, definition: Definition, surface: str) -> list[str]:
         """What its next run would have: nothing when there would be none."""
@@ -106,6 +118,9 @@ class Forecast:
         terms = self._find_terms(definition, surface, self._find_served(tool))
         chain, rights = explain_tool(definition, terms, tool), decide_tools(definition, terms)
         links = (agent, *chain.links)
+        if not chain.links[0].holds and (more := self.foretell(definition, surface)[1]):
+            text = f"{chain.links[0].sentence}, but it has {', '.join(more)}, and these are known when it runs"
+            links = (agent, Link("exists", False, text))
         if chain.is_granted and rights.targets.get(tool, tool) == "bash":
             links += (Link("sandbox", *self._roster.boundaries.foretell(readonly=rights.readonly)),)
         return Chain(definition.name, tool, chain.is_granted, links)
@@ -178,17 +193,39 @@ class Forecast:
             return f"{key} is off by default"
         return f"{key} is {json.dumps(layer.values[key])} in {layer.path or layer.scope}"
 
-    def _find_served(self, word: str) -> dict[str, Offer]:
-        """A tool of an MCP server as it would be offered, if the server has it; it is not asked."""
+    def _list_origins(self, definition: Definition) -> dict[str, Offer]:
+        """What stands for tools that are not known: all of an extension or a server, and those that the file names."""
+        found = {f"the tools of the extension {name}": Offer(Effect.READ, name) for name in self._roster.extensions}
+        for name, server in self._servers.items():
+            effect = Effect.READ if server.read_only_tools else Effect.EXECUTE
+            found[f"the tools of the server {name}"] = Offer(effect, MCP, name)
+        for word in choose_selectors(definition):
+            extension, _, tool = word.removeprefix(SELECTOR).partition("/")
+            if extension.strip().lower() in self._roster.extensions and tool and tool not in BUILTIN_OFFERS:
+                found[tool] = Offer(Effect.READ, extension.strip().lower())
+            found |= self._find_served(word.removeprefix(f"{SELECTOR}{MCP}/"))
+        return found
+
+    @cached_property
+    def _servers(self) -> "dict[str, McpServer]":
+        """Those that may be started."""
         from retinue.settings.mcp_files import has_files
 
         roster = self._roster
         if not has_files(roster.paths, trusted=roster.trust.trusted):
             return {}
-        from retinue.features.mcp.names import fold_name, name_tools
         from retinue.settings.mcp import load_servers
 
-        for server in load_servers(roster.paths, self._around.environment, trusted=roster.trust.trusted).ready:
+        ready = load_servers(roster.paths, self._around.environment, trusted=roster.trust.trusted).ready
+        return {server.name: server for server in ready}
+
+    def _find_served(self, word: str) -> dict[str, Offer]:
+        """A tool of an MCP server as it would be offered, if the server has it; it is not asked."""
+        if not self._servers:
+            return {}
+        from retinue.features.mcp.names import fold_name, name_tools
+
+        for server in self._servers.values():
             shown, folded = name_tools(server.name, ("",))[""], f"mcp__{fold_name(server.name)}__"
             for prefix in (f"{server.name}:", f"mcp__{server.name}__", shown, folded):
                 tool = word.removeprefix(prefix)

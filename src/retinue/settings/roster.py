@@ -46,6 +46,8 @@ class Portrait(Struct, frozen=True):
     definition: Definition
     rights: Rights
     """On the first surface that knows it by the name that was asked for."""
+    elsewhere: tuple[str, ...]
+    """What it has there of extensions and servers, in words."""
     surfaces: tuple[dict[str, Any], ...]
     """Each surface, the agent that the name means there, and its rights or why it has none."""
     lines: tuple[tuple[int, str, str], ...]
@@ -62,7 +64,7 @@ class Portrait(Struct, frozen=True):
             "promptMode": definition.prompt_mode,
             "prompt": definition.prompt,
             "fields": [{"line": line, "field": field, "text": text} for line, field, text in self.lines],
-            **to_tools(rights),
+            **to_tools(rights, self.elsewhere),
             "diagnostics": [{**to_problem(item), "field": item.field} for item in self.diagnostics],
         }
 
@@ -137,9 +139,11 @@ class Roster:
 
     def decide(self, definition: Definition, surface: str = "") -> Rights:
         """What it may use as a child of the main agent, on a surface or the first that the main agent is offered."""
+        return self.forecast.decide(definition, surface or self._find_usual(definition))
+
+    def _find_usual(self, definition: Definition) -> str:
         usual = next((name for name in SURFACES if name in self.crew.surfaces), "fleet")
-        usual = "dispatch" if is_dispatch_only(definition) else usual
-        return self.forecast.decide(definition, surface or usual)
+        return "dispatch" if is_dispatch_only(definition) else usual
 
     @cached_property
     def forecast(self) -> "Forecast":
@@ -159,10 +163,11 @@ class Roster:
             return None
         from retinue.features.extensions.scope import is_path, to_names
 
-        return self._extensions | to_names(filter(is_path, listed))
+        return self.extensions | to_names(filter(is_path, listed))
 
     @cached_property
-    def _extensions(self) -> frozenset[str]:
+    def extensions(self) -> frozenset[str]:
+        """The lower-case names of those there are."""
         from retinue.features.extensions.candidates import Places as ExtensionPlaces
         from retinue.features.extensions.candidates import find_extensions
 
@@ -173,9 +178,11 @@ class Roster:
     def list_rows(self) -> dict[str, Any]:
         """What `retinue agents --json` prints."""
         found = self.read()
+        known = [(item, *self._foretell(item)) for item in found.definitions]
         return {
             "sandbox": self.boundaries.describe(),
-            "agents": [to_row(item, self.decide(item)) for item in found.definitions],
+            "agents": [to_row(item, rights) for item, rights, _ in known],
+            "elsewhere": {item.name: list(more) for item, _, more in known if more},
             "toolsBySurface": {
                 surface: {item.name: self.forecast.list_tools(item, surface) for item in found.list(surface)}
                 for surface in SURFACES
@@ -195,11 +202,15 @@ class Roster:
                 "agent": other.name,
                 "path": other.path,
                 "off": self.forecast.tell_off(other, surface),
-                **to_tools(self.forecast.decide(other, surface)),
+                **to_tools(*self.forecast.foretell(other, surface)),
             }
             for surface, other in meant.items()
         )
-        return Portrait(definition, self.decide(definition), surfaces, _read_lines(definition), problems)
+        rights, elsewhere = self._foretell(definition)
+        return Portrait(definition, rights, elsewhere, surfaces, _read_lines(definition), problems)
+
+    def _foretell(self, definition: Definition) -> tuple[Rights, tuple[str, ...]]:
+        return self.forecast.foretell(definition, self._find_usual(definition))
 
     def find_kind(self, definition: Definition) -> Kind:
         """What can be done to it depends on this."""
@@ -279,10 +290,11 @@ def to_row(definition: Definition, rights: Rights) -> dict[str, Any]:
     }
 
 
-def to_tools(rights: Rights) -> dict[str, Any]:
+def to_tools(rights: Rights, elsewhere: Sequence[str]) -> dict[str, Any]:
     """What an agent may use, for a program."""
     return {
         "allowed": [{"name": name, "tool": rights.targets.get(name, name)} for name in rights.allowed],
+        "elsewhere": list(elsewhere),
         "refused": [{"name": item.name, "code": item.code, "reason": item.sentence} for item in rights.refused],
         "warnings": list(rights.warnings),
     }

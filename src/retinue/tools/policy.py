@@ -17,6 +17,7 @@ from retinue.core.foreign import suggest_tool
 from retinue.core.run import Grant
 from retinue.core.tool import Effect
 from retinue.tools.selectors import (
+    NOTHING,
     Offer,
     choose_selectors,
     is_exposed,
@@ -174,7 +175,7 @@ class Decision:
         self._excluded = {to_extension_name(name) for name in definition.exclude_extensions}
         self._exposed = {name.lower() for name in terms.always_exposed}
         self._listed = list_extensions(definition.extensions)
-        self._selectors = choose_selectors(definition.tools)
+        self._selectors = choose_selectors(definition)
         self._delegates: set[str] = set()
         self._parent = None if terms.parent is None else terms.parent.tools
         self._allowed: dict[str, str] = {}
@@ -312,7 +313,11 @@ class Decision:
         elif self._listed is not None and extension not in self._listed:
             code, reason = "extensions", "the agent lists others"
         elif self._selectors and not is_exposed(self._selectors, definition.mcp_servers, tool, offer):
-            code, reason = "selectors", "the agent's list names other tools of extensions and servers"
+            is_empty = self._selectors == NOTHING
+            other = (
+                "is empty, and extensions are not named" if is_empty else "names other tools of extensions and servers"
+            )
+            code, reason = "selectors", f"the agent's list {other}"
         return (code, f"{tool} comes from the extension {quote(extension)}, and {reason}") if code else None
 
     def _judge_kind(self, tool: str, offer: Offer) -> Verdict | None:

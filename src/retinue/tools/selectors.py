@@ -8,10 +8,12 @@ from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
-from retinue.core.definition import DeclaredTools, Selection
+from retinue.core.definition import Definition, Selection
 from retinue.core.tool import Effect
 
 SELECTOR = "ext:"
+NOTHING = (SELECTOR,)
+"""A selector that means no tool."""
 MCP = "mcp"
 """As which all servers appear where files name extensions."""
 _PLAIN = re.compile(r"(?!(?i:mcp_))[\w-]+\Z")
@@ -48,12 +50,17 @@ def match_tools(word: str, available: Mapping[str, Offer], aliases: Mapping[str,
     return [name for name, offer in available.items() if _is_named(word, name, offer)]
 
 
-def choose_selectors(declared: DeclaredTools) -> tuple[str, ...]:
+def choose_selectors(definition: Definition) -> tuple[str, ...]:
     """The words of a list that choose among tools from elsewhere: any one makes them an allow-list.
 
-    All but plain names count, also those that nothing answers to: a slip of the pen must not let everything in.
+    All but plain names count, also those that nothing answers to: a slip of the pen must not let everything in. An
+    empty list chooses nothing, unless the file says beside it which extensions it wants.
     """
-    return (*declared.selectors, *(word for word in declared.names or () if not _PLAIN.match(word)))
+    declared = definition.tools
+    found = (*declared.selectors, *(word for word in declared.names or () if not _PLAIN.match(word)))
+    is_empty = declared.names == () and not declared.all_builtins and not declared.inherits
+    has_wish = definition.extensions is not True or "extensions" in definition.lines
+    return NOTHING if is_empty and not found and not has_wish else found
 
 
 def match_denied(words: Iterable[str], available: Mapping[str, Offer], aliases: Mapping[str, str]) -> set[str]:

@@ -40,7 +40,7 @@ def choose_servers(
 
 
 def _choose_named(definition: Definition, servers: Mapping[str, McpServer], *, exact: bool) -> list[str]:
-    words = choose_selectors(definition.tools)
+    words = choose_selectors(definition)
     if definition.tools.inherits or (not exact and not words):
         return list(servers)
     return find_named(words, servers)
