@@ -123,7 +123,7 @@ def test_child_of_any_dialect_gets_no_more(servers, folder, fields, given):
     assert (done.status, sorted(found.split(", "))) == (0, sorted(given))
 
 
-SERVED = [HI, "mcp__far_off__do_it", "mcp__far_off__hi", "mcp__raw__bye"]
+SERVED = [HI, "mcp__far-off__do-it", "mcp__far-off__hi", "mcp__raw__bye"]
 EMPTY = [
     *(("tools: none", []), ("tools: []", []), ('tools: ""', []), ("tools: none\nextensions: false", [])),
     *(("tools: none\nextensions: '*'", ["deploy", *SERVED]), ("tools: []\nextensions: true", ["deploy", *SERVED])),
@@ -158,7 +158,7 @@ ALL = ["the tools of the extension ops", "the tools of the server raw", "the too
         ("tools: read\nexclude_extensions: mcp", ["read"], ALL[:1]),
         ("tools: read, ext:ops", ["read"], ALL[:1]),
         ("tools: read, ext:ops/deploy, raw:hi", ["read"], [HI, "deploy"]),
-        ("tools: read, ext:mcp/far-off:do-it", ["read"], ["mcp__far_off__do_it"]),
+        ("tools: read, ext:mcp/far-off:do-it", ["read"], ["mcp__far-off__do-it"]),
         ("tools: read, ext:gone/deploy", ["read"], []),
         ("tools: read\nreadonly: true", ["read"], [f"{ALL[0]} that only read"]),
     ],
