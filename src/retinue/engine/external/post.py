@@ -103,7 +103,8 @@ class Post:
         return msgspec.json.encode(asked).decode()
 
     def _choose_model(self, setup: RunSetup) -> str:
-        if self.model or self.is_bare:
+        is_pi, info = self.errand.runner == "pi", setup.model.info
+        # A child of ours is told by a mark; a pi that is told nothing asks whom it likes.
+        if self.model or (self.is_bare and not is_pi):
             return self.model
-        info = setup.model.info
-        return "" if self.errand.runner == "pi" and info.api in OURS else info.ref
+        return "" if is_pi and info.api in OURS else info.ref
