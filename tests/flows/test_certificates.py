@@ -50,6 +50,26 @@ made = ssl.create_default_context().cert_store_stats()
 print(json.dumps([late, made, [context.cert_store_stats() for context in contexts]]))
 """
 
+PLAIN = """
+import asyncio, json, ssl
+from retinue.core.model import ModelInfo
+from retinue.models.failures import ProviderError
+from retinue.models.transport import Call, Timing, Transport
+
+async def main():
+    transport = Transport()
+    info = ModelInfo(provider="mock", id="mock", api="openai-completions", base_url="http://127.0.0.1:1")
+    try:
+        await transport.stream(Call(info, "http://127.0.0.1:1/", {}, b"", Timing()), None)
+    except ProviderError:
+        await transport.close()
+
+asyncio.run(main())
+import aiohttp.connector
+contexts = [value for value in vars(aiohttp.connector).values() if isinstance(value, ssl.SSLContext)]
+print(json.dumps([type(context) is not ssl.SSLContext for context in contexts]))
+"""
+
 
 @pytest.fixture
 def certificate(tmp_path):
@@ -80,3 +100,7 @@ def test_contexts_of_aiohttp_read_certificates_when_used(certificate):
     late, made, read = run_python(LATE, SSL_CERT_FILE=str(certificate / "cert.pem"))
     assert (late, read) == ([True, True], [made, made])
     assert made["x509"] > 0
+
+
+def test_plain_request_reads_no_certificates():
+    assert run_python(PLAIN) == [True, True]

@@ -122,13 +122,14 @@ class Transport:
             response.close()
 
     async def _send(self, call: Call) -> "ClientResponse":
+        session = self._session = self._session or _open_session()
         limits = [limit for limit in ((call.timing.idle_s, _MORE_IDLE), (call.timing.total_s, _MORE_TOTAL)) if limit[0]]
         limit_s, advice = min(limits) if limits else (None, "")
         from aiohttp import ClientError
 
         try:
             async with asyncio.timeout(limit_s):
-                response = await self._post(call)
+                response = await self._post(session, call)
         except (ClientError, OSError, ValueError) as error:
             if isinstance(error, TimeoutError) and not isinstance(error, ClientError):
                 text = f"no answer within {limit_s:g} s"
@@ -141,9 +142,8 @@ class Transport:
                 response.close()
         return response
 
-    async def _post(self, call: Call) -> "ClientResponse":
+    async def _post(self, session: "ClientSession", call: Call) -> "ClientResponse":
         """Send, and once more when a connection that was kept turns out to be closed before an answer begins."""
-        session = self._session = self._session or _open_session()
         from aiohttp import ClientConnectorError, ClientOSError, ServerDisconnectedError
 
         made: list[bool] = []
@@ -179,7 +179,7 @@ class Transport:
 
 
 def _open_session(*, force_close: bool = False) -> "ClientSession":
-    Transport.warm()
+    Transport.warm()  # before any other import of aiohttp
     from aiohttp import ClientSession, ClientTimeout, DummyCookieJar, TCPConnector
 
     return ClientSession(
