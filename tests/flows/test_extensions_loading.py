@@ -210,14 +210,15 @@ async def test_tools_pass_through_the_policy(world):
         loaded = await library.load(to_wanted(definition))
         return decide_tools(definition, Terms(available={**BUILTIN_OFFERS, **loaded.offers})).allowed
 
-    no_builtins = DeclaredTools(names=())
+    one_builtin = DeclaredTools(names=("ls",))
     assert (await library.load()).offers == {"Look": Offer(Effect.READ, "ops"), "wiki": Offer(Effect.EXECUTE, "wiki")}
-    assert await decide(tools=no_builtins) == ("Look", "wiki")
-    assert await decide(tools=no_builtins, readonly=True) == ("Look",)
+    assert await decide(tools=one_builtin) == ("ls", "Look", "wiki")
+    assert await decide(tools=one_builtin, readonly=True) == ("ls", "Look")
+    assert await decide(tools=DeclaredTools(names=())) == ()
     assert await decide(tools=DeclaredTools(names=(), selectors=("ext:OPS/Look",))) == ("Look",)
     assert await decide(tools=DeclaredTools(names=(), selectors=("ext:ops/look",))) == ()
-    assert await decide(tools=no_builtins, exclude_extensions=("OPS",)) == ("wiki",)
-    assert await decide(tools=no_builtins, isolated=True) == ()
+    assert await decide(tools=one_builtin, exclude_extensions=("OPS",)) == ("ls", "wiki")
+    assert await decide(tools=one_builtin, isolated=True) == ("ls",)
 
 
 async def test_tool_prints_to_stderr(world, capfd):

@@ -86,13 +86,16 @@ async def window(address):
         session.ws_connect(url, origin=base, protocols=("retinue", token)) as socket,
     ):
 
+        seen = b""
+
         async def see(text):
-            seen = b""
-            async with asyncio.timeout(20):
+            nonlocal seen
+            async with asyncio.timeout(40):
                 while text not in seen:
                     message = await socket.receive()
                     assert message.type is not aiohttp.WSMsgType.CLOSED, seen
                     seen += message.data if isinstance(message.data, bytes) else str(message.data).encode()
+            seen = seen.partition(text)[2]
 
         yield see, lambda text: socket.send_str(json.dumps(["stdin", text]))
 
