@@ -177,3 +177,11 @@ def test_lack_of_sandbox_is_shown_on_the_screen(looked):
         terminal.type("go\r")
         terminal.wait_for("THEEND")
         terminal.wait_for(NOTICE)
+
+
+def test_calls_at_once_leave_nothing_behind(place):
+    need_backend("bwrap")
+    calls = [{"name": "bash", "arguments": {"command": f"echo {number}"}} for number in range(3)]
+    before = set(os.listdir(place.work))
+    assert place.run("-p", "go", replies=[{"calls": calls}, {"text": "done"}]).status == 0
+    assert set(os.listdir(place.work)) == before

@@ -208,3 +208,26 @@ def test_session_goes_on_with_its_own_model_only(providers):
     done = providers.run("-p", "-c", "again")
     assert (done.status, providers.asked()) == (2, NOBODY)
     assert "the model of this session cannot be used (no answer from Ollama" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({}, "no key for provider anthropic"),
+        ({"ANTHROPIC_API_KEY": "a", "ANTHROPIC_BASE_URL": "127.0.0.1:7"}, "ANTHROPIC_BASE_URL"),
+    ],
+)
+def test_gateway_is_not_asked_for_another_provider(place, env, said):
+    model = "anthropic/claude-haiku-4.5"
+    with MockServer.in_thread([to(".", text="hi")]) as gateway:
+        place.agent_dir.mkdir(parents=True, exist_ok=True)
+        url = gateway.base_url("openai-completions")
+        (place.agent_dir / "models.json").write_text(json.dumps({"providers": {"openrouter": {"baseUrl": url}}}))
+        keys = {"OPENROUTER_API_KEY": "k", **env}
+        refused = place.run("-p", "--model", model, "hi", env=keys)
+        (place.agent_dir / "settings.json").write_text(json.dumps({"defaultModel": model}))
+        default = place.run("-p", "hi", env=keys)
+        asked = len(gateway.requests)
+        chosen = place.run("-p", "--model", f"openrouter/{model}", "hi", env=keys)
+        assert (asked, len(gateway.requests)) == (0, 1), chosen.stderr
+    assert (refused.status, said in refused.stderr, said in default.stderr) == (2, True, True), default.stderr

@@ -214,6 +214,8 @@ class Confined:
         self._opened: OpenConfinement | None = None
         self._reading: OpenConfinement | None = None
         self._summary = UNUSED
+        self._draw = asyncio.Lock()
+        """Calls of one reply come at once, and what two of them opened would be closed once."""
 
     @property
     def passed(self) -> tuple[str, ...]:
@@ -252,9 +254,10 @@ class Confined:
 
     async def open(self) -> Confinement | None:
         """The boundary for a command; None where a writing run has none."""
-        if self._opened is None:
-            self._opened, self._summary = await self._boundaries.draw(self._cwd, readonly=self._readonly)
-        return self._opened
+        async with self._draw:
+            if self._opened is None:
+                self._opened, self._summary = await self._boundaries.draw(self._cwd, readonly=self._readonly)
+            return self._opened
 
     async def open_readonly(self) -> Confinement | None:
         """The boundary of what reads for the run and has nothing to change; None where this machine draws none."""
@@ -263,9 +266,10 @@ class Confined:
             return None
         if self._readonly:
             return await self.open()
-        if self._reading is None:
-            self._reading, _ = await own.draw(self._cwd, readonly=True)
-        return self._reading
+        async with self._draw:
+            if self._reading is None:
+                self._reading, _ = await own.draw(self._cwd, readonly=True)
+            return self._reading
 
 
 def _is_ours(here: Path, folder: Path) -> bool:

@@ -81,11 +81,11 @@ def resolve_model(
         return Choice(_to_bridged(text[len("bridge/") :]))
     level: ThinkingLevel | None = None
     if (info := _match(text, names, provider, anywhere=anywhere, accept=accept)) is not None:
-        return Choice(info, reason=_tell_other(text, info, names) if accept else "")
+        return Choice(info)
     if (split := split_thinking(text)) is not None:
         text, level = split
         if (info := _match(text, names, provider, anywhere=anywhere, accept=accept)) is not None:
-            return Choice(info, level, reason=_tell_other(text, info, names) if accept else "")
+            return Choice(info, level)
     if accept and (guess := _accept(text, names, provider)) is not None:
         return structs.replace(guess, thinking=level)
     raise ModelError(_explain_failure(text, names, provider, anywhere=anywhere))
@@ -184,11 +184,11 @@ def _match(text: str, names: Names, provider: str | None, *, anywhere: bool, acc
         found = _find_exact(rest, models) or _find_exact(text, models) or _find_best(rest, models, least)
         if found is not None:
             return found
+        if not anywhere:
+            return None
         # OpenRouter's ids look like provider/id: the whole text may be the name of a model elsewhere.
         exact = [model for model in pool if _fold(model.id) == _fold(text)]
-        if len(exact) == 1:
-            return exact[0]
-        return (_find_best(text, pool) or _find_best(rest, pool)) if anywhere else None
+        return exact[0] if len(exact) == 1 else _find_best(text, pool) or _find_best(rest, pool)
     least = _find_least(text, names.known.get(provider or ""), accept=accept)
     found = _find_best(text, pool, least)
     if found is None and anywhere and "/" in text:
@@ -196,12 +196,10 @@ def _match(text: str, names: Names, provider: str | None, *, anywhere: bool, acc
     return found
 
 
-def _tell_other(text: str, info: ModelInfo, names: Names) -> str:
-    """What to say when `provider/id` turns out to be the whole id of a model elsewhere."""
-    named = split_provider(text, names)
-    if named is None or named[0] == info.provider:
-        return ""
-    return f"{quote(text)} is a model of provider {info.provider} here: {info.ref} is used, not {named[0]}"
+def _tell_others(text: str, names: Names) -> str:
+    """Who else has a model whose id looks like `provider/id`, as OpenRouter's do: only a person may go there."""
+    refs = [model.ref for model in names.candidates if _fold(model.id) == _fold(text)]
+    return f"; another provider has this id: --model {refs[0]}" if refs else ""
 
 
 def _find_exact(text: str, models: Iterable[ModelInfo]) -> ModelInfo | None:
@@ -260,7 +258,7 @@ def _explain_failure(text: str, names: Names, provider: str | None, *, anywhere:
     if provider is None and named is not None:
         provider, wanted = named
         if not names.of_provider(provider):
-            return names.explain(names.known[provider])
+            return names.explain(names.known[provider]) + _tell_others(text, names)
     else:
         wanted = text
     head, slash, _ = text.partition("/")

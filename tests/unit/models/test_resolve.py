@@ -104,10 +104,11 @@ def test_same_id_at_two_providers_is_ambiguous() -> None:
     )
 
 
-def test_gateway_serves_the_whole_name() -> None:
-    assert pick("acme/swift-5.5", GATE) == ("gate/acme/swift-5.5", None)
-    told = resolve_model("acme/swift-5.5", build(GATE), accept=True).reason
-    assert told == "'acme/swift-5.5' is a model of provider gate here: gate/acme/swift-5.5 is used, not acme"
+def test_gateway_serves_nobody_elses_name() -> None:
+    assert explain("acme/swift-5.5", GATE) == (
+        "no key for provider acme: set ACME_KEY; another provider has this id: --model gate/acme/swift-5.5"
+    )
+    assert pick("acme/swift-5.5", GATE, anywhere=True) == ("gate/acme/swift-5.5", None)
 
 
 def test_other_provider_only_on_request() -> None:
