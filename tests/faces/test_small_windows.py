@@ -116,13 +116,22 @@ def test_huge_result_leaves_room(place, window):
 
 
 @pytest.mark.parametrize("window", [4096, 8192])
-def test_huge_message_leaves_room(place, window):
+def test_message_beyond_the_window_is_refused(place, window):
     words = "Count this: " + "word " * 12_000 + "THE END"
     with serve(window, count_to(1)) as server:
         first = run(place, server, stdin=words)
+        asked = len(server.list_talks())
         second = run(place, server, "-c", "And now?")
-    assert (first.status, first.stdout) == (0, "All counted.\n"), first.stderr
+    assert (first.status, "the message has 10003 tokens or more" in first.stderr, asked) == (1, True, 0), first.stderr
     assert (second.status, second.stdout) == (0, "All counted.\n"), second.stderr
+
+
+def test_message_that_is_summarised_is_told(place):
+    words = "Count this: " + "word " * 6_500 + "THE END"
+    with serve(8192, count_to(1)) as server:
+        first = run(place, server, stdin=words)
+    assert (first.status, first.stdout) == (0, "All counted.\n"), first.stderr
+    assert "your message does not fit into the window" in first.stderr
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,9 @@ class Compactor:
                 done.summary, done.first_kept_entry_id, done.tokens_before, done.usage, done.details
             )
         )
+        if done.first_kept_entry_id is None and context.messages and isinstance(context.messages[-1], UserMessage):
+            text = f"your message does not fit into the window of {self._setup.model.info.ref} ({self._window} tokens)"
+            self._publish(Warned(run_id=run_id, text=f"{text}: the model is given a summary of it"))
         talk.usage += done.usage
         talk.load(list(repair_transcript(self._session.context().messages)))
         self._publish(Compacted(run_id=run_id, reason=cause, result=self._describe(done), will_retry=will_retry))

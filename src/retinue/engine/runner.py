@@ -55,7 +55,15 @@ from retinue.engine.patience import PatientHook
 from retinue.engine.prompt import declare_change, render_prompt
 from retinue.engine.scope import Scope
 from retinue.engine.setup import RunSetup
-from retinue.engine.window import bound_result, count_head, explain_lack, fit_sections, fit_specs, read_limit
+from retinue.engine.window import (
+    bound_result,
+    count_head,
+    explain_lack,
+    explain_length,
+    fit_sections,
+    fit_specs,
+    read_limit,
+)
 from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
@@ -295,7 +303,7 @@ class LiveRun:
         self._begin()
         if self._taken_up is not None:
             (talk.usage, talk.turns, talk.tool_calls), self._taken_up = self._taken_up, None
-        ports, lack = self._fit_ports()
+        ports, lack = self._fit_ports(sum(len(each.text) for each in blocks if isinstance(each, TextContent)))
         if not lack:
             self._tell_scaled()
             await self._compactor.check(talk)
@@ -370,13 +378,14 @@ class LiveRun:
         learnt = self._learnt.get(self.setup.model.info.ref)
         return None if learnt is None else learnt // 4
 
-    def _fit_ports(self) -> tuple[LoopPorts, str]:
-        """What the loop is given for the window there is, and why that cannot work."""
+    def _fit_ports(self, chars: int = 0) -> tuple[LoopPorts, str]:
+        """What the loop is given for the window there is and a message of so many characters, or why it cannot work."""
         ports = self._ports()
         head = self._compactor.head_tokens = count_head(ports.system, ports.tool_specs())
-        lack = explain_lack(self.setup.model.info, self._find_window(), head)
+        info, window = self.setup.model.info, self._find_window()
+        lack = explain_lack(info, window, head) or explain_length(info, window, head, chars)
         if lack:
-            ports = msgspec.structs.replace(ports, model=UnaskedModel(self.setup.model.info, lack))
+            ports = msgspec.structs.replace(ports, model=UnaskedModel(info, lack))
         return ports, lack
 
     def _find_answer(self) -> AssistantMessage | None:

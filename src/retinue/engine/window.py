@@ -31,6 +31,8 @@ _TOLD = re.compile(
 )
 """How servers say what they take when a request was too long."""
 _DESCRIPTION_CHARS, _FIELD_CHARS = 240, 60
+_MOST_CHARS_PER_TOKEN = 6
+"""No usual text has more: what is too long by this measure is too long."""
 
 
 class Head(Struct, frozen=True):
@@ -104,6 +106,18 @@ def explain_lack(info: ModelInfo, window: int, head_tokens: int) -> str:
         f"its prompt and tools take about {head_tokens}, the conversation and the reply the rest. Choose a model with "
         "a larger window, give it fewer tools (--tools) or shorter instructions; for a server of your own, start it "
         "with a larger context and set contextWindow in models.json"
+    )
+
+
+def explain_length(info: ModelInfo, window: int, head_tokens: int, chars: int) -> str:
+    """Why a message of so many characters cannot be given to a model; empty when it may fit."""
+    tokens = chars // _MOST_CHARS_PER_TOKEN
+    if head_tokens + tokens <= window:
+        return ""
+    return (
+        f"the message has {tokens} tokens or more, and {info.ref} takes {window} with the prompt and the tools, which "
+        f"have about {head_tokens}. Shorten it, put it into a file and ask for a part of that, or choose a model with "
+        "a larger window"
     )
 
 
