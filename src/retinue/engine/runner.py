@@ -343,7 +343,8 @@ class LiveRun:
                 attempts.give_up(failure.message)
                 return replace(ending, error="; ".join(filter(None, (ending.error, plan.reason))))
             attempts.schedule(plan.delay_s, self.setup.retry.max_retries, ending.error)
-            await self._clock.sleep(plan.delay_s)
+            with self._scope.patience():
+                await self._clock.sleep(plan.delay_s)
             self._omit_last()
 
     def _measure(self) -> int:

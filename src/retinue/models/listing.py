@@ -84,6 +84,8 @@ def fetch_list(
         if not after:
             break
     found = {each.id: each for row in rows if (each := _read_row(row)) is not None}
+    if not found:
+        raise ModelError(f"{provider.id}: the answer names no model that answers in text; check the base URL")
     models = [
         structs.replace(each, like=relative.id if (relative := find_relative(each.id, provider.models)) else "")
         for each in found.values()

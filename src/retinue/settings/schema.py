@@ -99,7 +99,7 @@ class Settings(Struct, frozen=True):
     branch_summary: BranchSummaries = BranchSummaries()
     retry: Retry = Retry()
     http_idle_timeout_ms: int = 300_000
-    """How long a connection may be silent; 0 is for ever."""
+    """How long a provider may be silent, before its answer and between its events (a ping is none); 0 is for ever."""
     session_dir: str | None = None
     """Where sessions are kept; relative to the working directory."""
     shell_path: str | None = None
