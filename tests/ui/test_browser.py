@@ -117,6 +117,7 @@ async def test_approval_is_for_the_folder_served(world):
                     assert not (world.work / "RAN").exists()
                     continue
                 await see(b"offline/rules")
+                await asyncio.sleep(1)  # painted is not yet ready to be typed into
                 await write("/resume all\r")
                 await see(b"WHERE IS IT")
                 await write("\r")
