@@ -19,7 +19,8 @@ def served(world, *arguments):
     """`retinue serve` in its own process; gives the address it prints."""
     with open_cli(["serve", *world.model, *arguments], world.work, world.environment, home=world.home) as process:
         yield process.stdout.readline().decode().strip(), process
-        process.terminate()
+        with contextlib.suppress(ProcessLookupError):  # whoever reads all that it said has ended it
+            process.terminate()
         assert process.wait(10) == 143
     assert world.wait_until_alone(10) == []
 
