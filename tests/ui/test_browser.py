@@ -86,7 +86,6 @@ async def window(address):
         aiohttp.ClientSession() as session,
         session.ws_connect(url, origin=base, protocols=("retinue", token)) as socket,
     ):
-
         seen = b""
 
         async def see(text):
