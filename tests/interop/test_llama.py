@@ -51,8 +51,8 @@ def test_too_long_prompt_is_explained(api, address, tmp_path):
     place = Place(tmp_path, address, api, "smollm2", contextWindow=100_000)
     result = place.run("-p", *BRIEF, "word " * 6000)
     assert result.status == 1
-    assert "exceeds the available context size" in result.stderr
-    assert "too long for this model" in result.stderr
+    assert "takes 4096 tokens, not 100000" in result.stderr
+    assert "the message has 5000 tokens or more" in result.stderr
 
 
 @pytest.mark.parametrize("api", APIS[:2])

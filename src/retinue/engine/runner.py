@@ -303,7 +303,8 @@ class LiveRun:
         self._begin()
         if self._taken_up is not None:
             (talk.usage, talk.turns, talk.tool_calls), self._taken_up = self._taken_up, None
-        ports, lack = self._fit_ports(sum(len(each.text) for each in blocks if isinstance(each, TextContent)))
+        chars = sum(len(each.text) for each in blocks if isinstance(each, TextContent))
+        ports, lack = self._fit_ports(chars)
         if not lack:
             self._tell_scaled()
             await self._compactor.check(talk)
@@ -326,7 +327,7 @@ class LiveRun:
                 attempts.end()
                 self._omit_last()
                 if self._learn_window(failure.message):
-                    ports, lack = self._fit_ports()
+                    ports, lack = self._fit_ports(0 if self._has_replied else chars)
                     if lack:
                         return replace(ending, error=lack)
                     opening = self._opening([], ports)
