@@ -117,9 +117,7 @@ async def test_approval_is_for_the_folder_served(world):
                     assert not (world.work / "RAN").exists()
                     continue
                 await see(b"offline/rules")
-                for words in ("/resume ", "all", "\r"):  # a person lets the list of commands come and go
-                    await asyncio.sleep(1)
-                    await write(words)
+                await write("/resume all\r")
                 await see(b"WHERE IS IT")
                 await write("\r")
                 await see(b"is not trusted")

@@ -210,6 +210,16 @@ async def test_keys_count_in_their_order(tmp_path, work):
         await stage.rest()
 
 
+@pytest.mark.parametrize(("slow", "quick", "left"), [("", "/them", "/theme "), ("/", "theme retinue-light", "")])
+async def test_enter_is_for_what_is_written(tmp_path, work, slow, quick, left):
+    async with open_stage(tmp_path) as stage:
+        await stage.write(slow)
+        for sign in quick:  # before the list can follow
+            stage.app.post_message(Key("space" if sign == " " else sign, sign))
+        stage.app.post_message(Key("enter", None))
+        await stage.wait(lambda: stage.editor.text == left and ("light" in stage.app.theme) == ("light" in quick))
+
+
 WRITTEN = "one two\nthree four"
 
 

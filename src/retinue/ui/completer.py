@@ -70,6 +70,7 @@ class Completer:
     def take_key(self, key: str) -> bool:
         """Whether a key was meant for the popup, and has done its work."""
         keys, popup = self._app.keys, self._popup
+        self.look()  # keys can come faster than the messages that say the text has changed
         if not popup.is_open:
             return keys.means(key, "tui.input.tab") and self._begin()
         if keys.means(key, "tui.select.cancel"):
