@@ -119,7 +119,7 @@ def refresh_models(request: Request, say: Callable[[str], None]) -> bool:
     from msgspec import to_builtins
 
     from retinue.models.catalog import APIS, Provider, load_catalog
-    from retinue.models.listing import ModelList, fetch_list
+    from retinue.models.model_list import ModelList, fetch_list
     from retinue.settings.preferences import write_keys
     from retinue.settings.providers import find_list_file, is_offline, load_registry
 

@@ -14,7 +14,7 @@ from retinue.core.redaction import is_secret_name
 from retinue.models.auth import Credential, Keys, parse_auth
 from retinue.models.catalog import Provider, load_catalog, move_provider
 from retinue.models.config import parse_models
-from retinue.models.listing import ModelList, add_listed
+from retinue.models.model_list import ModelList, add_listed
 from retinue.models.registry import Registry
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
