@@ -19,11 +19,24 @@ class ExternalWorld:
         self.child = FakeChild(root / "bin")
         self.configure(runner="pi", piCommand=str(self.child.path))
         self.write_agent(LOOKER)
-        (root / "script.json").write_text(json.dumps({"replies": [{"text": "Main."}]}))
-        self.model = f"scripted/{root / 'script.json'}"
+        self.add_models(mock="none")
+        self.model = "mock/m-1"
 
     def configure(self, **settings) -> None:
         (self.agent_dir / "subagents.json").write_text(json.dumps(settings))
+
+    def add_models(self, **keys: str) -> None:
+        """Providers where nobody answers, with their keys."""
+        place = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions"}
+        known = {name: {**place, "apiKey": key, "models": [{"id": f"{name[0]}-1"}]} for name, key in keys.items()}
+        (self.agent_dir / "models.json").write_text(json.dumps({"providers": known}))
+
+    def speak(self, *replies: str) -> None:
+        """Let the main model be a script; a pi cannot ask it, so the agent's file names another one."""
+        script = self.work.parent / "script.json"
+        script.write_text(json.dumps({"replies": [{"text": text} for text in replies]}))
+        self.model = f"scripted/{script}"
+        self.write_agent(LOOKER.replace("tools:", "model: far/away\ntools:"))
 
     def write_agent(self, text: str, name: str = "looker.md") -> None:
         folder = self.agent_dir / "agents"

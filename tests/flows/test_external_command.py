@@ -8,12 +8,6 @@ from external_world import ExternalWorld, find_flag
 from retinue.core.run import Status
 from retinue.testing.child import reply
 
-MODELS = {
-    "providers": {
-        "mock": {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "models": [{"id": "m-1"}]},
-        "other": {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "models": [{"id": "o-1"}]},
-    }
-}
 DONE = {"name": "subagent_finalize", "arguments": {"status": "SUCCESS", "result": "Found."}}
 STICKY = "---\nname: keeper\ndescription: d\napproved_tools:\n  - read\n---\nKeep it.\n"
 
@@ -23,13 +17,6 @@ def world(tmp_path, agent_dir):
     world = ExternalWorld(tmp_path, agent_dir)
     world.child.plan([reply("Here.")])
     return world
-
-
-def add_models(world, **keys):
-    models = json.loads(json.dumps(MODELS))
-    for name, key in keys.items():
-        models["providers"][name]["apiKey"] = key
-    (world.agent_dir / "models.json").write_text(json.dumps(models))
 
 
 async def start(world, task="Where is it?", **options):
@@ -42,8 +29,8 @@ async def test_command_line_is_that_of_the_seeds(world):
     begun = await start(world)
     prompt = find_flag(begun, "--system-prompt")
     assert begun["argv"] == [
-        *("--mode", "json", "-p", "--session", find_flag(begun, "--session"), "--tools", "read,grep"),
-        *("--system-prompt", prompt, "--no-context-files", "--no-skills", "Task: Where is it?"),
+        *("--mode", "json", "-p", "--session", find_flag(begun, "--session"), "--model", "mock/m-1"),
+        *("--tools", "read,grep", "--system-prompt", prompt, "--no-context-files", "--no-skills", "Task: Where is it?"),
     ]
     assert (begun["cwd"], begun["stdin"]) == (str(world.work), "")
 
@@ -59,7 +46,8 @@ async def test_sticky_child_gets_the_bare_task(world):
     world.child.plan([reply(stop="toolUse", calls=[DONE])])
     file = add_sticky(world)
     begun = await start(world, agent="keeper", session_file=file)
-    assert begun["argv"][:7] == ["--mode", "json", "-p", "--session", file, "--tools", "read,subagent_finalize"]
+    assert begun["argv"][:5] == ["--mode", "json", "-p", "--session", file]
+    assert find_flag(begun, "--tools") == "read,subagent_finalize"
     assert begun["argv"][-1] == "Where is it?"
 
 
@@ -75,19 +63,22 @@ async def test_child_without_an_end_goes_on(world):
 
 @pytest.mark.spec("devkit:25")
 async def test_model_of_the_definition_is_passed(world):
-    add_models(world, mock="none")
     world.write_agent("---\nname: looker\ndescription: d\nmodel: mock/m-1\n---\nLook.\n")
     assert find_flag(await start(world), "--model") == "mock/m-1"
 
 
-@pytest.mark.spec("devkit:25")
-async def test_no_model_means_no_flag(world):
-    assert "--model" not in (await start(world))["argv"]
+@pytest.mark.parametrize("surface", ["subagent", "fleet"])
+async def test_pi_asks_no_model_of_its_choice(world, surface):
+    world.model = "offline/rules"
+    outcome = await world.run(surface=surface)
+    assert (outcome.status, world.child.starts) == (Status.FAILED, [])
+    for part in ("looker", "'offline/rules'", "name a model in the agent's file"):
+        assert part in outcome.error
+    world.write_agent("---\nname: looker\ndescription: d\nmodel: far/away\n---\nLook.\n")
+    assert find_flag(await start(world, surface=surface), "--model") == "far/away"
 
 
 async def test_fleet_passes_the_inherited_model(world):
-    add_models(world, mock="none")
-    world.model = "mock/m-1"
     begun = await start(world, surface="fleet")
     assert (find_flag(begun, "--model"), begun["argv"][-1]) == ("mock/m-1", "Where is it?")
 
@@ -170,8 +161,7 @@ async def test_depth_counts_on_from_ours(world, monkeypatch):
 async def test_one_key_is_passed_and_no_other_secret(world, monkeypatch):
     for name in ("MOCK_TOKEN", "OTHER_TOKEN", "OPENAI_API_KEY", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD"):
         monkeypatch.setenv(name, f"secret-of-{name}")
-    add_models(world, mock="$MOCK_TOKEN", other="$OTHER_TOKEN")
-    world.model = "mock/m-1"
+    world.add_models(mock="$MOCK_TOKEN", other="$OTHER_TOKEN")
     begun = await start(world)
     assert [name for name, value in begun["env"].items() if "secret-of" in value] == ["MOCK_TOKEN"]
     assert "secret-of" not in json.dumps(begun["argv"])

@@ -102,6 +102,7 @@ async def test_provider_error_is_a_failure(world):
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGKILL, signal.SIGTERM])
 async def test_crash_is_one_failed_run(world, number):
+    world.speak("Main.")
     world.child.plan([reply("Half of", stop="toolUse"), {"signal": number}], [reply("Fine.")])
     async with world.open() as crew:
         broken = await crew.spawn("looker", "one")
@@ -319,6 +320,7 @@ async def test_finalized_answer_is_read(world):
 
 
 async def test_definition_beats_the_setting(world):
+    world.speak("Main.")
     world.write_agent("---\nname: here\ndescription: d\nrunner: inprocess\n---\nx\n", "here.md")
     assert (await world.run(agent="here")).text == "Main."
     assert world.child.starts == []

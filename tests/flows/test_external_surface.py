@@ -8,7 +8,7 @@ import pytest
 from retinue.testing import fresh_home, run_cli
 from retinue.testing.child import FakeChild, reply
 
-LOOKER = "---\nname: looker\ndescription: d\ntools: read\n---\n\nLook around.\n"
+LOOKER = "---\nname: looker\ndescription: d\nmodel: far/away\ntools: read\n---\n\nLook around.\n"
 ZERO = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "cost": 0, "turns": 0}
 
 

@@ -103,8 +103,7 @@ class Post:
         return msgspec.json.encode(asked).decode()
 
     def _choose_model(self, setup: RunSetup) -> str:
-        is_pi, info = self.errand.runner == "pi", setup.model.info
         # A child of ours is told by a mark; a pi that is told nothing asks whom it likes.
-        if self.model or (self.is_bare and not is_pi):
+        if self.model or (self.is_bare and self.errand.runner != "pi"):
             return self.model
-        return "" if is_pi and info.api in OURS else info.ref
+        return setup.model.info.ref

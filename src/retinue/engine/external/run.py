@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.core.clock import Clock
-from retinue.core.errors import ModelError, RetinueError
+from retinue.core.errors import ModelError, RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
 from retinue.core.model import ModelInfo
@@ -207,6 +207,11 @@ class Outpost:
     def send(self, setup: RunSetup, errand: Errand) -> LiveRun:
         """The live side of a run that is to work elsewhere."""
         wanted, level = self._name_model(errand, setup.model.info)
+        if errand.runner == "pi" and not wanted and setup.model.info.api in OURS:
+            raise RetinueError(
+                f"agent {errand.definition.name}: runner pi cannot ask {quote(setup.model.info.ref)} and would ask "
+                "a model of its own choice; name a model in the agent's file, or choose another runner"
+            )
         said = (errand.request.thinking, errand.definition.thinking, level)
         thinking = setup.thinking if any(word in THINKING_LEVELS for word in said) else ""
         return ExternalRun(setup, Post(errand, wanted, thinking), self._premises, clock=self._clock)
