@@ -6,6 +6,7 @@ whatever tells the interpreter something by its environment.
 """
 
 import atexit
+import faulthandler
 import gc
 import importlib
 import io
@@ -335,6 +336,7 @@ def _import_all() -> None:
 
 def main() -> None:
     """Stand by, and be the program in each fork."""
+    faulthandler.enable()  # as in each program that a test starts
     stand = Stand(socket.socket(fileno=int(sys.argv[1])))
     _import_all()
     gc.collect()

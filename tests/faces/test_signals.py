@@ -54,6 +54,18 @@ def test_signal_ends_the_run_and_its_commands(place, number, status):
     assert wait_for_no_sleepers() == []
 
 
+def test_crash_shows_where_it_was(place):
+    off = {"PYTHONFAULTHANDLER": ""}
+    for environment, is_told in ((off, False), ({**off, "RETINUE_DEBUG": "1"}, True)):
+        words = ["--model", place.script(*HANGS), "--mode", "json", "-p", "go"]
+        with open_cli(words, place.work, environment, home=place.home) as process:
+            read_until(process, "tool_execution_start")
+            process.send_signal(signal.SIGSEGV)
+            _, stderr = process.communicate(timeout=5)
+        assert (process.returncode, b"Segmentation fault" in stderr, b"asyncio" in stderr) == (-11, is_told, is_told)
+    assert wait_for_no_sleepers() == []
+
+
 def test_session_is_intact_after_a_signal(place):
     with start(place) as process:
         read_until(process, "tool_execution_start")

@@ -33,6 +33,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     if sys.stdin is None or sys.stdout is None or sys.stderr is None:
         _open_streams()
+    if os.environ.get("RETINUE_DEBUG"):
+        import faulthandler
+
+        faulthandler.enable()
     try:
         options = parse_arguments(sys.argv[1:] if arguments is None else arguments)
         if options.api_key or options.database:

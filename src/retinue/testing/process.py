@@ -105,4 +105,5 @@ def _environment(home: Path) -> dict[str, str]:
         "RETINUE_NO_LOCAL": "1",
         "GIT_CONFIG_NOSYSTEM": "1",
         "TERM": "dumb",
+        "PYTHONFAULTHANDLER": "1",
     }
