@@ -132,20 +132,6 @@ async def test_opening_starts_no_server(place):
     assert starts(place) == []
 
 
-async def test_warm_up_connects_ahead(place):
-    retinue, _ = crew(place, CALL, {"text": "done"})
-    async with retinue:
-        retinue.warm_up()
-        for _ in range(500):
-            if retinue._here.extending.servers._pool.connected:
-                break
-            await asyncio.sleep(0.02)
-        begun = asyncio.get_running_loop().time()
-        await retinue.prompt("begin")
-        assert asyncio.get_running_loop().time() - begun < 1
-    assert len(starts(place)) == 1
-
-
 async def test_fifty_servers_do_not_hold_up_the_start(place):
     entry = json.loads((place / "home/.pi/agent/mcp.json").read_text())["mcpServers"]["raw"]
     servers = {f"s{number}": entry for number in range(50)}
@@ -154,7 +140,6 @@ async def test_fifty_servers_do_not_hold_up_the_start(place):
     loop = asyncio.get_running_loop()
     begun = loop.time()
     async with retinue:
-        retinue.warm_up()
         usable = loop.time() - begun
         outcome = await retinue.prompt("begin")
         ending = loop.time()

@@ -20,10 +20,11 @@ from retinue.models.resolve import Names, resolve_model
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.surfaces.base import Seat
+from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
 from retinue.surfaces.fleet.post import connect_notifier
 from retinue.surfaces.fleet.records import LifeRecords
-from retinue.surfaces.fleet.surface import FleetSurface, map_fleet_tools
+from retinue.surfaces.fleet.surface import map_fleet_tools
 from retinue.surfaces.seating import Seating
 from retinue.testing.clock import FakeClock
 from retinue.testing.collector import EventCollector
@@ -74,8 +75,10 @@ class Fleet:
         self.manager = Manager(
             self.root, outfitter, self.backend, clock=self.clock, new_id=lambda: self.new_id(), bounds=Bounds(**bounds)
         )
-        surface = FleetSurface(self.ports)
-        self.notifier = connect_notifier(self.manager, self.backend, surface.render_notification, self.clock)
+        self.notifier = connect_notifier(self.manager, self.backend, self._render_notification, self.clock)
+
+    def _render_notification(self, runs, **options):
+        return render_notification(runs, self.ports.measure, now_ms=self.clock.now_ms(), **options)
 
     def seat(self, setup):
         """The ports of a child."""

@@ -82,11 +82,6 @@ class Connecting:
             return _to_extras(await self._pool.list_tools(self._names, readonly=self._is_readonly))
         return Extras(features=(_MainTools(self._list_main),)) if self._names else Extras()
 
-    def warm(self) -> None:
-        """Begin to connect what the main agent may use, without waiting: it is going to be prompted."""
-        self._hold()
-        self._pool.warm(self._names, readonly=self._is_readonly)
-
     async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
         """What a run of a definition gets, with a share in its servers that it gives back at its end.
 

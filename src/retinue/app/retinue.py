@@ -225,11 +225,6 @@ class Retinue:
         """What runs want a person to decide: whoever attends says so, hears of them by events, and answers."""
         return self._stock.desk
 
-    def warm_up(self) -> None:
-        """Begin what the first prompt would wait for, such as connecting MCP servers; for faces that prompt later."""
-        if (servers := self._here.extending.servers) is not None:
-            servers.warm()
-
     @property
     def crew_settings(self) -> "CrewSettings":
         """What subagents.json says."""

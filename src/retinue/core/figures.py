@@ -1,4 +1,6 @@
-"""Tokens, times and money in a few characters, for people. Pure."""
+"""Tokens, times, shares and money in a few characters, for people. Pure."""
+
+import math
 
 
 def format_tokens(count: int) -> str:
@@ -22,3 +24,23 @@ def format_cost(dollars: float) -> str:
     if not dollars:
         return ""
     return f"${dollars:.3f}" if dollars < 1 else f"${dollars:.2f}"
+
+
+def format_window(tokens: int) -> str:
+    """The size of a context window: `200k`, `1M`, `1.5M`."""
+    if tokens < 1000:
+        return str(tokens)
+    size, unit = (tokens / 1_000_000, "M") if tokens >= 1_000_000 else (tokens / 1000, "k")
+    return f"{size:.1f}".removesuffix(".0") + unit
+
+
+def count_percent(tokens: int, window: int | None) -> int | None:
+    """The share of a window that is used, in percent; None when either is not known."""
+    if not tokens or not window:
+        return None
+    return min(100, math.floor(100 * tokens / window + 0.5))
+
+
+def count_noun(count: int, noun: str) -> str:
+    """`1 tool use`, `2 tool uses`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -61,12 +61,6 @@ class Queue:
             if not working:
                 del self._working[parent_id]
 
-    def count_waiting(self, parent_id: str | None = None) -> int:
-        """How many wait, for one parent or in all."""
-        if parent_id is not None:
-            return len(self._waiting.get(parent_id, ()))
-        return sum(map(len, self._waiting.values()))
-
     def is_full(self, parent_id: str) -> bool:
         """Whether a run of this parent would have to wait."""
         return bool(self._waiting.get(parent_id)) or len(self._working.get(parent_id, ())) >= self._limit

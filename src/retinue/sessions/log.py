@@ -320,11 +320,6 @@ class Session:
             raise SessionError(f"session {self.id} has no entry {quote(target_id)} to label")
         return self._append("label", _drop_none({"targetId": target_id, "label": label or None}))
 
-    def append_usage(self, kind: str, provider: str, model: str, usage: Usage, note: str | None = None) -> str:
-        """Note tokens spent outside the conversation."""
-        fields = {"kind": kind, "provider": provider, "model": model, "usage": usage, "note": note}
-        return self._append("usage", _drop_none(fields))
-
     def branch(self, entry_id: str | None) -> None:
         """Continue from an earlier entry (None: from the start); nothing is lost, the next append begins a branch."""
         if self._history.version < 2:

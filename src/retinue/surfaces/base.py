@@ -3,41 +3,17 @@
 No surface's words are in here. Tools keep no state of their own beyond what they are handed.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
 
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.events import Warned
-from retinue.core.messages import CustomMessage
 from retinue.core.model import ModelInfo
 from retinue.core.run import Grant, Run
-from retinue.core.tool import Tool, ToolResult
 from retinue.engine.budget import Lease
 from retinue.engine.manager import Manager
-from retinue.engine.request import RunRequest
 from retinue.models.resolve import Choice
-
-
-class Surface(Protocol):
-    """How callers ask for a run and what they get: three pure functions and a list of tools."""
-
-    def to_request(self, arguments: Mapping[str, Any], definition: Definition) -> RunRequest:
-        """What the call, the definition and the settings amount to. Raises RetinueError."""
-        ...
-
-    def render_result(self, run: Run) -> ToolResult:
-        """A run in the words of the surface."""
-        ...
-
-    def render_notification(self, runs: Sequence[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
-        """What a parent is told about runs that have ended."""
-        ...
-
-    def build_tools(self) -> list[Tool]:
-        """Fresh tools for one run."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

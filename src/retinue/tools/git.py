@@ -235,15 +235,6 @@ async def list_config(
     return [(scope, key, value) for scope, key, value in rows if scope != "command"]
 
 
-async def read_branch(cwd: str | os.PathLike[str]) -> str | None:
-    """The branch a directory is on: empty when HEAD is detached, None outside of a work tree."""
-    inside = await run_git(["rev-parse", "--is-inside-work-tree"], cwd)
-    if inside.text != "true":
-        return None
-    branch = await run_git(["branch", "--show-current"], cwd)
-    return branch.text if branch.ok else "unknown"
-
-
 def find_git(workspace: str) -> str:
     """The program: the system's, else one on PATH that the workspace did not bring."""
     if program := find_program("git", SYSTEM_DIRS):

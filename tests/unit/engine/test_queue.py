@@ -35,13 +35,7 @@ def test_larger_limit_lets_more_start():
     assert (queue.resize(2), queue.take("p")) == (["p"], "b")
 
 
-def test_counts_what_waits():
+def test_full_is_for_each_parent():
     queue = Queue(1)
     fill(queue, "p", "a", "b")
-    fill(queue, "q", "c")
-    assert (queue.count_waiting(), queue.count_waiting("p"), queue.is_full("p"), queue.is_full("z")) == (
-        3,
-        2,
-        True,
-        False,
-    )
+    assert (queue.is_full("p"), queue.is_full("z")) == (True, False)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Self
 
 from retinue.core.clock import Clock
 from retinue.features.mcp.link import Link, OpenSession
@@ -59,7 +59,6 @@ class Pool:
         self._tell = tell
         self._told: set[str] = set()
         self._late: set[Link] = set()
-        self._tasks: list[asyncio.Task[Any]] = []
 
     @property
     def servers(self) -> Mapping[str, McpServer]:
@@ -89,17 +88,11 @@ class Pool:
         except TimeoutError:
             for link in self._all:
                 link.abort()
-        for task in self._tasks:
-            task.cancel()
         await self._group.__aexit__(None, None, None)
 
     def lease(self, names: Iterable[str], *, readonly: bool = False) -> Lease:
         """Take a share in some servers; they stay connected until it is given back."""
         return Lease(self._choose(names, readonly=readonly))
-
-    def warm(self, names: Iterable[str], *, readonly: bool = False) -> None:
-        """Begin to connect, without waiting."""
-        self._tasks += [self._group.create_task(self._list(link)) for link in self._choose(names, readonly=readonly)]
 
     def _choose(self, names: Iterable[str], *, readonly: bool) -> list[Link]:
         """A read-only run has nothing to do with a process that may write."""

@@ -3,9 +3,9 @@
 from functools import cached_property
 from typing import Any
 
+from retinue.core.figures import format_window
 from retinue.core.model import ModelInfo, ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.surfaces.fleet.formats import render_window
 from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.tools.descriptions import load_description
 
@@ -44,5 +44,5 @@ class ModelsTool:
 
 def _render(model: ModelInfo, *, is_active: bool) -> str:
     name = f" ({model.name})" if model.name and model.name != model.id else ""
-    window = f" · ctx {render_window(model.context_window)}" if model.context_window else ""
+    window = f" · ctx {format_window(model.context_window)}" if model.context_window else ""
     return f"{'*' if is_active else ' '} {model.ref}{name}{window}{' · reasoning' if model.reasoning else ''}"

@@ -4,12 +4,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from retinue.core.figures import format_duration, format_tokens
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.surfaces.fleet.bounds import bound_text
 from retinue.surfaces.fleet.conversation import load_messages, render_conversation
-from retinue.surfaces.fleet.formats import render_duration, render_tokens
 from retinue.surfaces.fleet.peek import Peek, read_transcript, render_peek
 from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.refusal import Refusal, tell_missing
@@ -91,12 +91,12 @@ class ResultTool:
         """Who it is and what it has used."""
         ports, word = self._ports, to_word(run)
         figures = ports.measure(run)
-        duration = render_duration(figures.duration_ms)
+        duration = format_duration(figures.duration_ms)
         parts = [
             f"Type: {name_agent(run)}",
             f"Status: {word}{note_status(run)}",
             f"Tool uses: {run.tool_uses}",
-            render_tokens(figures.tokens) if figures.tokens else "",
+            f"{format_tokens(figures.tokens)} token" if figures.tokens else "",
             f"Context: {figures.percent}%" if figures.percent is not None else "",
             f"Compactions: {run.compactions}" if run.compactions else "",
             f"Duration: {duration}{' (running)' if word == 'running' else ''}" if word != "queued" else "",

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from retinue.core.figures import count_noun, count_percent, format_tokens
 from retinue.core.messages import Usage
 from retinue.core.run import Run, Status
-from retinue.surfaces.fleet.formats import count_noun, count_percent, render_tokens
 
 
 def count_tokens(usage: Usage) -> int:
@@ -52,7 +52,7 @@ def measure_ms(run: Run, now_ms: int) -> int:
 
 def render_state(run: Run, figures: Figures) -> str:
     """One line about what a working run has used."""
-    parts = [render_tokens(figures.tokens)] if figures.tokens else []
+    parts = [f"{format_tokens(figures.tokens)} token"] if figures.tokens else []
     parts.append(count_noun(run.tool_uses, "tool use"))
     if figures.percent is not None:
         parts.append(f"context {figures.percent}% full")

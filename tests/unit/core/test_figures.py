@@ -1,14 +1,6 @@
 import pytest
 
-from retinue.surfaces.fleet.formats import (
-    count_noun,
-    count_percent,
-    render_duration,
-    render_tokens,
-    render_tokens_short,
-    render_turns,
-    render_window,
-)
+from retinue.core.figures import count_noun, count_percent, format_duration, format_tokens, format_window
 
 
 @pytest.mark.parametrize(
@@ -24,7 +16,7 @@ from retinue.surfaces.fleet.formats import (
     ],
 )
 def test_tokens_are_short(count, text):
-    assert (render_tokens(count), render_tokens_short(count)) == (f"{text} token", f"{text} tok")
+    assert format_tokens(count) == text
 
 
 @pytest.mark.parametrize(
@@ -40,16 +32,12 @@ def test_tokens_are_short(count, text):
     ],
 )
 def test_durations_are_short(milliseconds, text):
-    assert render_duration(milliseconds) == text
-
-
-def test_turns_show_their_limit():
-    assert (render_turns(5), render_turns(5, 30)) == ("↻5", "↻5≤30")
+    assert format_duration(milliseconds) == text
 
 
 @pytest.mark.parametrize(("tokens", "text"), [(512, "512"), (128_000, "128k"), (1_000_000, "1M"), (1_500_000, "1.5M")])
 def test_windows_are_round(tokens, text):
-    assert render_window(tokens) == text
+    assert format_window(tokens) == text
 
 
 @pytest.mark.parametrize(
