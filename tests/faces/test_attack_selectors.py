@@ -95,6 +95,20 @@ def test_named_tool_makes_an_allow_list(servers, word, given):
     assert (f"{word!r} " in told) == (not given), told
 
 
+def ask_child(servers):
+    """What a child is told to have, when it guesses a tool."""
+    start = {"name": "Agent", "arguments": {"subagent_type": "helper", "prompt": "look", "description": "d"}}
+    replies = [
+        {"match": {"last_user": "^begin"}, "calls": [start]},
+        {"match": {"last_user": "^look"}, **GUESS},
+        {"match": {"last_user": "^"}, "text": "done"},
+    ]
+    done = servers.run("-p", "begin", replies=replies)
+    text = "".join(path.read_text() for path in (servers.work / ".pi" / "output").glob("*.jsonl"))
+    assert done.status == 0, done.stderr
+    return set(re.findall(r"Available: ([^\"\\]*)", text))
+
+
 @pytest.mark.attack("I12")
 @pytest.mark.parametrize(
     ("folder", "fields", "given"),
@@ -111,16 +125,8 @@ def test_named_tool_makes_an_allow_list(servers, word, given):
 )
 def test_child_of_any_dialect_gets_no_more(servers, folder, fields, given):
     put_agent(servers, fields, folder)
-    start = {"name": "Agent", "arguments": {"subagent_type": "helper", "prompt": "look", "description": "d"}}
-    replies = [
-        {"match": {"last_user": "^begin"}, "calls": [start]},
-        {"match": {"last_user": "^look"}, **GUESS},
-        {"match": {"last_user": "^"}, "text": "done"},
-    ]
-    done = servers.run("-p", "begin", replies=replies)
-    text = "".join(path.read_text() for path in (servers.work / ".pi" / "output").glob("*.jsonl"))
-    (found,) = set(re.findall(r"Available: ([^\"\\]*)", text))
-    assert (done.status, sorted(found.split(", "))) == (0, sorted(given))
+    (found,) = ask_child(servers)
+    assert sorted(found.split(", ")) == sorted(given)
 
 
 SERVED = [HI, "mcp__far-off__do-it", "mcp__far-off__hi", "mcp__raw__bye"]
@@ -191,16 +197,7 @@ def test_unknown_tool_may_be_one_of_an_extension(servers, fields, said):
 @pytest.mark.parametrize("folder", [".pi/agent/agents", ".codingcode/agents", ".pi/agent/subagents"])
 def test_child_with_empty_list_has_nothing(servers, folder):
     put_agent(servers, "approved_tools: []" if "sub" in folder else "tools: []", folder)
-    start = {"name": "Agent", "arguments": {"subagent_type": "helper", "prompt": "look", "description": "d"}}
-    replies = [
-        {"match": {"last_user": "^begin"}, "calls": [start]},
-        {"match": {"last_user": "^look"}, **GUESS},
-        {"match": {"last_user": "^"}, "text": "done"},
-    ]
-    done = servers.run("-p", "begin", replies=replies)
-    text = "".join(path.read_text() for path in (servers.work / ".pi" / "output").glob("*.jsonl"))
-    found = set(re.findall(r"Available: ([^\"\\]*)", text)) - {"none"}
-    assert (done.status, found) == (0, {"subagent_finalize"} if "sub" in folder else set())
+    assert ask_child(servers) - {"none"} == ({"subagent_finalize"} if "sub" in folder else set())
 
 
 @pytest.mark.attack("I12")

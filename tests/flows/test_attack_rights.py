@@ -171,6 +171,18 @@ async def test_denied_tool_is_nobodys(tmp_path, work, agent_dir, trap, crew_runn
     assert ((work / "pwn").exists(), trap.exists()) == (False, False)
 
 
+async def list_folder(tmp_path, work, words):
+    """Whether `ls` is refused, and whether somebody was told."""
+    said = []
+    replies = [to("^go", calls=[call("ls", path=".")]), to("^go", text="done")]
+    seen = EventCollector()
+    async with Retinue(work, model=script(tmp_path, *replies), request=SESSION, say=said.append) as crew:
+        crew.listen(seen)
+        await crew.prompt("go")
+    (result,) = [event.result for event in seen.events if isinstance(event, ToolFinished)]
+    return result.is_error, any(words in text for text in said)
+
+
 @pytest.mark.attack("E13")
 @pytest.mark.parametrize(
     "text",
@@ -183,27 +195,13 @@ async def test_denied_tool_is_nobodys(tmp_path, work, agent_dir, trap, crew_runn
 )
 async def test_unreadable_denial_denies_everything(tmp_path, work, agent_dir, text):
     (agent_dir / "subagents.json").write_text(text, encoding="latin-1")
-    said = []
-    replies = [to("^go", calls=[call("ls", path=".")]), to("^go", text="done")]
-    seen = EventCollector()
-    async with Retinue(work, model=script(tmp_path, *replies), request=SESSION, say=said.append) as crew:
-        crew.listen(seen)
-        await crew.prompt("go")
-    (result,) = [event.result for event in seen.events if isinstance(event, ToolFinished)]
-    assert (result.is_error, any("every tool is denied" in text for text in said)) == (True, True)
+    assert await list_folder(tmp_path, work, "every tool is denied") == (True, True)
 
 
 @pytest.mark.parametrize("text", ['{"maxConcurrent": 3,}', "{", '{"fleetView": tru}'])
 async def test_broken_file_without_denials_denies_nothing(tmp_path, work, agent_dir, text):
     (agent_dir / "subagents.json").write_text(text)
-    said = []
-    replies = [to("^go", calls=[call("ls", path=".")]), to("^go", text="done")]
-    seen = EventCollector()
-    async with Retinue(work, model=script(tmp_path, *replies), request=SESSION, say=said.append) as crew:
-        crew.listen(seen)
-        await crew.prompt("go")
-    (result,) = [event.result for event in seen.events if isinstance(event, ToolFinished)]
-    assert (result.is_error, any("subagents.json:1:" in text for text in said)) == (False, True)
+    assert await list_folder(tmp_path, work, "subagents.json:1:") == (False, True)
 
 
 @pytest.mark.attack("E13", "A4")
