@@ -179,6 +179,29 @@ def test_portrait_tells_of_tools_from_elsewhere(servers, fields, own, more):
 
 
 @pytest.mark.attack("I14")
+def test_search_is_told_with_what_it_finds(servers):
+    put_agent(servers, "tools: [read_file, tool_search]\nreadonly: true", ".codingcode/agents")
+    path = servers.agent_dir / "mcp.json"
+    entries = json.loads(path.read_text())["mcpServers"]
+    entries["raw"] |= {"exposure": "deferred", "readOnlyTools": ["hi"]}
+    entries["far-off"] |= {"exposure": "deferred"}
+    path.write_text(json.dumps({"mcpServers": entries}))
+    about = json.loads(servers.run("agents", "show", "helper", "--json").stdout)
+    (found,) = [item for item in about["surfaces"] if item["surface"] == "dispatch"]
+    waiting = [
+        "the waiting tools of the extension ops that only read",
+        "the waiting tools of the server raw that only read",
+    ]
+    assert (sorted(found["elsewhere"]), found["refused"]) == (waiting, [])
+    told = servers.run("why", "helper", "tool_search").stdout
+    assert told.startswith("on fleet, dispatch: helper has tool_search\n")
+    assert "it finds the waiting tools of the extension ops, the waiting tools of the server raw\n" in told
+    assert "helper does not have tool_search: no tool that the agent may use waits to be looked for\n" in told
+    assert servers.run("why", "helper", HI).stdout.splitlines()[0].endswith(f"helper has {HI}")
+    assert "can change things" in servers.run("why", "helper", "mcp__far-off__hi").stdout.splitlines()[0]
+
+
+@pytest.mark.attack("I14")
 @pytest.mark.parametrize(("fields", "said"), [("tools: none", False), ("tools: read", True)])
 def test_unknown_tool_may_be_one_of_an_extension(servers, fields, said):
     put_agent(servers, fields)

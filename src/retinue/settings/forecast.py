@@ -22,7 +22,16 @@ from retinue.settings.outside import list_outside
 from retinue.settings.roster import SURFACES, explain_unknown
 from retinue.settings.subagents import find_user_file
 from retinue.settings.switches import Switches, find_switch, load_switches
-from retinue.tools.policy import BUILTIN_OFFERS, CONVERT_OFFERS, EXTRA_OFFERS, WEB_OFFERS, Rights, Terms, decide_tools
+from retinue.tools.policy import (
+    BUILTIN_OFFERS,
+    CONVERT_OFFERS,
+    EXTRA_OFFERS,
+    SEARCH,
+    WEB_OFFERS,
+    Rights,
+    Terms,
+    decide_tools,
+)
 from retinue.tools.reasons import Chain, Link, explain_tool
 from retinue.tools.selectors import MCP, SELECTOR, Offer, choose_selectors, match_denied
 
@@ -115,7 +124,8 @@ class Forecast:
         agent = Link("agent", True, f"{quote(name)} means {definition.name} ({definition.path})")
         if off := self.tell_off(definition, surface):
             return Chain(definition.name, tool, False, (agent, Link("switches", False, f"it cannot be run: {off}")))
-        terms = self._find_terms(definition, surface, self._find_served(tool))
+        offers = self._list_origins(definition) if tool == SEARCH else self._find_served(tool)
+        terms = self._find_terms(definition, surface, offers)
         chain, rights = explain_tool(definition, terms, tool), decide_tools(definition, terms)
         links = (agent, *chain.links)
         if not chain.links[0].holds and (more := self.foretell(definition, surface)[1]):
@@ -195,10 +205,18 @@ class Forecast:
 
     def _list_origins(self, definition: Definition) -> dict[str, Offer]:
         """What stands for tools that are not known: all of an extension or a server, and those that the file names."""
-        found = {f"the tools of the extension {name}": Offer(Effect.READ, name) for name in self._roster.extensions}
+        # Who looks for tools gets those that wait, and may get no others.
+        searches = definition.dialect != "pi" and SEARCH in (definition.tools.names or ())
+        kind = "the waiting tools" if searches and not choose_selectors(definition) else "the tools"
+        found = {
+            f"{kind} of the extension {name}": Offer(Effect.READ, name, is_deferred=searches)
+            for name in self._roster.extensions
+        }
         for name, server in self._servers.items():
             effect = Effect.READ if server.read_only_tools else Effect.EXECUTE
-            found[f"the tools of the server {name}"] = Offer(effect, MCP, name)
+            own = "the tools" if name in definition.mcp_servers else kind
+            offer = Offer(effect, MCP, name, is_deferred=bool(server.deferred_tools))
+            found[f"{own} of the server {name}"] = offer
         for word in choose_selectors(definition):
             extension, _, tool = word.removeprefix(SELECTOR).partition("/")
             if extension.strip().lower() in self._roster.extensions and tool and tool not in BUILTIN_OFFERS:
@@ -232,7 +250,11 @@ class Forecast:
                 if word.startswith(prefix) and tool and not server.is_hidden(tool):
                     return {
                         name_tools(server.name, (tool,))[tool]: Offer(
-                            server.find_effect(tool), "mcp", server.name, tool
+                            server.find_effect(tool),
+                            MCP,
+                            server.name,
+                            tool,
+                            is_deferred=server.is_deferred(tool),
                         )
                     }
         return {}

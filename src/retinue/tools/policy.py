@@ -47,6 +47,8 @@ LSP_OFFERS = {"lsp": Offer(Effect.READ)}
 SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
 INTERNAL_TOOLS = ("subagent_finalize",)
 """Given to a run by its way of completing, never by a list and never inherited."""
+SEARCH = "tool_search"
+"""In a list it asks for all tools that wait to be looked for; it is given with them, and not missed without."""
 SUBAGENT_READONLY = frozenset(
     ("read", "grep", "find", "ls", "web_search", "fetch_content", "get_search_content", "convert_content", "lsp")
 )
@@ -234,6 +236,8 @@ class Decision:
                 self.want(name, name)
 
     def _want_named(self, word: str) -> None:
+        if word == SEARCH:
+            return
         found = match_tools(word, self._available, self._aliases)
         if not found:
             if word in INTERNAL_TOOLS:
@@ -254,13 +258,15 @@ class Decision:
             if not found:
                 self._refuse(selector, "unknown", f"{quote(selector)} names no tool of a loaded extension")
         exact = self._terms.is_exact or self._definition.dialect != "pi"
+        searches = not self._terms.is_exact and SEARCH in (self._definition.tools.names or ())
         for name, offer in self._available.items():
             if offer.extension is None:
                 continue
             selected = any(is_selected(selector, name, offer) for selector in selectors)
             served = offer.server is not None and offer.server in self._definition.mcp_servers
             offered = not exact and offer.effect is not Effect.DELEGATE and self._judge_origin(name, offer) is None
-            if selected or served or offered:
+            awaited = searches and offer.is_deferred and self._judge(name) is None
+            if selected or served or offered or awaited:
                 self.want(name, name)
 
     def _judge(self, tool: str) -> Verdict | None:

@@ -34,6 +34,8 @@ class Offer(Struct, frozen=True):
     """What the server calls it, when that is known."""
     is_approved: bool = False
     """Whether the user approved it for agents that name its extension by path: their parent need not have it."""
+    is_deferred: bool = False
+    """Whether it is shown only to who looks for it with `tool_search`."""
 
     def find_short_name(self, name: str) -> str:
         """What the server calls its tool that the model knows as `name`."""
