@@ -24,6 +24,7 @@ from retinue.testing.clock import FakeClock
 RUN = "retinue.test_run"
 """Type of the custom entries that a fork leaves behind."""
 JUNK = None
+SPOILT = b"#" * 40
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=12)
 PICKS = st.floats(0, 1, exclude_max=True)
 
@@ -208,12 +209,16 @@ class SessionMachine(RuleBasedStateMachine):
     @precondition(has_entries)
     @rule(nul=st.integers(0, 600))
     def lose_the_newline(self, nul: int) -> None:
-        """A crash of the machine: the end is not there, or is a block of zeros."""
+        """A crash of the machine: the end is missing, or is a block of zeros. A spoilt last line is a torn end then."""
         self.session.close()
         path = self.session.path
         whole = path.read_bytes()
         path.write_bytes(whole[:-1] + bytes(nul))
-        self.open(damage={"nul": nul}, size=len(whole) - 1)
+        torn = 0
+        if self.model.lines[-1] is JUNK:
+            self.model.lines.pop()
+            torn = len(SPOILT)
+        self.open(damage={"nul": nul, "torn": torn}, size=len(whole) - 1 - torn)
 
     @precondition(has_entries)
     @rule(place=PICKS, inserted=st.booleans())
@@ -224,7 +229,7 @@ class SessionMachine(RuleBasedStateMachine):
         lines = path.read_bytes().split(b"\n")
         at = int(place * len(model.lines))
         inserted = inserted or len(model.entries) < 2
-        lines[at + 1 : at + 1 + (not inserted)] = [b"#" * 40]
+        lines[at + 1 : at + 1 + (not inserted)] = [SPOILT]
         model.lines[at : at + (not inserted)] = [JUNK]
         path.write_bytes(b"\n".join(lines))
         self.open(damage={})
