@@ -201,6 +201,20 @@ def test_search_is_told_with_what_it_finds(servers):
     assert "can change things" in servers.run("why", "helper", "mcp__far-off__hi").stdout.splitlines()[0]
 
 
+@pytest.mark.parametrize("asked", ["mcp__far_off__do_it", "mcp__far-off__do-it", "far-off:do-it"])
+@pytest.mark.parametrize("listed", ["mcp__far_off__do_it", "mcp__far-off__do-it", "far-off:do-it", "ext:mcp/do-it"])
+def test_every_spelling_is_explained_alike(servers, listed, asked):
+    put_agent(servers, f"tools: read, {listed}\nreadonly: true")
+    path = servers.agent_dir / "mcp.json"
+    entries = json.loads(path.read_text())["mcpServers"]
+    for vouched in ([], ["do-it"]):
+        entries["far-off"]["readOnlyTools"] = vouched
+        path.write_text(json.dumps({"mcpServers": entries}))
+        answer = json.loads(servers.run("why", "helper", asked, "--json").stdout)["answers"][0]
+        broken = [link["step"] for link in answer["chain"] if not link["holds"]]
+        assert (answer["granted"], broken) == (bool(vouched), [] if vouched else ["read-only"]), answer
+
+
 @pytest.mark.attack("I14")
 @pytest.mark.parametrize(("fields", "said"), [("tools: none", False), ("tools: read", True)])
 def test_unknown_tool_may_be_one_of_an_extension(servers, fields, said):

@@ -5,6 +5,7 @@ so tools of extensions and most of MCP servers' are not known here. Must not kno
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -124,7 +125,7 @@ class Forecast:
         agent = Link("agent", True, f"{quote(name)} means {definition.name} ({definition.path})")
         if off := self.tell_off(definition, surface):
             return Chain(definition.name, tool, False, (agent, Link("switches", False, f"it cannot be run: {off}")))
-        offers = self._list_origins(definition) if tool == SEARCH else self._find_served(tool)
+        offers = self._list_origins(definition) if tool == SEARCH else self._find_served(tool, definition)
         terms = self._find_terms(definition, surface, offers)
         chain, rights = explain_tool(definition, terms, tool), decide_tools(definition, terms)
         links = (agent, *chain.links)
@@ -221,7 +222,7 @@ class Forecast:
             extension, _, tool = word.removeprefix(SELECTOR).partition("/")
             if extension.strip().lower() in self._roster.extensions and tool and tool not in BUILTIN_OFFERS:
                 found[tool] = Offer(Effect.READ, extension.strip().lower())
-            found |= self._find_served(word.removeprefix(f"{SELECTOR}{MCP}/"))
+            found |= self._find_served(word.removeprefix(f"{SELECTOR}{MCP}/"), definition)
         return found
 
     @cached_property
@@ -237,7 +238,7 @@ class Forecast:
         ready = load_servers(roster.paths, self._around.environment, trusted=roster.trust.trusted).ready
         return {server.name: server for server in ready}
 
-    def _find_served(self, word: str) -> dict[str, Offer]:
+    def _find_served(self, word: str, definition: Definition) -> dict[str, Offer]:
         """A tool of an MCP server as it would be offered, if the server has it; it is not asked."""
         if not self._servers:
             return {}
@@ -247,6 +248,8 @@ class Forecast:
             shown, folded = name_tools(server.name, ("",))[""], f"mcp__{fold_name(server.name)}__"
             for prefix in (f"{server.name}:", f"mcp__{server.name}__", shown, folded):
                 tool = word.removeprefix(prefix)
+                if prefix == folded:
+                    tool = _spell_tool(tool, server, definition)
                 if word.startswith(prefix) and tool and not server.is_hidden(tool):
                     return {
                         name_tools(server.name, (tool,))[tool]: Offer(
@@ -258,3 +261,15 @@ class Forecast:
                         )
                     }
         return {}
+
+
+def _spell_tool(tool: str, server: "McpServer", definition: Definition) -> str:
+    """A tool that is written with `_` for `-`, as the server's entry or the agent's file spells it, if either does."""
+    from retinue.features.mcp.names import fold_name
+
+    own = (*server.read_only_tools, *server.hidden_tools, *server.shown_tools, *server.deferred_tools)
+    declared = definition.tools
+    words = (*(declared.names or ()), *declared.selectors, *declared.denied)
+    known = (*own, *(re.split(r":|/|__", word)[-1] for word in words))
+    spelt = next((each for each in known if each != tool and fold_name(each) == tool), tool)
+    return tool if tool in own else spelt
