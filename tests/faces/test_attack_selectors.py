@@ -178,6 +178,23 @@ def test_portrait_tells_of_tools_from_elsewhere(servers, fields, own, more):
     assert json.loads(servers.run("agents", "--json").stdout)["elsewhere"].get("helper", []) == fleet["elsewhere"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ("disallowed_tools: mcp__raw__hi", False),
+        ("tools: read, raw:bye\ndisallowed_tools: [raw:hi, mcp__far_off__do_it, ext:mcp/far-off:hi]", False),
+        ("tools: none\ndisallowed_tools: mcp__raw__hi", False),
+        ("disallowed_tools: mcp__gone__hi", True),
+        ("disallowed_tools: gone:hi", True),
+    ],
+)
+def test_denied_tool_of_a_server_is_one(servers, fields, told):
+    put_agent(servers, fields)
+    _, warned = list_offered(servers, "--agent", "helper")
+    for text in (servers.run("doctor").stdout, servers.run("agents", "show", "helper").stdout, warned):
+        assert ("is no tool here" in text) is told, text
+
+
 @pytest.mark.attack("I14")
 def test_search_is_told_with_what_it_finds(servers):
     put_agent(servers, "tools: [read_file, tool_search]\nreadonly: true", ".codingcode/agents")

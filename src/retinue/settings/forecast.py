@@ -139,6 +139,8 @@ class Forecast:
     def _find_terms(self, definition: Definition, surface: str, more: Mapping[str, Offer] | None = None) -> Terms:
         own, roster = self._roster.crew, self._roster
         outside = {**list_outside(own), **(more or {})}
+        for word in definition.tools.denied:
+            outside |= self._find_served(word.removeprefix(f"{SELECTOR}{MCP}/"), definition)
         delegation = {name: offer for name, offer in self._delegation.items() if name != "dispatch_agent"}
         own_tools = roster.loaded.settings.default_tools
         main = {name: BUILTIN_OFFERS[name] for name in own_tools if name in BUILTIN_OFFERS} | outside

@@ -25,6 +25,7 @@ from retinue.tools.selectors import (
     list_extensions,
     match_denied,
     match_tools,
+    may_mean,
     to_extension_name,
 )
 
@@ -363,10 +364,21 @@ class Decision:
             is_reading = False
         return None if is_reading else (code, f"{tool} can change things, and {reason}")
 
+    def _is_unasked(self, word: str) -> bool:
+        """Whether a word is about a server that such a run does not ask: then nobody knows what tools it has."""
+        definition = self._definition
+        is_listed = bool(self._selectors or definition.mcp_servers) or definition.dialect != "pi"
+        is_listed = is_listed or self._isolated or definition.extensions is False
+        servers = {offer.server for offer in self._available.values() if offer.server is not None}
+        is_served = ":" in word or word.startswith("mcp__")
+        return is_served and is_listed and not any(may_mean(word, server) for server in servers)
+
     def _warn_idle(self) -> Iterable[str]:
         """What was said and changes nothing; each may be a slip of the pen."""
         definition, available = self._definition, self._available
         for word in definition.tools.denied:
+            if self._is_unasked(word):
+                continue
             if not match_denied([word], available, self._aliases):
                 yield f"disallowed tool {quote(word)} is no tool here{suggest_tool(word, available)}"
             elif not match_tools(word, available, self._aliases) and word.lower() not in ("*", "all"):

@@ -98,7 +98,7 @@ def is_exposed(selectors: Collection[str], servers: Collection[str], name: str, 
     narrow = [text for text in own if "/" in text or not text.startswith(SELECTOR)]
     if name in selectors or any(is_selected(text, name, offer) for text in narrow or own):
         return True
-    return offer.server in servers and not any(_may_mean(text, offer.server or "") for text in narrow)
+    return offer.server in servers and not any(may_mean(text, offer.server or "") for text in narrow)
 
 
 def list_extensions(selection: Selection) -> set[str] | None:
@@ -123,7 +123,7 @@ def _get_extension(selector: str) -> str:
     return selector.removeprefix(SELECTOR).partition("/")[0].strip().lower()
 
 
-def _may_mean(selector: str, server: str) -> bool:
+def may_mean(selector: str, server: str) -> bool:
     """Whether a selector may be about tools of a server: it names that one, or none."""
     word = selector.removeprefix(f"{SELECTOR}{MCP}/")
     is_open = ":" not in word and not word.startswith("mcp__")
