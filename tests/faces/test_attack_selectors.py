@@ -195,6 +195,18 @@ def test_denied_tool_of_a_server_is_one(servers, fields, told):
         assert ("is no tool here" in text) is told, text
 
 
+def test_vouched_tool_is_no_tool_of_the_subagent_surface(servers):
+    put_agent(servers, "tools: read, raw:hi\nreadonly: true")
+    path = servers.agent_dir / "mcp.json"
+    entries = json.loads(path.read_text())["mcpServers"]
+    entries["raw"]["readOnlyTools"] = ["hi"]
+    path.write_text(json.dumps({"mcpServers": entries}))
+    told = servers.run("why", "helper", HI).stdout
+    assert f"on fleet, dispatch: helper has {HI}\n" in told
+    reason = f"{HI} is not among the tools that read-only agents may have here, and the agent is read-only"
+    assert f"on subagent (retinue run): helper does not have {HI}: {reason}\n" in told
+
+
 @pytest.mark.attack("I14")
 def test_search_is_told_with_what_it_finds(servers):
     put_agent(servers, "tools: [read_file, tool_search]\nreadonly: true", ".codingcode/agents")

@@ -360,9 +360,11 @@ class Decision:
         is_reading = offer.effect in (Effect.READ, Effect.DELEGATE)
         # A page can be fetched without changing anything; what a foreign tool does at the other end nobody knows.
         is_reading = is_reading or (offer.effect is Effect.NETWORK and offer.extension is None)
-        if terms.readonly_set is not None and (tool not in terms.readonly_set or offer.extension is not None):
-            is_reading = False
-        return None if is_reading else (code, f"{tool} can change things, and {reason}")
+        if not is_reading:
+            return code, f"{tool} can change things, and {reason}"
+        if terms.readonly_set is None or (tool in terms.readonly_set and offer.extension is None):
+            return None
+        return code, f"{tool} is not among the tools that read-only agents may have here, and {reason}"
 
     def _is_unasked(self, word: str) -> bool:
         """Whether a word is about a server that such a run does not ask: then nobody knows what tools it has."""
