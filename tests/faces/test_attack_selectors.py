@@ -184,6 +184,72 @@ def test_portrait_tells_of_tools_from_elsewhere(servers, fields, own, more):
     assert json.loads(servers.run("agents", "--json").stdout)["elsewhere"].get("helper", []) == fleet["elsewhere"]
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ("disallowed_tools: mcp__raw__hi", False),
+        ("tools: read, raw:bye\ndisallowed_tools: [raw:hi, mcp__far_off__do_it, ext:mcp/far-off:hi]", False),
+        ("tools: none\ndisallowed_tools: mcp__raw__hi", False),
+        ("disallowed_tools: mcp__gone__hi", True),
+        ("disallowed_tools: gone:hi", True),
+    ],
+)
+def test_denied_tool_of_a_server_is_one(servers, fields, told):
+    put_agent(servers, fields)
+    _, warned = list_offered(servers, "--agent", "helper")
+    for text in (servers.run("doctor").stdout, servers.run("agents", "show", "helper").stdout, warned):
+        assert ("is no tool here" in text) is told, text
+
+
+def test_vouched_tool_is_no_tool_of_the_subagent_surface(servers):
+    put_agent(servers, "tools: read, raw:hi\nreadonly: true")
+    path = servers.agent_dir / "mcp.json"
+    entries = json.loads(path.read_text())["mcpServers"]
+    entries["raw"]["readOnlyTools"] = ["hi"]
+    path.write_text(json.dumps({"mcpServers": entries}))
+    told = servers.run("why", "helper", HI).stdout
+    assert f"on fleet, dispatch: helper has {HI}\n" in told
+    reason = f"{HI} is not among the tools that read-only agents may have here, and the agent is read-only"
+    assert f"on subagent (retinue run): helper does not have {HI}: {reason}\n" in told
+
+
+@pytest.mark.attack("I14")
+def test_search_is_told_with_what_it_finds(servers):
+    put_agent(servers, "tools: [read_file, tool_search]\nreadonly: true", ".codingcode/agents")
+    path = servers.agent_dir / "mcp.json"
+    entries = json.loads(path.read_text())["mcpServers"]
+    entries["raw"] |= {"exposure": "deferred", "readOnlyTools": ["hi"]}
+    entries["far-off"] |= {"exposure": "deferred"}
+    path.write_text(json.dumps({"mcpServers": entries}))
+    about = json.loads(servers.run("agents", "show", "helper", "--json").stdout)
+    (found,) = [item for item in about["surfaces"] if item["surface"] == "dispatch"]
+    waiting = [
+        "the waiting tools of the extension ops that only read",
+        "the waiting tools of the server raw that only read",
+    ]
+    assert (sorted(found["elsewhere"]), found["refused"]) == (waiting, [])
+    told = servers.run("why", "helper", "tool_search").stdout
+    assert told.startswith("on fleet, dispatch: helper has tool_search\n")
+    assert "it finds the waiting tools of the extension ops, the waiting tools of the server raw\n" in told
+    assert "helper does not have tool_search: no tool that the agent may use waits to be looked for\n" in told
+    assert servers.run("why", "helper", HI).stdout.splitlines()[0].endswith(f"helper has {HI}")
+    assert "can change things" in servers.run("why", "helper", "mcp__far-off__hi").stdout.splitlines()[0]
+
+
+@pytest.mark.parametrize("asked", ["mcp__far_off__do_it", "mcp__far-off__do-it", "far-off:do-it"])
+@pytest.mark.parametrize("listed", ["mcp__far_off__do_it", "mcp__far-off__do-it", "far-off:do-it", "ext:mcp/do-it"])
+def test_every_spelling_is_explained_alike(servers, listed, asked):
+    put_agent(servers, f"tools: read, {listed}\nreadonly: true")
+    path = servers.agent_dir / "mcp.json"
+    entries = json.loads(path.read_text())["mcpServers"]
+    for vouched in ([], ["do-it"]):
+        entries["far-off"]["readOnlyTools"] = vouched
+        path.write_text(json.dumps({"mcpServers": entries}))
+        answer = json.loads(servers.run("why", "helper", asked, "--json").stdout)["answers"][0]
+        broken = [link["step"] for link in answer["chain"] if not link["holds"]]
+        assert (answer["granted"], broken) == (bool(vouched), [] if vouched else ["read-only"]), answer
+
+
 @pytest.mark.attack("I14")
 @pytest.mark.parametrize(("fields", "said"), [("tools: none", False), ("tools: read", True)])
 def test_unknown_tool_may_be_one_of_an_extension(servers, fields, said):

@@ -140,3 +140,29 @@ def test_version_survives_a_closed_pipe(place):
     command = f"{sys.executable} -m retinue --version | true; exit ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [
+        ("modles", "models"),
+        ("model", "models"),
+        ("agent", "agents"),
+        ("docter", "doctor"),
+        ("wyh", "why"),
+        ("Run", "run"),
+    ],
+)
+def test_misspelt_command_is_no_prompt(place, word, command):
+    done = place.run(word, replies=[{"text": "an answer"}])
+    told = f"retinue: there is no command '{word}'; did you mean retinue {command}?"
+    told += f" To send the word itself: retinue -p {word}\n"
+    assert (done.status, done.stdout, done.stderr) == (2, "", told)
+    for arguments in (("-p", word), ("-p", word, "now"), ("--", word), (word, "of the world")):
+        sent = place.run(*arguments, replies=[{"text": "an answer"}] * 2)
+        assert (sent.status, sent.stdout) == (0, "an answer\n"), sent.stderr
+
+
+@pytest.mark.parametrize("word", ["hello", "status", "modal", "logging"])
+def test_other_word_is_a_prompt(place, word):
+    assert place.run(word, replies=[{"text": "an answer"}]).stdout == "an answer\n"

@@ -47,7 +47,7 @@ def test_tools_really_run(place):
 def test_stdin_goes_before_the_prompt(place):
     place.run("-p", "go", stdin="piped text\n", replies=[TEXT])
     users = [e["message"] for e in place.entries() if e.get("message", {}).get("role") == "user"]
-    assert users[0]["content"][0]["text"] == "piped textgo"
+    assert users[0]["content"][0]["text"] == "piped text\n\ngo"
 
 
 def test_files_and_images_go_with_the_prompt(place):

@@ -62,6 +62,7 @@ def test_main_agent_fetches(place, site):
     )
     [(name, is_error, details)] = read_results(done)
     page = {"url": f"{site}/page", "title": "T", "content": "# Hello", "truncated": False, "contentType": "text/html"}
+    page |= {"offset": 0, "totalChars": 7}
     assert (name, is_error, details["results"]) == ("fetch_content", False, [page])
 
 

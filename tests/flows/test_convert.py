@@ -4,6 +4,7 @@ import os
 import stat
 import sys
 import tempfile
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -23,6 +24,7 @@ from tests.flows.document_world import (
     make_pdf,
     make_pptx,
     make_xlsx,
+    pack,
 )
 from tests.flows.web_world import open_canaries, open_world, redirect, reply
 
@@ -34,6 +36,8 @@ NOTEBOOK = json.dumps(
         "cells": [{"cell_type": "markdown", "source": ["# Title"]}, {"cell_type": "code", "source": "1 + 1"}],
     }
 ).encode()
+OLD = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(600)
+SHOW = "print(open(sys.argv[1], 'rb').read().decode('latin-1'))"
 DOCUMENTS = {
     "a.docx": (make_docx(), DOCX),
     "a.xlsx": (make_xlsx(), XLSX),
@@ -77,7 +81,8 @@ async def test_documents_become_markdown(tmp_path, name):
     async with open_world(tmp_path) as world:
         found = await world.convert(path=name)
         assert found.pop("metadata").items() >= {"fileName": name, "fileSize": len(data)}.items()
-        assert found == {"source": name, "provider": "builtin", "content": markdown, "truncated": False}
+        size = {"truncated": False, "offset": 0, "totalChars": len(markdown)}
+        assert found == {"source": name, "provider": "builtin", "content": markdown, **size}
 
 
 async def test_urls_are_converted(tmp_path):
@@ -154,7 +159,11 @@ async def test_calls_may_set_limits(tmp_path):
     (tmp_path / "a.txt").write_text("0123456789")
     async with open_world(tmp_path) as world:
         found = await world.convert(path="a.txt", maxContentChars=4)
-        assert (found["content"], found["truncated"]) == ("0123", True)
+        assert (found["content"], found["truncated"], found["totalChars"]) == ("0123", True, 10)
+        assert (found["nextOffset"], found["next"]) == (4, "convert_content again, with offset 4")
+        last = await world.convert(path="a.txt", offset=4)
+        assert (last["content"], last["truncated"], last["offset"], "next" in last) == ("456789", False, 4, False)
+        assert (await world.convert(path="a.txt", offset=99))["content"] == ""
         for wrong in (0, -1, 2.5):
             assert (await world.convert(path="a.txt", maxContentChars=wrong))["content"] == "0123456789"
 
@@ -186,6 +195,7 @@ async def test_own_converter_is_run(tmp_path):
         ("os.kill(os.getpid(), 11)", "CONVERT_FAILED", "SIGSEGV"),
         ("print('x' * (9 << 20))", "CONVERT_FAILED", "printed more than"),
         ("sys.stderr.write('y' * (2 << 20)); time.sleep(9)", "CONVERT_FAILED", "printed more than"),
+        ("print()", "CONVERT_FAILED", "the converter found no text in it"),
         ("x = bytes(2 << 30)", "CONVERT_FAILED", "MemoryError"),
     ],
 )
@@ -209,17 +219,47 @@ async def test_traces_are_cut_to_their_reason(tmp_path):
         assert found == {"code": "CONVERT_FAILED", "message": message}
 
 
-@pytest.mark.parametrize(("name", "provider"), [("a.odt", "builtin"), ("a.ods", "builtin"), ("a.docx", "markitdown")])
-async def test_converter_is_spared_what_it_cannot_read(tmp_path, name, provider):
-    (tmp_path / name).write_bytes(DOCUMENTS[name][0])
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    os.rename(write_program(folder, "print('converted')"), folder / "markitdown")
-    work = tmp_path / "work"
+@asynccontextmanager
+async def open_with_markitdown(folder, text, **files):
+    """A world that has a program of this name, and documents."""
+    (folder / "bin").mkdir()
+    os.rename(write_program(folder / "bin", text), folder / "bin" / "markitdown")
+    work = folder / "work"
     work.mkdir()
-    (tmp_path / name).rename(work / name)
+    for name, data in files.items():
+        (work / name).write_bytes(data)
     async with open_world(work) as world:
-        world.environment["PATH"] = f"{folder}:{os.environ['PATH']}"
+        world.environment["PATH"] = f"{folder / 'bin'}:{os.environ['PATH']}"
+        yield world
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+async def test_own_readers_come_first(tmp_path, name):
+    data, markdown = DOCUMENTS[name]
+    async with open_with_markitdown(tmp_path, "print('converted')", **{name: data}) as world:
         found = await world.convert(path=name)
-        wanted = DOCUMENTS[name][1] if provider == "builtin" else "converted\n"
-        assert (found["provider"], found["content"]) == (provider, wanted)
+        assert (found["provider"], found["content"]) == ("builtin", markdown)
+
+
+@pytest.mark.parametrize(("name", "data"), [("a.doc", OLD), ("a.pdf", make_pdf(b"")), ("a.zip", pack({"a.txt": "x"}))])
+async def test_markitdown_reads_the_rest(tmp_path, name, data):
+    async with open_with_markitdown(tmp_path, "print('of', sys.argv[1])", **{name: data}) as world:
+        found = await world.convert(path=name)
+        assert (found["provider"], found["content"]) == ("markitdown", f"of {name}\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "program", "part"),
+    [
+        ("a.png", b"\x89PNG....", "", "a file of the kind png; the converter found no text in it"),
+        ("a.rtf", b"{\\rtf1 Hello}", SHOW, "a file of the kind rtf; markitdown gave it back as it is"),
+        ("a.pdf", b"%PDF-1.4\nx", SHOW, "the document is damaged: it has no pages; markitdown gave it back as it is"),
+        ("a.doc", OLD, "sys.exit('no idea')", "before 2007; the converter ended with exit code 1: no idea"),
+        ("a.docx", b"PK\x03\x04garbage", SHOW, "the document is damaged ("),
+        ("a.json", b"{", SHOW, "no valid JSON ("),
+    ],
+)
+async def test_converter_without_answer_is_a_failure(tmp_path, name, data, program, part):
+    async with open_with_markitdown(tmp_path, program, **{name: data}) as world:
+        found = await world.convert(path=name)
+        assert (found.get("code"), part in found.get("message", "")) == ("CONVERT_FAILED", True), found

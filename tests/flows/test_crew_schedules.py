@@ -3,7 +3,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from crew_world import SESSION, call, script, to
+from crew_world import SESSION, call, git, script, to
 
 from retinue import Retinue, Status
 from retinue.core.events import ScheduleChanged, SchedulerReady, Warned
@@ -33,13 +33,17 @@ def schedule(text):
     return call("Agent", subagent_type="Explore", prompt="look", description="a look", schedule=text)
 
 
-async def fired(crew, seen):
+async def changed(seen, kind):
     for _ in range(200):
-        found = [event for event in seen.events if isinstance(event, ScheduleChanged) and event.change == "fired"]
+        found = [event for event in seen.events if isinstance(event, ScheduleChanged) and event.change == kind]
         if found:
-            return found[0].agent_id
+            return found
         await asyncio.sleep(0.02)
     raise AssertionError(seen.events)
+
+
+async def fired(crew, seen):
+    return (await changed(seen, "fired"))[0].agent_id
 
 
 @pytest.fixture
@@ -60,6 +64,23 @@ async def test_scheduled_call_becomes_a_run(tmp_path, work):
         (run,) = await crew.runs()
         assert (run.id, (await run.wait(5)).text) == (run_id, "Seen")
     assert [event.job_count for event in seen.events if isinstance(event, SchedulerReady)] == [0]
+
+
+async def test_scheduled_run_needs_its_repository(tmp_path, work):
+    git(work, "init", "-q")
+    git(work, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "begin")
+    wish = schedule("+1s")
+    wish["arguments"]["isolation"] = "worktree"
+    replies = [to("^later", calls=[wish]), to("^later", text="Noted"), to("^look", text="Seen")]
+    seen = EventCollector()
+    async with Retinue(work, model=script(tmp_path, *replies), request=SESSION) as crew:
+        crew.listen(seen)
+        await crew.prompt("later", settle=True)
+        (work / ".git").rename(tmp_path / "gone")
+        (change,) = await changed(seen, "error")
+        assert (change.error.partition(":")[0], await crew.runs()) == ("Cannot run with isolation", [])
+        (job,) = json.loads((work / ".pi" / "subagent-schedules" / "my-session.json").read_text())["jobs"]
+        assert job["lastStatus"] == "error"
 
 
 @pytest.mark.attack("A20")

@@ -155,6 +155,16 @@ async def test_query_finds_a_symbol(tmp_path, query, place):
     assert told == (False, "\n".join(lines), None)
 
 
+@pytest.mark.parametrize("action", ["hover", "symbols"])
+async def test_query_without_a_match_is_told(tmp_path, action):
+    async with World(tmp_path, SYMBOLS).open() as world:
+        is_error, text, _ = await world.ask(action, file="a.go", query="wall")
+    assert (is_error, "No symbol of 'a.go' matches 'wall'; it has Hall, Greeting, greet." in text) == (
+        action == "hover",
+        True,
+    ), text
+
+
 async def test_symbols_are_lines(tmp_path):
     async with World(tmp_path, SYMBOLS).open() as world:
         told = await world.ask("symbols", file="a.go")

@@ -58,6 +58,32 @@ async def test_fork_and_original_are_two(open_crew):
     assert (outcome.text, users) == ("Two.", [["first", "second"], ["first", "instead"]])
 
 
+@pytest.mark.parametrize("way", ["fork", "clone"])
+async def test_fork_leaves_the_runs_behind(open_crew, way):
+    async with open_crew() as crew:
+        await crew.prompt("first")
+        await (await crew.spawn("Explore", "look")).wait()
+        await crew.prompt("second")
+        original, last = crew.chronicle.file, crew.chronicle.list_prompts()[-1]
+        await (crew.sessions.clone() if way == "clone" else crew.sessions.fork(last.entry_id))
+        copied, known = crew.chronicle.file, await crew.runs()
+    async with open_crew() as crew:
+        await crew.sessions.open(copied)
+        known += await crew.runs()
+        await crew.sessions.open(original)
+        (run,) = [handle.run for handle in await crew.runs()]
+    kinds = [
+        {
+            entry["customType"]
+            for line in Path(path).read_text().splitlines()
+            if "customType" in (entry := json.loads(line))
+        }
+        for path in (original, copied)
+    ]
+    own = "retinue.run_finished"
+    assert (run.agent, known, kinds) == ("Explore", [], [{own, "retinue.crew", "subagents:record"}, {own}])
+
+
 async def test_former_session_can_be_opened_by_others(open_crew):
     async with open_crew() as crew:
         await crew.prompt("hi")

@@ -21,7 +21,8 @@ async def test_page_becomes_markdown(tmp_path):
         uuid.UUID(found.pop("responseId"))
         content = "# One\n\nRead [this](http://public.test/x)."
         page = {"url": "http://public.test/page", "title": "News & more", "content": content, "truncated": False}
-        assert found == {"results": [{**page, "contentType": "text/html; charset=utf-8"}]}
+        size = {"offset": 0, "totalChars": len(content)}
+        assert found == {"results": [{**page, **size, "contentType": "text/html; charset=utf-8"}]}
         headers = world.site.asked[0].headers
         kept = {name: headers.get(name) for name in ("host", "user-agent", "cookie", "accept-encoding")}
         agent = "devkit-pi-web-tools/0.1"
@@ -95,13 +96,15 @@ async def test_redirects_are_followed(tmp_path):
 async def test_long_body_is_cut(tmp_path):
     async with open_world(tmp_path, page=reply(b"x" * 5000, "text/plain")) as world:
         found = await world.fetch(world.url("/page"), WebOptions(max_bytes=1000))
-        assert (found["content"], found["truncated"]) == ("x" * 1000, True)
+        assert (found["content"], found["truncated"], found["totalChars"]) == ("x" * 1000, True, 1000)
+        assert found["next"].startswith("nothing: the rest of the page was not kept")
 
 
 async def test_long_text_says_where_to_go_on(tmp_path):
     async with open_world(tmp_path, page=reply(b"y" * 500, "text/plain")) as world:
         found = await world.fetch(world.url("/page"), WebOptions(max_chars=100))
         shown = {key: found[key] for key in ("content", "truncated", "offset", "nextOffset", "totalChars")}
+        assert found["next"] == "get_search_content with this responseId and offset 100"
         assert shown == {"content": "y" * 100, "truncated": True, "offset": 0, "nextOffset": 100, "totalChars": 500}
 
 

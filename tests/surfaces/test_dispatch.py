@@ -130,6 +130,46 @@ async def test_failing_child_is_told(world):
     assert (told["status"], "no key" in told["error"]) == ("error", True)
 
 
+@pytest.mark.parametrize("reply", [{}, {"error": {"kind": "auth", "message": "no key"}}])
+async def test_long_answer_is_cut(world, reply):
+    world.agent()
+    answer = "\n".join(f"line {number}" for number in range(6000))
+    text = await world.dispatch(look(text=answer, **reply))
+    assert "[TRUNCATED: showing first 5000 of 6000 lines, " in text
+    assert ("line 4999" in text, "line 5000" in text) == (True, False)
+    (path,) = world.children()
+    assert text.endswith(f"[The rest is in the agent's session, {path}. Dispatch it again for the part you need.]")
+    assert "line 5999" in path.read_text()
+
+
+@pytest.mark.parametrize(
+    ("replies", "code", "words"),
+    [
+        ([{"text": "no call"}], "NOT_FINALIZED", "the agent ended 3 times without a valid call of subagent_finalize"),
+        (
+            [{"calls": [call("subagent_finalize", status="ERROR", error="No such file.")]}],
+            "AGENT_REPORTED_ERROR",
+            "No such file.",
+        ),
+        ([{"error": {"kind": "auth", "message": "no key"}}], "LLM_FAILED", "no key"),
+    ],
+)
+async def test_finalising_agent_has_own_codes(world, replies, code, words):
+    reminders = [to("^You ended without", text="still no call")] * 2
+    text = await world.dispatch(*(look(**reply) for reply in replies), *reminders, agent="scout")
+    assert text.startswith(f"[Error: TOOL_EXECUTION_FAILED] Subagent failed: [{code}] ") and words in text
+
+
+async def test_spent_budget_has_its_code(world):
+    file = world.agent_dir / "agents" / "helper.md"
+    file.parent.mkdir()
+    file.write_text("---\ndescription: d\nmax_tokens_total: 10\n---\nHelp.\n")
+    (world.work / "a.txt").write_text("a")
+    usage = {"input": 20, "output": 1}
+    text = await world.dispatch(look(calls=[call("read", path="a.txt")], usage=usage), look(text="on"))
+    assert text.startswith("[Error: TOOL_EXECUTION_FAILED] Subagent failed: [BUDGET_EXCEEDED] ")
+
+
 @pytest.mark.spec("codingcode:23")
 async def test_child_session_lies_below(world):
     world.agent()

@@ -12,6 +12,14 @@ def register(api):
         def run():
             return "painted"
 """
+WRITER = """
+    api.tool(name="paint_all", description="Paint all", effect="write", deferred=True)(lambda: "x")
+"""
+WRITER_ONLY = f"def register(api):{WRITER}"
+DENYING = """
+def register(api):
+    api.tool(name="paint_wall", description="Paint", effect="read", deferred=True)(lambda: "x")
+"""
 HOOKS = """
 def register(api):
     @api.hook(point="tool.approval.pre", priority=5)
@@ -103,6 +111,35 @@ async def test_child_begins_with_none(world):
     early, found, later = world.results(world.child())
     assert early.startswith("Tool 'paint_wall' not found") and found.startswith("Loaded 1 tool(s).")
     assert later == "painted"
+
+
+@pytest.mark.spec("codingcode:15", "codingcode:41")
+@pytest.mark.parametrize("agent", ["explore", "plan"])
+async def test_builtin_agents_look_for_tools(world, agent):
+    extend(world, TOOLS + WRITER)
+    replies = (
+        to("^look", calls=[call("tool_search", query="paint")]),
+        to("^look", calls=[call("paint_wall"), call("paint_all"), call("plain")]),
+        to("^look", text="done"),
+    )
+    assert await world.dispatch(*replies, agent=agent) == "done"
+    found, wall, all_, plain = world.results(world.child())
+    assert found.startswith("Loaded 2 tool(s).") and "paint_all" not in found
+    assert (wall, all_.partition(".")[0], plain.partition(".")[0]) == (
+        "painted",
+        "Tool 'paint_all' not found",
+        "Tool 'plain' not found",
+    )
+
+
+@pytest.mark.parametrize("text", ["", WRITER_ONLY, DENYING])
+async def test_nothing_to_look_for_is_no_fault(world, text):
+    extend(world, text or "def register(api):\n    pass\n")
+    fields = "tools: [read_file, tool_search]\nreadonly: true\n"
+    world.agent(fields=fields + ("disallowed_tools: [paint_wall]\n" if text == DENYING else ""))
+    await world.dispatch(to("^look", calls=[call("tool_search", query="paint")]), to("^look", text="done"))
+    assert world.results(world.child())[0].startswith("Tool 'tool_search' not found")
+    assert [*world.warned, *world.said] == []
 
 
 async def test_waiting_tools_are_not_in_the_prompt(world):

@@ -332,6 +332,8 @@ def parse_arguments(arguments: Sequence[str]) -> Options:
         else:
             _take_flag(options, argument, rest, flags, seen)
     _check(options, seen)
+    if not (options.command or options.print or options.files or only_prompts) and len(options.prompts) == 1:
+        _check_command(options.prompts[0])
     return options
 
 
@@ -398,6 +400,25 @@ def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, Kind]
     close = get_close_matches(name.lstrip("-"), words, 1, 0.6)
     hint = f"; did you mean {words[close[0]]}?" if close else "; see retinue --help"
     return f"unknown option {quote(name)}{hint}"
+
+
+def _check_command(word: str) -> None:
+    """Ask back for an only word that is nearly a command: nobody wants to pay for an answer to it."""
+    meant = next((name for name in COMMANDS if _is_one_edit(word.lower(), name)), "")
+    if meant:
+        raise UsageError(
+            f"there is no command {quote(word)}; did you mean retinue {meant}? "
+            f"To send the word itself: retinue -p {word}"
+        )
+
+
+def _is_one_edit(word: str, name: str) -> bool:
+    """Whether at most one letter is wrong, missing or too much, or two letters have changed places."""
+    while word and name and word[0] == name[0]:
+        word, name = word[1:], name[1:]
+    while word and name and word[-1] == name[-1]:
+        word, name = word[:-1], name[:-1]
+    return max(len(word), len(name)) <= 1 or (len(word) == 2 and word == name[::-1])
 
 
 def _check(options: Options, seen: dict[str, str]) -> None:

@@ -29,7 +29,8 @@ def collect_prompts(options: Options) -> list[list[UserContent]]:
     words = list(options.prompts) or [""]
     for word in words:
         check_text(word, "the prompt")
-    first = f"{piped.strip()}{''.join(texts)}{words[0]}"
+    # pi puts nothing between them, so that the last word of a file and the first one of the prompt become one.
+    first = "\n\n".join(filter(None, (piped.strip(), f"{''.join(texts)}{words[0]}")))
     if not first.strip() and not images:
         raise UsageError('the prompt is empty; say something, as in: retinue -p "What does this project do?"')
     if len(first.encode(errors="replace")) > MAX_PROMPT_BYTES:

@@ -46,6 +46,8 @@ class Reason(StrEnum):
     DEPTH = "depth"
     CRASH = "crash"
     ERROR = "error"
+    NOT_FINALIZED = "not_finalized"
+    """It had to give its answer by a call, and ended without one."""
 
 
 Join: TypeAlias = Literal["async", "smart", "group"]

@@ -98,7 +98,8 @@ class Finalising:
             self._reminders += 1
             return REMINDER
         error = f"the agent ended {MAX_REMINDERS + 1} times without a valid call of {FINALIZE}"
-        return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.ERROR, text="", error=error)
+        change = {"status": Status.FAILED, "reason": Reason.NOT_FINALIZED, "text": "", "error": error}
+        return msgspec.structs.replace(outcome, **change)
 
     def _take(self, finalized: Finalized) -> None:
         self._finalized = finalized

@@ -151,7 +151,7 @@ class ConvertContent(Struct, frozen=True):
     provider: str = "markitdown"
     """Always `markitdown`."""
     command: str = "markitdown"
-    """The program: a name on the search path, or a path."""
+    """The program: a name on the search path, or a path. Another one than `markitdown` reads all documents."""
     timeout_ms: int = 30_000
     """How long it may take."""
     max_response_bytes: int = 10_485_760

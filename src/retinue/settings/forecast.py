@@ -5,6 +5,7 @@ so tools of extensions and most of MCP servers' are not known here. Must not kno
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,7 +23,16 @@ from retinue.settings.outside import list_outside
 from retinue.settings.roster import SURFACES, explain_unknown
 from retinue.settings.subagents import find_user_file
 from retinue.settings.switches import Switches, find_switch, load_switches
-from retinue.tools.policy import BUILTIN_OFFERS, CONVERT_OFFERS, EXTRA_OFFERS, WEB_OFFERS, Rights, Terms, decide_tools
+from retinue.tools.policy import (
+    BUILTIN_OFFERS,
+    CONVERT_OFFERS,
+    EXTRA_OFFERS,
+    SEARCH,
+    WEB_OFFERS,
+    Rights,
+    Terms,
+    decide_tools,
+)
 from retinue.tools.reasons import Chain, Link, explain_tool
 from retinue.tools.selectors import MCP, SELECTOR, Offer, choose_selectors, match_denied
 
@@ -115,7 +125,8 @@ class Forecast:
         agent = Link("agent", True, f"{quote(name)} means {definition.name} ({definition.path})")
         if off := self.tell_off(definition, surface):
             return Chain(definition.name, tool, False, (agent, Link("switches", False, f"it cannot be run: {off}")))
-        terms = self._find_terms(definition, surface, self._find_served(tool))
+        offers = self._list_origins(definition) if tool == SEARCH else self._find_served(tool, definition)
+        terms = self._find_terms(definition, surface, offers)
         chain, rights = explain_tool(definition, terms, tool), decide_tools(definition, terms)
         links = (agent, *chain.links)
         if not chain.links[0].holds and (more := self.foretell(definition, surface)[1]):
@@ -128,6 +139,8 @@ class Forecast:
     def _find_terms(self, definition: Definition, surface: str, more: Mapping[str, Offer] | None = None) -> Terms:
         own, roster = self._roster.crew, self._roster
         outside = {**list_outside(own), **(more or {})}
+        for word in definition.tools.denied:
+            outside |= self._find_served(word.removeprefix(f"{SELECTOR}{MCP}/"), definition)
         delegation = {name: offer for name, offer in self._delegation.items() if name != "dispatch_agent"}
         own_tools = roster.loaded.settings.default_tools
         main = {name: BUILTIN_OFFERS[name] for name in own_tools if name in BUILTIN_OFFERS} | outside
@@ -195,15 +208,23 @@ class Forecast:
 
     def _list_origins(self, definition: Definition) -> dict[str, Offer]:
         """What stands for tools that are not known: all of an extension or a server, and those that the file names."""
-        found = {f"the tools of the extension {name}": Offer(Effect.READ, name) for name in self._roster.extensions}
+        # Who looks for tools gets those that wait, and may get no others.
+        searches = definition.dialect != "pi" and SEARCH in (definition.tools.names or ())
+        kind = "the waiting tools" if searches and not choose_selectors(definition) else "the tools"
+        found = {
+            f"{kind} of the extension {name}": Offer(Effect.READ, name, is_deferred=searches)
+            for name in self._roster.extensions
+        }
         for name, server in self._servers.items():
             effect = Effect.READ if server.read_only_tools else Effect.EXECUTE
-            found[f"the tools of the server {name}"] = Offer(effect, MCP, name)
+            own = "the tools" if name in definition.mcp_servers else kind
+            offer = Offer(effect, MCP, name, is_deferred=bool(server.deferred_tools))
+            found[f"{own} of the server {name}"] = offer
         for word in choose_selectors(definition):
             extension, _, tool = word.removeprefix(SELECTOR).partition("/")
             if extension.strip().lower() in self._roster.extensions and tool and tool not in BUILTIN_OFFERS:
                 found[tool] = Offer(Effect.READ, extension.strip().lower())
-            found |= self._find_served(word.removeprefix(f"{SELECTOR}{MCP}/"))
+            found |= self._find_served(word.removeprefix(f"{SELECTOR}{MCP}/"), definition)
         return found
 
     @cached_property
@@ -219,7 +240,7 @@ class Forecast:
         ready = load_servers(roster.paths, self._around.environment, trusted=roster.trust.trusted).ready
         return {server.name: server for server in ready}
 
-    def _find_served(self, word: str) -> dict[str, Offer]:
+    def _find_served(self, word: str, definition: Definition) -> dict[str, Offer]:
         """A tool of an MCP server as it would be offered, if the server has it; it is not asked."""
         if not self._servers:
             return {}
@@ -229,10 +250,28 @@ class Forecast:
             shown, folded = name_tools(server.name, ("",))[""], f"mcp__{fold_name(server.name)}__"
             for prefix in (f"{server.name}:", f"mcp__{server.name}__", shown, folded):
                 tool = word.removeprefix(prefix)
+                if prefix == folded:
+                    tool = _spell_tool(tool, server, definition)
                 if word.startswith(prefix) and tool and not server.is_hidden(tool):
                     return {
                         name_tools(server.name, (tool,))[tool]: Offer(
-                            server.find_effect(tool), "mcp", server.name, tool
+                            server.find_effect(tool),
+                            MCP,
+                            server.name,
+                            tool,
+                            is_deferred=server.is_deferred(tool),
                         )
                     }
         return {}
+
+
+def _spell_tool(tool: str, server: "McpServer", definition: Definition) -> str:
+    """A tool that is written with `_` for `-`, as the server's entry or the agent's file spells it, if either does."""
+    from retinue.features.mcp.names import fold_name
+
+    own = (*server.read_only_tools, *server.hidden_tools, *server.shown_tools, *server.deferred_tools)
+    declared = definition.tools
+    words = (*(declared.names or ()), *declared.selectors, *declared.denied)
+    known = (*own, *(re.split(r":|/|__", word)[-1] for word in words))
+    spelt = next((each for each in known if each != tool and fold_name(each) == tool), tool)
+    return tool if tool in own else spelt

@@ -19,6 +19,15 @@ def render_failure(code: str, message: str, **more: Any) -> ToolResult:
     return ToolResult.of(_print(details), details, is_error=True)
 
 
+def cut_content(text: str, offset: int, most: int, *, is_short: bool = False) -> dict[str, Any]:
+    """The part of a text that is shown, how much there is, and where to go on; `is_short`: it was cut before, too."""
+    begin = min(offset, len(text))
+    end = min(begin + most, len(text))
+    shown = {"content": text[begin:end], "truncated": is_short or end < len(text)}
+    shown |= {"offset": begin, "totalChars": len(text)}
+    return shown | ({"nextOffset": end} if end < len(text) else {})
+
+
 def _print(details: dict[str, Any]) -> str:
     import json
 

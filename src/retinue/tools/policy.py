@@ -25,6 +25,7 @@ from retinue.tools.selectors import (
     list_extensions,
     match_denied,
     match_tools,
+    may_mean,
     to_extension_name,
 )
 
@@ -47,6 +48,8 @@ LSP_OFFERS = {"lsp": Offer(Effect.READ)}
 SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
 INTERNAL_TOOLS = ("subagent_finalize",)
 """Given to a run by its way of completing, never by a list and never inherited."""
+SEARCH = "tool_search"
+"""In a list it asks for all tools that wait to be looked for; it is given with them, and not missed without."""
 SUBAGENT_READONLY = frozenset(
     ("read", "grep", "find", "ls", "web_search", "fetch_content", "get_search_content", "convert_content", "lsp")
 )
@@ -234,6 +237,8 @@ class Decision:
                 self.want(name, name)
 
     def _want_named(self, word: str) -> None:
+        if word == SEARCH:
+            return
         found = match_tools(word, self._available, self._aliases)
         if not found:
             if word in INTERNAL_TOOLS:
@@ -254,13 +259,15 @@ class Decision:
             if not found:
                 self._refuse(selector, "unknown", f"{quote(selector)} names no tool of a loaded extension")
         exact = self._terms.is_exact or self._definition.dialect != "pi"
+        searches = not self._terms.is_exact and SEARCH in (self._definition.tools.names or ())
         for name, offer in self._available.items():
             if offer.extension is None:
                 continue
             selected = any(is_selected(selector, name, offer) for selector in selectors)
             served = offer.server is not None and offer.server in self._definition.mcp_servers
             offered = not exact and offer.effect is not Effect.DELEGATE and self._judge_origin(name, offer) is None
-            if selected or served or offered:
+            awaited = searches and offer.is_deferred and self._judge(name) is None
+            if selected or served or offered or awaited:
                 self.want(name, name)
 
     def _judge(self, tool: str) -> Verdict | None:
@@ -353,14 +360,27 @@ class Decision:
         is_reading = offer.effect in (Effect.READ, Effect.DELEGATE)
         # A page can be fetched without changing anything; what a foreign tool does at the other end nobody knows.
         is_reading = is_reading or (offer.effect is Effect.NETWORK and offer.extension is None)
-        if terms.readonly_set is not None and (tool not in terms.readonly_set or offer.extension is not None):
-            is_reading = False
-        return None if is_reading else (code, f"{tool} can change things, and {reason}")
+        if not is_reading:
+            return code, f"{tool} can change things, and {reason}"
+        if terms.readonly_set is None or (tool in terms.readonly_set and offer.extension is None):
+            return None
+        return code, f"{tool} is not among the tools that read-only agents may have here, and {reason}"
+
+    def _is_unasked(self, word: str) -> bool:
+        """Whether a word is about a server that such a run does not ask: then nobody knows what tools it has."""
+        definition = self._definition
+        is_listed = bool(self._selectors or definition.mcp_servers) or definition.dialect != "pi"
+        is_listed = is_listed or self._isolated or definition.extensions is False
+        servers = {offer.server for offer in self._available.values() if offer.server is not None}
+        is_served = ":" in word or word.startswith("mcp__")
+        return is_served and is_listed and not any(may_mean(word, server) for server in servers)
 
     def _warn_idle(self) -> Iterable[str]:
         """What was said and changes nothing; each may be a slip of the pen."""
         definition, available = self._definition, self._available
         for word in definition.tools.denied:
+            if self._is_unasked(word):
+                continue
             if not match_denied([word], available, self._aliases):
                 yield f"disallowed tool {quote(word)} is no tool here{suggest_tool(word, available)}"
             elif not match_tools(word, available, self._aliases) and word.lower() not in ("*", "all"):

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from retinue.core.definition import Definition
 from retinue.core.tool import Effect
-from retinue.tools.policy import Decision, Terms, decide_tools, is_readonly
+from retinue.tools.policy import SEARCH, Decision, Terms, decide_tools, is_readonly
 from retinue.tools.selectors import Offer, match_tools
 
 _EFFECTS = {
@@ -48,6 +48,10 @@ class Chain(Struct, frozen=True):
 def explain_tool(definition: Definition, terms: Terms, word: str) -> Chain:
     """The chain for a tool by any name under which a file may ask for it."""
     rights = decide_tools(definition, terms)
+    if word == SEARCH:
+        waiting = sorted(name for name in rights.tools if terms.available[name].is_deferred)
+        told = f"it finds {', '.join(waiting)}" if waiting else "no tool that the agent may use waits to be looked for"
+        return Chain(definition.name, word, bool(waiting), (Link("exists", bool(waiting), told),))
     aliases = definition.tools.aliases
     target = rights.targets.get(word, word)
     found = [target] if target in terms.available else list(match_tools(word, terms.available, aliases))
@@ -58,9 +62,11 @@ def explain_tool(definition: Definition, terms: Terms, word: str) -> Chain:
     tool = found[0]
     offer = terms.available[tool]
     is_granted = tool in rights.tools
+    is_found = offer.is_deferred and not terms.is_exact and SEARCH in (definition.tools.names or ())
+    is_wanted = is_granted or is_found or _is_refused(rights.refused, word, tool)
     links = [
         Link("exists", True, _describe(tool, offer)),
-        _explain_wish(definition, word, tool, offer, is_wanted=is_granted or _is_refused(rights.refused, word, tool)),
+        _explain_wish(definition, word, tool, offer, is_wanted=is_wanted),
     ]
     decision = Decision(definition, terms)
     decision.decide()

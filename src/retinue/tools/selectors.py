@@ -34,6 +34,8 @@ class Offer(Struct, frozen=True):
     """What the server calls it, when that is known."""
     is_approved: bool = False
     """Whether the user approved it for agents that name its extension by path: their parent need not have it."""
+    is_deferred: bool = False
+    """Whether it is shown only to who looks for it with `tool_search`."""
 
     def find_short_name(self, name: str) -> str:
         """What the server calls its tool that the model knows as `name`."""
@@ -96,7 +98,7 @@ def is_exposed(selectors: Collection[str], servers: Collection[str], name: str, 
     narrow = [text for text in own if "/" in text or not text.startswith(SELECTOR)]
     if name in selectors or any(is_selected(text, name, offer) for text in narrow or own):
         return True
-    return offer.server in servers and not any(_may_mean(text, offer.server or "") for text in narrow)
+    return offer.server in servers and not any(may_mean(text, offer.server or "") for text in narrow)
 
 
 def list_extensions(selection: Selection) -> set[str] | None:
@@ -121,7 +123,7 @@ def _get_extension(selector: str) -> str:
     return selector.removeprefix(SELECTOR).partition("/")[0].strip().lower()
 
 
-def _may_mean(selector: str, server: str) -> bool:
+def may_mean(selector: str, server: str) -> bool:
     """Whether a selector may be about tools of a server: it names that one, or none."""
     word = selector.removeprefix(f"{SELECTOR}{MCP}/")
     is_open = ":" not in word and not word.startswith("mcp__")

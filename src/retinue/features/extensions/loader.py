@@ -66,7 +66,12 @@ class Loaded(Struct, frozen=True):
         """The tools, as the policy wants to know of them."""
         approved = {extension.name for extension in self.extensions if extension.source == "path"}
         return {
-            name: Offer(tool.effect, tool.extension, is_approved=tool.extension in approved)
+            name: Offer(
+                tool.effect,
+                tool.extension,
+                is_approved=tool.extension in approved,
+                is_deferred=tool.deferred,
+            )
             for name, tool in self.tools.items()
         }
 

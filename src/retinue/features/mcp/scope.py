@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from retinue.core.definition import Definition
 from retinue.features.mcp.names import find_server
 from retinue.features.mcp.server import McpServer
+from retinue.tools.policy import SEARCH
 from retinue.tools.selectors import MCP, SELECTOR, choose_selectors, list_extensions, to_extension_name
 
 
@@ -32,18 +33,22 @@ def choose_servers(
     if definition.mcp_servers:
         chosen = [name for name in servers if name in definition.mcp_servers]
     else:
-        chosen = _choose_named(definition, servers, exact=exact or definition.dialect != "pi")
+        searches = not exact and SEARCH in (definition.tools.names or ())
+        chosen = _choose_named(definition, servers, exact=exact or definition.dialect != "pi", searches=searches)
     if definition.readonly:
         # Only the user's word lets a tool into a read-only agent.
         return [name for name in chosen if servers[name].read_only_tools]
     return chosen
 
 
-def _choose_named(definition: Definition, servers: Mapping[str, McpServer], *, exact: bool) -> list[str]:
+def _choose_named(
+    definition: Definition, servers: Mapping[str, McpServer], *, exact: bool, searches: bool
+) -> list[str]:
     words = choose_selectors(definition)
     if definition.tools.inherits or (not exact and not words):
         return list(servers)
-    return find_named(words, servers)
+    waiting = [name for name, server in servers.items() if server.deferred_tools] if searches else []
+    return [name for name in servers if name in (*find_named(words, servers), *waiting)]
 
 
 def find_named(words: Iterable[str], servers: Mapping[str, McpServer]) -> list[str]:

@@ -36,7 +36,7 @@ class McpTool:
     @property
     def offer(self) -> Offer:
         """Where it comes from."""
-        return Offer(self.effect, MCP, self._link.server.name, self._listed.name)
+        return Offer(self.effect, MCP, self._link.server.name, self._listed.name, is_deferred=self.deferred)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Ask the server, once."""

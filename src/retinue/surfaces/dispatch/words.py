@@ -7,8 +7,10 @@ from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.core.tool import ToolResult
+from retinue.surfaces.cut import cut_text
 
 EMPTY = "(subagent completed without output)"
+AGAIN = "Dispatch it again for the part you need."
 FAILED = "TOOL_EXECUTION_FAILED"
 MAX_STEPS = "MAX_STEPS_REACHED"
 _CODES: Mapping[Reason, str] = {
@@ -17,6 +19,8 @@ _CODES: Mapping[Reason, str] = {
     Reason.USER: "AGENT_ABORTED",
     Reason.PARENT: "AGENT_ABORTED",
     Reason.CRASH: FAILED,
+    Reason.BUDGET: "BUDGET_EXCEEDED",
+    Reason.NOT_FINALIZED: "NOT_FINALIZED",
 }
 _LIMITED = (Reason.TURN_LIMIT, Reason.TURN_LIMIT_WRAPPED)
 GUIDANCE = """Hand a task over with `dispatch_agent` when it needs many searches or much reading of which only the
@@ -53,7 +57,10 @@ def explain_failure(outcome: Outcome, max_steps: int) -> str:
         return ""
     error = outcome.error or f"stopped: {outcome.reason.replace('_', ' ')}"
     is_coded = error.startswith("[") and error[1:].partition("]")[0].replace("_", "").isupper()
-    return error if is_coded else f"[{_CODES.get(outcome.reason, 'LLM_FAILED')}] {error}"
+    if is_coded:
+        return error
+    code = "AGENT_REPORTED_ERROR" if outcome.finalized is not None else _CODES.get(outcome.reason, "LLM_FAILED")
+    return f"[{code}] {error}"
 
 
 def render_result(run: Run, max_steps: int) -> ToolResult:
@@ -67,13 +74,18 @@ def render_result(run: Run, max_steps: int) -> ToolResult:
         "toolUses": outcome.tool_calls,
         "sessionFile": outcome.session_file,
     }
+    cut = cut_text(outcome.text)
     notes = f"\n\n{outcome.notes.strip()}" if outcome.notes.strip() else ""
+    if cut.notice:
+        details["output"] = outcome.text
+        where = f"the agent's session, {outcome.session_file}" if outcome.session_file else "`details.output`"
+        notes += f"\n\n[The rest is in {where}. {AGAIN}]"
     failure = explain_failure(outcome, max_steps)
     if not failure:
-        return ToolResult.of((outcome.text if outcome.text.strip() else EMPTY) + notes, details)
+        return ToolResult.of((cut.text if cut.text.strip() else EMPTY) + notes, details)
     text = f"Subagent failed: {failure}"
-    if outcome.text.strip():
-        text += f"\n\nWhat it had said by then:\n{outcome.text}"
+    if cut.text.strip():
+        text += f"\n\nWhat it had said by then:\n{cut.text}"
     failed = DispatchFailed(FAILED, text + notes)
     inner = failure[1:].partition("]")[0]
     return failed.to_result({**details, "status": "error", "reason": inner})

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.answers import render_answer, render_failure
+from retinue.tools.answers import cut_content, render_answer, render_failure
 from retinue.tools.arguments import is_whole
 from retinue.tools.convert.options import AGENT, COMMAND, ConvertOptions, ConvertPorts
 from retinue.tools.descriptions import load_description
@@ -41,6 +41,7 @@ class ConvertContentTool:
         properties = {
             "path": {"type": "string", "description": "A file in the working directory"},
             "url": {"type": "string", "description": "Or an http or https address"},
+            "offset": {"type": "number", "description": "First character to show, from 0; see nextOffset"},
             "maxContentChars": {"type": "number", "description": "How much text to return at most"},
             "timeoutMs": {"type": "number", "description": "How long it may take"},
         }
@@ -51,8 +52,7 @@ class ConvertContentTool:
         """Get it and convert it."""
         import time
 
-        from retinue.tools.convert.readers.registry import is_open_document
-        from retinue.tools.convert.run import Converter
+        from retinue.tools.convert.run import Converter, Deadline
         from retinue.tools.convert.source import ConvertFailed
         from retinue.tools.markdown.unseen import drop_unseen
 
@@ -65,25 +65,19 @@ class ConvertContentTool:
         try:
             command = await converter.choose(self._find_command(str(context.cwd)), context)
             document = await self._load(path, url, timeout_s, context)
-            if os.path.basename(command) == COMMAND and is_open_document(document.data):
-                command = ""  # it does not know these, and we do
-            spent_s = time.monotonic() - begun_s
-            text = drop_unseen(
-                await converter.convert(document, command, context, timeout_s=timeout_s, spent_s=spent_s)
-            )
+            provider, text = await converter.read(document, command, context, Deadline(begun_s, timeout_s))
+            text = drop_unseen(text)
         except ConvertFailed as error:
             return render_failure(error.code, str(error))
         most = int(_take_number(arguments, "maxContentChars", self._options.max_chars))
         metadata: dict[str, Any] = {"contentType": document.content_type} if document.content_type else {}
         metadata |= {"fileName": document.name, "fileSize": len(document.data)}
         metadata["durationMs"] = round((time.monotonic() - begun_s) * 1000)
-        details = {
-            "source": path or url,
-            "provider": "markitdown" if command else "builtin",
-            "content": text[:most],
-            "truncated": len(text) > most,
-            "metadata": metadata,
-        }
+        details: dict[str, Any] = {"source": path or url, "provider": provider}
+        details |= cut_content(text, int(_take_number(arguments, "offset", 0)), most)
+        if "nextOffset" in details:
+            details["next"] = f"convert_content again, with offset {details['nextOffset']}"
+        details["metadata"] = metadata
         return render_answer(details, note=NOTE)
 
     async def _load(self, path: str, url: str, timeout_s: float, context: ToolContext) -> "Document":

@@ -6,6 +6,7 @@ Must not know where the document came from.
 import os
 import re
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,9 +20,9 @@ from retinue.core.launch import Confinement
 from retinue.core.tool import ToolContext
 from retinue.sandbox.profile import PRIVATE_DIRS, is_below
 from retinue.tools.convert import child
-from retinue.tools.convert.options import CPU_S, MEMORY_BYTES
+from retinue.tools.convert.options import COMMAND, CPU_S, MEMORY_BYTES
 from retinue.tools.convert.readers.registry import FORMATS
-from retinue.tools.convert.source import ConvertFailed, Document
+from retinue.tools.convert.source import Code, ConvertFailed, Document
 from retinue.tools.process import Command, Exit, run_process, to_command
 from retinue.tools.trees import TreeProbe
 
@@ -35,6 +36,21 @@ _TRACE = "Traceback (most recent call last):"
 _CONTROL = re.compile(r"[\0-\x08\x0b-\x1f\x7f-\x9f]")
 
 
+class Deadline(Struct, frozen=True):
+    """When a conversion began, by the monotonic clock, and how long it may take in all."""
+
+    begun_s: float
+    timeout_s: float
+
+
+class Unread(ConvertFailed):
+    """Raised for a document that our own readers do not read, and with which words."""
+
+    def __init__(self, code: Code, message: str, told: str) -> None:
+        super().__init__(code, message)
+        self.told = told
+
+
 class Converter(Struct, frozen=True):
     """Who reads documents here."""
 
@@ -46,9 +62,36 @@ class Converter(Struct, frozen=True):
         is_free = not command or await open_boundary(context) is not None or not await is_readonly(context)
         return command if is_free else ""
 
-    async def convert(
-        self, document: Document, command: str, context: ToolContext, *, timeout_s: float, spent_s: float = 0.0
-    ) -> str:
+    async def read(self, document: Document, command: str, context: ToolContext, deadline: Deadline) -> tuple[str, str]:
+        """Who read it, and its text. markitdown is asked only for what our own readers cannot read.
+
+        Raises ConvertFailed.
+        """
+        if command and os.path.basename(command) != COMMAND:
+            return "markitdown", await self.convert(document, command, context, deadline)
+        try:
+            return "builtin", await self.convert(document, "", context, deadline)
+        except Unread as refused:
+            if not command:
+                raise
+            return "markitdown", await self._ask(document, command, context, deadline, refused.told)
+
+    async def _ask(self, document: Document, command: str, context: ToolContext, deadline: Deadline, told: str) -> str:
+        """What the converter makes of a document that our readers gave back with these words.
+
+        For what it does not know it may print the file itself, and say that all went well.
+        """
+        try:
+            text = await self.convert(document, command, context, deadline)
+        except Unread:
+            raise
+        except ConvertFailed as error:
+            raise ConvertFailed(error.code, f"{told}; {error}") from None
+        if _squeeze(text) == _squeeze(document.data.decode("latin-1")):
+            raise ConvertFailed("CONVERT_FAILED", f"{told}; {COMMAND} gave it back as it is")
+        return text
+
+    async def convert(self, document: Document, command: str, context: ToolContext, deadline: Deadline) -> str:
         """The document as markdown; `command` is the converter, empty for the reader of our own.
 
         Raises ConvertFailed.
@@ -72,14 +115,17 @@ class Converter(Struct, frozen=True):
                     started,
                     on_output=lambda data: take(output, data, MAX_OUTPUT),
                     on_error=lambda data: take(errors, data, MAX_ERRORS),
-                    timeout_s=max(0.1, timeout_s - spent_s),
+                    timeout_s=max(0.1, deadline.begun_s + deadline.timeout_s - time.monotonic()),
                     tree=tree,
                 )
             except OSError as error:
                 raise ConvertFailed("CONVERT_FAILED", f"the converter cannot be started ({error.strerror})") from None
             told = summarise(bytes(errors), path, self.environment)
-        explain_end(ended, told, timeout_s)
-        return output.decode("utf-8", "replace")
+        explain_end(ended, told, deadline.timeout_s)
+        text = output.decode("utf-8", "replace").replace(f"{path.parent}/", "")
+        if command and not text.strip():
+            raise ConvertFailed("CONVERT_FAILED", "the converter found no text in it")
+        return text
 
     def _build_argv(self, path: Path, command: str) -> list[str]:
         own = [sys.executable, "-I", "-S", str(_CHILD), str(_ROOT), str(path), str(MEMORY_BYTES), str(CPU_S)]
@@ -138,11 +184,10 @@ def explain_end(ended: Exit, told: str, timeout_s: float) -> None:
         raise ConvertFailed("CONVERT_FAILED", f"the converter had more than {ended.bloated >> 20} MiB of memory")
     if ended.code == child.UNSUPPORTED:
         listed = ", ".join(FORMATS)
-        raise ConvertFailed(
-            "COMMAND_NOT_FOUND", f"{told} needs a converter that is not here: {INSTALL}. Read are {listed}"
-        )
+        text = f"{told} needs a converter that is not here: {INSTALL}. Read are {listed}"
+        raise Unread("COMMAND_NOT_FOUND", text, told)
     if ended.code == child.UNREADABLE:
-        raise ConvertFailed("CONVERT_FAILED", told)
+        raise Unread("CONVERT_FAILED", told, told)
     if ended.code == child.NO_MEMORY:
         raise ConvertFailed("CONVERT_FAILED", f"the document needs more than {MEMORY_BYTES >> 20} MiB of memory")
     if ended.signal_name == "SIGXCPU":
@@ -152,6 +197,11 @@ def explain_end(ended: Exit, told: str, timeout_s: float) -> None:
         raise ConvertFailed(
             "CONVERT_FAILED", f"the converter ended with exit code {ended.code}{name}: {told}".strip(": ")
         )
+
+
+def _squeeze(text: str) -> str:
+    """What of a text stays the same, whatever it was decoded as."""
+    return re.sub(r"[^!-~]", "", text)
 
 
 def summarise(errors: bytes, path: Path, environment: Mapping[str, str]) -> str:

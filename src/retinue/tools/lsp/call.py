@@ -20,6 +20,7 @@ from retinue.tools.paths import explain, resolve_existing
 
 MAX_ITEMS = 200
 MAX_CHARS = 60_000
+MAX_NAMES = 20
 SEVERITIES = ("error", "warning", "info", "hint")
 
 
@@ -120,12 +121,19 @@ class Call:
         return str(self.arguments.get("severity") or "all")
 
     async def _resolve(self, target: Target) -> Symbol:
-        found = find_symbol(await self.list_symbols(target), self.query)
+        symbols = await self.list_symbols(target)
+        found = find_symbol(symbols, self.query)
         if found is None:
-            raise LspFailed(
-                f'Action "{self.action}" requires line/column or a query matching a symbol.', "INVALID_INPUT"
-            )
+            text = f'Action "{self.action}" requires line/column or a query matching a symbol.'
+            raise LspFailed(f"{text} {self.explain_miss(symbols)}", "INVALID_INPUT")
         return found
+
+    def explain_miss(self, symbols: list[Symbol]) -> str:
+        """That the query means none of these."""
+        names = list(dict.fromkeys(symbol.name for symbol in symbols))
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        listed = f"; it has {', '.join(names[:MAX_NAMES])}{more}." if names else ": it has none."
+        return f"No symbol of {quote(self.take_file(), 200)} matches {quote(self.query, 200)}{listed}"
 
     async def list_symbols(self, target: Target) -> list[Symbol]:
         """All symbols of a file, in its order."""

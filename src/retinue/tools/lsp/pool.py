@@ -6,11 +6,13 @@ when a server went is never repeated.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from retinue.core.launch import Confinement
+from retinue.tools.lsp.environment import activate, find_environment
 from retinue.tools.lsp.failure import LspFailed, Unsupported
 from retinue.tools.lsp.program import Start, choose_environment
 from retinue.tools.lsp.servers import SERVERS, Server, find_checkout, find_command
@@ -18,6 +20,8 @@ from retinue.tools.lsp.session import Bounds, Session
 from retinue.tools.trees import TreeProbe
 
 CLOSE_S = 1.2
+PYTHON = "python"
+TRUST = "a person can trust it with: retinue trust --yes"
 
 
 class OpenConfinement(Confinement, Protocol):
@@ -67,18 +71,19 @@ class Pool:
         self.bounds = bounds or Bounds()
         self._group = asyncio.TaskGroup()
         self._is_open = False
-        self._posts: dict[tuple[str, str, bool], _Post] = {}
+        self._posts: dict[tuple[str, str, bool, str], _Post] = {}
 
     async def reach(self, place: Place) -> Session:
         """A server that can be asked. Raises Unsupported where there is none, LspFailed where it cannot be reached."""
         if not self._is_open:
             await self._group.__aenter__()
             self._is_open = True
-        key = (place.server.id, place.root, place.readonly)
+        python = self._find_python(place)
+        key = (place.server.id, place.root, place.readonly, python)
         post = self._posts.get(key)
         if post is None:
             self._make_room()
-            post = self._posts[key] = _Post(place, self)
+            post = self._posts[key] = _Post(place, self, python)
         return await post.reach(self._group)
 
     def find_command(self, server: Server, workspace: str) -> tuple[str, ...] | None:
@@ -86,6 +91,12 @@ class Pool:
         # Nothing of the whole checkout is started, wherever in it the work is done.
         grounds = find_checkout(workspace) or workspace
         return find_command(server, self.ground.environment, grounds, preferred=self.ground.python)
+
+    def _find_python(self, place: Place) -> str:
+        """The environment of the project, for a server of Python: one that is made later has a server of its own."""
+        if place.server.id != PYTHON:
+            return ""
+        return find_environment(place.root, find_checkout(place.workspace) or place.workspace, self.ground.environment)
 
     def _make_room(self) -> None:
         """Forget who is gone, and shut down who was idle the longest when there are too many.
@@ -159,8 +170,9 @@ class _Line:
 class _Post:
     """A place for one server, and what is known of how it keeps."""
 
-    def __init__(self, place: Place, pool: Pool) -> None:
+    def __init__(self, place: Place, pool: Pool, python: str) -> None:
         self.place = place
+        self._python = python
         self.line: _Line | None = None
         self._pool = pool
         self._opening = asyncio.Lock()
@@ -219,11 +231,16 @@ class _Post:
             if confinement is not None:
                 confinement.close()
             raise Unsupported(
-                f"the {server.id} language server may run programs of this project, which is not trusted; "
-                "a person can trust it with: retinue trust --yes"
+                f"the {server.id} language server may run programs of this project, which is not trusted; {TRUST}"
+            )
+        program = os.path.basename(command[0])
+        if server.id == PYTHON and program != "ty" and confinement is None and not ground.trusted:
+            raise Unsupported(
+                f"{program} runs the Python of this project, which is not trusted, and there is no sandbox; {TRUST}"
             )
         environment = choose_environment(ground.environment, find_checkout(place.workspace) or place.workspace)
-        start = Start(command, place.root, environment, confinement, ground.trees)
+        environment = activate(self._python, environment) if self._python else environment
+        start = Start(command, place.root, environment, confinement, ground.trees, self._python)
         line = _Line(Session(server, start, bounds))
         line.task = group.create_task(self._serve(line, confinement))
         return line

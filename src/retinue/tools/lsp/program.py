@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from retinue.core.environment import WRITING, select
 from retinue.core.launch import Confinement
+from retinue.sandbox.profile import is_below
 from retinue.tools.process import Command, Exit, run_process, to_command
 from retinue.tools.trees import Tree, TreeProbe
 from retinue.tools.truncate import render_size
@@ -30,6 +31,8 @@ class Start:
     confinement: Confinement | None
     """The boundary it runs in; None: it has none."""
     trees: TreeProbe
+    python: str = ""
+    """The folder of the project's Python environment, for a server of Python."""
 
 
 def choose_environment(inherited: Mapping[str, str], workspace: str) -> dict[str, str]:
@@ -89,7 +92,9 @@ class Program:
         start = self._start
         if start.confinement is None:
             return Command(start.argv, start.root, start.environment, stdin=stdin), await start.trees.find()
-        visible = (os.path.dirname(start.argv[0]), start.root)
+        # What a project calls its environment may be a link to anywhere: only the user's own is shown beside it.
+        own = start.python if not is_below(start.python, (start.root,)) else ""
+        visible = (os.path.dirname(start.argv[0]), start.root, *filter(None, (own,)))
         launch = start.confinement.wrap(start.argv, start.environment, start.root, visible=visible)
         return to_command(held.enter_context(launch), stdin=stdin)
 

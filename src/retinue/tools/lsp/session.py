@@ -13,6 +13,7 @@ from typing import Any
 from retinue.core.errors import RetinueError
 from retinue.core.territory import Territory
 from retinue.tools.lsp.documents import Document, Documents, Stamp, to_uri
+from retinue.tools.lsp.environment import find_interpreter
 from retinue.tools.lsp.failure import LspFailed, Unanswered
 from retinue.tools.lsp.jsonrpc import Client
 from retinue.tools.lsp.program import Program, Start
@@ -80,6 +81,7 @@ class Session:
         self.server = server
         self.root = start.root
         self.program_name = os.path.basename(start.argv[0])
+        self._python = find_interpreter(start.python) if start.python else ""
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self.client = Client(self._write, self._answer, self._hear)
@@ -305,7 +307,7 @@ class Session:
             return None
         match method:
             case "workspace/configuration":
-                return [None] * len(params["items"])
+                return [self._configure(item) for item in params["items"]]
             case "workspace/workspaceFolders":
                 return [{"uri": to_uri(self.root), "name": os.path.basename(self.root)}]
             case "workspace/applyEdit":
@@ -313,6 +315,11 @@ class Session:
             case "window/showDocument":
                 return {"success": False}
         raise KeyError(method)
+
+    def _configure(self, item: Any) -> Any:
+        """What a server is to have set: pyright and its kin take their Python from here."""
+        is_python = self._python and isinstance(item, dict) and item.get("section") == "python"
+        return {"pythonPath": self._python} if is_python else None
 
     def _hear(self, method: str, params: Any) -> None:
         if method != "textDocument/publishDiagnostics" or not isinstance(params, dict):

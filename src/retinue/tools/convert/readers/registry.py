@@ -40,11 +40,6 @@ def is_packed(data: bytes) -> bool:
     return data.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
-def is_open_document(data: bytes) -> bool:
-    """Whether it is a document of the OpenDocument family, by the names of its parts."""
-    return is_packed(data) and data[30:38] == b"mimetype" and b"content.xml" in data[-4096:]
-
-
 def read_document(data: bytes, name: str) -> str:
     """The document as markdown. Raises Unreadable or Unsupported."""
     if not data.strip():

@@ -14,4 +14,5 @@ async def run(call: Call) -> ToolResult:
     details = {"lines": shown, "total": len(lines), "truncated": len(lines) > len(shown)}
     if len(lines) > len(shown):
         shown = [*shown, f"[{len(shown)} of {len(lines)}]"]
-    return call.answer(shown or "No symbols found.", details)
+    nothing = call.explain_miss(found) if call.query else "No symbols found."
+    return call.answer(shown or nothing, details)

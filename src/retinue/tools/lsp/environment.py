@@ -1,0 +1,69 @@
+"""Which Python environment belongs to a project: found by variables and files alone, nothing is run."""
+
+import base64
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from glob import escape, glob
+from pathlib import Path
+
+_INTERPRETERS = ("bin/python", "Scripts/python.exe", "python.exe")
+_MARKS = ("pyvenv.cfg", "conda-meta")
+
+
+def find_environment(root: str, top: str, variables: Mapping[str, str]) -> str:
+    """The folder of the environment; empty when there is none.
+
+    `root` is where the project begins, `top` is the checkout it is in.
+    """
+    return next((folder for folder in _list_folders(root, top, variables) if _is_environment(folder)), "")
+
+
+def find_interpreter(folder: str) -> str:
+    """The Python of an environment."""
+    paths = (os.path.join(folder, *name.split("/")) for name in _INTERPRETERS)
+    return next((path for path in paths if os.path.isfile(path)), "")
+
+
+def activate(folder: str, variables: Mapping[str, str]) -> dict[str, str]:
+    """The variables of a process for which this environment, and no other one, is active."""
+    kept = {name: value for name, value in variables.items() if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")}
+    is_conda = os.path.isdir(os.path.join(folder, "conda-meta"))
+    return {**kept, "CONDA_PREFIX" if is_conda else "VIRTUAL_ENV": folder}
+
+
+def _list_folders(root: str, top: str, variables: Mapping[str, str]) -> Iterator[str]:
+    """Where it may be: what belongs to the project first, then what is active, then what was made elsewhere for it."""
+    folders = [
+        str(each) for each in (Path(root), *Path(root).parents) if each == Path(root) or each.is_relative_to(top)
+    ]
+    wanted = variables.get("UV_PROJECT_ENVIRONMENT", "")
+    yield from (os.path.join(each, wanted) for each in folders if wanted)
+    yield from (os.path.join(each, name) for each in folders for name in (".venv", "venv"))
+    yield variables.get("VIRTUAL_ENV", "")
+    conda = variables.get("CONDA_PREFIX", "")
+    # The base environment of conda is active wherever conda is; it is nobody's choice.
+    if variables.get("CONDA_DEFAULT_ENV") != "base":
+        yield conda
+    for each in folders:
+        yield from _list_poetry(each, variables)
+    yield conda
+
+
+def _list_poetry(project: str, variables: Mapping[str, str]) -> list[str]:
+    """What poetry made for a project outside of it, the newest first. Poetry names these after a hash of its path."""
+    home = variables.get("HOME", "")
+    cache = os.path.join(home, "Library/Caches") if sys.platform == "darwin" else os.path.join(home, ".cache")
+    cache = cache if sys.platform == "darwin" else variables.get("XDG_CACHE_HOME") or cache
+    own = variables.get("POETRY_CACHE_DIR") or os.path.join(cache, "pypoetry")
+    place = variables.get("POETRY_VIRTUALENVS_PATH") or os.path.join(own, "virtualenvs")
+    digest = hashlib.sha256(os.path.normcase(os.path.realpath(project)).encode()).digest()
+    name = base64.urlsafe_b64encode(digest).decode()[:8]
+    found = glob(f"{escape(place)}/*-{name}-py*") if os.path.isabs(place) else []
+    return sorted(found, key=os.path.getmtime, reverse=True)
+
+
+def _is_environment(folder: str) -> bool:
+    is_marked = any(os.path.lexists(os.path.join(folder, mark)) for mark in _MARKS)
+    return os.path.isabs(folder) and is_marked and bool(find_interpreter(folder))
