@@ -16,9 +16,9 @@ demo: setup-run  ## agents answer a question about this repository side by side,
 	@$(DEMO) -p --model offline/rules "$(QUESTION)"
 
 # Three at once also on two cores: many of them wait for clocks and other programs. What one has compiled, the others read.
-# A whole run also judges the attacks; of a part most would be missing.
+# A whole run also judges attacks and behaviours; of a part most would be missing.
 test: setup-dev  ## all tests but the long ones and those against programs of others
-	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal -m "not slow and not interop" -rs $(or $(args),--attack-table .cache/attack.txt)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist worksteal -m "not slow and not interop" -rs $(or $(args),--tables .cache)
 
 # What belongs to one server stays together: each is started once.
 interop: setup-dev  ## against programs of others: pi, pyright, llama.cpp, LiteLLM, the types of the providers' libraries
@@ -39,7 +39,7 @@ bench: setup-dev  ## speed, memory and durability against a bare client; only=NA
 	@$(BIN)/python -m bench $(only)
 
 conformance: setup-dev  ## for each numbered behaviour of the four systems: its tests and how they went; args=--list
-	@$(BIN)/python scripts/conformance.py $(args)
+	@$(BIN)/python -m scripts.conformance $(args)
 
 attack: setup-dev  ## every attack of the security plan: its tests and how they went; args=--list, --quick or --landlock
 	@$(BIN)/python -m scripts.attack $(args)

@@ -42,6 +42,8 @@ BOTH = (
     "/test_crew_steering.py",
     "/test_crew_worktrees.py",
 )
+# How often a failed test is tried again, and how many reruns a whole run may have.
+RERUNS, MOST_RERUNS = int(os.environ.get("RERUNS", "2")), 3
 KEPT = {"RETINUE_PI", "RETINUE_PI_DIR"}
 FOREIGN = ("PI_", "RETINUE_", "XDG_", "GIT_", "NPM_CONFIG_", "OLLAMA_", "ANTHROPIC_", "OPENAI_", "GEMINI_", "GOOGLE_")
 SECRET = ("_API_KEY", "_AUTH_TOKEN", "_ACCESS_TOKEN", "_OAUTH_TOKEN")
@@ -127,15 +129,18 @@ def quick_starts(request: pytest.FixtureRequest, standby: Standby, monkeypatch: 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--runner", default="", help="the runner of all crews that name none, durable or cluster")
-    parser.addoption("--attack-table", type=Path, help="judge all attack cases by this run, and tell it in a file")
+    parser.addoption("--tables", type=Path, help="judge all attack cases and behaviours by this run; a folder for both")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    path = config.getoption("--attack-table")
-    if path is not None and not hasattr(config, "workerinput"):
-        from scripts.attack import Gate
+    if hasattr(config, "workerinput"):
+        return
+    config.pluginmanager.register(Reruns())
+    if (folder := config.getoption("--tables")) is not None:
+        from scripts.tables import TABLES, Gate
 
-        config.pluginmanager.register(Gate(path))
+        for table in TABLES:
+            config.pluginmanager.register(Gate(table, folder))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -232,14 +237,37 @@ def measure(record_property: Callable[[str, object], None]) -> Callable[..., Non
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Real programs and timers on a busy machine: such a test is tried twice more, and the summary counts it.
+    """Real programs and timers on a busy machine: such a test is tried again, and the summary tells it.
 
     What stands for an attack or for a numbered behaviour is tried once: an attack that works one time in three works.
     """
     for item in items:
-        attacks = [id for mark in item.iter_markers("attack") for id in mark.args]
-        if attacks:
-            # Reports carry it from the workers to whoever makes the table.
-            item.user_properties.append(("attack", attacks))
-        elif item.get_closest_marker("spec") is None and "/tests/unit/" not in item.path.as_posix():
-            item.add_marker(pytest.mark.flaky(reruns=2))
+        marked = False
+        for marker in ("attack", "spec"):
+            if ids := [id for mark in item.iter_markers(marker) for id in mark.args]:
+                # Reports carry them from the workers to whoever makes the tables.
+                item.user_properties.append((marker, ids))
+                marked = True
+        if RERUNS and not marked and "/tests/unit/" not in item.path.as_posix():
+            item.add_marker(pytest.mark.flaky(reruns=RERUNS))
+
+
+class Reruns:
+    """A pytest plugin: lists what was tried again, and fails the run when that was often."""
+
+    def __init__(self) -> None:
+        self._tests: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.outcome == "rerun":  # type: ignore[comparison-overlap]
+            self._tests.append(report.nodeid)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if len(self._tests) > MOST_RERUNS and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        for test in self._tests:
+            terminalreporter.write_line(f"tried again: {test}")
+        if len(self._tests) > MOST_RERUNS:
+            terminalreporter.write_line(f"{len(self._tests)} reruns, more than {MOST_RERUNS}: find out why they failed")

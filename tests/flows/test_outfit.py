@@ -173,15 +173,13 @@ async def test_appended_prompt_begins_with_the_parents(tmp_path):
     assert render_prompt(world.setups[0].sections).startswith(render_prompt(world.root.setup.sections) + "\n\n")
 
 
-@pytest.mark.spec("fleet:B38", "fleet:B39", "fleet:B42")
+@pytest.mark.spec("fleet:B38", "fleet:B39")
 async def test_replaced_prompt_has_nothing_of_the_parent(tmp_path):
-    (tmp_path / "AGENTS.md").write_text("Speak French.")
     world = World(tmp_path, [define()])
     runs = await world.run("a", "a")
     text = render_prompt(world.setups[1].sections)
     assert text.startswith(f'<active_agent name="a" agent_id="{runs[1].id}" parent_agent_id="{runs[0].id}" depth="2"')
     assert "through retinue" not in text
-    assert "French" not in text
 
 
 @pytest.mark.parametrize(

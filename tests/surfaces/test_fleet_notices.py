@@ -241,14 +241,6 @@ async def test_broken_listener_changes_no_status(tmp_path):
         assert (run.status, len(fleet.news())) == (Status.COMPLETED, 1)
 
 
-@pytest.mark.spec("fleet:B52")
-async def test_shutdown_sends_nothing(tmp_path):
-    async with Fleet(tmp_path, {"Explore": after(1000)}) as fleet:
-        runs = [await fleet.start("Explore"), await fleet.start()]
-        await fleet.settle()
-    assert ([run.status for run in runs], fleet.news()) == ([Status.STOPPED, Status.COMPLETED], [])
-
-
 async def test_gone_parent_gets_its_news_when_resumed(tmp_path):
     scripts = {"general-purpose": [{"text": "p1"}, {"text": "p2"}, {"text": "p3"}], "Explore": after(1)}
     async with Fleet(tmp_path, scripts) as fleet:

@@ -100,7 +100,7 @@ async def test_silent_run_has_no_output(tmp_path):
         assert ("Status: completed |" in text, text.endswith("\n\nNo output.")) == (True, True)
 
 
-@pytest.mark.spec("fleet:B44", "fleet:B45", "fleet:B46", "fleet:B51")
+@pytest.mark.spec("fleet:B45", "fleet:B46", "fleet:B51")
 @pytest.mark.parametrize(
     ("replies", "word", "note"),
     [
