@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from crew_world import git
 from lsp_world import World, write_server
 from test_lsp_attacks import Kept, boundaries, build  # noqa: F401
 from test_lsp_real import SERVERS, find_program
@@ -142,6 +143,21 @@ async def test_project_environment_comes_first(tmp_path, home):
     shutil.rmtree(own)
     async with PythonWorld(tmp_path, variables=variables).open() as world:
         assert (await world.learn())[1] == {"VIRTUAL_ENV": str(poetry)}
+
+
+async def test_copy_has_the_environment_of_its_repository(tmp_path):
+    main = tmp_path / "main"
+    main.mkdir()
+    git(main, "init", "-q")
+    git(main, "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "begin")
+    git(main, "worktree", "add", "-q", "--detach", str(tmp_path / "work"))
+    made = make_environment(main / "part" / ".venv")
+    (tmp_path / "work" / "part").mkdir()
+    async with PythonWorld(tmp_path).open() as world:
+        (world.work / "part" / "pyproject.toml").write_text("")
+        shutil.copy(world.work / "a.py", world.work / "part" / "a.py")
+        world.work /= "part"
+        assert await world.learn() == ({"pythonPath": f"{made}/bin/python"}, {"VIRTUAL_ENV": str(made)})
 
 
 async def test_folder_without_python_is_no_environment(tmp_path):

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from glob import escape, glob
 from pathlib import Path
 
+from retinue.sandbox.gitdirs import read_git_dirs
+
 _INTERPRETERS = ("bin/python", "Scripts/python.exe", "python.exe")
 _MARKS = ("pyvenv.cfg", "conda-meta")
 
@@ -38,6 +40,11 @@ def _list_folders(root: str, top: str, variables: Mapping[str, str]) -> Iterator
     folders = [
         str(each) for each in (Path(root), *Path(root).parents) if each == Path(root) or each.is_relative_to(top)
     ]
+    git = read_git_dirs(top)
+    if git.is_linked and os.path.basename(git.common) == ".git":
+        # A copy has no environment of its own: what is not in the repository is where it was copied from.
+        main = os.path.dirname(git.common)
+        folders += [os.path.normpath(os.path.join(main, os.path.relpath(each, top))) for each in folders]
     wanted = variables.get("UV_PROJECT_ENVIRONMENT", "")
     yield from (os.path.join(each, wanted) for each in folders if wanted)
     yield from (os.path.join(each, name) for each in folders for name in (".venv", "venv"))
