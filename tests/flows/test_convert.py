@@ -1,4 +1,3 @@
-import glob
 import json
 import os
 import stat
@@ -68,10 +67,12 @@ DOCUMENTS = {
 
 
 @pytest.fixture(autouse=True)
-def leaves_nothing():
-    before = set(glob.glob(f"{tempfile.gettempdir()}/devkit-pi-convert-*"))
+def leaves_nothing(tmp_path_factory, monkeypatch):
+    """Nothing in a folder for temporary files that no other test uses."""
+    folder = tmp_path_factory.mktemp("temporary")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
     yield
-    assert set(glob.glob(f"{tempfile.gettempdir()}/devkit-pi-convert-*")) <= before
+    assert list(folder.glob("devkit-pi-convert-*")) == []
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
