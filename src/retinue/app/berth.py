@@ -31,12 +31,14 @@ from retinue.engine.setup import RunSetup
 from retinue.sessions.log import Session
 from retinue.settings.layers import Loaded, load_settings
 from retinue.settings.paths import Paths, find_session_dir
+from retinue.settings.subagents import LoadedCrew
 from retinue.surfaces.names import find_surfaces
 from retinue.tools.registry import build_extra_tools, build_tools
 
 if TYPE_CHECKING:  # only a session in which somebody delegates pays for these
     from retinue.app.connecting import Connecting
     from retinue.app.crew import Crew
+    from retinue.app.exchange import Exchange
     from retinue.app.modelling import CrewModels, Models
     from retinue.app.vouching import Vouchers
     from retinue.engine.manager import Manager
@@ -81,6 +83,7 @@ class Berth:
             inherit_extensions(stock.environment),
         )
         self._offering: Offering | None = None
+        self._exchange: Exchange | None = None
 
     @property
     def main(self) -> LiveRun:
@@ -282,8 +285,16 @@ class Berth:
         """Let extensions hear of the crew, and ask it for runs."""
         from retinue.app.exchange import Exchange
 
-        exchange = Exchange(channels, open_ports=self._open_ports, find=self._find_run)
-        exchange.open(self.main.bus, self.world.crew.settings)
+        self._exchange = Exchange(channels, open_ports=self._open_ports, find=self._find_run)
+        self._exchange.open(self.main.bus, self.world.crew.settings)
+
+    def retune(self, crew: LoadedCrew, *, persisted: bool) -> None:
+        """Go by settings that the user has just changed, as far as that is possible while a session goes on."""
+        self.world.crew = crew
+        if self.crew is not None:
+            self.crew.retune()
+        if self._exchange is not None:
+            self._exchange.tell_change(crew.settings, persisted=persisted)
 
     async def _open_ports(self) -> "FleetPorts":
         if self._run is None:

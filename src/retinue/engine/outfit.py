@@ -5,6 +5,7 @@ in as a Kit. Must not know settings, files of definitions or any surface's resul
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from retinue.core.clock import Clock
@@ -127,6 +128,11 @@ class Outfitter:
             str(parent.session.path or ""),
         )
         return kit.send_out(setup, errand)
+
+    def limit_turns(self, default_max_turns: int | None, grace_turns: int) -> None:
+        """Change the turns of runs that start from now on."""
+        policy = replace(self._kit.policy, default_max_turns=default_max_turns, grace_turns=grace_turns)
+        self._kit = replace(self._kit, policy=policy)
 
     hears = (RunQueued, RunForgotten)
 

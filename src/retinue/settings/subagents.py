@@ -301,8 +301,8 @@ def load_crew(
     layers: list[Layer] = []
     diagnostics: list[Diagnostic] = []
 
-    def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = CREW_SETTINGS) -> None:
-        raw, problems = load_json(path, bound=bind_project(paths) if scope == "project" else None)
+    def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = CREW_SETTINGS, *, sha256: str = "") -> None:
+        raw, problems = load_json(path, bound=bind_project(paths) if scope == "project" else None, sha256=sha256)
         if problems and scope == "user" and may_mention(path, _LOCKS):
             # It may have denied anything.
             layers.append(Layer(scope, {"denyTools": ("*",)}, str(path)))
@@ -316,8 +316,10 @@ def load_crew(
 
     add_file(find_devkit_file(paths), "user", _DEVKIT_TABLE)
     add_file(find_user_file(paths), "user")
-    if trusted and ".pi" in paths.configs and find_project_file(paths) != find_user_file(paths):
+    if trusts_project_file(paths, trusted=trusted):
         add_file(find_project_file(paths), "project")
+    elif sha256 := find_accepted(paths):
+        add_file(find_project_file(paths), "project", sha256=sha256)
     layers.append(Layer("environment", _read_environment(environment)))
     layers += [Layer("flag", flags)] if flags else []
     settings = merge_layers(CrewSettings(), CREW_SETTINGS, layers)
@@ -331,6 +333,21 @@ def find_user_file(paths: Paths) -> Path:
 
 def find_project_file(paths: Paths) -> Path:
     return paths.project / ".pi" / "subagents.json"
+
+
+def trusts_project_file(paths: Paths, *, trusted: bool) -> bool:
+    """Whether the project's file counts, whatever it holds."""
+    return trusted and ".pi" in paths.configs and find_project_file(paths) != find_user_file(paths)
+
+
+def find_accepted(paths: Paths) -> str:
+    """The hash of the project's file as the user accepted it, in a folder that need not be trusted; empty if not."""
+    path = find_project_file(paths)
+    if path == find_user_file(paths) or not path.is_file():
+        return ""
+    from retinue.settings.consents import load_accepted
+
+    return load_accepted(paths).get(str(path), "")
 
 
 def find_devkit_file(paths: Paths) -> Path:
