@@ -41,8 +41,9 @@ async def test_call_returns_at_once_with_id(tmp_path):
 async def test_full_crew_queues_in_order(tmp_path):
     async with Fleet(tmp_path, {"Explore": SLOW}, max_concurrent=2) as fleet:
         runs = [await fleet.start("Explore") for _ in range(2)]
-        text = await fleet.call("Agent", prompt="p", description="d", subagent_type="Explore")
-        assert text.splitlines()[0] == "Agent queued in background."
+        result = await fleet.result("Agent", prompt="p", description="d", subagent_type="Explore")
+        text = result.content[0].text
+        assert (text.splitlines()[0], result.details["isQueued"]) == ("Agent queued in background.", True)
         assert "Position: queued (max 2 concurrent)" in text.splitlines()
         last = fleet.manager.list_runs()[0]
         await fleet.settle()

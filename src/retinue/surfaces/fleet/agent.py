@@ -247,6 +247,8 @@ class AgentTool:
             "status": "background",
             "agentId": run.id,
         }
+        if is_full:
+            details["isQueued"] = True
         if "modelName" in run.invocation:
             details["modelName"] = run.invocation["modelName"]
         return ToolResult.of("\n".join((*lines, "", NOTICE if self._ports.settings.notifies else NO_NOTICE)), details)
