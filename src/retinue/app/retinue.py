@@ -347,7 +347,7 @@ class Retinue:
             from retinue.app.shell import Shell
 
             stock = self._stock
-            self._shell = Shell(lambda: self._main, stock.tool_options.trees, stock.environment, stock.clock)
+            self._shell = Shell(lambda: self._main, lambda: stock.tool_options, stock.environment, stock.clock)
         return self._shell
 
     @property

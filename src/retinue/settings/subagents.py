@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.run import Join
+from retinue.sandbox.profile import Sandbox
 from retinue.settings.bounds import bind_project
 from retinue.settings.checks import (
     Check,
@@ -62,23 +63,6 @@ class Budget(Struct, frozen=True):
     """Tokens of one main prompt with all its children."""
     cost_usd: float | None = None
     """US dollars of one main prompt with all its children."""
-
-
-class Sandbox(Struct, frozen=True):
-    """What commands may touch."""
-
-    mode: Literal["auto", "off"] = "auto"
-    """`auto` enforces what the machine can, and refuses read-only commands where it cannot."""
-    network: bool = True
-    """Network for runs that may write; read-only commands never have it."""
-    writable: tuple[str, ...] = ("~/.cache",)
-    """Places that may be written beside the workspace and a private directory for temporary files."""
-    hidden: tuple[str, ...] = ()
-    """Files and directories that commands cannot read, beside those that hold keys by custom."""
-    environment: tuple[str, ...] = ()
-    """Variables that commands see beside the usual ones; a name may end with a star."""
-    memory_mb: int | None = None
-    """Megabytes of memory that one command and all it starts may have; three quarters of what there is by default."""
 
 
 class ClusterSettings(Struct, frozen=True):
@@ -153,8 +137,6 @@ class CrewSettings(Struct, frozen=True):
     """Write a transcript of each background run to `.pi/output`."""
     rollup_child_usage: bool = False
     """Count what children use as their parent's."""
-    herdr_report_working: bool = True
-    """Tell the `herdr` terminal manager when agents work."""
     enabled: bool = True
     """Offer the `subagent`, web, convert and LSP tools and the `/toolkit` command at all."""
     subagents: SubagentTool = SubagentTool()
@@ -273,13 +255,13 @@ CREW_SETTINGS = (
     Setting("widgetMode", "widget_mode", choice("all", "background", "off")),
     Setting("outputTranscript", "output_transcript", flag()),
     Setting("rollupChildUsage", "rollup_child_usage", flag()),
-    Setting("herdrReportWorking", "herdr_report_working", flag(), off_only=True),
     Setting("enabled", "enabled", flag(), off_only=True),
     *DEVKIT_SETTINGS,
 )
 IGNORED = DEVKIT_IGNORED | {
     "$schema",
     "backgroundByDefault",
+    "herdrReportWorking",
     "strictAgentFiles",
     "agentMentions",
     "rememberAgents",
