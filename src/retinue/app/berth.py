@@ -180,6 +180,7 @@ class Berth:
         stock, world = self.stock, self.world
         name = stock.request.agent
         definition = None if name is None else world.roster.find_runnable(name)
+        stock.tell((), *(world.roster.find_faults(definition.name) if definition is not None else ()))
         extras = self.extending.add_surfaces(await self.extending.load_main(definition), self._open_seat)
         stock.redactor.patterns = world.crew.settings.redact_secrets
         casting = Casting(stock, world, extras)
@@ -279,6 +280,7 @@ class Berth:
             resolve_model=lambda query, *, is_choice=False: self._open_models().resolve(query, is_choice=is_choice),
             list_models=lambda: self._open_models().list(),
             clock=self.stock.clock,
+            find_faults=lambda name: self.world.roster.find_faults(name),
         )
 
     def _connect(self, channels: "Channels") -> None:

@@ -370,6 +370,7 @@ class Crew:
             clock=self._clock,
             lease=self._lease,
             allowed_agents=self._find_allowed(run_id),
+            find_faults=self.world.roster.find_faults,
         )
 
     def _find_allowed(self, run_id: str) -> tuple[str, ...] | None:

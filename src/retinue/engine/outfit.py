@@ -59,6 +59,8 @@ class Outfitter:
     ) -> Outcome:
         """Build the run with everything around it, let `work` do it, undo everything, return the outcome."""
         definition = self._kit.find(run.agent, request.surface)
+        for text in self._kit.find_faults(definition.name):
+            parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {text}"))
         cwd = Path(request.cwd) if request.cwd else parent.setup.cwd
         if request.cwd and not cwd.is_dir():
             raise RetinueError(f"working directory {quote(request.cwd, 200)}: no such directory")

@@ -137,6 +137,10 @@ class Roster:
         """The agent to run under this name: a disabled one is refused, an unknown one too unless a fallback is set."""
         return find_runnable(self.read(), name, surface, fallback=self.crew.fallback_subagent)
 
+    def find_faults(self, name: str) -> tuple[str, ...]:
+        """What is wrong with files that are an agent of this name, or would be."""
+        return tuple(item.message for item in self.glance().find_reasons(name))
+
     def decide(self, definition: Definition, surface: str = "") -> Rights:
         """What it may use as a child of the main agent, on a surface or the first that the main agent is offered."""
         return self.forecast.decide(definition, surface or self._find_usual(definition))

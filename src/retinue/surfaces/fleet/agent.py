@@ -127,7 +127,8 @@ class AgentTool:
         why = f'Unknown agent type "{name}".'
         if found is not None:
             why = f'Agent type "{name}" is {"not open to this agent" if found.enabled else "disabled"}.'
-        raise self._keep(asked, f"{why} Available types: {list_names(available)}.", "subagent_type")
+        told = f"{why} Available types: {list_names(available)}.{seat.tell_faults(name)}"
+        raise self._keep(asked, told, "subagent_type")
 
     def _pick_model(self, asked: _Asked, definition: Definition) -> ModelPick:
         seat = self._seat
