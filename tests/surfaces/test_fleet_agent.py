@@ -244,6 +244,14 @@ async def test_call_decides_what_file_leaves_open(tmp_path):
         assert result.details["tags"] == ["thinking: high", "max turns: 3", "isolated", "worktree"]
 
 
+@pytest.mark.parametrize(("model", "label"), [("haiku", " (haiku)"), ("nobody-has-this", "")])
+async def test_only_a_wish_that_is_there_is_listed(tmp_path, model, label):
+    wish = define("Explore", model=model, is_model_wish=True)
+    async with Fleet(tmp_path, definitions=[wish]) as fleet:
+        (line,) = [line for line in fleet.tools["Agent"].spec.description.splitlines() if line.startswith("- Explore:")]
+        assert f"{label} (Tools:" in line and (model in line) is bool(label)
+
+
 async def test_caller_beats_a_wish(tmp_path):
     wish = define("Explore", model="haiku", is_model_wish=True)
     async with Fleet(tmp_path, {"Explore": SLOW}, definitions=[wish]) as fleet:

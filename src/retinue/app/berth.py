@@ -209,7 +209,7 @@ class Berth:
         stock, world = self.stock, self.world
         crew = Crew(
             world,
-            self._open_models(),
+            self.open_models(),
             stock.environment,
             stock.clock,
             run_id=self.run_id,
@@ -252,7 +252,8 @@ class Berth:
                 "are not taken over; only those of sessions in your own session folder are"
             )
 
-    def _open_models(self) -> "CrewModels":
+    def open_models(self) -> "CrewModels":
+        """The models that its runs may be given."""
         from retinue.app.modelling import CrewModels
 
         scope, settings = self.stock.scope, self.world.loaded.settings
@@ -277,8 +278,8 @@ class Berth:
             crew=find_manager,
             run_id=self.run_id,
             definitions=lambda: self.world.roster.read().list(),
-            resolve_model=lambda query, *, is_choice=False: self._open_models().resolve(query, is_choice=is_choice),
-            list_models=lambda: self._open_models().list(),
+            resolve_model=lambda query, *, is_choice=False: self.open_models().resolve(query, is_choice=is_choice),
+            list_models=lambda: self.open_models().list(),
             clock=self.stock.clock,
             find_faults=lambda name: self.world.roster.find_faults(name),
         )

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ from retinue.app.request import Request
 from retinue.core.errors import ModelError, RetinueError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.settings.layers import load_settings
-from retinue.settings.paths import find_paths, find_session_dir
+from retinue.settings.paths import Paths, find_paths, find_session_dir
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
 
@@ -28,8 +29,13 @@ if TYPE_CHECKING:  # only the commands that have to do with these pay for them
     from retinue.tools.reasons import Chain as Chain
 
 
-def open_roster(request: Request, say: Callable[[str], None]) -> "Roster":
-    """The agents of this folder, and what can be done to their files."""
+def open_roster(
+    request: Request, say: Callable[[str], None], has_model: Callable[[str], bool] | None = None
+) -> "Roster":
+    """The agents of this folder, and what can be done to their files.
+
+    `has_model` tells whether a session can ask a model; without one, that is found out for the next.
+    """
     from retinue.settings.forecast import Around
     from retinue.settings.roster import Roster
     from retinue.surfaces.names import SURFACE_TOOLS
@@ -40,7 +46,22 @@ def open_roster(request: Request, say: Callable[[str], None]) -> "Roster":
     for text in (*(item.message for item in (*loaded.diagnostics, *crew.diagnostics)), loaded.trust.notice):
         if text:
             say(text)
-    return Roster(paths, loaded, crew.settings, around=Around(crew.layers, os.environ, SURFACE_TOOLS))
+    around = Around(crew.layers, os.environ, SURFACE_TOOLS)
+    has_model = has_model or partial(_has_model, request, paths, loaded.settings)
+    return Roster(paths, loaded, crew.settings, around=around, has_model=has_model)
+
+
+def _has_model(request: Request, paths: Paths, settings: Settings, name: str) -> bool:
+    """Whether an agent of the next session could have the model that it wishes for."""
+    from retinue.settings.providers import load_registry
+
+    registry, _ = load_registry(paths, os.environ, offline=request.offline)
+    try:
+        home = registry.choose(to_wishes(request, settings, None, registry)).info
+        registry.reach(home, request.models or settings.enabled_models).resolve(name)
+    except ModelError:
+        return False
+    return True
 
 
 def open_folder(name: str | None) -> "Folder":

@@ -16,7 +16,7 @@ from retinue.app.request import Request
 from retinue.app.stock import Own, Stock
 from retinue.app.switching import Audience, Sessions
 from retinue.core.clock import Clock
-from retinue.core.errors import RetinueError
+from retinue.core.errors import ModelError, RetinueError
 from retinue.core.events import Event
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
@@ -252,6 +252,14 @@ class Retinue:
         from retinue.app.setting import change_setting
 
         return await change_setting(self._here, self._stock, key, text, accepts_file=accepts_file)
+
+    def has_model(self, name: str) -> bool:
+        """Whether a run could be given a model that its agent wishes for."""
+        try:
+            self._here.open_models().resolve(name)
+        except ModelError:
+            return False
+        return True
 
     def list_jobs(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The scheduled agents of this session, as stored, and what is wrong with their file."""
