@@ -52,6 +52,8 @@ class PreferencesMenu(Menu):
             self.tell(str(error), is_bad=True)
             return
         note = "" if changed.acts_at_once else "; it counts from the next session on"
+        if changed.origin not in (crew.preferences.path, "default", "flag", "environment"):
+            note = f" in {self.app.shorten(changed.origin)}{note}"
         if changed.origin == "environment":
             note = ", as the environment says, which wins here"
         if problem:
@@ -62,10 +64,11 @@ class PreferencesMenu(Menu):
         """Whether a folder that nobody has decided about gets a file of its own, which then counts; None to go back."""
         own = self.app.link.crew.preferences
         rows = [
-            Choice("project", "For this folder", f"{self.app.shorten(own.project_path)}, and this one file is used"),
+            Choice("project", "For this folder", self.app.shorten(own.project_path)),
             Choice("user", "For all folders", self.app.shorten(own.path)),
         ]
-        chosen = await self.choose("This folder is not trusted. Where is the setting kept?", rows)
+        about = "This folder is not trusted. A file that you make here is used all the same; no other file of it is."
+        chosen = await self.choose("Where is the setting kept?", rows, about=about)
         return None if chosen is None else chosen == "project"
 
     async def _pick(self, item: "Preference") -> str | None:
