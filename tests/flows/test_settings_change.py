@@ -95,6 +95,7 @@ async def test_setting_counts_for_the_next_call(tmp_path, work, key, text, find)
     assert find("\n".join(said), request), (said, request)
 
 
+@pytest.mark.spec("fleet:B96")
 async def test_change_is_told_to_extensions(tmp_path, work, agent_dir):
     (agent_dir / "extensions").mkdir()
     (agent_dir / "extensions" / "hearer.py").write_text(HEARER)

@@ -153,14 +153,15 @@ class Preferences:
 
         With `accepts_file` the project gets a file where nobody has decided about it, and this one file counts.
         """
-        value, _ = self.read(key, text)
+        value, wanted = self.read(key, text)
         is_projects = self._has_project_file or (accepts_file and self.needs_consent(key, text))
         if is_projects and _may_project_say(_find(key), value):
             self._write_project({key: value})
             return
-        write_keys(find_user_file(self._paths), {key: value})
         if self._has_project_file:
             self._drop_project(key)  # it would win
+        if self.find(key).value != wanted:
+            write_keys(find_user_file(self._paths), {key: value})
 
     def reset(self, key: str) -> None:
         """Take one out of the file that decides it. Raises UsageError or ConfigError."""

@@ -69,13 +69,16 @@ def test_words_become_values(own, users, key, text, stored):
         ("piCommand", "7", {"piCommand": "7"}),
         ("approvalRules", '[{"action": "deny"}]', {"approvalRules": [{"action": "deny"}]}),
         ("runner", "pi", {"runner": "pi"}),
-        ("schedulingEnabled", "on", {"schedulingEnabled": True}),
+        ("schedulingEnabled", "on", {}),
+        ("enabled", "on", {"enabled": True}),
     ],
 )
 def test_project_says_only_what_it_may(own, users, tmp_path, key, text, stored):
-    (tmp_path / ".pi" / "subagents.json").write_text('{"runner": "process", "schedulingEnabled": false}')
+    file = tmp_path / ".pi" / "subagents.json"
+    file.write_text('{"runner": "process", "schedulingEnabled": false, "enabled": false}')
+    users.write_text('{"enabled": false}')
     own.change(key, text)
-    assert read(users) == stored
+    assert read(users) == {"enabled": False} | stored
     assert own.find(key).value == own.read(key, text)[1]
     assert key not in read(own.path)
 
