@@ -93,7 +93,7 @@ def test_table_groups_by_source(place):
     write(place.agent_dir / "agents", "finder.md")
     done = place.run("agents")
     assert done.stdout.index("[user]") < done.stdout.index("Finder") < done.stdout.index("[builtin]")
-    assert "(readonly · pi · read, grep)" in done.stdout
+    assert "(read-only · pi · read, grep)" in done.stdout
     assert "(read/write · pi · read, bash, edit, write, grep, find, ls)" in done.stdout
 
 

@@ -20,7 +20,7 @@ async def test_settings_win_over_files(tmp_path, agent_dir):
         async for _ in runs[0].events():
             break
         assert [run.status for run in runs] == [Status.RUNNING] * 3
-        crew.retune()
+        await crew.change_setting("graceTurns", "2")
         assert crew.crew_settings.max_concurrent == 3
 
 

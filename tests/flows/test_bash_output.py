@@ -200,10 +200,10 @@ async def test_missing_folder_is_named(bash: BashTool, tmp_path: Path) -> None:
 
 
 async def test_missing_shell_is_an_error(trees: TreeProbe, tmp_path: Path) -> None:
-    result = await run(BashTool(trees, shell="/nonexistent/bash"), tmp_path, "true")
-    assert result.is_error is True
+    with pytest.raises(ToolFailed, match="shellPath: '/nonexistent/bash' is no program"):
+        await run(BashTool(trees, shell="/nonexistent/bash"), tmp_path, "true")
 
 
 async def test_other_shell_is_stated(trees: TreeProbe, tmp_path: Path) -> None:
     result = await run(BashTool(trees, shell="/bin/sh"), tmp_path, "echo hi")
-    assert result.content[0].text == "hi\n\n\n[There is no bash here: the command was run by /bin/sh]"
+    assert result.content[0].text == "hi\n\n\n[The command was run by /bin/sh, not by bash]"

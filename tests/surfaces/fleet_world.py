@@ -64,7 +64,7 @@ class Fleet:
             clock=self.clock,
             **(ports or {}).pop("seat", {}),
         )
-        self.ports = FleetPorts(seat, self.settings, **(ports or {}))
+        self.ports = FleetPorts(seat, lambda: self.settings, **(ports or {}))
         self.tools = map_fleet_tools(self.ports)
         self.root = self.open_run("main", list(main) or [{"text": "main"}], tools=self.tools)
         self.root.bus.listen(self.events, pieces=False)
@@ -92,7 +92,7 @@ class Fleet:
                 above.list_models,
                 self.clock,
             ),
-            self.settings,
+            lambda: self.settings,
             self.ports.retries,
         )
 

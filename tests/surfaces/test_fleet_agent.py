@@ -40,8 +40,9 @@ async def test_call_returns_at_once_with_id(tmp_path):
 async def test_full_crew_queues_in_order(tmp_path):
     async with Fleet(tmp_path, {"Explore": SLOW}, max_concurrent=2) as fleet:
         runs = [await fleet.start("Explore") for _ in range(2)]
-        text = await fleet.call("Agent", prompt="p", description="d", subagent_type="Explore")
-        assert text.splitlines()[0] == "Agent queued in background."
+        result = await fleet.result("Agent", prompt="p", description="d", subagent_type="Explore")
+        text = result.content[0].text
+        assert (text.splitlines()[0], result.details["isQueued"]) == ("Agent queued in background.", True)
         assert "Position: queued (max 2 concurrent)" in text.splitlines()
         last = fleet.manager.list_runs()[0]
         await fleet.settle()
@@ -240,6 +241,14 @@ async def test_call_decides_what_file_leaves_open(tmp_path):
         assert (request.model, request.thinking, request.max_turns) == (HAIKU.ref, "high", 3)
         assert (request.isolated, request.isolation, plain.max_turns) == (True, "worktree", 9)
         assert result.details["tags"] == ["thinking: high", "max turns: 3", "isolated", "worktree"]
+
+
+@pytest.mark.parametrize(("model", "label"), [("haiku", " (haiku)"), ("nobody-has-this", "")])
+async def test_only_a_wish_that_is_there_is_listed(tmp_path, model, label):
+    wish = define("Explore", model=model, is_model_wish=True)
+    async with Fleet(tmp_path, definitions=[wish]) as fleet:
+        (line,) = [line for line in fleet.tools["Agent"].spec.description.splitlines() if line.startswith("- Explore:")]
+        assert f"{label} (Tools:" in line and (model in line) is bool(label)
 
 
 async def test_caller_beats_a_wish(tmp_path):

@@ -137,14 +137,26 @@ async def test_written_agent_is_shown_before_saving(place, home, tmp_path):
 
 
 async def test_setting_counts_at_once(place, home, tmp_path):
-    file = home / ".pi" / "agent" / "subagents.json"
-    file.parent.mkdir(parents=True)
+    file = place / ".pi" / "subagents.json"
     file.write_text('{"graceTurns": 2, "strange": 1}')
     async with open_here(tmp_path, surfaces=("fleet",), tools=None) as stage:
         await open_menu(stage, "Settings", "maxConcurrent")
         await answer(stage, "7")
         await stage.wait(lambda: stage.app.link.crew.crew_settings.max_concurrent == 7)
         assert json.loads(file.read_text()) == {"graceTurns": 2, "strange": 1, "maxConcurrent": 7}
+        assert not (home / ".pi" / "agent" / "subagents.json").exists()
+
+
+@pytest.mark.parametrize("chosen", ["For this folder", "For all folders"])
+async def test_undecided_folder_asks_where(place, home, tmp_path, chosen):
+    (place / ".pi" / "agents").rmdir()
+    async with open_stage(tmp_path) as stage:
+        await open_menu(stage, "Settings", "maxConcurrent")
+        await answer(stage, "7")
+        await enter(stage, chosen)
+        await stage.wait(lambda: stage.app.link.crew.crew_settings.max_concurrent == 7)
+        files = [place / ".pi" / "subagents.json", home / ".pi" / "agent" / "subagents.json"]
+        assert [file.exists() for file in files] == [chosen == "For this folder", chosen == "For all folders"]
 
 
 async def test_bad_setting_changes_nothing(place, home, tmp_path):
@@ -170,11 +182,13 @@ async def test_jobs_are_shown_and_cancelled(place, tmp_path):
         "enabled": True,
         "nextRun": "2999-01-01T00:00:00.000Z",
     }
-    file = place / ".pi" / "subagent-schedules" / "s1.json"
-    file.parent.mkdir(parents=True)
-    twin = {**job, "id": "klmnopqrst"}
-    file.write_text(json.dumps({"version": 1, "jobs": [job, twin]}))
+    folder = place / ".pi" / "subagent-schedules"
+    folder.mkdir(parents=True)
+    twin, other = {**job, "id": "klmnopqrst"}, {**job, "id": "uvwxyzabcd"}
+    (folder / "another.json").write_text(json.dumps({"version": 1, "jobs": [other]}))
     async with open_here(tmp_path) as stage:
+        file = folder / f"{stage.app.link.crew.header['id']}.json"
+        file.write_text(json.dumps({"version": 1, "jobs": [job, twin]}))
         await open_menu(stage, "Scheduled jobs (2)")
         await stage.wait(lambda: read_rows(stage) == ["nightly", "nightly"])
         await stage.press("down", "right")

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
         list_sessions,
         open_approval,
         open_folder,
-        open_preferences,
         open_roster,
         refresh_models,
         run_checkup,
@@ -39,7 +38,6 @@ __all__ = [
     "list_sessions",
     "open_approval",
     "open_folder",
-    "open_preferences",
     "open_roster",
     "refresh_models",
     "run_checkup",
@@ -57,7 +55,6 @@ _HOMES = {
     "list_sessions": "reports",
     "open_approval": "reports",
     "open_folder": "reports",
-    "open_preferences": "reports",
     "open_roster": "reports",
     "run_checkup": "reports",
 }

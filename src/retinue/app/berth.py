@@ -31,12 +31,14 @@ from retinue.engine.setup import RunSetup
 from retinue.sessions.log import Session
 from retinue.settings.layers import Loaded, load_settings
 from retinue.settings.paths import Paths, find_session_dir
+from retinue.settings.subagents import LoadedCrew
 from retinue.surfaces.names import find_surfaces
 from retinue.tools.registry import build_extra_tools, build_tools
 
 if TYPE_CHECKING:  # only a session in which somebody delegates pays for these
     from retinue.app.connecting import Connecting
     from retinue.app.crew import Crew
+    from retinue.app.exchange import Exchange
     from retinue.app.modelling import CrewModels, Models
     from retinue.app.vouching import Vouchers
     from retinue.engine.manager import Manager
@@ -81,6 +83,7 @@ class Berth:
             inherit_extensions(stock.environment),
         )
         self._offering: Offering | None = None
+        self._exchange: Exchange | None = None
 
     @property
     def main(self) -> LiveRun:
@@ -177,6 +180,7 @@ class Berth:
         stock, world = self.stock, self.world
         name = stock.request.agent
         definition = None if name is None else world.roster.find_runnable(name)
+        stock.tell((), *(world.roster.find_faults(definition.name) if definition is not None else ()))
         extras = self.extending.add_surfaces(await self.extending.load_main(definition), self._open_seat)
         stock.redactor.patterns = world.crew.settings.redact_secrets
         casting = Casting(stock, world, extras)
@@ -205,7 +209,7 @@ class Berth:
         stock, world = self.stock, self.world
         crew = Crew(
             world,
-            self._open_models(),
+            self.open_models(),
             stock.environment,
             stock.clock,
             run_id=self.run_id,
@@ -248,7 +252,8 @@ class Berth:
                 "are not taken over; only those of sessions in your own session folder are"
             )
 
-    def _open_models(self) -> "CrewModels":
+    def open_models(self) -> "CrewModels":
+        """The models that its runs may be given."""
         from retinue.app.modelling import CrewModels
 
         scope, settings = self.stock.scope, self.world.loaded.settings
@@ -273,17 +278,26 @@ class Berth:
             crew=find_manager,
             run_id=self.run_id,
             definitions=lambda: self.world.roster.read().list(),
-            resolve_model=lambda query, *, is_choice=False: self._open_models().resolve(query, is_choice=is_choice),
-            list_models=lambda: self._open_models().list(),
+            resolve_model=lambda query, *, is_choice=False: self.open_models().resolve(query, is_choice=is_choice),
+            list_models=lambda: self.open_models().list(),
             clock=self.stock.clock,
+            find_faults=lambda name: self.world.roster.find_faults(name),
         )
 
     def _connect(self, channels: "Channels") -> None:
         """Let extensions hear of the crew, and ask it for runs."""
         from retinue.app.exchange import Exchange
 
-        exchange = Exchange(channels, open_ports=self._open_ports, find=self._find_run)
-        exchange.open(self.main.bus, self.world.crew.settings)
+        self._exchange = Exchange(channels, open_ports=self._open_ports, find=self._find_run)
+        self._exchange.open(self.main.bus, self.world.crew.settings)
+
+    def retune(self, crew: LoadedCrew, *, persisted: bool) -> None:
+        """Go by settings that the user has just changed, as far as that is possible while a session goes on."""
+        self.world.crew = crew
+        if self.crew is not None:
+            self.crew.retune()
+        if self._exchange is not None:
+            self._exchange.tell_change(crew.settings, persisted=persisted)
 
     async def _open_ports(self) -> "FleetPorts":
         if self._run is None:

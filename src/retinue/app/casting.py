@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from retinue.app.modelling import Models, to_retry
+from retinue.app.modelling import Models, restrict_model, to_retry
 from retinue.app.reports import read_level, to_wishes
 from retinue.app.stock import Stock
 from retinue.app.world import World
@@ -54,7 +54,7 @@ class Casting:
         named: ThinkingLevel | None = request.thinking or (role.thinking if role is not None else None)
         if own is not None:
             level = named or read_level(session) or settings.default_thinking_level
-            return own, clamp_level(own.info, level)
+            return restrict_model(own, settings), clamp_level(own.info, level)
         models = need_models()
         is_free = not (request.model or request.provider)
         registry = models.registry

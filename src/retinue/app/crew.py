@@ -104,6 +104,7 @@ class Crew:
         self._notifier: Notifier | None = None
         self._reactions: Reactions | None = None
         self._scheduling: Scheduling | None = None
+        self._outfitter: Outfitter | None = None
         self._enduring: Enduring | None = None
         self._clustering: Clustering | None = None
         self.cluster: Cluster | None = None
@@ -154,7 +155,7 @@ class Crew:
         self._main = main
         remains = self._read_remains(main.session)
         kit = self._build_kit()
-        outfitter = Outfitter(kit, root=rights, clock=self._clock)
+        self._outfitter = outfitter = Outfitter(kit, root=rights, clock=self._clock)
         enduring = await self._open_record(kit, outfitter, main, remains)
         copies = await self._workshop.tidy(enduring.returning) if has_left_copies(remains) else {}
         aftermath = Aftermath(main.session, self._clock, remains, copies)
@@ -185,10 +186,21 @@ class Crew:
         for run in untold:
             self._notifier.finished(run)
         Retention(self._manager, self._backend, self._clock).open(untold)
-        if settings.scheduling_enabled and self.world.has_session:
+        if self.world.has_session:
             ports = self.open_fleet(main.setup.run_id)
             self._scheduling = Scheduling(self.world, main.session.id, ports, self._clock, main.bus.publish)
             self._backend.start("scheduler", self._scheduling.run())
+
+    def retune(self) -> None:
+        """Go by the settings as they are now, as far as that is possible while a session goes on."""
+        settings = self.world.crew.settings
+        admission = self.manager.admission
+        admission.bounds = replace(admission.bounds, max_spawns=settings.max_spawns_per_tree)
+        self.manager.resize(self._find_width())
+        if self._outfitter is not None:
+            self._outfitter.limit_turns(settings.default_max_turns or None, settings.grace_turns)
+        if self._scheduling is not None:
+            self._scheduling.retune()
 
     def _read_remains(self, session: "Session") -> Remains:
         """What an earlier process left; nothing where somebody else could have written it."""
@@ -358,6 +370,7 @@ class Crew:
             clock=self._clock,
             lease=self._lease,
             allowed_agents=self._find_allowed(run_id),
+            find_faults=self.world.roster.find_faults,
         )
 
     def _find_allowed(self, run_id: str) -> tuple[str, ...] | None:
@@ -381,7 +394,7 @@ class Crew:
         """What the fleet's tools of one run work with."""
         return FleetPorts(
             self.open_seat(run_id),
-            to_fleet(self.world),
+            lambda: to_fleet(self.world),
             self._retries,
             schedule=self._take_wish,
             check_worktree=self._workshop.check,
@@ -399,7 +412,7 @@ class Crew:
     def _render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
         # Of all the settings only this one matters here, and reports may come by the thousand.
         settings = FleetSettings(rollup_usage=self.world.crew.settings.rollup_child_usage)
-        ports = FleetPorts(self.open_seat(self.manager.root.setup.run_id), settings)
+        ports = FleetPorts(self.open_seat(self.manager.root.setup.run_id), lambda: settings)
         now_ms = self._clock.now_ms()
         return render_notification(runs, ports.measure, now_ms=now_ms, is_group=is_group, is_partial=is_partial)
 

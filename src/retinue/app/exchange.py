@@ -45,6 +45,12 @@ class Exchange:
         self._channels.emit("subagents:settings_loaded", {"settings": _list_settings(settings)})
         self._channels.emit("subagents:ready", {})
 
+    def tell_change(self, settings: CrewSettings, *, persisted: bool) -> None:
+        """Say that the user has changed a setting, for good or for this session only."""
+        self._channels.emit(
+            "subagents:settings_changed", {"settings": _list_settings(settings), "persisted": persisted}
+        )
+
     def _hear(self, event: Event) -> None:
         record = self._life(event)
         if record is None or not self._channels.has_listeners(record["type"]):

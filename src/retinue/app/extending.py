@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from retinue.app.world import World
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
-from retinue.core.errors import quote
+from retinue.core.errors import ConfigError, quote
 from retinue.core.events import Compacted, RunFinished, RunStarted, Warned
 from retinue.engine.bus import Listener
 from retinue.engine.extras import Extras
@@ -78,7 +78,10 @@ class Extending:
         """What the main agent gets; `definition` is what it runs as."""
         # Entered here, by whoever closes it later: a run that is the first to want an extension ends before.
         await self._group.__aenter__()
-        self._main = await self._load(self._choose_main(definition))
+        wanted = self._choose_main(definition)
+        for path in self._paths if set(self._paths) <= set(wanted.paths) else ():
+            await self._check(path)
+        self._main = await self._load(wanted)
         self._report(_find_clashes(self.collect("commands")))
         own = self._to_extras(self._main)
         return _defer(own if self.servers is None else _join(own, await self.servers.load_main(definition)))
@@ -167,6 +170,15 @@ class Extending:
         loaded = await self._library.load(wanted)
         self._report(loaded.diagnostics)
         return loaded
+
+    async def _check(self, path: str) -> None:
+        """Load an extension that the program names. Raises ConfigError when it fails: nobody else would be told."""
+        if self._library is None:
+            self._open_library()
+        assert self._library is not None
+        loaded = await self._library.load(Wanted((path,)))
+        if faults := [item.message for item in loaded.diagnostics if item.severity == "error"]:
+            raise ConfigError("\n".join(faults))
 
     def _open_library(self) -> None:
         from retinue.features.extensions.audience import Audience

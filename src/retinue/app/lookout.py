@@ -69,6 +69,11 @@ class Lookout:
         path = "" if run is None or run.outcome is None else run.outcome.session_file
         return _load_messages(path) if path else []
 
+    def find_model(self, run_id: str) -> str:
+        """What a working run asks, as `provider/id`; empty when it is not known."""
+        live = None if self._manager is None else self._manager.live(run_id)
+        return "" if live is None else live.setup.model.info.ref
+
     def find_window(self, run_id: str) -> int:
         """The context window of a working run's model; 0 when it is not known."""
         run = self.find(run_id)

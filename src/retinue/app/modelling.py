@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, quote
 from retinue.core.model import Model, ModelInfo
@@ -29,7 +31,8 @@ class Models:
         self._timing = Timing(settings.http_idle_timeout_ms / 1000, (settings.retry.provider_timeout_ms or 0) / 1000)
         self._transport = Transport()
         self._governor = Governor(clock, to_retry(settings))
-        self._opened: dict[str, Model] = {model.info.ref: model for model in own}
+        self._budgets, self._blocks_images = settings.thinking_budgets, settings.block_images
+        self._opened: dict[str, Model] = {model.info.ref: restrict_model(model, settings) for model in own}
         self._bridged: list[BridgedModel] = []
         self.learn: Callable[[str], None] = lambda key: None
         """Told each key that is used, so that nobody repeats it."""
@@ -47,6 +50,11 @@ class Models:
             await model.close()
 
     def _make(self, info: ModelInfo) -> Model:
+        info = replace(info, thinking_budgets=self._budgets) if self._budgets else info
+        if self._blocks_images:
+            from retinue.models.textonly import drop_images
+
+            info = drop_images(info)
         if info.api == "offline":
             from retinue.models.offline import OfflineModel
 
@@ -112,6 +120,15 @@ class CrewModels:
     @property
     def _reach(self) -> Reach:
         return self.registry.reach(self._find_home(), self._find_listed())
+
+
+def restrict_model(model: Model, settings: Settings) -> Model:
+    """A model that others have made, which is sent no images where the user wants none sent."""
+    if not settings.block_images:
+        return model
+    from retinue.models.textonly import TextOnlyModel
+
+    return TextOnlyModel(model)
 
 
 def add_models(registry: Registry, models: Sequence[Model], providers: Sequence[Provider] = ()) -> list[str]:

@@ -18,7 +18,9 @@ def render_portrait(about: dict[str, Any]) -> str:
         lines.append(f"  {field['line']:>4}  {escape_line(field['text'], 100)}{remark}")
     for surfaces, answer in _group_surfaces(about):
         lines += ["", *_render_tools(surfaces, answer, about)]
-    lines += ["", f"model     {about['model'] or 'that of the caller'}{' (a wish)' if about['modelWish'] else ''}"]
+    wish = about["wishedModel"]
+    remark = "" if not wish else " (a wish)" if about["model"] else f" ({wish} is wished for and not there)"
+    lines += ["", f"model     {about['model'] or 'that of the caller'}{remark}"]
     lines.append(f"thinking  {about['thinking'] or 'that of the caller'}")
     lines.append(f"turns     {'no limit' if not about['maxTurns'] else about['maxTurns']}")
     lines.append(f"prompt    {about['promptMode']}, {len(about['prompt'].splitlines())} lines")

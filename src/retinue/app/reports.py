@@ -2,13 +2,15 @@
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.app.request import Request
 from retinue.core.errors import ModelError, RetinueError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.settings.layers import load_settings
-from retinue.settings.paths import find_paths, find_session_dir
+from retinue.settings.paths import Paths, find_paths, find_session_dir
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
 
@@ -27,8 +29,13 @@ if TYPE_CHECKING:  # only the commands that have to do with these pay for them
     from retinue.tools.reasons import Chain as Chain
 
 
-def open_roster(request: Request, say: Callable[[str], None]) -> "Roster":
-    """The agents of this folder, and what can be done to their files."""
+def open_roster(
+    request: Request, say: Callable[[str], None], has_model: Callable[[str], bool] | None = None
+) -> "Roster":
+    """The agents of this folder, and what can be done to their files.
+
+    `has_model` tells whether a session can ask a model; without one, that is found out for the next.
+    """
     from retinue.settings.forecast import Around
     from retinue.settings.roster import Roster
     from retinue.surfaces.names import SURFACE_TOOLS
@@ -39,16 +46,22 @@ def open_roster(request: Request, say: Callable[[str], None]) -> "Roster":
     for text in (*(item.message for item in (*loaded.diagnostics, *crew.diagnostics)), loaded.trust.notice):
         if text:
             say(text)
-    return Roster(paths, loaded, crew.settings, around=Around(crew.layers, os.environ, SURFACE_TOOLS))
+    around = Around(crew.layers, os.environ, SURFACE_TOOLS)
+    has_model = has_model or partial(_has_model, request, paths, loaded.settings)
+    return Roster(paths, loaded, crew.settings, around=around, has_model=has_model)
 
 
-def open_preferences(request: Request) -> "Preferences":
-    """The settings of subagents.json one by one, and changing the user's own."""
-    from retinue.settings.preferences import Preferences
+def _has_model(request: Request, paths: Paths, settings: Settings, name: str) -> bool:
+    """Whether an agent of the next session could have the model that it wishes for."""
+    from retinue.settings.providers import load_registry
 
-    paths = find_paths(".", os.environ)
-    trusted = load_settings(paths, os.environ, approve=request.approve).trust.trusted
-    return Preferences(paths, os.environ, trusted=trusted)
+    registry, _ = load_registry(paths, os.environ, offline=request.offline)
+    try:
+        home = registry.choose(to_wishes(request, settings, None, registry)).info
+        registry.reach(home, request.models or settings.enabled_models).resolve(name)
+    except ModelError:
+        return False
+    return True
 
 
 def open_folder(name: str | None) -> "Folder":
@@ -189,26 +202,30 @@ def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]
     ]
 
 
-def list_schedules() -> tuple[list[dict[str, Any]], list[str]]:
-    """The scheduled agents of all sessions of this project, as stored, and what is wrong with their files."""
+def list_schedules(project: Path | None = None, session_id: str = "") -> tuple[list[dict[str, Any]], list[str]]:
+    """The scheduled agents of one session, or of all of this project, as stored; and what is wrong with their files."""
     from retinue.features.schedule.job import to_entry
 
-    stores = _open_stores()
+    stores = _open_stores(project, session_id)
     jobs = [to_entry(job) for store in stores for job in store.jobs]
     return jobs, [problem.message for store in stores for problem in store.problems]
 
 
-def cancel_schedule(job_id: str) -> bool:
-    """Forget a scheduled agent, in whatever session of this project; False when there is none. Raises RetinueError."""
-    return any([store.remove(job_id) is not None for store in _open_stores() if store.find(job_id) is not None])
+def cancel_schedule(job_id: str, project: Path | None = None, session_id: str = "") -> bool:
+    """Forget a scheduled agent of one session, or of any of this project; False when there is none.
+
+    Raises RetinueError.
+    """
+    stores = _open_stores(project, session_id)
+    return any([store.remove(job_id) is not None for store in stores if store.find(job_id) is not None])
 
 
-def _open_stores() -> "list[ScheduleStore]":
+def _open_stores(project: Path | None, session_id: str) -> "list[ScheduleStore]":
     from retinue.features.schedule.store import ScheduleStore
     from retinue.features.schedule.store import list_sessions as list_scheduled
 
-    project = find_paths(".", os.environ).project
-    return [ScheduleStore(project, session_id) for session_id in list_scheduled(project)]
+    project = project or find_paths(".", os.environ).project
+    return [ScheduleStore(project, each) for each in ([session_id] if session_id else list_scheduled(project))]
 
 
 def to_wishes(request: Request, settings: Settings, session: "Session | None", registry: "Registry") -> "Wishes":

@@ -16,7 +16,7 @@ from retinue.app.request import Request
 from retinue.app.stock import Own, Stock
 from retinue.app.switching import Audience, Sessions
 from retinue.core.clock import Clock
-from retinue.core.errors import RetinueError
+from retinue.core.errors import ModelError, RetinueError
 from retinue.core.events import Event
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
@@ -30,7 +30,6 @@ from retinue.sessions.log import Session
 from retinue.settings.layers import load_settings
 from retinue.settings.overrides import read_overrides
 from retinue.settings.paths import find_paths, find_session_dir
-from retinue.settings.subagents import load_crew
 
 if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.app.branching import Branching
@@ -43,11 +42,13 @@ if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.app.handle import Handle
     from retinue.app.lookout import Lookout
     from retinue.app.selecting import Selection
+    from retinue.app.setting import SettingChange
     from retinue.app.shell import Shell
     from retinue.app.tuning import Tuning
     from retinue.durable.cluster import Cluster
     from retinue.engine.setup import Feature
     from retinue.features.extensions.contained import Renderer
+    from retinue.settings.preferences import Preferences
     from retinue.settings.subagents import CrewSettings
 
 
@@ -230,13 +231,42 @@ class Retinue:
         """What subagents.json says."""
         return self._here.world.crew.settings
 
-    def retune(self) -> None:
-        """Read subagents.json again; what can change while a session goes on does, the rest with the next one."""
-        world = self._here.world
-        stock = self._stock
-        world.crew = load_crew(world.paths, stock.environment, trusted=world.is_trusted, flags=stock.settings.crew)
-        if self._here.crew is not None:
-            self._here.crew.manager.resize(world.crew.settings.max_concurrent)
+    @property
+    def preferences(self) -> "Preferences":
+        """The settings of subagents.json one by one."""
+        from retinue.settings.preferences import Preferences
+
+        world, stock = self._here.world, self._stock
+        return Preferences(world.paths, stock.environment, world.loaded.trust, stock.settings.crew)
+
+    async def change_setting(self, key: str, text: str | None, *, accepts_file: bool = False) -> "SettingChange":
+        """Change a setting of subagents.json, or with None take it out; some count at once, all in the next session.
+
+        What cannot be written counts for as long as this process lives. Raises UsageError for a bad value.
+        """
+        from retinue.app.setting import change_setting
+
+        return await change_setting(self._here, self._stock, key, text, accepts_file=accepts_file)
+
+    def has_model(self, name: str) -> bool:
+        """Whether a run could be given a model that its agent wishes for."""
+        try:
+            self._here.open_models().resolve(name)
+        except ModelError:
+            return False
+        return True
+
+    def list_jobs(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """The scheduled agents of this session, as stored, and what is wrong with their file."""
+        from retinue.app.reports import list_schedules
+
+        return list_schedules(self._here.world.paths.project, self._main.session.id)
+
+    def cancel_job(self, job_id: str) -> bool:
+        """Forget a scheduled agent of this session; False when there is none. Raises RetinueError."""
+        from retinue.app.reports import cancel_schedule
+
+        return cancel_schedule(job_id, self._here.world.paths.project, self._main.session.id)
 
     async def compact(self, instructions: str = "") -> bool:
         """Summarise the main agent's context now."""
@@ -320,7 +350,7 @@ class Retinue:
             from retinue.app.shell import Shell
 
             stock = self._stock
-            self._shell = Shell(lambda: self._main, stock.tool_options.trees, stock.environment, stock.clock)
+            self._shell = Shell(lambda: self._main, lambda: stock.tool_options, stock.environment, stock.clock)
         return self._shell
 
     @property
@@ -433,7 +463,7 @@ class Retinue:
         tools = dict(crew.main_tools)
         if "fleet" in crew.world.surfaces:
             ports = crew.ports
-            tools |= map_fleet_tools(replace(ports, settings=replace(ports.settings, notifies=False)))
+            tools |= map_fleet_tools(replace(ports, read_settings=lambda: replace(ports.settings, notifies=False)))
         tools = here.offering.drop_denied(tools)
         return Delegation(tools, here.main, crew.manager, self._stock.clock, here.renew)
 

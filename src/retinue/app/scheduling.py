@@ -44,14 +44,20 @@ class Scheduling:
 
     async def run(self) -> None:
         """Fire what is due until cancelled."""
-        try:
-            if self._path.exists():
-                self._arm()
-        except RetinueError as error:
-            self._warn(f"nothing is scheduled: {error}")
+        self._arm()
         await self._is_wanted.wait()
         if self._scheduler is not None:
             await self._scheduler.run()
+
+    def retune(self) -> None:
+        """Go by the settings as they are now: switched off, nothing fires any more; runs that were started go on."""
+        settings, scheduler = self._world.crew.settings, self._scheduler
+        if scheduler is not None:
+            scheduler.max_concurrent = settings.max_concurrent_scheduled
+            if not settings.scheduling_enabled:
+                scheduler.stop()
+        if scheduler is None or scheduler.store is None:
+            self._arm()
 
     def take(self, wish: ScheduleWish) -> ScheduledCall:
         """Keep a call for later. Raises RetinueError when it cannot be kept."""
@@ -75,7 +81,6 @@ class Scheduling:
     def _need_scheduler(self) -> "Scheduler":
         if self._scheduler is None:
             from retinue.features.schedule.scheduler import Scheduler
-            from retinue.features.schedule.store import ScheduleStore
             from retinue.surfaces.fleet.schedules import open_scheduler_ports
 
             self._scheduler = Scheduler(
@@ -83,17 +88,25 @@ class Scheduling:
                 clock=self._clock,
                 max_concurrent=self._world.crew.settings.max_concurrent_scheduled,
             )
+        if self._scheduler.store is None:
+            from retinue.features.schedule.store import ScheduleStore
+
             count = self._scheduler.start(ScheduleStore(self._world.paths.project, self._session_id))
             self._publish(SchedulerReady(run_id=SOURCE, session_id=self._session_id, job_count=count))
             self._is_wanted.set()
         return self._scheduler
 
     def _arm(self) -> None:
-        """Begin with the jobs of the file, if they are the user's."""
-        if self._is_own:
-            self._need_scheduler()
-        else:
+        """Begin with the jobs of the file, if there is one and they are the user's."""
+        if not self._world.crew.settings.scheduling_enabled or not self._path.exists():
+            return
+        if not self._is_own:
             self._warn(f"{self._path}: its schedules came with a project that is not trusted; they do not fire")
+            return
+        try:
+            self._need_scheduler()
+        except RetinueError as error:
+            self._warn(f"nothing is scheduled: {error}")
 
     def _announce(self, change: "Change") -> None:
         from retinue.features.schedule.job import to_entry

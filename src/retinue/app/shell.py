@@ -16,14 +16,13 @@ from retinue.core.clock import Clock
 from retinue.core.errors import UsageError, quote
 from retinue.core.messages import BashExecutionMessage
 from retinue.engine.runner import LiveRun
-from retinue.tools.trees import TreeProbe, find_program
 
 if TYPE_CHECKING:
+    from retinue.tools.registry import ToolOptions
     from retinue.tools.shell.output import Output
 
 MAX_COMMAND_BYTES = 100_000
 """The kernel takes 128 KiB for one argument."""
-_SHELL_DIRS = ("/bin", "/usr/bin", "/usr/local/bin")
 # Colours and cursor movements, then everything else that is no text.
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -45,11 +44,15 @@ class Shell:
     """Runs commands for the user, in the folder of the session."""
 
     def __init__(
-        self, main: Callable[[], LiveRun], trees: TreeProbe, environment: Mapping[str, str], clock: Clock
+        self,
+        main: Callable[[], LiveRun],
+        options: "Callable[[], ToolOptions]",
+        environment: Mapping[str, str],
+        clock: Clock,
     ) -> None:
-        """`main` is the main agent of the session that is open."""
+        """`main` is the main agent of the session that is open; `options` are those of its tools."""
         self._main = main
-        self._trees = trees
+        self._options = options
         self._environment = environment
         self._clock = clock
         self._running: set[asyncio.Task[Execution]] = set()
@@ -60,10 +63,13 @@ class Shell:
         """Run a command to its end, telling what it prints. `exclude` keeps it from the model. Raises UsageError."""
         _check(command)
         main = self._main()
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(self._execute(main, command, on_output))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+        try:
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(self._execute(main, command, on_output))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # there is one task
         # One that was cancelled before it had begun has nothing to tell.
         done = Execution("", UNSET, True, False) if task.cancelled() else task.result()
         main.note(
@@ -86,6 +92,7 @@ class Shell:
 
     async def _execute(self, main: LiveRun, command: str, on_output: Callable[[str], None]) -> Execution:
         from retinue.tools.process import Command, run_process
+        from retinue.tools.shell.bash import add_prefix
         from retinue.tools.shell.environment import build_environment
         from retinue.tools.shell.output import Output, Spill
 
@@ -99,8 +106,10 @@ class Shell:
         code: int | UnsetType = UNSET
         try:
             environment = build_environment(self._environment, {}, cwd)
-            started = Command([_find_shell(cwd), "-c", command], cwd, environment)
-            tree = await self._trees.find()
+            options = self._options()
+            argv = [_find_shell(cwd, options.shell), "-c", add_prefix(command, options.command_prefix)]
+            started = Command(argv, cwd, environment)
+            tree = await options.trees.find()
             code = (await run_process(started, on_output=take, tree=tree)).code
         except asyncio.CancelledError:
             # Only `abort` cancels this task alone; what it printed so far is its result.
@@ -145,10 +154,9 @@ def _check(command: str) -> None:
         raise UsageError(f"the command has more than {MAX_COMMAND_BYTES} bytes; put it into a file and run that")
 
 
-def _find_shell(cwd: str) -> str:
+def _find_shell(cwd: str, chosen: str) -> str:
+    from retinue.tools.shell.bash import find_shell
+
     if not os.path.isdir(cwd):
         raise UsageError(f"the working directory {quote(cwd, 200)} does not exist")
-    shell = find_program("bash", _SHELL_DIRS) or find_program("sh", _SHELL_DIRS)
-    if not shell:
-        raise UsageError(f"there is no shell: neither bash nor sh is in {', '.join(_SHELL_DIRS)}")
-    return shell
+    return find_shell(chosen)

@@ -4,12 +4,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from retinue.app.languages import Languages
 from retinue.settings.context import PromptFiles, load_prompt_files
 from retinue.settings.layers import Loaded
-from retinue.settings.paths import Paths
+from retinue.settings.paths import Paths, expand_path
 from retinue.settings.providers import list_stored
+from retinue.settings.schema import Settings
 from retinue.settings.subagents import LoadedCrew, load_crew
+from retinue.tools.registry import ToolOptions
 
 if TYPE_CHECKING:
     from retinue.app.guarding import Guarding
@@ -125,6 +129,13 @@ class World:
         return self._roster
 
 
+def choose_shell(options: ToolOptions, paths: Paths, settings: Settings) -> ToolOptions:
+    """What commands of the model and of the user run in. Raises UsageError."""
+    path, prefix = settings.shell_path, settings.shell_command_prefix
+    shell = str(expand_path(path, paths.home, paths.cwd, "shellPath")) if path else ""
+    return replace(options, shell=shell, command_prefix=prefix or "")
+
+
 def read_world(stock: "Stock", paths: Paths, loaded: Loaded) -> World:
     """Read what else is configured for a session in a folder whose settings are known."""
     request, environment, clock = stock.request, stock.environment, stock.clock
@@ -145,6 +156,7 @@ def read_world(stock: "Stock", paths: Paths, loaded: Loaded) -> World:
         find_machine=stock.find_machine,
         tell=stock.say_once,
     )
+    stock.tool_options = choose_shell(stock.tool_options, paths, loaded.settings)
     stock.redactor.learn(*list_stored(paths))
     world.redact = stock.redactor.redact
     if not stock.is_child and request.session.kind != "none":

@@ -157,7 +157,7 @@ def _list(found: dict[str, Any], *, as_json: bool) -> int:
 
 def _render_row(row: dict[str, Any], width: int, *, has_more: bool) -> str:
     mark = "✕" if not row["enabled"] else MARKS[row["source"]]
-    kind = "readonly" if row["readonly"] else "read/write"
+    kind = "read-only" if row["readonly"] else "read/write"
     tools = [*row["tools"], *(["tools of extensions or servers"] if has_more else [])]
     facts = [kind, row["dialect"], row["model"] or "", ", ".join(tools) or "no tools"]
     facts.append("" if row["enabled"] else "disabled")

@@ -8,6 +8,7 @@ import gc
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from retinue.app import Request, Retinue
 from retinue.cli.asking import ask_trust
@@ -21,6 +22,9 @@ from retinue.core.messages import TextContent, UserContent
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.terminal import escape_text
 from retinue.serve.outlet import Outlet
+
+if TYPE_CHECKING:
+    from retinue.serve.progress import Progress
 
 DRAIN_S = 0.5
 _SIGNALS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
@@ -123,7 +127,7 @@ class Headless:
         columns = os.get_terminal_size(2).columns or 80
         color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         progress = Progress(write_stderr, columns=columns, model=crew.model.ref, color=color)
-        crew.listen(lambda event: progress(event) if event.run_id == crew.run_id else progress.tell_crew(event))
+        self._follow(crew, progress)
         loop = asyncio.get_running_loop()
 
         def tick() -> None:
@@ -131,6 +135,10 @@ class Headless:
             loop.call_later(0.12, tick)
 
         loop.call_later(0.12, tick)
+
+    def _follow(self, crew: Retinue, progress: "Progress") -> None:
+        """Let a terminal show what happens."""
+        crew.listen(lambda event: progress(event) if event.run_id == crew.run_id else progress.tell_crew(event))
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()

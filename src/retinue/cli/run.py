@@ -3,7 +3,7 @@
 import json
 import sys
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from retinue.app import Request, Retinue, SessionWish
 from retinue.cli.asking import ask_trust
@@ -12,6 +12,10 @@ from retinue.cli.options import Options
 from retinue.cli.prompts import STDIN_WAIT_S, read_stdin
 from retinue.cli.voice import say
 from retinue.core.errors import RetinueError, UsageError
+from retinue.core.events import Event, RunStarted
+
+if TYPE_CHECKING:
+    from retinue.serve.progress import Progress
 
 
 def run_agent(options: Options) -> int:
@@ -54,6 +58,20 @@ class _AgentRun(Headless):
         status = self._report(result)
         await self._drain()
         return status
+
+    def _follow(self, crew: Retinue, progress: "Progress") -> None:
+        """The agent's run takes the place of the main agent, which does nothing here; before that nothing is shown."""
+        progress.rest()
+
+        def hear(event: Event) -> None:
+            run = crew.lookout.find(event.run_id)
+            if run is None or run.parent_id != crew.run_id:
+                progress.tell_crew(event)
+            elif isinstance(event, RunStarted):
+                progress.model = crew.lookout.find_model(run.id) or progress.model
+                crew.lookout.overhear(run.id, progress)
+
+        crew.listen(hear, pieces=False)
 
     def _report(self, result: dict[str, Any]) -> int:
         """Print the result or the answer in it; returns the exit status."""

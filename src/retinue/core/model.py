@@ -85,6 +85,8 @@ class ModelInfo(Struct, frozen=True, rename="camel"):
     reasoning: bool = False
     thinking_level_map: dict[str, str | None] = {}
     """Provider's value per level; None marks a level as unsupported."""
+    thinking_budgets: Mapping[str, int] = {}
+    """Tokens for thinking per level, where the user has chosen them."""
     input: tuple[str, ...] = ("text",)
     cost: Price = Price()
     context_window: int = 128_000

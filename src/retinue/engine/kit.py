@@ -75,6 +75,8 @@ class Kit:
     tools: Mapping[str, Tool]
     survey: Callable[[Path], Awaitable[Place]]
     list_features: Callable[[Fitting], Sequence[Feature]] = lambda fitting: ()
+    find_faults: Callable[[str], Sequence[str]] = lambda name: ()
+    """What is wrong with files that are an agent of this name, or would be."""
     compaction: Callable[[str], CompactionConfig] = lambda ref: CompactionConfig()
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     policy: Policy = field(default_factory=Policy)

@@ -5,6 +5,7 @@ in as a Kit. Must not know settings, files of definitions or any surface's resul
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 from retinue.core.clock import Clock
@@ -58,6 +59,8 @@ class Outfitter:
     ) -> Outcome:
         """Build the run with everything around it, let `work` do it, undo everything, return the outcome."""
         definition = self._kit.find(run.agent, request.surface)
+        for text in self._kit.find_faults(definition.name):
+            parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {text}"))
         cwd = Path(request.cwd) if request.cwd else parent.setup.cwd
         if request.cwd and not cwd.is_dir():
             raise RetinueError(f"working directory {quote(request.cwd, 200)}: no such directory")
@@ -127,6 +130,11 @@ class Outfitter:
             str(parent.session.path or ""),
         )
         return kit.send_out(setup, errand)
+
+    def limit_turns(self, default_max_turns: int | None, grace_turns: int) -> None:
+        """Change the turns of runs that start from now on."""
+        policy = replace(self._kit.policy, default_max_turns=default_max_turns, grace_turns=grace_turns)
+        self._kit = replace(self._kit, policy=policy)
 
     hears = (RunQueued, RunForgotten)
 

@@ -21,7 +21,7 @@ from retinue.engine.setup import RunSetup
 if TYPE_CHECKING:  # a run that starts no command pays for none of it
     from retinue.sandbox.confinement import OpenConfinement
     from retinue.sandbox.probe import Machine
-    from retinue.sandbox.profile import Wishes
+    from retinue.sandbox.profile import Sandbox, Wishes
     from retinue.sandbox.status import Status
     from retinue.sandbox.survey import Survey
 
@@ -34,7 +34,7 @@ class Boundaries:
 
     def __init__(
         self,
-        settings: Any,
+        settings: "Sandbox",
         *,
         home: Path | None,
         agent_dir: Path,
@@ -43,10 +43,10 @@ class Boundaries:
         exposed: Sequence[str] = (),
         tell: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """`settings` has `mode`, `network`, `writable`, `hidden`, `environment` and `memory_mb`.
+        """`withheld` is hidden whatever the settings say, but for what is `exposed` in it.
 
-        `withheld` is hidden whatever they say, but for what is `exposed` in it. `tell` hears it, maybe more than once,
-        when somebody who may write goes without a boundary that nobody has switched off.
+        `tell` hears it, maybe more than once, when somebody who may write goes without a boundary that nobody has
+        switched off.
         """
         self._settings = settings
         self.home = home

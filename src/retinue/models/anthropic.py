@@ -98,8 +98,8 @@ class AnthropicModel(Adapter):
             level = self.level(request)
             if request.max_tokens:
                 # An explicit limit is meant for the answer: thinking comes on top.
-                limit = min(limit + budget_tokens(level, 1 << 30), max(limit, self.info.max_tokens))
-            if (budget := budget_tokens(level, limit)) >= 1024:
+                limit = min(limit + budget_tokens(self.info, level, 1 << 30), max(limit, self.info.max_tokens))
+            if (budget := budget_tokens(self.info, level, limit)) >= 1024:
                 parts.append(b'"thinking":{"type":"enabled","budget_tokens":%d},' % budget)
         return [*parts, b'"max_tokens":%d,"messages":[' % limit]
 

@@ -25,7 +25,7 @@ from retinue.core.messages import (
 from retinue.core.model import ModelInfo
 
 NO_RESULT = "No result: the call was interrupted before it finished."
-_NO_IMAGES = "(an image was left out: this model reads text only)"
+_NO_IMAGES = "(an image was left out: this model gets text only)"
 _UNSAFE_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 

@@ -25,6 +25,7 @@ from retinue.models.convert import is_own, is_replayable, join_text, list_blocks
 from retinue.models.failures import fail
 from retinue.models.pricing import count_tokens
 from retinue.models.reading import Reading
+from retinue.models.thinking import find_budget
 
 _GEMINI = re.compile(r"gemini(?:-live)?-(\d+)")
 _BY_LEVEL = re.compile(r"gemini-3(?:\.\d+)?-(?:pro|flash)|gemini-flash(?:-lite)?-latest|gemma-?4")
@@ -102,6 +103,8 @@ class GoogleModel(Adapter):
             # A model that cannot be silenced thinks as little as it can, and keeps it to itself.
             shown = {"includeThoughts": True} if request.thinking != "off" else {}
             return {**shown, "thinkingLevel": word.upper()}
+        if (chosen := find_budget(self.info, level)) is not None:
+            return {"includeThoughts": True, "thinkingBudget": chosen}
         if "2.5" not in self.info.id:
             return {"includeThoughts": True, "thinkingBudget": -1}
         budget = _BUDGETS.get(level, 32_768 if "pro" in self.info.id else 24_576)

@@ -92,7 +92,7 @@ def thinking_fields(info: ModelInfo, compat: dict[str, Any], level: ThinkingLeve
             fields = efforts if on else ({"reasoning_effort": effort} if effort else {})
             if not compat["supportsReasoningEffort"]:
                 fields = {}
-    return fields | (_budget_field(compat, level, ceiling) if on else {})
+    return fields | (_budget_field(compat, info, level, ceiling) if on else {})
 
 
 def _detect_host(info: ModelInfo, base_url: str) -> str:
@@ -108,11 +108,11 @@ def _is_local(base_url: str) -> bool:
     return host == "localhost" or host.startswith(("127.", "192.168.", "10.")) or host == "::1"
 
 
-def _budget_field(compat: dict[str, Any], level: ThinkingLevel, ceiling: int) -> dict[str, Any]:
+def _budget_field(compat: dict[str, Any], info: ModelInfo, level: ThinkingLevel, ceiling: int) -> dict[str, Any]:
     field = compat.get("thinkingTokenBudgetField")
     if field is None and compat.get("supportsThinkingTokenBudget"):
         field = _BUDGET_FIELDS[0]
-    budget = budget_tokens(level, ceiling)
+    budget = budget_tokens(info, level, ceiling)
     return {field: budget} if field in _BUDGET_FIELDS and budget else {}
 
 
@@ -128,7 +128,7 @@ def _fill_template(values: dict[str, Any], info: ModelInfo, level: ThinkingLevel
         known = {
             "thinking.enabled": on,
             "thinking.effort": info.thinking_level_map.get(level, level if on else None),
-            "thinking.budget": budget_tokens(level, ceiling) if on else None,
+            "thinking.budget": budget_tokens(info, level, ceiling) if on else None,
         }
         if (resolved := known.get(value.get("$var", ""))) is not None:
             filled[name] = resolved

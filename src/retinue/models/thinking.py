@@ -34,7 +34,13 @@ def can_disable(info: ModelInfo) -> bool:
     return info.thinking_level_map.get("off", "") is not None
 
 
-def budget_tokens(level: ThinkingLevel, ceiling: int) -> int:
+def find_budget(info: ModelInfo, level: ThinkingLevel) -> int | None:
+    """Tokens for thinking at a level by the user's settings; None when those say nothing."""
+    return info.thinking_budgets.get(level if level in BUDGET_TOKENS else "high")
+
+
+def budget_tokens(info: ModelInfo, level: ThinkingLevel, ceiling: int) -> int:
     """Tokens for thinking at a level, leaving room for an answer below the ceiling."""
-    wanted = BUDGET_TOKENS.get(level, BUDGET_TOKENS["high"])
+    chosen = find_budget(info, level)
+    wanted = BUDGET_TOKENS.get(level, BUDGET_TOKENS["high"]) if chosen is None else chosen
     return max(0, min(wanted, ceiling - _ANSWER_TOKENS))

@@ -118,6 +118,23 @@ class Profile(Struct, frozen=True):
         return _is_nearer(path, self.protected, (self.workspace, *self.writable))
 
 
+class Sandbox(Struct, frozen=True):
+    """The user's settings about what commands may touch."""
+
+    mode: Literal["auto", "off"] = "auto"
+    """`auto` enforces what the machine can, and refuses read-only commands where it cannot."""
+    network: bool = True
+    """Network for runs that may write; read-only commands never have it."""
+    writable: tuple[str, ...] = ("~/.cache",)
+    """Places that may be written beside the workspace and a private directory for temporary files."""
+    hidden: tuple[str, ...] = ()
+    """Files and directories that commands cannot read, beside those that hold keys by custom."""
+    environment: tuple[str, ...] = ()
+    """Variables that commands see beside the usual ones; a name may end with a star."""
+    memory_mb: int | None = None
+    """Megabytes of memory that one command and all it starts may have; three quarters of what there is by default."""
+
+
 class Wishes(Struct, frozen=True):
     """What the user settled for all runs."""
 

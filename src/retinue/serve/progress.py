@@ -22,7 +22,8 @@ class Progress:
     def __init__(self, write: Callable[[str], None], *, columns: int, model: str, color: bool = True) -> None:
         self._write = write
         self._columns = max(20, columns)
-        self._model = model
+        self.model = model
+        """What the run asks."""
         self._color = color
         self._begun_s = time.monotonic()
         self._painted_s = 0.0
@@ -100,14 +101,18 @@ class Progress:
             self._frame += 1
             self._status(force=True)
 
-    def close(self) -> None:
-        """Take the status line away and leave a summary."""
+    def rest(self) -> None:
+        """Take the status line away."""
         self._clear()
         self._is_resting = True
-        self._write(f"{self._paint(self._summary(), 2)}\n")
 
-    def _summary(self) -> str:
-        parts = [escape_line(self._model, 120), f"{self._turn} turn{'s' if self._turn != 1 else ''}"]
+    def close(self) -> None:
+        """Take the status line away and leave a summary."""
+        self.rest()
+        self._write(f"{self._paint(f'{escape_line(self.model, 120)} · {self._list_figures()}', 2)}\n")
+
+    def _list_figures(self) -> str:
+        parts = [f"{self._turn} turn{'s' if self._turn != 1 else ''}"]
         tokens = self._usage.total_tokens
         parts.append(f"{tokens / 1000:.1f}k tokens" if tokens >= 1000 else f"{tokens} tokens")
         if self._usage.cost.total:
@@ -120,7 +125,9 @@ class Progress:
         if not force and now_s - self._painted_s < 0.1:
             return
         self._painted_s = now_s
-        text = f"{_SPINNER[self._frame % len(_SPINNER)]} {self._doing} · {self._summary()}"
+        # A narrow terminal cuts off what matters least.
+        facts = (self._doing, self._list_figures(), escape_line(self.model, 120))
+        text = f"{_SPINNER[self._frame % len(_SPINNER)]} {' · '.join(facts)}"
         self._write(f"\r\x1b[K{self._paint(text[: self._columns - 1], 2)}")
         self._has_status = True
 

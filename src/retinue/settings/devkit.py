@@ -148,8 +148,6 @@ class ConvertContent(Struct, frozen=True):
 
     enabled: bool = True
     """Offer it."""
-    provider: str = "markitdown"
-    """Always `markitdown`."""
     command: str = "markitdown"
     """The program: a name on the search path, or a path. Another one than `markitdown` reads all documents."""
     timeout_ms: int = 30_000
@@ -272,7 +270,6 @@ _SUBAGENTS = (
 )
 _OTHERS = (
     Setting("convertContent.enabled", "convert_content.enabled", flag(), off_only=True),
-    Setting("convertContent.provider", "convert_content.provider", choice("markitdown")),
     Setting("convertContent.command", "convert_content.command", trimmed(), user_only=True),
     Setting("convertContent.timeoutMs", "convert_content.timeout_ms", between(1)),
     Setting("convertContent.maxResponseBytes", "convert_content.max_response_bytes", between(1)),
@@ -289,6 +286,12 @@ _OTHERS = (
 DEVKIT_SETTINGS = _build_table()
 """Every setting of these sections as files name it."""
 DEVKIT_IGNORED = frozenset(
-    ("subagents.projectAgentPolicy", "subagents.nonInteractivePolicy", "web.connectionPool", "guards")
+    (
+        "subagents.projectAgentPolicy",
+        "subagents.nonInteractivePolicy",
+        "web.connectionPool",
+        "convertContent.provider",
+        "guards",
+    )
 )
 """What other versions know and we do not: right in a file, and without effect."""

@@ -12,10 +12,11 @@ from retinue.settings.paths import Paths, expand_path
 
 MAX_BYTES = 1 << 20
 AGENT_FOLDERS = (".pi/agents", ".agents", ".codingcode/agents")
+SETTINGS_FILE = os.path.join(".pi", "subagents.json")
 
 
 class FileApproval(EntryApproval):
-    """One agent file of the project, which may be used although the project is not trusted."""
+    """One agent or settings file of the project, which may be used although the project is not trusted."""
 
     kind: Kind = "files"
     _text = ""
@@ -24,9 +25,10 @@ class FileApproval(EntryApproval):
         """The file as it is now."""
         path = self._find_path()
         name = os.path.relpath(path, self._paths.project)
-        if not is_agent_file(self._paths, path):
+        if not is_agent_file(self._paths, path) and name != SETTINGS_FILE:
             places = ", ".join(AGENT_FOLDERS)
-            raise UsageError(f"{quote(self._name, 200)} is no agent file of this project; those are in {places}")
+            text = f"is neither an agent file of this project ({places}) nor {SETTINGS_FILE}"
+            raise UsageError(f"{quote(self._name, 200)} {text}")
         return self._describe_file(name, path)
 
     def describe(self) -> tuple[str, list[str]]:

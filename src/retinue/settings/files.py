@@ -4,6 +4,7 @@ This file must not know what the files mean.
 """
 
 import errno
+import hashlib
 import os
 import stat
 from pathlib import Path
@@ -79,11 +80,17 @@ def _read(descriptor: int, wanted: int) -> bytes:
 
 
 def load_json(
-    path: Path, *, comments: bool = False, bound: Bound | None = None
+    path: Path, *, comments: bool = False, bound: Bound | None = None, sha256: str = ""
 ) -> tuple[dict[str, Any] | None, list[Diagnostic]]:
-    """The object in an optional file; a broken file counts as absent, and the diagnostics say what is wrong with it."""
+    """The object in an optional file; a broken file counts as absent, and the diagnostics say what is wrong with it.
+
+    With `sha256` only this content counts.
+    """
     try:
         data = read_bounded(path, bound=bound)
+        if sha256 and data is not None and hashlib.sha256(data).hexdigest() != sha256:
+            text = f"has changed since you accepted it; read it, then: retinue trust --file {path} --yes"
+            return None, [Diagnostic(f"{path}: {text}", str(path), code="changed")]
         return (None if data is None else parse_json(data, where=str(path), comments=comments)), []
     except JsonError as error:
         return None, [

@@ -46,6 +46,7 @@ def build_kit(
 
     return Kit(
         find=lambda name, surface: find_runnable(roster.glance(), name, surface, fallback=crew.fallback_subagent),
+        find_faults=roster.find_faults,
         models=models,
         tools=tools,
         survey=survey,

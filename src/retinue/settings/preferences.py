@@ -1,11 +1,13 @@
-"""The settings of subagents.json one by one, for people: what each is for, who decides it, and changing the user's own.
+"""The settings of subagents.json one by one, for people: what each is for, who decides it, and changing them.
 
-A change writes one key and leaves everything else in the file as it is. Must not know how settings are shown.
+A change goes into the project's file where that counts and may say it, else into the user's. It writes one key and
+leaves everything else in the file as it is. Must not know how settings are shown.
 """
 
 import ast
 import inspect
 import json
+import os
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -16,13 +18,32 @@ from msgspec import Struct
 
 from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.sessions.files import make_private
+from retinue.settings.bounds import Bound, bind_project
 from retinue.settings.checks import Setting, read_field
 from retinue.settings.decisions import hold_lock, replace_own
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
-from retinue.settings.subagents import CREW_SETTINGS, CrewSettings, find_user_file, load_crew
+from retinue.settings.subagents import (
+    CREW_SETTINGS,
+    CrewSettings,
+    find_accepted,
+    find_project_file,
+    find_user_file,
+    load_crew,
+    trusts_project_file,
+)
+from retinue.settings.trust import Trust
 
 DEFAULTS = CrewSettings()
+# fmt: off
+AT_ONCE = frozenset((
+    "maxSpawnsPerTree", "maxConcurrentScheduled", "limits.wallSeconds", "limits.idleSeconds", "limits.toolSeconds",
+    "maxConcurrent", "defaultMaxTurns", "graceTurns", "defaultJoinMode", "schedulingEnabled", "scopeModels",
+    "waitTimeoutSeconds", "fallbackSubagent", "widgetDisplayMode", "widgetMode", "fleetView", "outputTranscript",
+    "rollupChildUsage", "commands.enabled",
+))
+# fmt: on
+"""What a session that goes on takes over; the rest counts from the next session on."""
 
 
 class Preference(Struct, frozen=True):
@@ -36,6 +57,11 @@ class Preference(Struct, frozen=True):
     accepts: str
     choices: tuple[Any, ...] = ()
     """All it may be, where that is a short list."""
+
+    @property
+    def acts_at_once(self) -> bool:
+        """Whether a change counts in the session that is open."""
+        return self.key in AT_ONCE
 
     @property
     def shown(self) -> str:
@@ -55,19 +81,28 @@ class Preference(Struct, frozen=True):
 class Preferences:
     """The settings of one user in one folder."""
 
-    def __init__(self, paths: Paths, environment: Mapping[str, str], *, trusted: bool) -> None:
+    def __init__(
+        self, paths: Paths, environment: Mapping[str, str], trust: Trust, flags: Mapping[str, Any] | None = None
+    ) -> None:
+        """`flags` are values of this process, which win over all files."""
         self._paths = paths
         self._environment = environment
-        self._trusted = trusted
+        self._trust = trust
+        self._flags = flags
 
     @property
     def path(self) -> str:
-        """The file that changes go to."""
-        return str(find_user_file(self._paths))
+        """The file that changes go to, but for those that only the user's file may say."""
+        return str(find_project_file(self._paths) if self._has_project_file else find_user_file(self._paths))
+
+    @property
+    def project_path(self) -> str:
+        """The project's file, which need not be there."""
+        return str(find_project_file(self._paths))
 
     def list(self) -> list[Preference]:
         """All of them as they are now, in the order of the reference."""
-        loaded = load_crew(self._paths, self._environment, trusted=self._trusted)
+        loaded = load_crew(self._paths, self._environment, trusted=self._trust.trusted, flags=self._flags)
         origins: dict[str, str] = {}
         for layer in loaded.layers:
             origins.update(dict.fromkeys(layer.values, layer.path or layer.scope))
@@ -90,8 +125,8 @@ class Preferences:
             raise UsageError(f"{quote(key)} is no setting")
         return found
 
-    def change(self, key: str, text: str) -> Preference:
-        """Set one in the user's file, from what a person wrote. Raises UsageError or ConfigError."""
+    def read(self, key: str, text: str) -> tuple[Any, Any]:
+        """What a person wrote, as a file has it and as the program uses it. Raises UsageError."""
         setting = _find(key)
         value = _read(text, setting)
         complaints: list[str] = []
@@ -100,30 +135,85 @@ class Preferences:
             complaints.append(f"{key}{rest}: found {quote(str(bad))}; expected {accepts}")
 
         try:
-            setting.check.convert(value, report)
+            converted = setting.check.convert(value, report)
         except (ValueError, OverflowError):
             raise UsageError(f"{key}: found {quote(text)}; expected {setting.check.accepts}") from None
         if complaints:
             raise UsageError(complaints[0])
-        self._write(key, value, is_kept=True)
-        return self.find(key)
+        return value, converted
 
-    def reset(self, key: str) -> Preference:
-        """Take one out of the user's file. Raises ConfigError."""
-        self._write(_find(key).key, None, is_kept=False)
-        return self.find(key)
+    def needs_consent(self, key: str, text: str) -> bool:
+        """Whether the project could have a file that says this, which counts only if the user accepts it: nobody has
+        decided about the folder yet. Raises UsageError."""
+        is_undecided = self._trust.is_open and not self._trust.trusted and self._may_create
+        return is_undecided and _may_project_say(_find(key), self.read(key, text)[0])
 
-    def _write(self, key: str, value: Any, *, is_kept: bool) -> None:
-        path = find_user_file(self._paths)
-        write_keys(path, {key: value} if is_kept else {}, () if is_kept else (key,))
+    def change(self, key: str, text: str, *, accepts_file: bool = False) -> None:
+        """Set one, from what a person wrote. Raises UsageError or ConfigError.
+
+        With `accepts_file` the project gets a file where nobody has decided about it, and this one file counts.
+        """
+        value, wanted = self.read(key, text)
+        is_projects = self._has_project_file or (accepts_file and self.needs_consent(key, text))
+        if is_projects and _may_project_say(_find(key), value):
+            self._write_project({key: value})
+            return
+        if self._has_project_file:
+            self._drop_project(key)  # it would win
+        if self.find(key).value != wanted:
+            write_keys(find_user_file(self._paths), {key: value})
+
+    def reset(self, key: str) -> None:
+        """Take one out of the file that decides it. Raises UsageError or ConfigError."""
+        if self.find(key).origin == self.project_path:
+            self._drop_project(key)
+        else:
+            write_keys(find_user_file(self._paths), {}, (key,))
+
+    @property
+    def _has_project_file(self) -> bool:
+        """Whether the project's file counts, or would if it was there."""
+        is_trusted = self._trust.trusted
+        if trusts_project_file(self._paths, trusted=is_trusted) or (is_trusted and self._may_create):
+            return True
+        sha256 = find_accepted(self._paths)
+        return bool(sha256) and not load_json(find_project_file(self._paths), sha256=sha256)[1]
+
+    @property
+    def _may_create(self) -> bool:
+        path = find_project_file(self._paths)
+        # An agent may have made the link, and chosen where we write.
+        is_free = not os.path.lexists(path) and not path.parent.is_symlink()
+        return is_free and path != find_user_file(self._paths)
+
+    def _drop_project(self, key: str) -> None:
+        if os.path.lexists(self.project_path):
+            self._write_project({}, (key,))
+
+    def _write_project(self, values: Mapping[str, Any], dropped: Iterable[str] = ()) -> None:
+        """Change the project's file. One that is new, or that the user accepted before, counts as it is then."""
+        from retinue.settings.file_approval import accept_file
+
+        path = find_project_file(self._paths)
+        is_own = not path.exists() or bool(find_accepted(self._paths))
+        write_keys(path, values, dropped, bound=bind_project(self._paths))
+        if is_own:
+            accept_file(self._paths, path)
 
 
-def write_keys(path: Path, values: Mapping[str, Any], dropped: Iterable[str] = ()) -> None:
+def _may_project_say(setting: Setting, value: Any) -> bool:
+    is_refused = setting.user_only or (setting.off_only and value is True)
+    return not is_refused and value not in setting.user_values
+
+
+def write_keys(
+    path: Path, values: Mapping[str, Any], dropped: Iterable[str] = (), *, bound: Bound | None = None
+) -> None:
     """Set some keys of a file and take others out; all else in it stays as it is. Raises ConfigError."""
     try:
         make_private(path.parent)
         with hold_lock(path):
-            raw, problems = load_json(path)
+            raw, problems = load_json(path, bound=bound)
             if problems:
                 raise ConfigError(f"{problems[0].message}; repair or remove the file first")
             content = raw or {}

@@ -4,7 +4,7 @@ Joins definitions, trust, settings and the rights policy; must not know how anyt
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -24,7 +24,7 @@ from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
 from retinue.settings.switches import Switches, load_switches, stamp_switches
 from retinue.settings.trust import find_bindings_file
-from retinue.tools.policy import Rights
+from retinue.tools.policy import Rights, reads_only
 from retinue.tools.reasons import Chain
 
 if TYPE_CHECKING:
@@ -53,12 +53,15 @@ class Portrait(Struct, frozen=True):
     lines: tuple[tuple[int, str, str], ...]
     """Line, field and what stands there, of all its fields."""
     diagnostics: tuple[Diagnostic, ...]
+    model: str | None = None
+    """What it asks; None for its caller's."""
 
     def to_json(self) -> dict[str, Any]:
         """What `retinue agents show --json` prints."""
         definition, rights = self.definition, self.rights
         return {
-            **to_row(definition, rights),
+            **to_row(definition, rights, self.elsewhere, self.model),
+            "wishedModel": definition.model if definition.is_model_wish else None,
             "surfaces": list(self.surfaces),
             "modelWish": definition.is_model_wish,
             "promptMode": definition.prompt_mode,
@@ -79,10 +82,13 @@ class Roster:
         crew: CrewSettings,
         boundaries: Boundaries | None = None,
         around: "Around | None" = None,
+        has_model: Callable[[str], bool] = lambda name: True,
     ) -> None:
+        """`has_model` tells whether a model that an agent wishes for is there."""
         self.paths = paths
         self.loaded = loaded
         self._around = around
+        self._has_model = has_model
         self.boundaries = boundaries or Boundaries(
             crew.sandbox,
             home=paths.home,
@@ -137,6 +143,10 @@ class Roster:
         """The agent to run under this name: a disabled one is refused, an unknown one too unless a fallback is set."""
         return find_runnable(self.read(), name, surface, fallback=self.crew.fallback_subagent)
 
+    def find_faults(self, name: str) -> tuple[str, ...]:
+        """What is wrong with files that are an agent of this name, or would be."""
+        return tuple(item.message for item in self.glance().find_reasons(name))
+
     def decide(self, definition: Definition, surface: str = "") -> Rights:
         """What it may use as a child of the main agent, on a surface or the first that the main agent is offered."""
         return self.forecast.decide(definition, surface or self._find_usual(definition))
@@ -181,7 +191,7 @@ class Roster:
         known = [(item, *self._foretell(item)) for item in found.definitions]
         return {
             "sandbox": self.boundaries.describe(),
-            "agents": [to_row(item, rights) for item, rights, _ in known],
+            "agents": [to_row(item, rights, more, self._find_model(item)) for item, rights, more in known],
             "elsewhere": {item.name: list(more) for item, _, more in known if more},
             "toolsBySurface": {
                 surface: {item.name: self.forecast.list_tools(item, surface) for item in found.list(surface)}
@@ -207,7 +217,13 @@ class Roster:
             for surface, other in meant.items()
         )
         rights, elsewhere = self._foretell(definition)
-        return Portrait(definition, rights, elsewhere, surfaces, _read_lines(definition), problems)
+        model = self._find_model(definition)
+        return Portrait(definition, rights, elsewhere, surfaces, _read_lines(definition), problems, model)
+
+    def _find_model(self, definition: Definition) -> str | None:
+        """The model that it asks; None for its caller's, also where the one that it wishes for is not there."""
+        wish = definition.model if definition.is_model_wish else None
+        return None if wish and not self._has_model(wish) else definition.model
 
     def _foretell(self, definition: Definition) -> tuple[Rights, tuple[str, ...]]:
         return self.forecast.foretell(definition, self._find_usual(definition))
@@ -270,8 +286,8 @@ def explain_unknown(name: str, found: Definitions, surface: str | None) -> str:
     return f"Unknown agent: {shown}. Available agents: {listed}{more}{suggest(name, names)}{reasons}"
 
 
-def to_row(definition: Definition, rights: Rights) -> dict[str, Any]:
-    """One agent for a program."""
+def to_row(definition: Definition, rights: Rights, elsewhere: Sequence[str], model: str | None) -> dict[str, Any]:
+    """One agent for a program; `elsewhere` and `model` are what it has of extensions and servers, and asks."""
     return {
         "name": definition.name,
         "displayName": definition.display_name or definition.name,
@@ -280,9 +296,9 @@ def to_row(definition: Definition, rights: Rights) -> dict[str, Any]:
         "dialect": definition.dialect,
         "path": definition.path,
         "enabled": definition.enabled,
-        "readonly": definition.readonly,
+        "readonly": definition.readonly or (not elsewhere and reads_only(rights)),
         "tools": list(rights.allowed),
-        "model": definition.model,
+        "model": model,
         "thinking": definition.thinking,
         "maxTurns": definition.max_turns,
         "completion": definition.completion,

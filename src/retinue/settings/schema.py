@@ -107,7 +107,7 @@ class Settings(Struct, frozen=True):
     shell_command_prefix: str | None = None
     """Put before every shell command, as a line of its own."""
     block_images: bool = False
-    """Send no images to any model."""
+    """Send no images to any model; it is told that they were left out."""
     default_project_trust: TrustDefault = "ask"
     """Whether the files of a project without a saved decision are used; without a terminal, `ask` means no."""
 
@@ -137,8 +137,8 @@ SETTINGS = (
     Setting("retry.provider.timeoutMs", "retry.provider_timeout_ms", count(86_400_000)),
     Setting("httpIdleTimeoutMs", "http_idle_timeout_ms", count(86_400_000, words={"disabled": 0})),
     Setting("sessionDir", "session_dir", text()),
-    Setting("shellPath", "shell_path", text()),
-    Setting("shellCommandPrefix", "shell_command_prefix", text()),
+    Setting("shellPath", "shell_path", text(), user_only=True),
+    Setting("shellCommandPrefix", "shell_command_prefix", text(), user_only=True),
     Setting("images.blockImages", "block_images", flag()),
     Setting("defaultProjectTrust", "default_project_trust", choice("ask", "always", "never"), user_only=True),
 )

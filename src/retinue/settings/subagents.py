@@ -11,6 +11,7 @@ from msgspec import Struct, structs
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.run import Join
+from retinue.sandbox.profile import Sandbox
 from retinue.settings.bounds import bind_project
 from retinue.settings.checks import (
     Check,
@@ -62,23 +63,6 @@ class Budget(Struct, frozen=True):
     """Tokens of one main prompt with all its children."""
     cost_usd: float | None = None
     """US dollars of one main prompt with all its children."""
-
-
-class Sandbox(Struct, frozen=True):
-    """What commands may touch."""
-
-    mode: Literal["auto", "off"] = "auto"
-    """`auto` enforces what the machine can, and refuses read-only commands where it cannot."""
-    network: bool = True
-    """Network for runs that may write; read-only commands never have it."""
-    writable: tuple[str, ...] = ("~/.cache",)
-    """Places that may be written beside the workspace and a private directory for temporary files."""
-    hidden: tuple[str, ...] = ()
-    """Files and directories that commands cannot read, beside those that hold keys by custom."""
-    environment: tuple[str, ...] = ()
-    """Variables that commands see beside the usual ones; a name may end with a star."""
-    memory_mb: int | None = None
-    """Megabytes of memory that one command and all it starts may have; three quarters of what there is by default."""
 
 
 class ClusterSettings(Struct, frozen=True):
@@ -153,8 +137,6 @@ class CrewSettings(Struct, frozen=True):
     """Write a transcript of each background run to `.pi/output`."""
     rollup_child_usage: bool = False
     """Count what children use as their parent's."""
-    herdr_report_working: bool = True
-    """Tell the `herdr` terminal manager when agents work."""
     enabled: bool = True
     """Offer the `subagent`, web, convert and LSP tools and the `/toolkit` command at all."""
     subagents: SubagentTool = SubagentTool()
@@ -273,13 +255,13 @@ CREW_SETTINGS = (
     Setting("widgetMode", "widget_mode", choice("all", "background", "off")),
     Setting("outputTranscript", "output_transcript", flag()),
     Setting("rollupChildUsage", "rollup_child_usage", flag()),
-    Setting("herdrReportWorking", "herdr_report_working", flag(), off_only=True),
     Setting("enabled", "enabled", flag(), off_only=True),
     *DEVKIT_SETTINGS,
 )
 IGNORED = DEVKIT_IGNORED | {
     "$schema",
     "backgroundByDefault",
+    "herdrReportWorking",
     "strictAgentFiles",
     "agentMentions",
     "rememberAgents",
@@ -301,8 +283,8 @@ def load_crew(
     layers: list[Layer] = []
     diagnostics: list[Diagnostic] = []
 
-    def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = CREW_SETTINGS) -> None:
-        raw, problems = load_json(path, bound=bind_project(paths) if scope == "project" else None)
+    def add_file(path: Path, scope: Scope, table: tuple[Setting, ...] = CREW_SETTINGS, *, sha256: str = "") -> None:
+        raw, problems = load_json(path, bound=bind_project(paths) if scope == "project" else None, sha256=sha256)
         if problems and scope == "user" and may_mention(path, _LOCKS):
             # It may have denied anything.
             layers.append(Layer(scope, {"denyTools": ("*",)}, str(path)))
@@ -316,8 +298,10 @@ def load_crew(
 
     add_file(find_devkit_file(paths), "user", _DEVKIT_TABLE)
     add_file(find_user_file(paths), "user")
-    if trusted and ".pi" in paths.configs and find_project_file(paths) != find_user_file(paths):
+    if trusts_project_file(paths, trusted=trusted):
         add_file(find_project_file(paths), "project")
+    elif sha256 := find_accepted(paths):
+        add_file(find_project_file(paths), "project", sha256=sha256)
     layers.append(Layer("environment", _read_environment(environment)))
     layers += [Layer("flag", flags)] if flags else []
     settings = merge_layers(CrewSettings(), CREW_SETTINGS, layers)
@@ -331,6 +315,21 @@ def find_user_file(paths: Paths) -> Path:
 
 def find_project_file(paths: Paths) -> Path:
     return paths.project / ".pi" / "subagents.json"
+
+
+def trusts_project_file(paths: Paths, *, trusted: bool) -> bool:
+    """Whether the project's file counts, whatever it holds."""
+    return trusted and ".pi" in paths.configs and find_project_file(paths) != find_user_file(paths)
+
+
+def find_accepted(paths: Paths) -> str:
+    """The hash of the project's file as the user accepted it, in a folder that need not be trusted; empty if not."""
+    path = find_project_file(paths)
+    if path == find_user_file(paths) or not path.is_file():
+        return ""
+    from retinue.settings.consents import load_accepted
+
+    return load_accepted(paths).get(str(path), "")
 
 
 def find_devkit_file(paths: Paths) -> Path:

@@ -78,7 +78,7 @@ def decide_trust(paths: Paths, *, approve: bool | None, default: str = "ask") ->
 
 
 def find_protected(paths: Paths, accepted: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """The protected files and directories a project has, but for those with nothing except accepted files."""
+    """The protected files and directories a project has, but for accepted files and folders of nothing else."""
     if paths.project == paths.home:
         return ()
     known = [name for name in PROTECTED if name.partition("/")[0] in paths.configs]
@@ -86,7 +86,9 @@ def find_protected(paths: Paths, accepted: frozenset[str] = frozenset()) -> tupl
 
 
 def _is_accepted(paths: Paths, name: str, accepted: frozenset[str]) -> bool:
-    """Whether a folder holds only files that a person has accepted one by one."""
+    """Whether a person has accepted a file, or one by one all that a folder holds."""
+    if name in accepted:
+        return True
     if not any(each.startswith(f"{name}/") for each in accepted):
         return False
     try:

@@ -35,6 +35,8 @@ class Seat:
     """What the run may still spend, its children's expenses included."""
     allowed_agents: tuple[str, ...] | None = None
     """The agents it may start; None for all."""
+    find_faults: Callable[[str], Sequence[str]] = lambda name: ()
+    """What is wrong with files that could have been an agent of this name."""
 
     @property
     def manager(self) -> Manager:
@@ -73,6 +75,10 @@ class Seat:
     def list_runs(self) -> list[Run]:
         """The runs this one may ask about, newest first."""
         return [run for run in self.manager.list_runs() if self.find_run(run.id) is not None]
+
+    def tell_faults(self, name: str) -> str:
+        """What is wrong with an agent's file, for the end of a message that there is no such agent; a line each."""
+        return "".join(f"\n{text}" for text in self.find_faults(name))
 
     def warn(self, text: str) -> None:
         """Something a person should know and the model need not."""

@@ -45,6 +45,9 @@ WEB_OFFERS = {name: Offer(Effect.NETWORK) for name in ("web_search", "fetch_cont
 CONVERT_OFFERS = {"convert_content": Offer(Effect.NETWORK)}
 LSP_OFFERS = {"lsp": Offer(Effect.READ)}
 """What the settings may switch off."""
+_READING = (Effect.READ, Effect.NETWORK)
+OFFERS = {**BUILTIN_OFFERS, **EXTRA_OFFERS, **WEB_OFFERS, **CONVERT_OFFERS, **LSP_OFFERS}
+"""All of ours, switched on or not."""
 SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
 INTERNAL_TOOLS = ("subagent_finalize",)
 """Given to a run by its way of completing, never by a list and never inherited."""
@@ -135,6 +138,12 @@ class Terms(Struct, frozen=True, kw_only=True):
 def decide_tools(definition: Definition, terms: Terms) -> Rights:
     """The rights of a run of this definition."""
     return Decision(definition, terms).decide()
+
+
+def reads_only(rights: Rights) -> bool:
+    """Whether nothing it may use changes anything; of a tool that is not ours nobody knows."""
+    offers = [OFFERS.get(tool) for tool in rights.tools]
+    return rights.readonly or all(offer is not None and offer.effect in _READING for offer in offers)
 
 
 def narrow_rights(rights: Rights, grant: Grant | None) -> Rights:

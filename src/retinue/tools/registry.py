@@ -35,6 +35,10 @@ class ToolOptions(Struct, frozen=True):
     trees: TreeProbe = field(default_factory=TreeProbe)
     environment: Mapping[str, str] | None = None
     """What commands inherit; the process's own environment when absent."""
+    shell: str = ""
+    """The program that runs commands instead of bash; a path."""
+    command_prefix: str = ""
+    """A line before each command."""
     search_timeout_s: float = 30.0
     max_image_bytes: int = 3_750_000
     sync_writes: bool = False
@@ -70,7 +74,9 @@ def build_tools(options: ToolOptions, names: Iterable[str] = BUILTIN_TOOLS) -> d
     ripgrep = Ripgrep(options.trees, timeout_s=options.search_timeout_s)
     tools: dict[str, Tool] = {
         "read": ReadTool(options.ledger, max_image_bytes=options.max_image_bytes),
-        "bash": BashTool(options.trees, environment=options.environment),
+        "bash": BashTool(
+            options.trees, environment=options.environment, shell=options.shell, prefix=options.command_prefix
+        ),
         "edit": EditTool(options.locks, options.ledger, sync=options.sync_writes),
         "write": WriteTool(options.locks, options.ledger, sync=options.sync_writes),
         "grep": GrepTool(ripgrep),

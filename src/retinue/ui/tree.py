@@ -187,7 +187,13 @@ def find_sign(run: Run, frame: int) -> tuple[str, str]:
     if run.status is Status.COMPLETED:
         is_wrapped = run.outcome is not None and run.outcome.reason in _WRAPPED
         return "✓", "warning" if is_wrapped else "success"
-    return ("■", "dim") if run.status is Status.STOPPED else ("✗", "error")
+    return ("■", "dim") if name_status(run) == "stopped" else ("✗", "error")
+
+
+def name_status(run: Run) -> str:
+    """Where a run stands: what ended by force, at a limit, was not stopped but aborted."""
+    is_aborted = run.outcome is not None and run.outcome.reason not in (Reason.USER, Reason.PARENT)
+    return "aborted" if run.status is Status.STOPPED and is_aborted else str(run.status)
 
 
 class Lingering:

@@ -85,7 +85,7 @@ def test_images_are_left_out_for_text_models(api):
     messages = [UserMessage([image, image], 1), said(ToolCall("c1", "read", {})), result("c1", image)]
     sent = orjson.dumps(body_of(make(api), messages)).decode()
     assert "aW1hZ2U=" not in sent
-    assert sent.count("this model reads text only") == 2
+    assert sent.count("this model gets text only") == 2
 
 
 @EVERY_API

@@ -28,4 +28,4 @@ def test_level_is_clamped_to_the_nearest(model, clamped):
     ("level", "ceiling", "tokens"), [("low", 64_000, 2048), ("high", 5000, 3976), ("high", 500, 0)]
 )
 def test_budget_leaves_room_to_answer(level, ceiling, tokens):
-    assert budget_tokens(level, ceiling) == tokens
+    assert budget_tokens(ModelInfo("p", "m", "a"), level, ceiling) == tokens

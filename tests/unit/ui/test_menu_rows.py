@@ -7,7 +7,8 @@ from retinue.ui.menus.jobs import describe_job, draw_job, mark_job, tell_when
 from retinue.ui.menus.kinds import draw_kind, list_deeds
 from retinue.ui.menus.runs import draw_run, title_runs
 from retinue.ui.screens.picker import Choice
-from retinue.ui.tree import Outlook, render_tree
+from retinue.ui.tree import Outlook, find_sign, name_status, render_tree
+from retinue.ui.views.report import find_report_sign
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = {"name": "a", "source": "project", "enabled": True, "readonly": True, "model": "haiku", "description": "does"}
@@ -68,6 +69,33 @@ def test_runs_are_counted():
     assert title_runs([done, works]) == "Running agents (2) — 1 running, 1 done"
     assert draw_run(done, 0) == Choice("1", "Plan", "think · ↻2 · no key", "✗")
     assert draw_run(works, 0).note == "look · thinking…"
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "sign", "word"),
+    [
+        (Status.STOPPED, Reason.USER, ("■", "dim"), "stopped"),
+        (Status.STOPPED, Reason.PARENT, ("■", "dim"), "stopped"),
+        (Status.STOPPED, Reason.TURN_LIMIT, ("✗", "error"), "aborted"),
+        (Status.STOPPED, Reason.WALL_TIMEOUT, ("✗", "error"), "aborted"),
+        (Status.FAILED, Reason.ERROR, ("✗", "error"), "failed"),
+        (Status.INTERRUPTED, Reason.CRASH, ("✗", "error"), "interrupted"),
+        (Status.COMPLETED, Reason.DONE, ("✓", "success"), "completed"),
+        (Status.COMPLETED, Reason.TURN_LIMIT_WRAPPED, ("✓", "warning"), "completed"),
+    ],
+)
+def test_aborted_is_not_stopped(status, reason, sign, word):
+    run = Run(id="r", parent_id="m", depth=1, agent="Explore", description="look", status=status)
+    run.outcome = Outcome(status, reason)
+    assert (find_sign(run, 0), name_status(run)) == (sign, word)
+
+
+@pytest.mark.parametrize(
+    ("status", "sign"),
+    [("completed", "✓"), ("steered", "✓"), ("stopped", "■"), ("aborted", "✗"), ("error", "✗"), ("", "✗")],
+)
+def test_reports_have_the_same_signs(status, sign):
+    assert find_report_sign(status)[0] == sign
 
 
 def test_run_names_its_worker():

@@ -45,6 +45,7 @@ def test_ends_are_one_line():
     items = [{"type": "toolCall", "name": "read", "args": {"path": "a"}}, {"type": "text", "text": "x"}]
     ends = [
         {"status": "background", "agentId": "abc"},
+        {"status": "background", "agentId": "abc", "isQueued": True},
         {"status": "scheduled", "jobId": "j", "nextRun": "soon"},
         {"streaming": {"displayItems": items, "turnCount": 2}},
         {"status": "background"},
@@ -52,6 +53,7 @@ def test_ends_are_one_line():
     ]
     assert [describe_end(end) for end in ends] == [
         "Running in background (ID: abc)",
+        "Queued in background (ID: abc)",
         "Scheduled (ID: j), next soon; /agents takes it back",
         "↻2 · 1 tool · read a",
         "",

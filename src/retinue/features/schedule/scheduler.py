@@ -76,7 +76,8 @@ class Scheduler:
         self._ports = ports
         self._clock = clock
         self._zone = zone or LocalZone()
-        self._max_concurrent = max_concurrent
+        self.max_concurrent = max_concurrent
+        """Runs at once."""
         self._scope: _Scope | None = None
         self._live: dict[tuple[str, str], Fire] = {}
         self._ended: list[Ended] = []
@@ -292,7 +293,7 @@ class Scheduler:
                 self._announce("updated", job)
 
     def _find_room(self) -> int:
-        return self._max_concurrent - len(self._live)
+        return self.max_concurrent - len(self._live)
 
     def _find_busy(self, scope: _Scope) -> set[str]:
         path = str(scope.store.path)

@@ -79,7 +79,7 @@ class DispatchTool:
             raise DispatchFailed(FAILED, "A subagent cannot dispatch subagents")
         definition = ports.find(name)
         if definition is None:
-            raise DispatchFailed(FAILED, f"Unknown subagent: {name}")
+            raise DispatchFailed(FAILED, f"Unknown subagent: {name}{ports.seat.tell_faults(name)}")
         if not definition.enabled or ports.is_disabled(definition.name):
             raise DispatchFailed(FAILED, f"Subagent '{definition.name}' is disabled")
         return definition

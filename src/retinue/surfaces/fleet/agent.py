@@ -6,8 +6,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import structs
+
 from retinue.core.definition import Definition
-from retinue.core.errors import RetinueError, UsageError, quote
+from retinue.core.errors import ModelError, RetinueError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, Message, TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
@@ -68,11 +70,22 @@ class AgentTool:
         seat, settings = self._seat, self._ports.settings
         available = pick_available(seat.definitions(), seat.allowed_agents)
         bounds = seat.manager.admission.bounds
+        available = [self._drop_missing(each) for each in available]
         described = describe_agent(settings, available, depth=seat.depth, max_depth=bounds.max_depth)
         for warning in described.warnings:
             seat.warn(warning)
         schema = {"type": "object", "properties": _list_parameters(settings.scheduling), "additionalProperties": True}
         return ToolSpec("Agent", described.text, schema)
+
+    def _drop_missing(self, definition: Definition) -> Definition:
+        """The agent without the model that it wishes for, where that is not there."""
+        if not definition.is_model_wish or not definition.model:
+            return definition
+        try:
+            self._seat.resolve_model(definition.model)
+        except ModelError:
+            return structs.replace(definition, model=None)
+        return definition
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Check the call in its order, then schedule, resume or start."""
@@ -127,7 +140,8 @@ class AgentTool:
         why = f'Unknown agent type "{name}".'
         if found is not None:
             why = f'Agent type "{name}" is {"not open to this agent" if found.enabled else "disabled"}.'
-        raise self._keep(asked, f"{why} Available types: {list_names(available)}.", "subagent_type")
+        told = f"{why} Available types: {list_names(available)}.{seat.tell_faults(name)}"
+        raise self._keep(asked, told, "subagent_type")
 
     def _pick_model(self, asked: _Asked, definition: Definition) -> ModelPick:
         seat = self._seat
@@ -247,6 +261,8 @@ class AgentTool:
             "status": "background",
             "agentId": run.id,
         }
+        if is_full:
+            details["isQueued"] = True
         if "modelName" in run.invocation:
             details["modelName"] = run.invocation["modelName"]
         return ToolResult.of("\n".join((*lines, "", NOTICE if self._ports.settings.notifies else NO_NOTICE)), details)

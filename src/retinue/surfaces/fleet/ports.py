@@ -88,13 +88,19 @@ class FleetPorts:
     """Everything the tools of one run may ask for."""
 
     seat: Seat
-    settings: FleetSettings = field(default_factory=FleetSettings)
+    read_settings: Callable[[], FleetSettings] = FleetSettings
+    """Asked each time, since the user may change them while a session goes on."""
     retries: RetryBook | None = None
     """Of the main session, shared by all its runs; None gives the tools one of their own."""
     schedule: Callable[[ScheduleWish], ScheduledCall] | None = None
     """None while no scheduler works. Raises RetinueError."""
     check_worktree: Callable[[Path], Awaitable[None]] | None = None
     """Raises RetinueError when a copy of the repository around a directory cannot be made."""
+
+    @property
+    def settings(self) -> FleetSettings:
+        """As they are now."""
+        return self.read_settings()
 
     def measure(self, run: Run) -> Figures:
         """What a run has used so far; with its descendants' tokens where the settings say so."""

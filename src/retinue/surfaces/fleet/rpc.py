@@ -134,7 +134,7 @@ def _find_definition(name: str, ports: FleetPorts) -> Definition:
         return found
     shown = escape_line(name, _SHOWN_CHARS)
     why = f'Unknown agent type "{shown}".' if found is None else f'Agent type "{shown}" is disabled.'
-    raise UsageError(f"{why} Available types: {list_names(available)}.")
+    raise UsageError(f"{why} Available types: {list_names(available)}.{ports.seat.tell_faults(name)}")
 
 
 def _to_call(prompt: str, definition: Definition, options: SpawnOptions) -> AgentCall:

@@ -59,7 +59,8 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[Change], None]) 
         definitions = pick_available(seat.definitions(), seat.allowed_agents)
         definition = find_agent(job.subagent_type, definitions)
         if definition is None:
-            raise UsageError(f'Unknown agent type "{job.subagent_type}". Available types: {list_names(definitions)}.')
+            why = f'Unknown agent type "{job.subagent_type}". Available types: {list_names(definitions)}.'
+            raise UsageError(why + seat.tell_faults(job.subagent_type))
         call = to_call(job)
         request = to_request(call, definition, pick(call, definition), ports.settings, parent=seat.model)
         if request.isolation == "worktree" and ports.check_worktree is not None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Struct, structs
 
 from retinue.core.environment import OWN, UNCONFINED
-from retinue.core.errors import ToolFailed, ToolRetry, quote
+from retinue.core.errors import ToolFailed, ToolRetry, UsageError, quote
 from retinue.core.launch import Confinement
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult, ignore_progress
@@ -70,14 +70,17 @@ class BashTool:
         *,
         environment: Mapping[str, str] | None = None,
         shell: str = "",
+        prefix: str = "",
         grace_s: float = 1.0,
         spill_cap: int = SPILL_CAP,
         max_tasks: int = MAX_TASKS,
         max_printed: int = MAX_PRINTED,
     ) -> None:
+        """`shell` runs the commands instead of bash; `prefix` is a line before each of them."""
         self._trees = trees
         self._environment = environment
         self._shell = shell
+        self._prefix = prefix
         self._grace_s = grace_s
         self._spill_cap = spill_cap
         self._max_tasks = max_tasks
@@ -103,7 +106,7 @@ class BashTool:
         _refuse_claims(arguments)
         command = take_text(arguments, "command", blank=False)
         timeout_s = take_seconds(arguments, "timeout", most=MAX_TIMEOUT_S)
-        script = _to_script(command)
+        script = _to_script(add_prefix(command, self._prefix))
         cwd = str(context.cwd)
         shell = self._find_shell(cwd)
         output = Output(Spill(context.spill_dir, cap=self._spill_cap, redact=context.redact))
@@ -160,7 +163,7 @@ class BashTool:
             gated = tree.kind == "namespace" and _is_bash(argv[0])
             return Command(argv, cwd, add_gate(env) if gated else env, fds), tree
         env = build_environment(inherited, context.environment, cwd)
-        visible = (os.path.dirname(GATE), *self._spills)
+        visible = (os.path.dirname(GATE), *self._spills, *filter(None, (self._shell,)))
         launch = held.enter_context(confinement.wrap(argv, env, cwd, pass_fds=fds, visible=visible))
         command, tree = to_command(launch, max_tasks=self._max_tasks)
         if launch.spawner is None and _is_bash(argv[0]):
@@ -173,10 +176,25 @@ class BashTool:
     def _find_shell(self, cwd: str) -> str:
         if not os.path.isdir(cwd):
             raise ToolFailed(f"The working directory {quote(cwd, 200)} does not exist, so no command can run in it.")
-        shell = self._shell or find_program("bash", _SHELL_DIRS) or find_program("sh", _SHELL_DIRS)
-        if not shell:
-            raise ToolFailed(f"No shell found: neither bash nor sh is in {', '.join(_SHELL_DIRS)}.")
-        return shell
+        try:
+            return find_shell(self._shell)
+        except UsageError as error:
+            raise ToolFailed(str(error)) from error
+
+
+def find_shell(chosen: str) -> str:
+    """The program that runs commands: the chosen one, else bash, else sh. Raises UsageError."""
+    if chosen and not (os.path.isfile(chosen) and os.access(chosen, os.X_OK)):
+        raise UsageError(f"shellPath: {quote(chosen, 200)} is no program; name another one in your settings.json")
+    shell = chosen or find_program("bash", _SHELL_DIRS) or find_program("sh", _SHELL_DIRS)
+    if not shell:
+        raise UsageError(f"there is no shell: neither bash nor sh is in {', '.join(_SHELL_DIRS)}")
+    return shell
+
+
+def add_prefix(command: str, prefix: str) -> str:
+    """The command with a line before it, as the user's settings want it."""
+    return f"{prefix}\n{command}" if prefix else command
 
 
 def _refuse_claims(arguments: dict[str, Any]) -> None:
@@ -365,5 +383,5 @@ def _render_notes(output: "Output", shell: str) -> list[str]:
     if output.invalid:
         notes.append(f"{output.invalid} bytes are not UTF-8 text and are shown as \ufffd")
     if not _is_bash(shell):
-        notes.append(f"There is no bash here: the command was run by {shell}")
+        notes.append(f"The command was run by {shell}, not by bash")
     return [f"[{'. '.join(notes)}]"] if notes else []

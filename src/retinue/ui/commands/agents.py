@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from retinue.app import list_schedules
 from retinue.ui.commands.base import Command
 from retinue.ui.menus.base import Menu
 from retinue.ui.menus.creation import CreationMenu
@@ -35,7 +34,7 @@ async def list_rows(app: "RetinueApp") -> list[Choice]:
     found = await menu.attempt(lambda: menu.open_roster().read().list())
     rows.append(Choice("types", f"Agent types ({len(found or ())})"))
     if crew.crew_settings.scheduling_enabled:
-        jobs = await menu.attempt(list_schedules)
+        jobs = await menu.attempt(crew.list_jobs)
         rows.append(Choice("jobs", f"Scheduled jobs ({len(jobs[0]) if jobs else 0})"))
     return [*rows, Choice("create", "Create new agent"), Choice("settings", "Settings")]
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from retinue.app import cancel_schedule, list_schedules
 from retinue.core.figures import format_duration
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.picker import Choice
@@ -61,11 +60,11 @@ class JobsMenu(Menu):
         """Until one goes back, or nothing is left."""
         chosen: str | None = ""
         while chosen is not None:
-            jobs, problems = await self.attempt(list_schedules) or ([], [])
+            jobs, problems = await self.attempt(self.app.link.crew.list_jobs) or ([], [])
             if problems:
                 self.tell(problems[0], is_bad=True)
             if not jobs:
-                self.tell("nothing is scheduled in this project")
+                self.tell("nothing is scheduled in this session; retinue schedules lists those of all")
                 return
             now = datetime.fromtimestamp(self.app.now_ms() / 1000, UTC)
             title = f"Scheduled jobs ({len(jobs)})"
@@ -80,6 +79,6 @@ class JobsMenu(Menu):
         rows = [Choice("back", "Back"), Choice("cancel", "Cancel this job", "it never fires again")]
         if await self.choose(str(job.get("name", "")), rows, about=describe_job(job)) == "cancel":
             ident = str(job.get("id", ""))
-            is_gone = await self.attempt(lambda: cancel_schedule(ident))
+            is_gone = await self.attempt(lambda: self.app.link.crew.cancel_job(ident))
             if is_gone is not None:
                 self.tell("cancelled" if is_gone else "it was gone already")

@@ -83,7 +83,7 @@ class KindsMenu(Menu):
 
     def open_roster(self) -> "Roster":
         """The agents as their files are now."""
-        return open_roster(self.app.request, lambda text: None)
+        return open_roster(self.app.request, lambda text: None, self.app.link.crew.has_model)
 
     async def _offer(self, roster: "Roster", name: str) -> None:
         """Until one goes back, or the agent is another one."""

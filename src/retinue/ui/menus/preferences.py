@@ -1,16 +1,15 @@
-"""`/agents` → Settings: those of subagents.json with who decides them; a change goes into the user's file."""
+"""`/agents` → Settings: those of subagents.json with who decides them; a change goes into the project's file, or into
+the user's where the project may not say it."""
 
 from typing import TYPE_CHECKING
 
-from retinue.app import open_preferences
+from retinue.core.errors import RetinueError
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.picker import Choice
 
 if TYPE_CHECKING:
-    from retinue.app.reports import Preference, Preferences
+    from retinue.app.reports import Preference
 
-AT_ONCE = ("maxConcurrent", "widgetDisplayMode", "widgetMode", "fleetView", "commands.enabled")
-"""What a session that goes on takes over."""
 _RESET = "\0default"
 
 
@@ -24,9 +23,9 @@ class PreferencesMenu(Menu):
 
     async def run(self) -> None:
         """Until one goes back."""
-        own = open_preferences(self.app.request)
         chosen: str | None = ""
         while chosen is not None:
+            own = self.app.link.crew.preferences
             items = await self.attempt(own.list) or []
             about = f"Changes go to {self.app.shorten(own.path)}. ● is set, by you, this project or the environment."
             chosen = await self.choose(
@@ -34,34 +33,56 @@ class PreferencesMenu(Menu):
             )
             item = next((each for each in items if each.key == chosen), None)
             if item is not None:
-                await self._change(own, item)
+                await self._change(item)
 
-    async def _change(self, own: "Preferences", item: "Preference") -> None:
+    async def _change(self, item: "Preference") -> None:
         text = await (self._pick(item) if item.choices else self._write(item))
         if text is None:
             return
-        key = item.key
-        changed = await self.attempt(lambda: own.reset(key) if text == _RESET else own.change(key, text))
-        if changed is None:
+        key, crew = item.key, self.app.link.crew
+        try:
+            if text == _RESET:
+                changed, problem = await crew.change_setting(key, None)
+            else:
+                accepts_file = crew.preferences.needs_consent(key, text) and await self._choose_file()
+                if accepts_file is None:
+                    return
+                changed, problem = await crew.change_setting(key, text, accepts_file=accepts_file)
+        except RetinueError as error:
+            self.tell(str(error), is_bad=True)
             return
-        self.app.link.crew.retune()
-        note = "" if key in AT_ONCE else "; it counts from the next session on"
-        if changed.origin not in (own.path, "default"):
-            note = f", as {changed.origin} says, which wins here"
-        self.tell(f"{key} is {changed.shown}{note}")
+        note = "" if changed.acts_at_once else "; it counts from the next session on"
+        if changed.origin not in (crew.preferences.path, "default", "flag", "environment"):
+            note = f" in {self.app.shorten(changed.origin)}{note}"
+        if changed.origin == "environment":
+            note = ", as the environment says, which wins here"
+        if problem:
+            note += f" (session only; failed to persist): {problem}"
+        self.tell(f"{key} is {changed.shown}{note}", is_bad=bool(problem))
+
+    async def _choose_file(self) -> bool | None:
+        """Whether a folder that nobody has decided about gets a file of its own, which then counts; None to go back."""
+        own = self.app.link.crew.preferences
+        rows = [
+            Choice("project", "For this folder", self.app.shorten(own.project_path)),
+            Choice("user", "For all folders", self.app.shorten(own.path)),
+        ]
+        about = "This folder is not trusted. A file that you make here is used all the same; no other file of it is."
+        chosen = await self.choose("Where is the setting kept?", rows, about=about)
+        return None if chosen is None else chosen == "project"
 
     async def _pick(self, item: "Preference") -> str | None:
         rows = [
             Choice(shown, shown, mark="●" if value == item.value else "")
             for value, shown in ((value, item.show(value)) for value in item.choices)
         ]
-        rows.append(Choice(_RESET, "back to the default", "takes it out of your file"))
+        rows.append(Choice(_RESET, "back to the default", "takes it out of the file"))
         return await self.choose(item.key, rows, about=_explain(item), chosen=item.shown)
 
     async def _write(self, item: "Preference") -> str | None:
         rows = [
             Choice("write", "Another value", item.accepts),
-            Choice(_RESET, "Back to the default", "takes it out of your file"),
+            Choice(_RESET, "Back to the default", "takes it out of the file"),
         ]
         chosen = "write" if item.is_default else await self.choose(item.key, rows, about=_explain(item))
         if chosen != "write":

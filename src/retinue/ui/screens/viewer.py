@@ -15,7 +15,7 @@ from retinue.ui.formats import FRAME_S, clean_line, fit_parts
 from retinue.ui.reading import Reading, Way
 from retinue.ui.screens.overlay import Overlay
 from retinue.ui.talk import Talk
-from retinue.ui.tree import Outlook, find_sign, render_figures
+from retinue.ui.tree import Outlook, find_sign, name_status, render_figures
 from retinue.ui.widgets.conversation import Conversation
 from retinue.ui.widgets.line import PurposeLine
 
@@ -157,7 +157,7 @@ class RunViewer(Overlay[None]):
         room = self.query_one("#head").size.width - 2 - head.cell_len - figures.cell_len
         about.truncate(max(LEAST_ABOUT, room), overflow="ellipsis")
         head.append_text(about).append_text(figures)
-        tags = [run.id, str(run.status)]
+        tags = [run.id, name_status(run)]
         if run.status is Status.RUNNING:
             glimpse = self.app.link.overheard.glimpse(run.id)
             # How its answer begins is what stands below.

@@ -13,7 +13,16 @@ from retinue.ui.views.base import BlockView
 from retinue.ui.views.prose import stack
 
 _FOLDED_LINES = 4
-_GOOD = ("completed", "finished", "done")
+_SIGNS = {
+    **dict.fromkeys(("completed", "finished", "done"), ("✓", "success")),
+    "steered": ("✓", "warning"),
+    "stopped": ("■", "warning"),
+}
+
+
+def find_report_sign(status: str) -> tuple[str, str]:
+    """The sign of how a run ended and the name of its colour; as in the list of runs."""
+    return _SIGNS.get(status, ("✗", "error"))
 
 
 class ReportView(BlockView):
@@ -34,8 +43,7 @@ class ReportView(BlockView):
 
     def _draw_head(self, run: dict[str, Any]) -> Text:
         status = str(run.get("status", ""))
-        is_good = any(word in status for word in _GOOD) and not run.get("error")
-        sign, color = ("✓", "success") if is_good else ("■", "warning") if "stop" in status else ("✗", "error")
+        sign, color = find_report_sign("error" if run.get("error") and status != "stopped" else status)
         head = Text()
         head.append(f"{sign} ", style=self.app.theme_variables.get(color, ""))
         head.append(clean_line(str(run.get("description", "")), 120), style="bold")

@@ -73,7 +73,8 @@ def describe_end(details: object) -> str:
     if not isinstance(details, Mapping):
         return ""
     if details.get("status") == "background" and details.get("agentId"):
-        return f"Running in background (ID: {clean_line(str(details['agentId']), 40)})"
+        state = "Queued" if details.get("isQueued") else "Running"
+        return f"{state} in background (ID: {clean_line(str(details['agentId']), 40)})"
     if details.get("status") == "scheduled":
         ident, due = (clean_line(str(details.get(key)), 40) for key in ("jobId", "nextRun"))
         return f"Scheduled (ID: {ident}), next {due}; /agents takes it back"
