@@ -5,7 +5,7 @@ import pytest
 
 from retinue.core.messages import Cost, TextContent, Usage, UserMessage
 from retinue.core.model import Draft, ModelInfo, Price, Reply, Request
-from retinue.engine.budget import BudgetedModel, Lease, bound_input
+from retinue.engine.budget import BudgetedModel, Lease, bound_input, fit_output
 
 INFO = ModelInfo(provider="p", id="m", api="a", max_tokens=2000, cost=Price(input=3, output=15, cache_write=4))
 
@@ -91,3 +91,21 @@ async def test_crowd_never_overspends(seed):
     await asyncio.gather(*(child(number) for number in range(500)))
     tokens, usd = lease.left()
     assert tokens >= 0 and usd >= -1e-9, f"seed {seed}"
+
+
+DEAR, ANY = Price(input=1_000_000, output=2_000_000), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("price", "tokens", "usd", "output"),
+    [
+        (DEAR, ANY, ANY, 5_000),
+        (Price(), 1_100, ANY, 1_000),
+        (DEAR, ANY, 700.0, 300),  # a hundred tokens in cost a hundred dollars, and each one out two
+        (DEAR, 50, ANY, 0),
+        (DEAR, ANY, 99.0, 0),
+        (Price(), ANY, -1.0, 0),
+    ],
+)
+def test_output_fits_what_is_left(price, tokens, usd, output):
+    assert fit_output(price, 100, 5_000, tokens, usd) == output
