@@ -116,6 +116,7 @@ def _apply(remains: Remains, event: Event) -> None:
             remains.runs[event.run_id] = event.run
         else:
             fold(known, event)
+            remains.runs[event.run_id] = remains.runs.pop(event.run_id)  # it waits behind those accepted before
         remains.requests[event.run_id] = msgspec.convert(event.request, type=RunRequest)
     elif isinstance(event, RunForgotten):
         del remains.runs[event.run_id], remains.requests[event.run_id]
