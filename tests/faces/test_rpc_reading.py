@@ -39,6 +39,7 @@ SLOW = {"text": "Working", "calls": [{"name": "bash", "arguments": {"command": "
         ({"type": "switch_session", "sessionPath": ""}, "'' is no path"),
         ({"type": "export_html", "outputPath": "/dev/null/x"}, ""),
         ({"type": "prompt", "message": ["a"]}, "prompt: message is"),
+        ({"type": "prompt", "message": " "}, "the task is empty"),
         ({"type": "prompt", "message": "a", "images": "b"}, "prompt: images is 'b'"),
         ({"type": "no_such"}, "Unknown command: no_such"),
         ({"type": "x\x1b[2J" * 200}, "Unknown command: x\\x1b[2J"),

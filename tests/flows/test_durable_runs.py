@@ -9,7 +9,7 @@ import pytest
 from crew_world import SESSION, call, git, repository, script, to
 
 from bench.crew_crash import LANES, sweep
-from retinue import Request, Retinue, SessionWish, Status
+from retinue import Reason, Request, Retinue, SessionWish, Status
 from retinue.core.messages import ToolResultMessage
 from retinue.core.model import ModelInfo
 from retinue.core.transcript import INTERRUPTED
@@ -108,6 +108,18 @@ async def test_run_goes_on_by_itself(tmp_path, copy_home):
     )
     assert (outcome.turns, outcome.tool_calls) == (3, 2)
     assert messages(outcome.session_file, "user") == ["work"]
+
+
+async def test_spending_before_a_crash_counts(tmp_path, copy_home):
+    steps = [{**step, "usage": {"input": 28_000, "output": 10}} for step in STEPS]
+    async with durable(tmp_path, script(tmp_path, *steps)) as crew:
+        run = await crew.spawn("general-purpose", "work", tokens=60_000)
+        await until(lambda: effects(tmp_path)[-1:] == ["two"])
+        left = copy_home()
+    async with durable(tmp_path, script(tmp_path, *steps), left) as crew:
+        (run,) = await crew.runs()
+        outcome = await run.wait(20)
+    assert (outcome.reason, outcome.turns, outcome.usage.total_tokens) == (Reason.BUDGET, 3, 56_020)
 
 
 class Hearing:

@@ -274,7 +274,15 @@ async def test_resumed_run_has_its_session(world):
     assert find_flag(first, "--session") == find_flag(second, "--session") == again.session_file
 
 
-async def test_spent_budget_stops_the_child(world):
+async def test_pi_is_refused_under_a_budget(world):
+    world.child.plan([reply("a")])
+    outcome = await world.run(tokens=10_000)
+    text = "a pi cannot be held to a budget (10000 tokens); use the runner process, or set budget.allowPi"
+    assert (outcome.status, text in outcome.error, world.child.starts) == (Status.FAILED, True, [])
+
+
+async def test_spent_budget_stops_an_allowed_pi(world):
+    world.configure(runner="pi", piCommand=str(world.child.path), budget={"allowPi": True})
     world.child.plan([reply("a", stop="toolUse"), {"sleep_s": 60}])
     outcome = await world.run(tokens=10)
     assert (outcome.status, outcome.reason, outcome.text) == (Status.STOPPED, Reason.BUDGET, "a")

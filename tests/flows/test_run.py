@@ -139,11 +139,42 @@ async def test_unknown_tool_names_the_closest():
     assert said(run)[-2] == ("ToolResult", "Tool 'Look' not found. Did you mean 'look'? Available: look")
 
 
-async def test_three_malformed_batches_fail():
-    bad = {"calls": [{"name": "look", "arguments": {"n": "many"}}]}
-    run, _ = start([bad, bad, bad, {"text": "never"}])
+BAD = {"calls": [{"name": "look", "arguments": {"n": "many"}}]}
+WORSE = {"calls": [{"name": "look", "arguments": {"n": []}}]}
+
+
+async def test_eight_equal_refusals_fail():
+    run, _ = start([BAD] * 8 + [{"text": "never"}])
     outcome = await run.prompt("go")
-    assert (outcome.status, outcome.reason, outcome.turns) == (Status.FAILED, Reason.ERROR, 3)
+    assert (outcome.status, outcome.reason, outcome.turns) == (Status.FAILED, Reason.ERROR, 8)
+    assert outcome.error.startswith("8 replies in a row called only look, each time with the same error: look was not")
+
+
+@pytest.mark.parametrize(
+    "replies",
+    [
+        [BAD] * 7,
+        [BAD, WORSE] * 6,
+        [BAD] * 7 + [calls(1)] + [BAD] * 7,
+        [{"calls": BAD["calls"] + WORSE["calls"]}] * 12,
+        [{"calls": BAD["calls"] + calls(1)["calls"]}] * 12,
+    ],
+    ids=["seven", "two errors in turns", "one that works between", "two errors at once", "one that works beside"],
+)
+async def test_other_refusals_do_not_end_it(replies):
+    run, _ = start([*replies, {"text": "there it is"}])
+    outcome = await run.prompt("go")
+    assert (outcome.status, outcome.text) == (Status.COMPLETED, "there it is")
+
+
+async def test_refusals_with_a_code_never_count():
+    class Strict(Tool):
+        def refuse(self, arguments, problem):
+            return ToolResult.of(problem, {"error": {"code": "INVALID_INPUT", "message": problem}}, is_error=True)
+
+    bad = {"calls": [{"name": "strict", "arguments": {"n": "many"}}]}
+    run, _ = start([bad] * 12 + [{"text": "there it is"}], [Strict("strict", answer)])
+    assert (await run.prompt("go")).text == "there it is"
 
 
 async def test_tool_that_raises_is_contained():

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError
-from retinue.core.messages import AssistantMessage, UserMessage
+from retinue.core.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 from retinue.core.run import Outcome, Run, Status
 from retinue.engine.ids import make_uuid
 from retinue.engine.inbox import to_text
@@ -39,7 +39,7 @@ class Aftermath:
 
     def judge(self, run: Run) -> Outcome:
         """How a run that was cut off has ended."""
-        outcome = replace(interrupt(run, self._read_partial(run)), is_unbegun=self._is_unbegun(run))
+        outcome = replace(self._count(run, interrupt(run)), is_unbegun=self._is_unbegun(run))
         if (left := self._copies.get(run.id)) is None:
             return outcome
         from retinue.features.worktree.feature import render_kept
@@ -56,14 +56,23 @@ class Aftermath:
         session.close()
         return [to_text(entry.message) for entry in entries if isinstance(entry.message, UserMessage)]
 
-    def _read_partial(self, run: Run) -> str:
-        """What a run had said when its process died."""
+    def _count(self, run: Run, outcome: Outcome) -> Outcome:
+        """The same with what the run had said and used in this attempt when its process died."""
         session = self._open(run)
         if session is None:
-            return ""
+            return outcome
         said = [m.text for m in session.context().messages if isinstance(m, AssistantMessage) and m.text.strip()]
+        messages = [entry.message for entry in session.entries()]
         session.close()
-        return said[-1] if said else ""
+        replies = [m for m in messages if isinstance(m, AssistantMessage) and m.timestamp >= run.started_ms]
+        results = [m for m in messages if isinstance(m, ToolResultMessage) and m.timestamp >= run.started_ms]
+        return replace(
+            outcome,
+            text=said[-1] if said else "",
+            usage=sum((reply.usage for reply in replies), Usage()),
+            turns=len(replies),
+            tool_calls=len(results),
+        )
 
     def _is_unbegun(self, run: Run) -> bool:
         """Whether it had done nothing: a file below another session's comes into being with the first reply."""

@@ -61,7 +61,7 @@ class Berth:
         self.crew: Crew | None = None
         """There once somebody may delegate."""
         budget = world.crew.settings.budget
-        self.lease = Lease(budget.tokens, budget.cost_usd)
+        self.lease = Lease(budget.tokens, budget.cost_usd, source=stock.source)
         """What one prompt may cost with all it starts."""
         self._run: LiveRun | None = None
         self._is_readonly = stock.request.is_readonly

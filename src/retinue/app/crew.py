@@ -183,8 +183,7 @@ class Crew:
             self._manager, self._backend, self._render, self._clock, self._reactions.rouse
         )
         untold = self._manager.recover(remains)
-        for run in untold:
-            self._notifier.finished(run)
+        self._notifier.recovered(untold)
         Retention(self._manager, self._backend, self._clock).open(untold)
         if self.world.has_session:
             ports = self.open_fleet(main.setup.run_id)

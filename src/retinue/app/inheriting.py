@@ -2,12 +2,18 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from retinue.app.request import Request
+from retinue.core.environment import BUDGET_FD
+from retinue.core.errors import UsageError, quote
 from retinue.core.messages import THINKING_LEVELS
 from retinue.features.extensions.scope import Wanted
+
+if TYPE_CHECKING:
+    from retinue.engine.external.draws import ParentBudget
 
 _MAX_DIGITS = 9
 
@@ -49,6 +55,24 @@ def inherit_extensions(environment: Mapping[str, str]) -> Wanted | None:
         return msgspec.json.decode(named, type=Wanted)
     except msgspec.DecodeError:
         return Wanted(selection=False)
+
+
+def inherit_budget(environment: Mapping[str, str]) -> "ParentBudget | None":
+    """The budget that a child draws on; None where nobody has given it one. Raises UsageError."""
+    named = environment.get(BUDGET_FD) if environment.get("PI_SUBAGENT_CHILD") == "1" else None
+    if named is None:
+        return None
+    import socket
+
+    from retinue.engine.external.draws import ParentBudget
+
+    try:
+        end = socket.socket(fileno=_read_count(named))
+    except OSError as error:
+        # A budget that cannot be asked is none that can be ignored.
+        raise UsageError(f"{BUDGET_FD} {quote(named)} is no open socket ({error.strerror}); unset it") from None
+    end.set_inheritable(False)
+    return ParentBudget(end)
 
 
 def _read_count(text: str) -> int:

@@ -15,6 +15,7 @@ from retinue.app.opening import open_session
 from retinue.app.request import Request
 from retinue.app.stock import Own, Stock
 from retinue.app.switching import Audience, Sessions
+from retinue.core.amounts import check_task
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
 from retinue.core.events import Event
@@ -137,6 +138,7 @@ class Retinue:
 
         With `settle` it also waits for the runs it started and lets the agent react to their reports.
         """
+        check_task(content)
         return await self._here.prompt(content, settle=settle)
 
     async def go_on(self) -> Outcome:
@@ -153,6 +155,7 @@ class Retinue:
         from retinue.app.handle import Handle
         from retinue.engine.request import RunRequest
 
+        check_task(task)
         crew = await self._here.need_crew()
         definition = self._here.world.roster.find_runnable(agent, "fleet")
         options.setdefault("isolation", "worktree" if definition.isolation == "worktree" else None)
@@ -174,6 +177,7 @@ class Retinue:
         """Let a finished run go on with a new task, with all it knows. Raises RetinueError."""
         from retinue.app.handle import Handle
 
+        check_task(task)
         crew = await self._here.need_crew()
         return Handle(crew.manager, crew.manager.resume(run_id, task))
 

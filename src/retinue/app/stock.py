@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from retinue.app.inheriting import inherit_budget
 from retinue.app.modelling import Models, add_models
 from retinue.app.request import Request
 from retinue.app.scope import ModelScope
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from retinue.app.guarding import Judging
     from retinue.app.world import World
     from retinue.durable.cluster import Cluster
+    from retinue.engine.external.draws import ParentBudget
     from retinue.sandbox.probe import Machine
 
 
@@ -87,7 +89,11 @@ class Stock:
     spill_dir: Path = field(init=False)
     """For outputs that are too long for a model; made by the first, and gone with this."""
 
+    source: "ParentBudget | None" = field(init=False)
+    """The budget that all sessions draw on, in a process that another one has started for a run."""
+
     def __post_init__(self) -> None:
+        self.source = inherit_budget(self.environment)
         self.redactor = Redactor(collect_secrets(self.environment))
         # Named so that it is found and removed after a crash, as other private directories are.
         name = f"{TMP_PREFIX}{os.getpid()}-{secrets.token_hex(8)}"

@@ -18,6 +18,8 @@ WORKER_DIR = "RETINUE_WORKER_DIR"
 """Where a worker keeps repositories and workspaces."""
 EXPOSED = "RETINUE_EXPOSED"
 """What of that one run may see: absolute paths, one a line."""
+BUDGET_FD = "RETINUE_BUDGET_FD"
+"""The descriptor through which a process of ours draws on the budget of its run."""
 PASSWORD_FILES = ("PGPASSFILE", "PGSERVICEFILE")
 """Name files with passwords of databases."""
 READING = (*_FINDING, *_SPEAKING, "PWD")

@@ -5,6 +5,16 @@ from retinue.core.messages import AssistantMessage
 from retinue.core.run import Run, Status
 
 
+def fold_record(run: Run, event: ev.Event) -> None:
+    """The same where only the record of a run is left: what it did until its end is told by its outcome."""
+    fold(run, event)
+    if isinstance(event, ev.RunFinished):
+        outcome = event.outcome
+        run.turns += outcome.turns
+        run.tool_uses += outcome.tool_calls
+        run.usage += outcome.usage
+
+
 def fold(run: Run, event: ev.Event) -> None:
     """Let an event about this run change it; events that do not matter to it change nothing."""
     match event:

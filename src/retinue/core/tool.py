@@ -48,6 +48,14 @@ class ToolResult:
         return replace(self, details={**known, **facts}) if isinstance(known, Mapping) else self
 
 
+def find_code(details: Any) -> Any:
+    """The error code in the details of a result; None without one."""
+    if not isinstance(details, Mapping):
+        return None
+    error = details.get("error")
+    return error.get("code") if isinstance(error, Mapping) else details.get("errorCode", details.get("code"))
+
+
 class Amendment(Struct, frozen=True):
     """Other arguments for a call, from somebody who was asked about it. The call counts only with them."""
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
+from retinue.core.amounts import is_number
 from retinue.core.definition import Selection
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import quote
@@ -166,7 +167,7 @@ class Fields:
         number = self.read_number(field, f"a whole number of at least {least}")
         if number is None:
             return None
-        if number < least or number > 10**15:
+        if not is_number(number, least):
             self.reject(field, f"a whole number of at least {least}")
             return None
         if number != int(number):

@@ -16,7 +16,7 @@ from retinue.core.messages import Cost, Usage
 from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
 from retinue.durable.database import Database
 from retinue.durable.record import Claim
-from retinue.engine.budget import MIN_OUTPUT, Lease, bound_input, bound_price, render_rest
+from retinue.engine.budget import MIN_OUTPUT, Lease, bound_input, bound_price, fit_output, render_rest
 
 HELD_S = 0.5
 """Between two looks at what others hold: most of it comes back when their replies are there."""
@@ -82,11 +82,11 @@ class Purse:
             if len(rows) < len(self._leases):
                 return 0  # a lease that nobody knows any more covers nothing
             free = [(_take(tokens, held), _take(usd, held_usd)) for tokens, usd, held, held_usd in rows]
-            output = fit_output(info, size, wanted, [row[0] for row in free], [row[1] for row in free])
+            output = fit_output(info.cost, size, wanted, *_find_least(free))
             if output < MIN_OUTPUT:
-                most = fit_output(info, size, wanted, [row[0] for row in rows], [row[1] for row in rows])
+                most = fit_output(info.cost, size, wanted, *_find_least(rows))
                 return _LATER if most >= MIN_OUTPUT else 0
-            tokens, usd = size + output, bound_price(info, size, output)
+            tokens, usd = size + output, bound_price(info.cost, size, output)
             done = await connection.execute(
                 "INSERT INTO retinue.holds (id, run, leases, tokens, usd) VALUES (%s, %s, %s, %s, %s)"
                 " ON CONFLICT DO NOTHING RETURNING 1",
@@ -175,18 +175,10 @@ class SharedBudgetModel:
         return reply
 
 
-def fit_output(
-    info: ModelInfo, size: int, wanted: int, tokens: Sequence[int | None], usd: Sequence[float | None]
-) -> int:
-    """As many tokens of output as every lease still covers."""
-    output = float(min([wanted, *(left - size for left in tokens if left is not None)]))
-    dearest = bound_price(info, 0, 1_000_000) / 1_000_000
-    for left in usd:
-        if left is not None and dearest > 0:
-            output = min(output, (left - bound_price(info, size, 0)) / dearest)
-        elif left is not None and left < bound_price(info, size, 0):
-            return 0
-    return max(0, int(output))
+def _find_least(rows: Sequence[Sequence[Any]]) -> tuple[float, float]:
+    """The fewest tokens and dollars that any lease has; None is no limit."""
+    tokens, usd = (min((row[at] for row in rows if row[at] is not None), default=float("inf")) for at in (0, 1))
+    return tokens, usd
 
 
 def _take(left: Any, held: Any) -> Any:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import msgspec
 
+from retinue.core.amounts import check_limits, check_task
 from retinue.core.clock import Clock
-from retinue.core.errors import RetinueError
+from retinue.core.errors import RetinueError, UsageError
 from retinue.core.run import Grant, Run
 from retinue.engine.keeping import find_file_below
 from retinue.engine.register import Register
@@ -55,6 +56,7 @@ class Admission:
         self, request: RunRequest, parent_id: str, find_grant: Callable[[str], Grant | None]
     ) -> tuple[Run, RunRequest]:
         """A new run, and the request as it is kept. Raises SpawnRefused. `find_grant` says what a run may use now."""
+        _check(request)
         parent = self._runs.find(parent_id)
         depth, extra_depth = (1, 0) if parent is None else (parent.depth + 1, parent.extra_depth)
         extra_depth += request.extra_depth
@@ -117,6 +119,7 @@ class Admission:
             preface=before.preface if is_unbegun else "",
             session_file=session_file or before.session_file,
         )
+        _check(request, task)
         # Where it never worked there is nothing to go on from.
         began_ms = 0 if session_file or is_unbegun else run.started_ms
         now_ms = self._clock.now_ms()
@@ -124,3 +127,11 @@ class Admission:
             run, attempt=run.attempt + 1, queued_ms=now_ms, started_ms=began_ms, is_guest=False
         )
         return again, request
+
+
+def _check(request: RunRequest, task: object = None) -> None:
+    try:
+        check_task(request.task if task is None else task)
+        check_limits(request)
+    except UsageError as error:
+        raise SpawnRefused(f"Cannot spawn agent: {error}") from None

@@ -1,14 +1,15 @@
 """Budgets that hold: what a model call may cost is taken out of the lease before it is sent, and settled after it.
 
 A child draws on its parent's lease, so that a whole tree never spends more than its root was given. What others only
-hold is waited for: most of it comes back. The model port is wrapped; the loop knows nothing of it.
+hold is waited for: most of it comes back. The model port is wrapped; the loop knows nothing of it. In a process that
+another one has started for a run, the first lease draws on that run's.
 """
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, Cost, ImageContent, Message, Usage
@@ -20,13 +21,48 @@ MIN_OUTPUT = 256
 IMAGE_TOKENS = 6_000
 
 
+class Hold(Struct, frozen=True):
+    """What is set aside for one reply."""
+
+    tokens: int
+    usd: float
+    output: int
+    """Tokens that the reply may have."""
+    number: int = 0
+    """The same hold in the process above; 0 where there is none."""
+
+
+class Source(Protocol):
+    """The budget that the first lease of a process draws on."""
+
+    @property
+    def rest(self) -> tuple[float, float]:
+        """Tokens and dollars that were left when it was last heard of."""
+        ...
+
+    async def reserve(self, price: Price, size: int, wanted: int) -> tuple[int, int]:
+        """Set aside the most a reply can cost: the number of the hold, and the tokens of output it covers or 0."""
+        ...
+
+    def settle(self, number: int, used: Usage) -> None:
+        """Give a hold back and note what was used."""
+        ...
+
+
 class Lease:
     """What a run and all its descendants may still spend; None is no limit."""
 
-    def __init__(self, tokens: int | None = None, cost_usd: float | None = None, parent: "Lease | None" = None) -> None:
+    def __init__(
+        self,
+        tokens: int | None = None,
+        cost_usd: float | None = None,
+        parent: "Lease | None" = None,
+        source: Source | None = None,
+    ) -> None:
         self.tokens = tokens
         self.cost_usd = cost_usd
         self.parent = parent
+        self._source = source
         self.spent = Usage()
         self._key = ""
         self._held_tokens = 0
@@ -75,7 +111,38 @@ class Lease:
     @property
     def is_limited(self) -> bool:
         """Whether anything, here or above, has a limit."""
-        return self.has_limit or (self.parent is not None and self.parent.is_limited)
+        above = self.parent
+        return self.has_limit or self._source is not None or (above is not None and above.is_limited)
+
+    async def reserve(self, price: Price, size: int, wanted: int) -> Hold | None:
+        """Set aside the most that a reply to `size` tokens can cost, shortened to what is left; None: too little is."""
+        root = self.root
+
+        def fit(*, held: bool = False) -> int:
+            return fit_output(price, size, wanted, *self.left(held=held))
+
+        async with root.turn:
+            while (output := fit()) < MIN_OUTPUT <= fit(held=True):
+                await self.wait_settled()
+            hold = Hold(size + output, bound_price(price, size, output), output)
+            if output < MIN_OUTPUT or not self.hold(hold.tokens, hold.usd):
+                return None
+        if root._source is None:
+            return hold
+        kept = Hold(0, 0.0, 0)
+        try:
+            number, output = await root._source.reserve(price, size, output)
+            if output:
+                kept = Hold(size + output, bound_price(price, size, output), output, number)
+        finally:
+            self.settle(hold.tokens - kept.tokens, hold.usd - kept.usd, Usage())
+        return kept if kept.output else None
+
+    def release(self, hold: Hold, used: Usage) -> None:
+        """Settle what was reserved, in the process above, too."""
+        self.settle(hold.tokens, hold.usd, used)
+        if self.root._source is not None:
+            self.root._source.settle(hold.number, used)
 
     def hold(self, tokens: int, usd: float) -> bool:
         """Set something aside, here and above; False, and nothing is held, when it is not there."""
@@ -106,11 +173,13 @@ class Lease:
 
     def repeat(self) -> "Lease":
         """The same limits for work that is not part of this: nothing is spent, and nothing is above it."""
-        return Lease(self.tokens, self.cost_usd)
+        return Lease(self.tokens, self.cost_usd, source=self._source)
 
     def render_rest(self) -> str:
         """What is left, for the model to read; empty without a limit."""
-        return render_rest(*self.left())
+        tokens, usd = self.left()
+        above = (tokens, usd) if self.root._source is None else self.root._source.rest
+        return render_rest(min(tokens, above[0]), min(usd, above[1]))
 
 
 class Leases:
@@ -157,37 +226,20 @@ class BudgetedModel:
         lease, info = self._lease, self.model.info
         if not lease.is_limited:
             return await self.model.reply(request, draft)
-        size, wanted = bound_input(request), request.max_tokens or info.max_tokens
-        async with lease.root.turn:
-            while (output := self._fit_output(size, wanted)) < MIN_OUTPUT <= self._fit_output(size, wanted, held=True):
-                await lease.wait_settled()
-            tokens, usd = size + output, bound_price(info, size, output)
-            is_held = output >= MIN_OUTPUT and lease.hold(tokens, usd)
-        if not is_held:
+        hold = await lease.reserve(info.cost, bound_input(request), request.max_tokens or info.max_tokens)
+        if hold is None:
             failure = Failure("budget", f"the budget is spent: {lease.render_rest() or 'nothing'} left")
             return Reply(draft.finish("error", error=failure.message), failure)
-        used = Usage()
+        # Of a call that is cut off the provider may have counted all, and a budget errs on the safe side.
+        used = Usage(total_tokens=hold.tokens, cost=Cost(total=hold.usd))
         try:
-            reply = await self.model.reply(structs.replace(request, max_tokens=output), draft)
-            used = reply.message.usage
-            if reply.failure is not None and draft.has_content and not used.total_tokens:
-                used = Usage(total_tokens=tokens, cost=Cost(total=usd))
-        except BaseException:
-            # Cut off: the provider may have counted all of it, and a budget errs on the safe side.
-            used = Usage(total_tokens=tokens, cost=Cost(total=usd))
-            raise
+            reply = await self.model.reply(structs.replace(request, max_tokens=hold.output), draft)
+            told = reply.message.usage
+            if reply.failure is None or not draft.has_content or told.total_tokens:
+                used = told
         finally:
-            lease.settle(tokens, usd, used)
+            lease.release(hold, used)
         return reply
-
-    def _fit_output(self, size: int, wanted: int, *, held: bool = False) -> int:
-        """As many tokens of output as the lease still covers; with `held`, if all that is held came back."""
-        tokens, usd = self._lease.left(held=held)
-        output = min(wanted, tokens - size)
-        price = self.info.cost
-        if usd != float("inf") and price.output > 0:
-            output = min(output, (usd - bound_price(self.info, size, 0)) * 1_000_000 / price.output)
-        return int(output)
 
 
 def render_rest(tokens: float, usd: float) -> str:
@@ -221,9 +273,18 @@ def _count_bytes(messages: Sequence[Message]) -> int:
     return total
 
 
-def bound_price(info: ModelInfo, size: int, output: int) -> float:
+def fit_output(price: Price, size: int, wanted: int, tokens: float, usd: float) -> int:
+    """As many of the wanted tokens of output as these tokens and dollars cover."""
+    output, spare = min(wanted, tokens - size), usd - bound_price(price, size, 0)
+    dearest = bound_price(price, 0, 1)
+    if dearest > 0 and spare != float("inf"):
+        output = min(output, spare / dearest)
+    return max(0, int(output)) if spare >= 0 else 0
+
+
+def bound_price(price: Price, size: int, output: int) -> float:
     """The most these tokens can cost: cache writes are dearer than plain input, tiers dearer than the base."""
-    rows: list[Price | PriceTier] = [info.cost, *info.cost.tiers]
+    rows: list[Price | PriceTier] = [price, *price.tiers]
     into = max(max(row.input, row.cache_write, row.cache_read) for row in rows)
     out = max(row.output for row in rows)
     return (size * into + output * out) / 1_000_000

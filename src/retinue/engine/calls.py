@@ -15,7 +15,7 @@ from retinue.core.errors import ToolFailed, quote
 from retinue.core.events import CallChanged, Event, MessageFinished, ToolFinished, ToolProgress, ToolStarted, Warned
 from retinue.core.messages import TextContent, ToolCall, ToolResultMessage, UserContent
 from retinue.core.schema import fit_arguments
-from retinue.core.tool import Amendment, Refusing, Tool, ToolContext, ToolResult
+from retinue.core.tool import Amendment, Refusing, Tool, ToolContext, ToolResult, find_code
 from retinue.engine.scope import run_together
 from retinue.sessions.summary import shorten
 
@@ -76,8 +76,8 @@ class Batch:
     """The results of one reply's calls, in source order."""
 
     results: list[ToolResultMessage]
-    malformed: bool
-    """No call of the batch could even be tried."""
+    refusal: tuple[str, str] | None = None
+    """Tool and error, where every call was refused with these and the error has no code."""
     ends_run: bool = False
     """One of the calls was the last thing the run had to do."""
 
@@ -107,7 +107,7 @@ async def run_calls(calls: Sequence[ToolCall], faults: Mapping[str, str], ports:
         raise
     finally:
         batch.tell_messages()
-    return Batch(batch.in_order(), bool(calls) and batch.refused == len(calls), batch.ends_run)
+    return Batch(batch.in_order(), batch.find_refusal(), batch.ends_run)
 
 
 class _Running:
@@ -118,7 +118,7 @@ class _Running:
         self._ports = ports
         self._results: list[ToolResultMessage | None] = [None] * len(calls)
         self._in_order = [False] * len(calls)
-        self.refused = 0
+        self._refusals: dict[int, tuple[str, str]] = {}
         self.ends_run = False
 
     async def answer(self, index: int, call: ToolCall, fault: str | None) -> None:
@@ -127,13 +127,19 @@ class _Running:
         try:
             tool, arguments = self._prepare(call, fault)
         except _Refused as error:
-            self.refused += 1
+            if not find_code(error.result.details):
+                self._refusals[index] = (call.name, self._ports.redact(str(error)))
             self._settle(index, error.result, None)
             return
         begun_s = clock.steady_s()
         result = await self._run(call, tool, arguments)
         self.ends_run = self.ends_run or result.ends_run
         self._settle(index, result, round((clock.steady_s() - begun_s) * 1000))
+
+    def find_refusal(self) -> tuple[str, str] | None:
+        """The tool and the error of all calls, where those are the same."""
+        kinds = set(self._refusals.values())
+        return kinds.pop() if len(kinds) == 1 and len(self._refusals) == len(self._calls) else None
 
     def abandon(self) -> None:
         """Settle what has no result: its effect is unknown and the model must hear of it."""

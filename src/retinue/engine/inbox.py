@@ -73,6 +73,12 @@ class Inbox:
         self._tell(*said)
         return taken
 
+    def revise_reports(self, revise: Callable[[CustomMessage], CustomMessage | None]) -> None:
+        """Let each report that waits be changed; None takes it out."""
+        for queue in (self._steering, self._follow_up):
+            revised = (revise(item) if isinstance(item, CustomMessage) else item for item in queue)
+            queue[:] = [item for item in revised if item is not None]
+
     @property
     def words(self) -> tuple[list[str], list[str]]:
         """What people have said that waits, steering and follow-ups."""

@@ -56,6 +56,8 @@ class Policy:
     """How deep the main agent is itself, when it runs inside another program's agent."""
     default_max_turns: int | None = None
     grace_turns: int = 5
+    allow_pi: bool = False
+    """Whether a pi, which cannot be held to a budget, may work under one."""
 
     def tell(self) -> tuple[bool, str]:
         """Whether read-only commands can be confined, and why not."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from retinue.core.amounts import check_limits
 from retinue.core.messages import Usage
 from retinue.core.run import Reason
 
@@ -31,6 +32,9 @@ class Limits:
     cost_usd: float | None = None
     cleanup_s: float = CLEANUP_S
     """For all features of a run together, to undo what they did."""
+
+    def __post_init__(self) -> None:
+        check_limits(self)
 
 
 @dataclass(frozen=True, slots=True)

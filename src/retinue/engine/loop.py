@@ -36,8 +36,8 @@ from retinue.engine.calls import Batch
 from retinue.engine.limits import WRAP_UP_TEXT, Verdict
 
 NUDGE_TEXT = "Your last reply was empty. Answer the request now, or say in one sentence that nothing is left to do."
-MAX_MALFORMED = 3
-"""Replies in a row whose calls could not even be tried."""
+MAX_REFUSALS = 8
+"""Replies in a row whose only calls were refused for the same tool with the same error."""
 
 
 @dataclass(slots=True)
@@ -129,7 +129,8 @@ class _Loop:
         self._talk = talk
         self._ports = ports
         self._first = True
-        self._malformed = 0
+        self._refusal: tuple[str, str] | None = None
+        self._refusals = 0
         self._nudged = False
         self._is_over = False
 
@@ -163,8 +164,9 @@ class _Loop:
 
     def _continue(self, message: AssistantMessage, has_results: bool) -> tuple[Ending | None, list[Message]]:
         ports, talk = self._ports, self._talk
-        if self._malformed >= MAX_MALFORMED:
-            error = f"{MAX_MALFORMED} replies in a row had only tool calls that could not be tried"
+        if self._refusal is not None and self._refusals >= MAX_REFUSALS:
+            name, text = self._refusal
+            error = f"{MAX_REFUSALS} replies in a row called only {name}, each time with the same error: {text}"
             return Ending(Reason.ERROR, message, error=error), []
         following, was_nudged = list(ports.inlet.take_steering()), self._nudged
         if not has_results and not following:
@@ -224,7 +226,7 @@ class _Loop:
     async def _use_tools(self, reply: Reply) -> list[ToolResultMessage]:
         calls = reply.message.calls
         if not calls:
-            self._malformed = 0
+            self._refusal = None
             return []
         faults = dict(reply.faults)
         if reply.message.stop_reason == "length":
@@ -236,7 +238,8 @@ class _Loop:
             self._talk.tool_calls += len(calls)
             raise
         self._talk.tool_calls += len(calls)
-        self._malformed = self._malformed + 1 if batch.malformed else 0
+        self._refusals = self._refusals + 1 if batch.refusal == self._refusal else 1
+        self._refusal = batch.refusal
         self._is_over = batch.ends_run
         self._talk.messages.extend(batch.results)
         return batch.results

@@ -126,7 +126,7 @@ class Manager:
                 if self._returning.add(run):
                     self._start(run)
             elif run.status is Status.RUNNING:
-                runs.tell(RunFinished(run_id=run.id, outcome=self._judge_dead(run), at_ms=self._clock.now_ms()))
+                runs.tell_dead(RunFinished(run_id=run.id, outcome=self._judge_dead(run), at_ms=self._clock.now_ms()))
             elif run.status is Status.QUEUED:
                 self._queue.add(run.parent_id, run.id)
         for run in own:

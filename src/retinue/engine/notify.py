@@ -6,7 +6,7 @@ parent's. The message that delivers a report is its acknowledgement; a result th
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -131,6 +131,15 @@ class Notifier:
             self._leave_batch(batch, run)
         else:
             self._hold([run], is_group=False, is_partial=False)
+
+    def recovered(self, runs: Iterable[Run]) -> None:
+        """Tell at once of runs that an earlier process has not told of: nobody can have read them in this moment."""
+        together: dict[tuple[str, str], list[Run]] = {}
+        for run in runs:
+            self._owed[run.id, run.attempt] = run
+            together.setdefault((run.parent_id, run.id if run.join == "async" else ""), []).append(run)
+        for group in together.values():
+            self._send(_Report(group, len(group) > 1, is_partial=False))
 
     def expects(self, parent_id: str) -> bool:
         """Whether a report to this run is held or waits for others."""

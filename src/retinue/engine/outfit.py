@@ -118,13 +118,19 @@ class Outfitter:
         path, _ = self._keeper.find_place(run, request, parent.session)
         if path is None and run.attempt > 1 and runner != "cluster":
             raise RetinueError(f"run {run.id!r} worked in a process that kept no session: it cannot be resumed")
+        lease = self.leases.find(run.id)
+        if runner == "pi" and lease.is_limited and not kit.policy.allow_pi:
+            raise RetinueError(
+                f"agent {quote(run.agent)}: a pi cannot be held to a budget ({lease.render_rest()}); use the runner "
+                "process, or set budget.allowPi in your subagents.json"
+            )
         errand = Errand(
             runner,
             definition,
             request,
             fitting.rights,
             str(path or ""),
-            self.leases.find(run.id),
+            lease,
             run.attempt,
             run.branch,
             str(parent.session.path or ""),

@@ -15,7 +15,7 @@ import msgspec
 from retinue.core.clock import Clock
 from retinue.core.errors import SessionError
 from retinue.core.events import Event, RunFinished, RunForgotten, RunQueued, RunSteered
-from retinue.core.fold import fold
+from retinue.core.fold import fold, fold_record
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.ids import make_uuid
 from retinue.engine.keeping import find_file, find_tree
@@ -69,10 +69,10 @@ class Remains:
         return [run for run in ended if (run.id, run.attempt) not in told[run.parent_id]]
 
 
-def interrupt(run: Run, text: str = "") -> Outcome:
-    """The outcome of a run whose process died when it had said this."""
+def interrupt(run: Run) -> Outcome:
+    """The outcome of a run whose process died."""
     error = "the process that worked on it ended"
-    return Outcome(Status.INTERRUPTED, Reason.CRASH, text=text, error=error, usage=run.usage)
+    return Outcome(Status.INTERRUPTED, Reason.CRASH, error=error)
 
 
 def _read_told(parent_id: str, request: RunRequest, main: Session, clock: Clock) -> set[tuple[str, int]]:
@@ -116,6 +116,7 @@ def _apply(remains: Remains, event: Event) -> None:
             remains.runs[event.run_id] = event.run
         else:
             fold(known, event)
+            remains.runs[event.run_id] = remains.runs.pop(event.run_id)  # it waits behind those accepted before
         remains.requests[event.run_id] = msgspec.convert(event.request, type=RunRequest)
     elif isinstance(event, RunForgotten):
         del remains.runs[event.run_id], remains.requests[event.run_id]
@@ -128,4 +129,4 @@ def _apply(remains: Remains, event: Event) -> None:
             if event.outcome.reason is not Reason.CRASH:
                 remains.said.pop(event.run_id, None)
             remains.ends[event.run_id] = remains.ends.get(event.run_id, 0) + 1
-        fold(remains.runs[event.run_id], event)
+        fold_record(remains.runs[event.run_id], event)

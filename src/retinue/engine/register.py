@@ -18,7 +18,7 @@ from retinue.core.events import (
     RunSteered,
     ToolFinished,
 )
-from retinue.core.fold import fold
+from retinue.core.fold import fold, fold_record
 from retinue.core.run import Run
 from retinue.engine.bus import Bus
 from retinue.engine.recovery import Remains
@@ -100,6 +100,11 @@ class Register:
     def tell(self, event: RunQueued | RunStarted | RunFinished | RunRead | RunForgotten | RunSteered) -> None:
         """Something has happened to a run."""
         fold(self._runs[event.run_id], event)
+        self._bus.publish(event)
+
+    def tell_dead(self, event: RunFinished) -> None:
+        """A run of an earlier process has come to this end."""
+        fold_record(self._runs[event.run_id], event)
         self._bus.publish(event)
 
     def tell_all(self, events: Sequence[RunFinished]) -> None:

@@ -18,6 +18,7 @@ from msgspec import Struct
 from retinue.core.clock import Clock
 from retinue.core.events import Event, ToolFinished, ToolStarted
 from retinue.core.jsonline import encode_json
+from retinue.core.tool import find_code
 from retinue.sessions.linelog import LineLog
 
 if TYPE_CHECKING:  # most who look at a log start no run
@@ -136,7 +137,7 @@ class Recorder:
         """Put one call with those that wait."""
         result = event.result
         details = result.details if isinstance(result.details, dict) else {}
-        code = _find_code(details)
+        code = _keep(_CODE, find_code(details))
         status: End = "success"
         if result.is_error or code:
             status = "rate_limited" if "RATE_LIMIT" in code else "error"
@@ -195,12 +196,6 @@ class _Recording:
                 stop()
 
         return await self._outfitter.outfit(run, request, parent, record)
-
-
-def _find_code(details: dict[str, Any]) -> str:
-    error = details.get("error")
-    found = error.get("code") if isinstance(error, dict) else details.get("errorCode", details.get("code"))
-    return _keep(_CODE, found)
 
 
 def _measure(value: object) -> int:

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct, structs
 
+from retinue.core.amounts import MOST as _LARGEST
+from retinue.core.amounts import is_amount, is_count
 from retinue.core.errors import quote
 
 T = TypeVar("T", bound=Struct)
-_LARGEST = 2**53 - 1
 
 Report = Callable[[str, object, str], None]
 """Takes the rest of a field's path, the bad value and what is accepted there."""
@@ -91,12 +92,7 @@ def count(highest: int = _LARGEST, *, words: Mapping[str, int] | None = None) ->
 
 
 def _to_count(value: Any, highest: int) -> int:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, int | float)
-        or value != int(value)
-        or not 0 <= value <= highest
-    ):
+    if not is_count(value, most=highest):
         raise ValueError
     return int(value)
 
@@ -119,9 +115,10 @@ def amount() -> Check:
     def convert(value: Any, report: Report) -> float | None:
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < _LARGEST:
+        if not is_amount(value):
             raise ValueError
-        return value
+        number: float = value
+        return number
 
     return Check("a number above 0, or null for no limit", convert, takes_null=True)
 

@@ -81,6 +81,7 @@ def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
         },
         base_depth=find_own_depth(environment),
         default_max_turns=crew.default_max_turns or None,
+        allow_pi=crew.budget.allow_pi,
         grace_turns=crew.grace_turns,
     )
 

@@ -63,6 +63,8 @@ class Budget(Struct, frozen=True):
     """Tokens of one main prompt with all its children."""
     cost_usd: float | None = None
     """US dollars of one main prompt with all its children."""
+    allow_pi: bool = False
+    """Let a real pi work under a budget, although it can pass the budget by one reply."""
 
 
 class ClusterSettings(Struct, frozen=True):
@@ -223,6 +225,7 @@ CREW_SETTINGS = (
     Setting("limits.toolSeconds", "limits.tool_seconds", amount()),
     Setting("budget.tokens", "budget.tokens", optional(between(1))),
     Setting("budget.costUsd", "budget.cost_usd", amount()),
+    Setting("budget.allowPi", "budget.allow_pi", flag(), user_only=True),
     # A pi starts its commands itself, outside of our sandbox.
     Setting("runner", "runner", choice(*get_args(Runner)), user_values=("pi", "cluster")),
     Setting("piCommand", "pi_command", trimmed(), user_only=True),

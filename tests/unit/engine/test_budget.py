@@ -3,9 +3,9 @@ import random
 
 import pytest
 
-from retinue.core.messages import Cost, TextContent, Usage, UserMessage
-from retinue.core.model import Draft, ModelInfo, Price, Reply, Request
-from retinue.engine.budget import BudgetedModel, Lease, bound_input
+from retinue.core.messages import Cost, ImageContent, TextContent, Usage, UserMessage
+from retinue.core.model import Draft, Failure, ModelInfo, Price, Reply, Request
+from retinue.engine.budget import IMAGE_TOKENS, BudgetedModel, Lease, bound_input, fit_output
 
 INFO = ModelInfo(provider="p", id="m", api="a", max_tokens=2000, cost=Price(input=3, output=15, cache_write=4))
 
@@ -75,6 +75,37 @@ async def test_cancelled_call_counts_in_full():
     assert lease.left()[0] == 10_000 - bound_input(ask()) - 2000
 
 
+@pytest.mark.parametrize(("has_begun", "told", "spent"), [(True, 0, None), (True, 50, 50), (False, 0, 0)])
+async def test_failed_reply_counts_what_it_may_have_cost(has_begun, told, spent):
+    class Fails:
+        info = INFO
+
+        async def reply(self, request, draft):
+            if has_begun:
+                draft.add(draft.open_text(), "half an ans")
+            draft.usage = Usage(total_tokens=told)
+            return Reply(draft.finish("error", error="cut"), Failure("network", "cut"))
+
+    lease = Lease(tokens=10_000)
+    await BudgetedModel(Fails(), lease).reply(ask(), Draft(INFO, started_ms=0))
+    # Nobody told what the part that came has cost: it may have been all that was set aside.
+    full = bound_input(ask()) + INFO.max_tokens
+    assert lease.left()[0] == 10_000 - (full if spent is None else spent)
+
+
+async def test_image_is_part_of_what_is_set_aside():
+    image = ImageContent("aGk=", "image/png")
+    plain = ask()
+    shown = Request("s", [UserMessage([TextContent("hello"), image], 0)])
+    assert bound_input(shown) - bound_input(plain) == IMAGE_TOKENS
+    model = Spender(random.Random(1))
+    replies = [
+        await BudgetedModel(model, Lease(tokens=4_000)).reply(request, Draft(INFO, started_ms=0))
+        for request in (plain, shown)
+    ]
+    assert [reply.failure and reply.failure.kind for reply in replies] == [None, "budget"]
+
+
 @pytest.mark.parametrize("seed", range(100))
 async def test_crowd_never_overspends(seed):
     dice = random.Random(seed)
@@ -91,3 +122,21 @@ async def test_crowd_never_overspends(seed):
     await asyncio.gather(*(child(number) for number in range(500)))
     tokens, usd = lease.left()
     assert tokens >= 0 and usd >= -1e-9, f"seed {seed}"
+
+
+DEAR, ANY = Price(input=1_000_000, output=2_000_000), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("price", "tokens", "usd", "output"),
+    [
+        (DEAR, ANY, ANY, 5_000),
+        (Price(), 1_100, ANY, 1_000),
+        (DEAR, ANY, 700.0, 300),  # a hundred tokens in cost a hundred dollars, and each one out two
+        (DEAR, 50, ANY, 0),
+        (DEAR, ANY, 99.0, 0),
+        (Price(), ANY, -1.0, 0),
+    ],
+)
+def test_output_fits_what_is_left(price, tokens, usd, output):
+    assert fit_output(price, 100, 5_000, tokens, usd) == output

@@ -44,6 +44,11 @@ def test_resumed_run_is_unread_again():
     assert (run.status, run.attempt, run.is_read) == (Status.QUEUED, 2, False)
 
 
+def test_resumed_run_waits_behind_the_others():
+    remains = read(queued("a"), done("a"), queued("b"), queued("a", attempt=2))
+    assert list(remains.runs) == ["b", "a"]
+
+
 def test_words_before_the_start_are_kept():
     assert read(queued("a"), RunSteered(run_id="a", text="left")).said == {"a": ["left"]}
 

@@ -6,6 +6,7 @@ The name is `name` or the file's stem; without `tools` an agent asks for all bui
 from collections.abc import Collection
 from typing import Any
 
+from retinue.core.amounts import is_amount
 from retinue.core.definition import Definition, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
@@ -129,7 +130,7 @@ def _without_none(words: tuple[str, ...]) -> tuple[str, ...]:
 
 def _read_limits(fields: Fields) -> dict[str, Any]:
     cost = fields.read_number("max_cost", "an amount in US dollars")
-    if cost is not None and cost <= 0:
+    if cost is not None and not is_amount(cost):
         fields.reject("max_cost", "an amount above 0")
         cost = None
     return {

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from retinue.core.clock import Clock
+from retinue.core.environment import BUDGET_FD
 from retinue.core.errors import ModelError, RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
@@ -15,6 +16,7 @@ from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
 from retinue.engine.choosing import name_model
 from retinue.engine.errand import Errand, Runner
+from retinue.engine.external.draws import Draws, open_draws
 from retinue.engine.external.papers import open_papers
 from retinue.engine.external.post import OURS, Post
 from retinue.engine.external.premises import Premises
@@ -58,6 +60,8 @@ class ExternalRun(LiveRun):
         self._said: list[str] = []
         self._has_begun = False
         self._exit_code: int | None = None
+        self._draws: Draws | None = None
+        """What a process of ours holds of a budget; None: what a pi has used is noted reply by reply."""
         self._report = Report()
         self._stream = self._open_stream()
 
@@ -85,13 +89,17 @@ class ExternalRun(LiveRun):
         self._publish(AttemptStarted(run_id=run_id))
         self._publish(MessageFinished(run_id=run_id, message=UserMessage([TextContent(text)], self._clock.now_ms())))
         try:
-            ended = await self._run(text)
+            if self._post.errand.runner == "pi" or not self._post.errand.lease.is_limited:
+                ended = await self._run(text)
+            else:
+                async with open_draws(self._post.errand.lease) as (self._draws, descriptor):
+                    ended = await self._run(text, descriptor)
         except (OSError, ValueError, RetinueError) as error:
             name = "pi" if self._post.errand.runner == "pi" else "retinue"
             return Ending(Reason.ERROR, error=f"Failed to spawn {name}: {error}")
         return self._conclude(ended)
 
-    async def _run(self, text: str) -> Exit:
+    async def _run(self, text: str, *descriptors: int) -> Exit:
         setup, post, premises = self.setup, self._post, self._premises
         errand = post.errand
         program = premises.find_command(errand.runner, setup.cwd)
@@ -102,11 +110,12 @@ class ExternalRun(LiveRun):
             make_private(Path(errand.session_file).parent)
         # Tools of this name in another program are not ours, and get none of their keys.
         ours = () if errand.runner == "pi" else tools
-        environment = premises.build_environment(setup.model.info, post.render_marks(setup), setup.cwd, ours)
+        marks = post.render_marks(setup) | ({BUDGET_FD: str(descriptors[0])} if descriptors else {})
+        environment = premises.build_environment(setup.model.info, marks, setup.cwd, ours)
         with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
             flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)
             return await run_process(
-                Command([*program, *flags, *papers.words], str(setup.cwd), environment),
+                Command([*program, *flags, *papers.words], str(setup.cwd), environment, descriptors),
                 on_output=self._stream.feed,
                 on_error=self._stream.feed_error,
                 tree=await _TREES.find(),
@@ -138,9 +147,9 @@ class ExternalRun(LiveRun):
         message, limits = record.get("message"), self.setup.limits
         if record.get("type") != "message_end" or not isinstance(message, dict) or message.get("role") != "assistant":
             return
-        if (used := read_usage(message.get("usage"))) is not None:
+        if self._draws is None and (used := read_usage(message.get("usage"))) is not None:
             self._post.errand.lease.settle(0, 0.0, used)
-        if self._is_spent() and message.get("stopReason") == "toolUse":
+        if self._draws is None and self._is_spent() and message.get("stopReason") == "toolUse":
             self._scope.cancel(Reason.BUDGET)
         elif limits.max_turns is not None and self._report.replies > limits.max_turns + limits.grace_turns:
             self._scope.cancel(Reason.TURN_LIMIT)
@@ -165,6 +174,8 @@ class ExternalRun(LiveRun):
             return Ending(Reason.LENGTH if report.last_stop == "length" else Reason.DONE)
         if report.finalized is not None:
             return Ending(Reason.DONE)
+        if self._draws is not None and self._draws.was_refused:
+            return Ending(Reason.BUDGET, error=report.error)
         said = stream.errors[-MAX_ERROR_CHARS:]
         how = f"its process was ended by {ended.signal_name}" if ended.signal_name else ""
         how = how or f"its process ended with status {ended.code}"

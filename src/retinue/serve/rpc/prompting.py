@@ -4,6 +4,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from retinue.core.amounts import check_task
 from retinue.core.errors import UsageError
 from retinue.core.messages import TextContent, UserContent
 from retinue.serve.rpc.command import Command
@@ -20,6 +21,7 @@ async def prompt(link: Link, command: Command) -> Any:
         return {"disposition": "handled"}
     if link.is_compacting:
         raise UsageError("the context is being compacted; wait for compaction_end and send the prompt again")
+    check_task(blocks)
     blocks = _expand(link, blocks)
     if not link.is_busy:
         link.start_prompt(link.crew.prompt(blocks))

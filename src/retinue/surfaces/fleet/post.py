@@ -2,16 +2,17 @@
 theirs until they are resumed."""
 
 from collections.abc import Callable, Coroutine
+from functools import partial
 from itertools import count
 from typing import Any, Protocol
 
 from retinue.core.clock import Clock
-from retinue.core.events import Event, RunQueued, RunStarted
+from retinue.core.events import Event, RunQueued, RunRead, RunStarted
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Run
 from retinue.engine.backend import Backend
 from retinue.engine.manager import Manager
-from retinue.engine.notify import Notifier
+from retinue.engine.notify import CUSTOM_TYPE, Notifier, list_told
 
 
 class Render(Protocol):
@@ -54,10 +55,37 @@ class FleetPost:
             if message is not None and live is self._manager.root:
                 self._rouse(message)
 
+    def withdraw(self, run: Run) -> None:
+        """A result was read: reports that still wait say nothing of it, and those about it alone are gone."""
+        end = (run.id, run.attempt)
+
+        def revise(message: CustomMessage) -> CustomMessage | None:
+            told = list(list_told(message.details)) if message.custom_type == CUSTOM_TYPE else []
+            if end not in told:
+                return message
+            found = [(self._manager.find(run_id), attempt) for run_id, attempt in told]
+            unread = [other for other, attempt in found if other and other.attempt == attempt and not other.is_read]
+            is_partial = bool(list_siblings(self._manager, run))
+            return self.render(unread, is_group=len(told) > 1, is_partial=is_partial) if unread else None
+
+        live = self._manager.live(run.parent_id)
+        if live is not None:
+            live.inbox.revise_reports(revise)
+            self._manager.wake(run.parent_id)
+        kept = [revised for message in self._kept.pop(run.parent_id, ()) if (revised := revise(message)) is not None]
+        if kept:
+            self._kept[run.parent_id] = kept
+
     def deliver_kept(self, run_id: str) -> None:
         """A run goes on: it gets what came while it was away."""
         for message in self._kept.pop(run_id, ()):
             self.deliver(run_id, message)
+
+
+def list_siblings(manager: Manager, run: Run) -> list[Run]:
+    """The other runs of the same parent that are queued or working."""
+    active = (other for other in manager.children(run.parent_id) if not other.status.is_final)
+    return [other for other in active if other.id != run.id]
 
 
 def connect_notifier(
@@ -73,19 +101,17 @@ def connect_notifier(
     """
     post = FleetPost(manager, backend, render, rouse)
 
-    def list_siblings(run: Run) -> list[Run]:
-        active = (other for other in manager.children(run.parent_id) if not other.status.is_final)
-        return [other for other in active if other.id != run.id]
-
-    notifier = Notifier(post, clock, list_siblings)
+    notifier = Notifier(post, clock, partial(list_siblings, manager))
 
     def hear(event: Event) -> None:
         if isinstance(event, RunQueued):
             notifier.queued(event.run)
         elif isinstance(event, RunStarted):
             post.deliver_kept(event.run_id)
+        elif isinstance(event, RunRead) and (run := manager.find(event.run_id)) is not None:
+            post.withdraw(run)
 
-    manager.root.bus.listen(hear, pieces=False, kinds=(RunQueued, RunStarted))
+    manager.root.bus.listen(hear, pieces=False, kinds=(RunQueued, RunRead, RunStarted))
     manager.on_finish = notifier.finished
     manager.expects_news = notifier.expects
     return notifier

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from retinue.core.amounts import check_limits
 from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, RetinueError
 from retinue.core.messages import Message
@@ -132,8 +133,9 @@ def to_request(
 ) -> RunRequest:
     """The run that a call asks for. What the file says is final; `messages` is the caller's conversation.
 
-    Raises UsageError for a file that asks for a place it may not have.
+    Raises UsageError for a limit that is none, or for a file that asks for a place it may not have.
     """
+    check_limits(call)  # what is no number is not compared with what the file says
     isolation = definition.isolation or call.isolation
     inherits = inherits_context(call, definition)
     writes = _first(definition.output_transcript, settings.output_transcript, default=True)

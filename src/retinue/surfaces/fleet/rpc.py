@@ -34,9 +34,10 @@ class SpawnOptions(Struct, frozen=True, kw_only=True, rename="camel"):
     description: str | None = None
     model: str | dict[str, Any] | None = None
     """A name, or an object with `provider` and `id`."""
-    max_turns: int | None = None
-    max_tokens_total: int | None = None
-    max_cost: float | None = None
+    max_turns: Any = None
+    max_tokens_total: Any = None
+    max_cost: Any = None
+    """The last three are checked with all other limits."""
     isolated: bool | None = None
     inherit_context: bool | None = None
     thinking_level: str | None = None
