@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from retinue.core.events import Compacted, MessageFinished, RunFinished, ToolFinished, TurnFinished
+from retinue.core.events import Compacted, MessageFinished, RetryEnded, RunFinished, ToolFinished, TurnFinished
 from retinue.core.messages import (
     AssistantMessage,
     CompactionSummaryMessage,
@@ -179,6 +179,7 @@ async def test_transient_failure_is_retried():
     outcome = await run.prompt("go")
     assert (outcome.status, outcome.text, outcome.turns) == (Status.COMPLETED, "fine", 1)
     assert [kind for kind in events.kinds() if kind.startswith("Ret")] == ["RetryScheduled", "RetryEnded"]
+    assert [(event.success, event.attempt) for event in events.of(RetryEnded)] == [(True, 1)]
 
 
 async def test_retries_come_to_an_end():
@@ -186,6 +187,15 @@ async def test_retries_come_to_an_end():
     outcome = await run.prompt("go")
     assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.ERROR)
     assert events.kinds().count("AttemptStarted") == 3
+    assert [(event.success, event.attempt) for event in events.of(RetryEnded)] == [(False, 2)]
+
+
+async def test_stop_between_attempts_ends_the_retry():
+    run, events = start([{"error": {"kind": "overloaded"}}], retry=RetryPolicy(base_delay_ms=60_000))
+    outcome, took_s = await abort_after(run, 0.05)
+    assert (outcome.status, took_s < 5) == (Status.STOPPED, True)
+    ended = [(event.success, event.attempt, event.error) for event in events.of(RetryEnded)]
+    assert (ended, events.kinds()[-1]) == ([(False, 1, "cancelled")], "RunFinished")
 
 
 async def test_request_error_is_not_retried():
