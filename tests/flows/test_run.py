@@ -9,6 +9,7 @@ from retinue.core.events import Compacted, MessageFinished, RetryEnded, RunFinis
 from retinue.core.messages import (
     AssistantMessage,
     CompactionSummaryMessage,
+    ImageContent,
     TextContent,
     ToolResultMessage,
     UserMessage,
@@ -172,6 +173,20 @@ async def test_huge_result_is_cut():
     run, _ = start([calls(1, name="flood"), {"text": "ok"}], [Tool("flood", flood)])
     await run.prompt("go")
     assert len(said(run)[-2][1]) < 401_000 and "cut to 400000" in said(run)[-2][1]
+
+
+async def test_picture_beside_a_huge_text_stays():
+    picture = ImageContent("aGk=", "image/png")
+
+    async def flood(arguments):
+        return ToolResult([TextContent("x" * 300_000), picture, TextContent("y" * 300_000)])
+
+    run, events = start([calls(1, name="flood"), {"text": "ok"}], [Tool("flood", flood)])
+    await run.prompt("go")
+    (result,) = [event.result for event in events.of(ToolFinished)]
+    assert [type(block) for block in result.content] == [TextContent, ImageContent, TextContent, TextContent]
+    assert result.content[1] == picture
+    assert sum(len(block.text) for block in result.content if isinstance(block, TextContent)) < 401_000
 
 
 async def test_transient_failure_is_retried():
