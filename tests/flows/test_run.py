@@ -119,6 +119,14 @@ async def test_turn_limit_asks_to_wrap_up():
     assert [text for who, text in said(run) if who == "User"] == ["go", WRAP_UP_TEXT]
 
 
+async def test_next_prompt_has_all_its_turns():
+    replies = [calls(1), calls(2), {"text": "so far"}, {"text": "short"}, calls(3), calls(4), {"text": "again"}]
+    run, _ = start(replies, limits=Limits(max_turns=2, grace_turns=3))
+    reasons = [(await run.prompt(text)).reason for text in ("go", "on", "more")]
+    assert reasons == [Reason.TURN_LIMIT_WRAPPED, Reason.DONE, Reason.TURN_LIMIT_WRAPPED]
+    assert [text for who, text in said(run) if who == "User"] == ["go", WRAP_UP_TEXT, "on", "more", WRAP_UP_TEXT]
+
+
 async def test_grace_turns_end_in_a_stop():
     replies = [{"text": f"step {n}", **calls(n)} for n in range(9)]
     run, _ = start(replies, limits=Limits(max_turns=2, grace_turns=2))
