@@ -1,6 +1,6 @@
 # One word each; every verb prepares .venv itself (scripts/setup.sh: uv when present, else venv and pip).
 .DEFAULT_GOAL := help
-.PHONY: help demo test interop check shape bench conformance attack soak docs picture format catalog clean
+.PHONY: help demo test interop check shape bench conformance attack mutants soak docs picture format catalog clean
 
 QUESTION ?= Where are sessions written to disk, and what happens when a write fails?
 # Nothing of the user's own configuration, keys or sessions takes part in the demo.
@@ -43,6 +43,9 @@ conformance: setup-dev  ## for each numbered behaviour of the four systems: its 
 
 attack: setup-dev  ## every attack of the security plan: its tests and how they went; args=--list, --quick or --landlock
 	@$(BIN)/python -m scripts.attack $(args)
+
+mutants: setup-dev  ## change the code in one place at a time and list what no test notices; args="--only NAME"
+	@$(BIN)/python -m scripts.mutants $(args)
 
 soak: setup-dev  ## the long sweeps that make test only samples
 	$(BIN)/pytest -m "slow or hypothesis" --hypothesis-profile soak --timeout 600 -rs $(args)

@@ -5,10 +5,11 @@ from uuid import uuid4
 
 import pytest
 
-from retinue.core.events import Compacted, MessageFinished, RunFinished, ToolFinished, TurnFinished
+from retinue.core.events import Compacted, MessageFinished, RetryEnded, RunFinished, ToolFinished, TurnFinished
 from retinue.core.messages import (
     AssistantMessage,
     CompactionSummaryMessage,
+    ImageContent,
     TextContent,
     ToolResultMessage,
     UserMessage,
@@ -118,6 +119,14 @@ async def test_turn_limit_asks_to_wrap_up():
     assert [text for who, text in said(run) if who == "User"] == ["go", WRAP_UP_TEXT]
 
 
+async def test_next_prompt_has_all_its_turns():
+    replies = [calls(1), calls(2), {"text": "so far"}, {"text": "short"}, calls(3), calls(4), {"text": "again"}]
+    run, _ = start(replies, limits=Limits(max_turns=2, grace_turns=3))
+    reasons = [(await run.prompt(text)).reason for text in ("go", "on", "more")]
+    assert reasons == [Reason.TURN_LIMIT_WRAPPED, Reason.DONE, Reason.TURN_LIMIT_WRAPPED]
+    assert [text for who, text in said(run) if who == "User"] == ["go", WRAP_UP_TEXT, "on", "more", WRAP_UP_TEXT]
+
+
 async def test_grace_turns_end_in_a_stop():
     replies = [{"text": f"step {n}", **calls(n)} for n in range(9)]
     run, _ = start(replies, limits=Limits(max_turns=2, grace_turns=2))
@@ -205,11 +214,26 @@ async def test_huge_result_is_cut():
     assert len(said(run)[-2][1]) < 401_000 and "cut to 400000" in said(run)[-2][1]
 
 
+async def test_picture_beside_a_huge_text_stays():
+    picture = ImageContent("aGk=", "image/png")
+
+    async def flood(arguments):
+        return ToolResult([TextContent("x" * 300_000), picture, TextContent("y" * 300_000)])
+
+    run, events = start([calls(1, name="flood"), {"text": "ok"}], [Tool("flood", flood)])
+    await run.prompt("go")
+    (result,) = [event.result for event in events.of(ToolFinished)]
+    assert [type(block) for block in result.content] == [TextContent, ImageContent, TextContent, TextContent]
+    assert result.content[1] == picture
+    assert sum(len(block.text) for block in result.content if isinstance(block, TextContent)) < 401_000
+
+
 async def test_transient_failure_is_retried():
     run, events = start([{"error": {"kind": "overloaded", "times": 1}, "text": "fine"}])
     outcome = await run.prompt("go")
     assert (outcome.status, outcome.text, outcome.turns) == (Status.COMPLETED, "fine", 1)
     assert [kind for kind in events.kinds() if kind.startswith("Ret")] == ["RetryScheduled", "RetryEnded"]
+    assert [(event.success, event.attempt) for event in events.of(RetryEnded)] == [(True, 1)]
 
 
 async def test_retries_come_to_an_end():
@@ -217,6 +241,15 @@ async def test_retries_come_to_an_end():
     outcome = await run.prompt("go")
     assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.ERROR)
     assert events.kinds().count("AttemptStarted") == 3
+    assert [(event.success, event.attempt) for event in events.of(RetryEnded)] == [(False, 2)]
+
+
+async def test_stop_between_attempts_ends_the_retry():
+    run, events = start([{"error": {"kind": "overloaded"}}], retry=RetryPolicy(base_delay_ms=60_000))
+    outcome, took_s = await abort_after(run, 0.05)
+    assert (outcome.status, took_s < 5) == (Status.STOPPED, True)
+    ended = [(event.success, event.attempt, event.error) for event in events.of(RetryEnded)]
+    assert (ended, events.kinds()[-1]) == ([(False, 1, "cancelled")], "RunFinished")
 
 
 async def test_request_error_is_not_retried():

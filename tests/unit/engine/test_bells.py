@@ -1,4 +1,5 @@
 import asyncio
+import gc
 
 from retinue.engine.bells import Bells
 
@@ -26,3 +27,13 @@ async def test_cancelled_waiter_is_passed_over():
         first.cancel()
         bells.ring("a")
     assert (first.cancelled(), second.result()) == (True, True)
+
+
+async def test_waiters_whose_time_is_over_are_not_kept():
+    bells = Bells()
+    for _ in range(50):
+        assert await bells.wait("a", 0) is False
+    gc.collect()
+    futures = [each for each in gc.get_objects() if isinstance(each, asyncio.Future) and each.cancelled()]
+    assert len(futures) < 50
+    bells.ring("a")

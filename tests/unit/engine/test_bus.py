@@ -1,4 +1,4 @@
-from retinue.core.events import RunStarted, Warned
+from retinue.core.events import RunStarted, ToolProgress, Warned
 from retinue.engine.bus import Bus
 
 NEWS = Warned(run_id="r", text="news")
@@ -37,3 +37,26 @@ def test_facts_are_recorded_before_the_first_is_shown() -> None:
     bus.listen(lambda event: happened.append(f"showed {event.run_id}"))
     bus.publish_all([RunStarted(run_id=name, at_ms=1) for name in "ab"])
     assert happened == ["wrote a", "wrote b", "showed a", "showed b"]
+
+
+async def test_late_reader_loses_pieces_only() -> None:
+    bus = Bus()
+    queue = bus.subscribe(bound=2)
+    pieces = [ToolProgress(run_id="r", call_id=id, name="n", arguments={}, content=[]) for id in "abc"]
+    for event in (*pieces, NEWS):
+        bus.publish(event)
+    queue.close()
+    bus.publish(NEWS)
+    assert ([event async for event in queue], queue.dropped) == ([*pieces[:2], NEWS], 1)
+
+
+def test_pieces_are_wanted_while_somebody_watches() -> None:
+    bus = Bus()
+    stop_facts, stop_pieces = bus.listen(print, pieces=False), bus.listen(repr)
+    seen = [bus.is_watched]
+    for stop in (stop_pieces, stop_pieces, stop_facts):
+        stop()
+        seen.append(bus.is_watched)
+    assert seen == [True, False, False, False]
+    bus.listen(print)
+    assert bus.is_watched

@@ -182,3 +182,10 @@ def test_unknown_session_is_not_found(agent_dir: Path, reference: str) -> None:
 def test_directories_of_projects_are_listed(agent_dir: Path) -> None:
     assert [path.name for path in list_directories(agent_dir)] == ["--other--", "--work--"]
     assert list_directories(agent_dir / "none") == []
+
+
+def test_byte_order_mark_hides_no_session(tmp_path: Path) -> None:
+    path = make(tmp_path, "s1")
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert [info.id for info in list_sessions([tmp_path])] == ["s1"]
+    assert find_session("s1", directory=tmp_path, agent_dir=tmp_path / "agent") == path

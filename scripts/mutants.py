@@ -1,0 +1,481 @@
+"""Changes the code in one small place at a time and sees whether a test fails: `make mutants`.
+
+The changes are a sample, always the same for the same code, spread over the files of `PLACES`. Each is made in a copy
+of the project below .cache/mutants and judged by the tests that execute the changed line, the quickest first; which
+ones do is recorded before, and again for files that have changed. What tests cannot notice is listed with its reason in
+tests/data/mutants.toml. Exit status 1 when fewer than 95 of 100 are noticed.
+"""
+
+import argparse
+import ast
+import hashlib
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from itertools import islice
+from pathlib import Path
+from queue import Queue
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+CACHE = ROOT / ".cache" / "mutants"
+EXCUSES = ROOT / "tests" / "data" / "mutants.toml"
+PLACES = ("engine", "sessions", "sandbox", "tools/policy.py")
+UNITS = "app core engine engine/external sandbox sessions surfaces tools"
+FLOWS = "run manager outfit crew_[cekrsv]* api* session_[dfklns]* branches territory external_run attack_r*"
+FLOWS += " sandbox_[lnrstw]*"
+TESTS = [
+    *(f"tests/unit/{name}/test_*.py" for name in UNITS.split()),
+    "tests/surfaces/test_*.py",
+    *(f"tests/flows/test_{name}.py" for name in FLOWS.split()),
+]
+GOAL = 0.95
+LONGEST_TEST_S, LONGEST_RUN_S = 4.0, 15.0
+# It runs without site-packages, where nothing is recorded: what starts it is.
+STARTED_BY = {"src/retinue/sandbox/forkserver.py": "src/retinue/sandbox/server.py"}
+
+COMPARISONS: dict[type[ast.cmpop], tuple[str, ...]] = {
+    ast.Eq: ("!=",),
+    ast.NotEq: ("==",),
+    ast.Lt: ("<=", ">="),
+    ast.LtE: ("<", ">"),
+    ast.Gt: (">=", "<="),
+    ast.GtE: (">", "<"),
+    ast.Is: ("is not",),
+    ast.IsNot: ("is",),
+    ast.In: ("not in",),
+    ast.NotIn: ("in",),
+}
+ARITHMETIC: dict[type[ast.operator], str] = {
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "//",
+    ast.FloorDiv: "*",
+    ast.Div: "*",
+    ast.Mod: "*",
+    ast.BitAnd: "|",
+    ast.BitOr: "&",
+}
+# Types, decorators and the flags of a class say nothing about behaviour; in an f-string Python 3.11 tells no positions.
+UNTOUCHED = {"annotation", "returns", "decorator_list", "bases", "keywords_of_class", "pattern", "type_params"}
+
+
+class Mutant(NamedTuple):
+    """One change."""
+
+    path: str
+    line: int
+    span: tuple[int, int]
+    """Where in the file, in bytes."""
+    new: str
+    code: str
+    """The line as it was."""
+    change: str
+    lines: tuple[int, ...]
+    """Those whose tests judge it."""
+    is_inside: bool
+    """Whether it is in a function; the rest runs with the import, which is of no test."""
+
+    @property
+    def key(self) -> str:
+        return f"{self.path}\t{self.code}\t{self.change}"
+
+    def apply(self, source: bytes) -> bytes:
+        """The file with the change."""
+        return source[: self.span[0]] + self.new.encode() + source[self.span[1] :]
+
+    @property
+    def title(self) -> str:
+        return f"{self.path}:{self.line}: {self.code}: {self.change}"
+
+
+class Finder:
+    """All changes that can be made in one file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.relative_to(ROOT).as_posix()
+        self._source = path.read_bytes()
+        self._starts = [0]
+        for line in self._source.splitlines(keepends=True):
+            self._starts.append(self._starts[-1] + len(line))
+        self._tree = ast.parse(self._source)
+        self._uses: dict[str, list[int]] = {}
+        for node in ast.walk(self._tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                self._uses.setdefault(node.id, []).append(node.lineno)
+
+    def find(self) -> Iterator[Mutant]:
+        for statement in self._tree.body:
+            yield from self._walk(statement, statement, is_inside=False)
+
+    def _walk(self, node: ast.AST, statement: ast.stmt, *, is_inside: bool) -> Iterator[Mutant]:
+        if isinstance(node, ast.stmt):
+            statement = node
+        if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Assert):
+            return
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            return
+        if isinstance(node, ast.AnnAssign) and "TypeAlias" in ast.unparse(node.annotation):
+            return
+        for target, new, change in self._change(node, is_inside=is_inside):
+            yield self._make(target, new, change, statement, is_inside=is_inside)
+        is_inside = is_inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for name, value in ast.iter_fields(node):
+            if name in UNTOUCHED or (isinstance(node, ast.ClassDef) and name != "body"):
+                continue
+            for child in value if isinstance(value, list) else [value]:
+                if isinstance(child, ast.AST):
+                    yield from self._walk(child, statement, is_inside=is_inside)
+
+    def _change(self, node: ast.AST, *, is_inside: bool) -> Iterator[tuple[ast.AST, str, str]]:
+        """What to write instead of which part, and what that changes."""
+        match node:
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                for new in COMPARISONS[type(op)]:
+                    yield node, f"({self._text(left)} {new} {self._text(right)})", f"{_name(op)} becomes {new}"
+            case ast.BoolOp(op=op, values=values):
+                new = " and " if isinstance(op, ast.Or) else " or "
+                yield node, f"({new.join(f'({self._text(value)})' for value in values)})", f"becomes{new}".rstrip()
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                yield node, f"({self._text(operand)})", "not removed"
+            case ast.BinOp(left=left, op=op, right=right) if is_inside and type(op) in ARITHMETIC:
+                new = ARITHMETIC[type(op)]
+                yield node, f"(({self._text(left)}) {new} ({self._text(right)}))", f"{_name(op)} becomes {new}"
+            case ast.Constant(value=bool(value)):
+                yield node, str(not value), f"{value} becomes {not value}"
+            case ast.Constant(value=int(value)):
+                yield node, str(value + 1), f"{value} becomes {value + 1}"
+                yield node, f"({value - 1})", f"{value} becomes {value - 1}"
+            case ast.If(test=test) | ast.IfExp(test=test) | ast.While(test=test) if not isinstance(test, ast.Constant):
+                yield test, f"(not ({self._text(test)}))", "condition negated"
+            case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
+                yield value, "None", "returns None"
+            case (
+                ast.Expr(value=ast.Call() | ast.Await()) | ast.AugAssign() | ast.Raise() | ast.Continue() | ast.Break()
+            ):
+                yield node, "pass", "statement removed"
+            case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]) if is_inside:
+                yield node, "pass", "statement removed"
+
+    def _make(self, node: Any, new: str, change: str, statement: ast.stmt, *, is_inside: bool) -> Mutant:
+        code = self._source.splitlines()[node.lineno - 1].decode().strip()
+        lines = set(range(node.lineno, node.end_lineno + 1)) | {statement.lineno}
+        if not is_inside:
+            # It runs with the import; what it is about are the places that use it.
+            names = {part.id for part in ast.walk(statement) if isinstance(part, ast.Name)}
+            lines = {line for name in names for line in self._uses.get(name, ())} - lines
+        return Mutant(self._path, node.lineno, self._span(node), new, code, change, tuple(sorted(lines)), is_inside)
+
+    def _text(self, node: ast.expr) -> str:
+        start, end = self._span(node)
+        return f"({self._source[start:end].decode()})"
+
+    def _span(self, node: Any) -> tuple[int, int]:
+        first, last = self._starts[node.lineno - 1], self._starts[node.end_lineno - 1]
+        return first + node.col_offset, last + node.end_col_offset
+
+
+def _name(node: ast.AST) -> str:
+    return type(node).__name__.lower()
+
+
+def list_sources() -> list[Path]:
+    """The files that are changed."""
+    places = [ROOT / "src" / "retinue" / place for place in PLACES]
+    return sorted(path for place in places for path in ([place] if place.is_file() else place.rglob("*.py")))
+
+
+def choose_mutants(count: int, seed: int) -> list[Mutant]:
+    """A sample: of a file with many places more than of one with few, of each some."""
+    found = {path: list(Finder(path).find()) for path in list_sources()}
+    weights = {path: math.sqrt(len(mutants)) for path, mutants in found.items()}
+    chosen: list[Mutant] = []
+    for path, mutants in found.items():
+        share = math.ceil(count * weights[path] / sum(weights.values()))
+        order = sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed}\t{mutant.key}".encode()).digest())
+        before = path.read_bytes()
+        code = compile(before, path, "exec")
+        # `1 | 4` and `1 | 5` are the same program.
+        real = (mutant for mutant in order if compile(mutant.apply(before), path, "exec") != code)
+        chosen += islice(real, share)
+    return sorted(chosen, key=lambda mutant: hashlib.sha256(mutant.key.encode()).digest())
+
+
+class Copy:
+    """A copy of the project with an environment of its own, in which files may be changed."""
+
+    def __init__(self, number: int) -> None:
+        self.root = CACHE / f"copy-{number}"
+        self.python = self.root / ".venv" / "bin" / "python"
+
+    def prepare(self) -> None:
+        """Bring the copy up to date; what has not changed keeps its compiled form."""
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, stdout=-1, check=True
+        )
+        for name in filter(None, listed.stdout.decode().split("\0")):
+            source, target = ROOT / name, self.root / name
+            if source.is_symlink() or not source.is_file():
+                continue
+            if not target.exists() or target.stat().st_mtime_ns != source.stat().st_mtime_ns:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(source, target)
+        if not self.python.exists():
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", self.python.parents[1]], check=True)
+            self._link_programs()
+        packages = next((self.root / ".venv" / "lib").glob("python*/site-packages"))
+        shutil.copy2(ROOT / "scripts" / "linetrace.py", packages)
+        real = next((ROOT / ".venv" / "lib").glob("python*/site-packages"))
+        first = [str(self.root / "src"), f"import site; site.addsitedir({str(real)!r})"]
+        (packages / "copy.pth").write_text("\n".join([*first, "import linetrace; linetrace.start()", ""]))
+
+    def _link_programs(self) -> None:
+        for program in (ROOT / ".venv" / "bin").iterdir():
+            target = self.python.with_name(program.name)
+            if target.exists() or program.is_symlink():
+                continue
+            data = program.read_bytes()
+            if data.startswith(b"#!"):
+                target.write_bytes(data.replace(str(ROOT / ".venv").encode(), str(self.root / ".venv").encode()))
+                target.chmod(0o755)
+            else:
+                target.symlink_to(program)
+
+    def run_tests(self, arguments: list[str], timeout_s: float, **environment: str) -> int | None:
+        """The exit status of pytest, None when it took too long.
+
+        A changed line may kill or remove anything: it sees no process of others, and may write in the copy only.
+        """
+        root = str(self.root)
+        cage = [
+            "setpriv",
+            "--pdeathsig",
+            "KILL",
+            "unshare",
+            *(["--map-root-user"] if os.geteuid() else []),
+            "--pid",
+            "--fork",
+            "--mount-proc",
+        ]
+        cage += [
+            "--kill-child",
+            "bwrap",
+            "--ro-bind",
+            "/",
+            "/",
+            "--dev-bind",
+            "/dev",
+            "/dev",
+            "--bind",
+            "/proc",
+            "/proc",
+        ]
+        cage += [
+            "--tmpfs",
+            "/tmp",
+            "--tmpfs",
+            "/var/tmp",
+            "--bind",
+            root,
+            root,
+            "--cap-add",
+            "ALL",
+            "--die-with-parent",
+            "--",
+        ]
+        flags = ["-q", "-p", "no:cacheprovider"]
+        ours = {"RERUNS": "0", "HYPOTHESIS_STORAGE_DIRECTORY": str(self.root / ".hypothesis"), **environment}
+        with open(self.root / "output", "wb") as output:
+            argv = [*cage, self.python, "-m", "pytest", *flags, *arguments]
+            process = subprocess.Popen(argv, cwd=root, env={**os.environ, **ours}, stdout=output, stderr=output)
+        try:
+            return process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            process.kill()
+            process.wait()
+
+    def record(self, files: list[str]) -> dict[str, dict[str, Any]]:
+        """For each test that passes: how long it took and which lines it executed."""
+        place = self.root / "trace"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir()
+        try:
+            chosen = ["-m", "not slow and not interop", "-k", "not durable and not cluster"]
+            chosen += ["-p", "linetrace", "--timeout", "120"]
+            self.run_tests([*chosen, *files], 3600, PYTHONDONTWRITEBYTECODE="")
+            told = json.loads((place / "tests.json").read_text())
+            found: dict[str, dict[str, Any]] = {
+                test: {"seconds": seconds, "lines": {}} for test, is_good, seconds in told if is_good
+            }
+            for path in place.glob("*.lines"):
+                for row in path.read_text(encoding="utf-8").splitlines():
+                    number, source, line = row.split("\t")
+                    if number.isdigit() and (entry := found.get(told[int(number)][0])) is not None:
+                        entry["lines"].setdefault(source, set()).add(int(line))
+            for entry in found.values():
+                entry["lines"] = {source: sorted(lines) for source, lines in entry["lines"].items()}
+            return found
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def judge(self, mutant: Mutant, tests: list[str], expected_s: float) -> str:
+        """`killed`, `timeout` or `survived`."""
+        target = self.root / mutant.path
+        before, data = target.stat(), target.read_bytes()
+        target.write_bytes(mutant.apply(data))
+        # Another time than the one its compiled form was made of.
+        os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns + 10**12))
+        listed = self.root / "chosen"
+        listed.write_text("\n".join(tests), encoding="utf-8")
+        try:
+            status = self.run_tests(
+                ["-x", "--timeout", "30", f"@{listed}"], 30 + 5 * expected_s, PYTHONDONTWRITEBYTECODE="1"
+            )
+        finally:
+            target.write_bytes(data)
+            os.utime(target, ns=(before.st_atime_ns, before.st_mtime_ns))
+        if status in (4, 5):
+            raise RuntimeError(f"the tests of {mutant.path}:{mutant.line} were not found: {self.root / 'output'}")
+        return "timeout" if status is None else "survived" if status == 0 else "killed"
+
+
+def digest(paths: list[Path]) -> str:
+    """What files hold, in short."""
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in paths)).hexdigest()
+
+
+def record_files(number: int, files: list[str]) -> dict[str, dict[str, Any]]:
+    copy = Copy(number)
+    copy.prepare()
+    return copy.record(files)
+
+
+def load_recording(jobs: int) -> dict[str, dict[str, Any]]:
+    """Which tests execute which lines; only what has changed since the last time is run again."""
+    path = CACHE / "recording.json"
+    sources = digest(list_sources())
+    known: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    files = known.get("files", {}) if known.get("sources") == sources else {}
+    now = {test.relative_to(ROOT).as_posix(): digest([test]) for pattern in TESTS for test in ROOT.glob(pattern)}
+    files = {name: entry for name, entry in files.items() if now.get(name) == entry["digest"]}
+    missing = sorted(set(now) - set(files))
+    if missing:
+        print(f"recording {len(missing)} test files", flush=True)
+        with ThreadPoolExecutor(jobs) as pool:
+            parts = [missing[number::jobs] for number in range(jobs)]
+            for found in pool.map(record_files, range(jobs), parts):
+                for test, entry in found.items():
+                    name = test.partition("::")[0]
+                    files.setdefault(name, {"digest": now[name], "tests": {}})["tests"][test] = entry
+        path.write_text(json.dumps({"sources": sources, "files": files}))
+    return {test: entry for item in files.values() for test, entry in item["tests"].items()}
+
+
+def choose_tests(mutant: Mutant, recording: dict[str, dict[str, Any]]) -> tuple[list[str], float]:
+    """Those that execute the line: of each function the quickest, then its other cases."""
+    path = STARTED_BY.get(mutant.path, mutant.path)
+    folder, _, name = mutant.path.removeprefix("src/retinue/").rpartition("/")
+    own = "" if mutant.is_inside else f"tests/unit/{folder}/test_{name}::"
+    wanted = set(mutant.lines) if path == mutant.path else set()
+    hits = [
+        (entry["seconds"], test)
+        for test, entry in recording.items()
+        if entry["seconds"] <= LONGEST_TEST_S
+        if (own and test.startswith(own))
+        or (path in entry["lines"] and (not wanted or wanted.intersection(entry["lines"][path])))
+    ]
+    ranks: Counter[str] = Counter()
+    order: list[tuple[int, float, str]] = []
+    for seconds, test in sorted(hits):
+        order.append((ranks[test.partition("[")[0]], seconds, test))
+        ranks[test.partition("[")[0]] += 1
+    chosen, total_s = [], 0.0
+    for _, seconds, test in sorted(order):
+        if total_s + seconds > LONGEST_RUN_S and chosen:
+            break
+        total_s += seconds + 0.01
+        chosen.append(test)
+    return chosen, total_s
+
+
+def load_excuses() -> dict[str, str]:
+    """Why no test can notice a change, by its key."""
+    table = tomllib.loads(EXCUSES.read_text(encoding="utf-8")) if EXCUSES.exists() else {}
+    return {f"{item['path']}\t{item['code']}\t{item['change']}": item["reason"] for item in table.get("mutant", ())}
+
+
+def judge_all(mutants: list[Mutant], recording: dict[str, dict[str, Any]], jobs: int) -> Iterator[tuple[Mutant, str]]:
+    """What became of each, as soon as it is known."""
+    copies: Queue[Copy] = Queue()
+    for number in range(jobs):
+        copies.put(copy := Copy(number))
+        copy.prepare()
+
+    def judge(mutant: Mutant) -> tuple[Mutant, str]:
+        tests, expected_s = choose_tests(mutant, recording)
+        if not tests:
+            return mutant, "no test"
+        copy = copies.get()
+        try:
+            return mutant, copy.judge(mutant, tests, expected_s)
+        finally:
+            copies.put(copy)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        for future in as_completed([pool.submit(judge, mutant) for mutant in mutants]):
+            yield future.result()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=320, help="how many changes")
+    parser.add_argument("--seed", type=int, default=1, help="which ones")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at once")
+    parser.add_argument("--only", default="", help="only those whose file, line or change has this in it")
+    parser.add_argument("--list", action="store_true", help="only tell which ones")
+    options = parser.parse_args()
+    excuses = load_excuses()
+    chosen = [mutant for mutant in choose_mutants(options.count, options.seed) if options.only in mutant.title]
+    if options.list:
+        print("\n".join(mutant.title for mutant in chosen))
+        return 0
+    CACHE.mkdir(parents=True, exist_ok=True)
+    begin = time.monotonic()
+    recording = load_recording(options.jobs)
+    results: dict[Mutant, str] = {}
+    for mutant, result in judge_all(
+        [mutant for mutant in chosen if mutant.key not in excuses], recording, options.jobs
+    ):
+        results[mutant] = result
+        print(f"{len(results):>4} {result:<8} {mutant.title}", flush=True)
+    missed = [mutant for mutant in chosen if results.get(mutant) in ("survived", "no test")]
+    print()
+    for path in sorted({mutant.path for mutant in results}):
+        own = [mutant for mutant in results if mutant.path == path]
+        print(f"{sum(mutant not in missed for mutant in own):>4} of {len(own):>3}  {path}")
+    print()
+    for mutant in missed:
+        print(f"{results[mutant]}: {mutant.title}")
+    for mutant in (mutant for mutant in chosen if mutant.key in excuses):
+        print(f"excused: {mutant.title}: {excuses[mutant.key]}")
+    share = 1 - len(missed) / max(len(results), 1)
+    timeouts = list(results.values()).count("timeout")
+    print(
+        f"{len(results)} changes, {len(results) - len(missed)} noticed ({share:.1%}; {timeouts} by a timeout), "
+        f"{len(chosen) - len(results)} excused, {(time.monotonic() - begin) / 60:.0f} minutes"
+    )
+    return 0 if share >= GOAL else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

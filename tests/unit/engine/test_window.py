@@ -1,0 +1,88 @@
+import pytest
+
+from retinue.core.model import ModelInfo, ToolSpec
+from retinue.engine.window import (
+    BOUND_TOKENS,
+    LEAST_TOKENS,
+    SMALL_TOKENS,
+    bound_result,
+    explain_lack,
+    explain_length,
+    fit_sections,
+    fit_specs,
+    read_limit,
+)
+
+INFO = ModelInfo("p", "m", "own", "M", context_window=8192)
+
+
+def make_spec(name: str, description: str = "d", **fields: object) -> ToolSpec:
+    return ToolSpec(name, description, {"type": "object", **fields})
+
+
+def test_large_window_gets_everything() -> None:
+    sections = {"tools": "t", "project_context": "x" * 100_000}
+    specs = [make_spec(f"tool{number}", "d" * 5000) for number in range(50)]
+    assert (fit_sections(sections, SMALL_TOKENS).sections, fit_specs(specs, SMALL_TOKENS)) == (sections, specs)
+    assert (bound_result(BOUND_TOKENS, 400_000), bound_result(BOUND_TOKENS - 4, 400_000)) == (400_000, 65_532)
+
+
+def test_small_window_cuts_what_others_wrote() -> None:
+    sections = {"preamble": "p" * 9000, "tools": "t", "skills": "s", "project_context": "x" * 5000, "parent": "y" * 10}
+    head = fit_sections(sections, 4096)
+    cut = "x" * 2048 + "\n[cut after 2048 of 5000 characters: the window is small]"
+    # Nothing is left for the second.
+    assert head.sections == {"preamble": "p" * 9000, "project_context": cut}
+    assert head.left_out == ("skills", "project_context", "parent")
+
+
+def test_small_window_keeps_what_fits() -> None:
+    sections = {"project_context": "x" * 2000, "parent": "y" * 48, "addendum": "z"}
+    head = fit_sections(sections, 4096)
+    assert (head.sections, head.left_out) == ({"project_context": "x" * 2000, "parent": "y" * 48}, ("addendum",))
+
+
+def test_essential_tools_are_offered_first() -> None:
+    specs = [make_spec("grep", "g" * 200), make_spec("read", "One. " * 60 + "\n\nMore."), make_spec("find", "f" * 200)]
+    offered = fit_specs(specs, 1100)
+    assert [spec.name for spec in offered] == ["grep", "read"]
+    assert (len(offered[1].description) <= 240, offered[1].description.endswith("One.")) == (True, True)
+
+
+def test_long_descriptions_of_fields_go() -> None:
+    fields = {"description": {"type": "string", "description": "x" * 60}, "b": {"description": "x" * 61}}
+    (spec,) = fit_specs([make_spec("read", properties=fields)], 8192)
+    assert spec.parameters["properties"] == {"description": fields["description"], "b": {}}
+
+
+@pytest.mark.parametrize(
+    ("window", "head_tokens", "needed"),
+    [
+        (LEAST_TOKENS, 100, None),
+        (LEAST_TOKENS - 1, 100, 4096),
+        (8192, 6143, None),
+        (8192, 6144, 8192),
+        (SMALL_TOKENS, SMALL_TOKENS - 1, None),
+        (SMALL_TOKENS, SMALL_TOKENS, 21_845),
+    ],
+)
+def test_window_must_hold_more_than_the_head(window: int, head_tokens: int, needed: int | None) -> None:
+    text = explain_lack(INFO, window, head_tokens)
+    assert (f"needs at least {needed}:" in text) if needed else text == ""
+
+
+def test_message_must_fit_beside_the_head() -> None:
+    assert explain_length(INFO, 1000, 400, 3605) == ""
+    assert explain_length(INFO, 1000, 400, 3606).startswith("the message has 601 tokens or more, and p/m takes 1000 ")
+
+
+@pytest.mark.parametrize(
+    ("words", "limit"),
+    [
+        ("This model's maximum context length is 8192 tokens", 8192),
+        ("prompt is too long: 210000 tokens > 200000 maximum", 200_000),
+        ("the server is busy", None),
+    ],
+)
+def test_limit_is_read_from_a_refusal(words: str, limit: int | None) -> None:
+    assert read_limit(words) == limit

@@ -1,0 +1,27 @@
+from itertools import pairwise
+from pathlib import Path
+
+from retinue.sandbox.gitdirs import list_steering
+
+
+def test_included_configuration_is_followed(tmp_path: Path) -> None:
+    names = [tmp_path / f"config{number}" for number in range(9)]
+    for path, following in pairwise(names):
+        path.write_text(f"[include]\n\tpath = {following.name}\n[core]\n\thooksPath = hooks-{path.name}\n")
+    hooks, files = list_steering([str(names[0])], str(tmp_path), "/home")
+    # Five files behind the first: as deep as git would go is not needed, and a loop must end.
+    assert list(map(Path, files)) == names[1:7]
+    assert [Path(place).name for place in hooks] == [f"hooks-config{number}" for number in range(6)]
+
+
+def test_circle_of_inclusions_ends(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text("[include]\n" + "\tpath = config\n" * 30)
+    assert set(list_steering([str(path)], str(tmp_path), "/home")[1]) == {str(path)}
+
+
+def test_folder_beside_generated_hooks_counts(tmp_path: Path) -> None:
+    path = tmp_path / "config"
+    path.write_text('[core]\n\thooksPath = .husky/_\n[includeIf "gitdir:~/x"]\n\tpath = ~/more\n')
+    hooks, files = list_steering([str(path)], str(tmp_path), "/home/me")
+    assert (hooks, files) == ((f"{tmp_path}/.husky", f"{tmp_path}/.husky/_"), ("/home/me/more",))
