@@ -30,8 +30,8 @@ CACHE = ROOT / ".cache" / "mutants"
 EXCUSES = ROOT / "tests" / "data" / "mutants.toml"
 PLACES = ("engine", "sessions", "sandbox", "tools/policy.py")
 UNITS = "app core engine engine/external sandbox sessions surfaces tools"
-FLOWS = "run manager outfit crew_[cekrsv]* api* session_[dfklns]* branches territory external_run attack_r*"
-FLOWS += " sandbox_[lnrstw]*"
+FLOWS = "run manager outfit crew_[cekrsv]* api* session_[dfklns]* branches territory external_* attack_r*"
+FLOWS += " sandbox_[lmnrstw]*"
 TESTS = [
     *(f"tests/unit/{name}/test_*.py" for name in UNITS.split()),
     "tests/surfaces/test_*.py",

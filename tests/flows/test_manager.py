@@ -188,6 +188,19 @@ async def test_depth_and_count_are_limited():
         assert crew.spawn().depth == 1
 
 
+async def test_stop_of_all_tells_how_many():
+    async with Crew({"slow": [{"text": "x", "delay_ms": 60_000}], "fast": [{"text": "p"}]}, max_concurrent=2) as crew:
+        await crew.manager.wait(crew.spawn("fast").id, 5)
+        runs = [crew.spawn() for _ in range(3)]
+        async with asyncio.timeout(5):
+            while [run.status for run in runs] != [Status.RUNNING, Status.RUNNING, Status.QUEUED]:
+                await asyncio.sleep(0.01)
+        assert crew.manager.stop_all() == 3
+        for run in runs:
+            await crew.manager.wait(run.id, 5)
+        assert ([run.status for run in runs], crew.manager.stop_all()) == ([Status.STOPPED] * 3, 0)
+
+
 async def test_stopped_parent_takes_its_children_along():
     async with Crew({"slow": [{"text": "x", "delay_ms": 60_000}]}) as crew:
         parent = crew.spawn()

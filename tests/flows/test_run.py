@@ -112,6 +112,12 @@ async def test_follow_up_is_said_at_the_end():
     assert said(run)[1:] == [("Assistant", "one"), ("User", "and then?"), ("Assistant", "two")]
 
 
+async def test_outcome_counts_turns_and_calls():
+    run, _ = start([{"text": "none"}, calls(1), calls(2), {"text": "two"}])
+    found = [await run.prompt(text) for text in ("hi", "go")]
+    assert [(outcome.turns, outcome.tool_calls) for outcome in found] == [(1, 0), (3, 2)]
+
+
 async def test_turn_limit_asks_to_wrap_up():
     run, _ = start([calls(1), calls(2), {"text": "so far"}], limits=Limits(max_turns=2, grace_turns=3))
     outcome = await run.prompt("go")

@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.definition import Definition
-from retinue.engine.choosing import choose_runner, explain_runner
+from retinue.engine.choosing import choose_level, choose_runner, explain_runner
 from retinue.engine.request import RunRequest
 
 AGENT = Definition(name="a", dialect="codingcode", source="user", path="")
@@ -34,3 +34,11 @@ def test_servers_keep_a_run_here(surface, fields, runner, words):
     definition, request = replace(AGENT, **fields), replace(REQUEST, surface=surface)
     assert choose_runner(definition, request, Kit()) == runner
     assert explain_runner(definition, request, Kit()) == words
+
+
+def test_first_known_level_is_chosen() -> None:
+    assert (choose_level(None, "deep", "high", "low"), choose_level("deep", None), choose_level()) == (
+        "high",
+        None,
+        None,
+    )

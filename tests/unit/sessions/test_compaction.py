@@ -237,3 +237,9 @@ def test_unset_details_are_no_files() -> None:
     previous = Entry("compaction", "e0", summary=UNSET)
     prepared = prepare_compaction(context(user(), user(), reply("y"), user(400), compaction=previous), KEEP)
     assert prepared is not None and prepared.previous_summary == ""
+
+
+def test_head_that_fills_the_window_leaves_nothing_to_keep() -> None:
+    for head_tokens in (6144, 6145, 50_000):
+        assert CompactionConfig().fit(8192, head_tokens).keep_recent_tokens == 0
+    assert CompactionConfig().fit(8192, 6140).keep_recent_tokens == 2

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, CustomMessage, TextContent, ToolCall, Usage, UserMessage
 from retinue.sessions import entry
-from retinue.sessions.entry import Stamp, decode_entry, decode_head, decode_message, encode_fields
+from retinue.sessions.entry import Head, Stamp, decode_entry, decode_head, decode_message, encode_fields
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.characters()),
@@ -97,3 +97,11 @@ def test_stamp_renders_iso_times() -> None:
         "2023-11-14T22:13:20.999Z",
         "2023-11-14T22:13:21.000Z",
     ]
+
+
+def test_head_with_odd_fields_keeps_the_others() -> None:
+    lines = ['"parentId": null', '"parentId": "p"', '"parentId": 5', '"other": 1']
+    heads = [decode_head(f'{{"type": "message", "id": 1, {line}}}'.encode()) for line in lines]
+    assert heads == [Head("message", None, parent) for parent in (None, "p", msgspec.UNSET, msgspec.UNSET)]
+    assert decode_head(b'{"type": 3, "id": "a", "parentId": null}') == Head("", "a", None)
+    assert decode_head(b"[1]") is None
