@@ -66,6 +66,16 @@ def text() -> Check:
     return Check("text that is not blank", convert)
 
 
+def least(check: Check) -> Check:
+    """The same, but of two layers the smaller value counts; null is no limit."""
+
+    def merge(below: Any, value: Any) -> Any:
+        given = [each for each in (below, value) if each is not None]
+        return min(given, default=None)
+
+    return structs.replace(check, merge=merge)
+
+
 def flag() -> Check:
     return structs.replace(_only(bool, "true or false"), choices=(True, False))
 

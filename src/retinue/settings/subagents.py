@@ -21,6 +21,7 @@ from retinue.settings.checks import (
     between,
     choice,
     flag,
+    least,
     names,
     optional,
     some_of,
@@ -60,9 +61,9 @@ class Budget(Struct, frozen=True):
     """What one prompt may use with all the runs it starts."""
 
     tokens: int | None = None
-    """Tokens of one main prompt with all its children."""
+    """Tokens of one main prompt with all its children. Of your value and a project's the smaller counts."""
     cost_usd: float | None = None
-    """US dollars of one main prompt with all its children."""
+    """US dollars of one main prompt with all its children; the smaller value counts here, too."""
     allow_pi: bool = False
     """Let a real pi work under a budget, although it can pass the budget by one reply."""
 
@@ -223,8 +224,8 @@ CREW_SETTINGS = (
     Setting("limits.wallSeconds", "limits.wall_seconds", amount()),
     Setting("limits.idleSeconds", "limits.idle_seconds", amount()),
     Setting("limits.toolSeconds", "limits.tool_seconds", amount()),
-    Setting("budget.tokens", "budget.tokens", optional(between(1))),
-    Setting("budget.costUsd", "budget.cost_usd", amount()),
+    Setting("budget.tokens", "budget.tokens", least(optional(between(1)))),
+    Setting("budget.costUsd", "budget.cost_usd", least(amount())),
     Setting("budget.allowPi", "budget.allow_pi", flag(), user_only=True),
     # A pi starts its commands itself, outside of our sandbox.
     Setting("runner", "runner", choice(*get_args(Runner)), user_values=("pi", "cluster")),

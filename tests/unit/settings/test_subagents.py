@@ -110,6 +110,13 @@ def test_project_cannot_widen_rights(load: Any, key: str, value: Any) -> None:
     assert get(load(nest(key, value), "{}"), key) == (tuple(value) if isinstance(value, list) else value)
 
 
+@pytest.mark.parametrize("key", ["tokens", "costUsd"])
+@pytest.mark.parametrize(("user", "project", "used"), [(10, 90, 10), (10, 5, 5), (10, None, 10), (None, 90, 90)])
+def test_project_cannot_raise_the_budget(load: Any, key: str, user: Any, project: Any, used: int) -> None:
+    budget = load({"budget": {key: user}}, {"budget": {key: project}}).settings.budget
+    assert (budget.tokens if key == "tokens" else budget.cost_usd) == used
+
+
 @pytest.mark.parametrize("key", [item.key for item in CREW_SETTINGS if item.off_only])
 def test_project_only_switches_off(load: Any, key: str) -> None:
     loaded = load(nest(key, False), nest(key, True))
