@@ -70,10 +70,10 @@ class Bus:
         self._streaming += pieces
 
         def stop() -> None:
-            if entry in self._listeners:
-                left = list(self._listeners)
-                left.remove(entry)
-                self._change(tuple(left))
+            # By identity: the same listener may have been given twice, and this may be called twice.
+            left = tuple(each for each in self._listeners if each is not entry)
+            if len(left) < len(self._listeners):
+                self._change(left)
                 self._streaming -= pieces
 
         return stop

@@ -23,6 +23,15 @@ def test_new_listener_hears_from_the_next_event_on():
     assert heard == [NEWS]
 
 
+def test_listener_given_twice_is_ended_once_each():
+    bus, heard = Bus(), []
+    stop, _ = bus.listen(heard.append), bus.listen(heard.append)
+    stop()
+    stop()
+    bus.publish(NEWS)
+    assert (heard, bus.is_watched) == ([NEWS], True)
+
+
 def test_failing_listener_holds_up_nobody(caplog):
     bus, heard = Bus(), []
     bus.listen(lambda event: 1 / 0)
