@@ -75,7 +75,10 @@ async def test_pi_asks_no_model_of_its_choice(world, surface):
     for part in ("looker", "'offline/rules'", "name a model in the agent's file"):
         assert part in outcome.error
     world.write_agent("---\nname: looker\ndescription: d\nmodel: far/away\n---\nLook.\n")
-    assert find_flag(await start(world, surface=surface), "--model") == "far/away"
+    begun = await start(world, surface=surface)
+    assert (find_flag(begun, "--model"), begun["env"]["PI_PROVIDER"], begun["env"]["PI_MODEL"]) == (
+        *("far/away", "far", "away"),
+    )
 
 
 async def test_fleet_passes_the_inherited_model(world):

@@ -8,7 +8,9 @@ import pytest
 from retinue.testing import fresh_home, run_cli
 from retinue.testing.child import FakeChild, reply
 
-LOOKER = "---\nname: looker\ndescription: d\nmodel: far/away\ntools: read\n---\n\nLook around.\n"
+LOOKER = "---\nname: looker\ndescription: d\ntools: read\n---\n\nLook around.\n"
+MOCK = {"baseUrl": "http://127.0.0.1:9/v1", "api": "openai-completions", "apiKey": "k", "models": [{"id": "m-1"}]}
+MODELS = {"providers": {"mock": MOCK}}
 ZERO = {"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0, "cost": 0, "turns": 0}
 
 
@@ -21,16 +23,16 @@ def child(tmp_path):
 def run(tmp_path, child):
     """Runs `retinue run --json` with the fake child; gives back its status, its one result and its details."""
 
-    def start(*steps, **settings):
+    def start(*steps, model="mock/m-1", **settings):
         child.plan(steps)
-        home, work = fresh_home(tmp_path), tmp_path / "work"
+        home, work = fresh_home(tmp_path, MODELS), tmp_path / "work"
         work.mkdir(exist_ok=True)
         agent_dir = home / ".pi" / "agent"
         (agent_dir / "agents").mkdir(exist_ok=True)
         (agent_dir / "agents" / "looker.md").write_text(LOOKER)
         known = {"runner": "pi", "piCommand": str(child.path), "subagents": settings}
         (agent_dir / "subagents.json").write_text(json.dumps(known))
-        done = run_cli(["run", "--json", "looker", "Where?", "--model", "offline/rules"], work, home=home)
+        done = run_cli(["run", "--json", "looker", "Where?", "--model", model], work, home=home)
         details = json.loads(done.stdout)["details"]
         return done.status, details["results"][0], details.get("error")
 
@@ -107,3 +109,9 @@ def test_transient_failure_is_tried_again(run, child):
 def test_killed_child_is_one_failure(run):
     status, result, error = run(reply("Half of it", stop="toolUse"), {"signal": signal.SIGKILL})
     assert (status, error["code"], result["exitCode"]) == (1, "SUBAGENT_FAILED", 137)
+
+
+def test_pi_is_not_told_a_model_of_ours(run, child):
+    status, result, error = run(reply("Here."), model="offline/rules")
+    assert (status, child.starts, result["exitCode"] != 0) == (1, [], True)
+    assert "runner pi cannot ask 'offline/rules'" in error["message"]

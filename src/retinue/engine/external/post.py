@@ -79,7 +79,9 @@ class Post:
     def render_marks(self, setup: RunSetup) -> dict[str, str]:
         """What the child is told by its environment: how deep it is, and what it inherits where no flag says so."""
         info, limits = setup.model.info, setup.limits
-        marks = {**setup.environment, "PI_PROVIDER": info.provider, "PI_MODEL": info.id}
+        # A pi may know a model that we do not.
+        provider, _, id = self.model.partition("/") if self.model else (info.provider, "", info.id)
+        marks = {**setup.environment, "PI_PROVIDER": provider, "PI_MODEL": id}
         marks["PI_REASONING_LEVEL"] = setup.thinking
         allowed = self.errand.definition.allowed_subagents
         # Said in any case: else it would be told what its parent may start.

@@ -218,10 +218,11 @@ class Outpost:
     def send(self, setup: RunSetup, errand: Errand) -> LiveRun:
         """The live side of a run that is to work elsewhere."""
         wanted, level = self._name_model(errand, setup.model.info)
-        if errand.runner == "pi" and not wanted and setup.model.info.api in OURS:
+        info = setup.model.info
+        if errand.runner == "pi" and wanted in ("", info.ref) and info.api in OURS:
             raise RetinueError(
-                f"agent {errand.definition.name}: runner pi cannot ask {quote(setup.model.info.ref)} and would ask "
-                "a model of its own choice; name a model in the agent's file, or choose another runner"
+                f"agent {errand.definition.name}: runner pi cannot ask {quote(info.ref)}, a model of ours; "
+                "name a model in the agent's file that pi knows, or choose another runner"
             )
         said = (errand.request.thinking, errand.definition.thinking, level)
         thinking = setup.thinking if any(word in THINKING_LEVELS for word in said) else ""
