@@ -5,6 +5,7 @@ from crew_world import script, to
 
 from retinue import Retinue, Status
 from retinue.core.errors import RetinueError, UsageError
+from retinue.core.run import Reason
 
 
 def put(agent_dir, **settings):
@@ -30,6 +31,15 @@ async def test_limits_of_a_program_hold(tmp_path):
         await crew.spawn("Explore", "look")
         with pytest.raises(RetinueError, match="maxSpawnsPerTree"):
             await crew.spawn("Explore", "look again")
+
+
+@pytest.mark.parametrize(("limit", "reason"), [("wall", Reason.WALL_TIMEOUT), ("idle", Reason.IDLE_TIMEOUT)])
+async def test_time_of_a_spawned_run_is_limited(tmp_path, limit, reason):
+    model = script(tmp_path, to("^look", text="Seen", delay_ms=1500))
+    async with Retinue(tmp_path, model=model, limits={f"{limit}_seconds": 0.3}) as crew:
+        outcome = await (await crew.spawn("Explore", "look")).wait()
+        patient = await (await crew.spawn("Explore", "look", wall_s=60, idle_s=60)).wait()
+    assert (outcome.reason, patient.text) == (reason, "Seen")
 
 
 async def test_budget_of_a_program_holds(tmp_path):

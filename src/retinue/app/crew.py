@@ -134,10 +134,17 @@ class Crew:
         """Where its models come from."""
         return self._models
 
-    def find_keeping(self, definition: Definition) -> dict[str, Any]:
-        """Where a run of a definition keeps its session, as options of a request. Raises UsageError."""
-        folder = find_keeping_dir(definition, to_grounds(self.world))
-        return {"session_dir": folder, "keeps_session": definition.persist_session is not False}
+    def find_defaults(self, definition: Definition) -> dict[str, Any]:
+        """What the settings and the file say where a request says nothing, as its options. Raises UsageError."""
+        limits = self.world.crew.settings.limits
+        return {
+            "session_dir": find_keeping_dir(definition, to_grounds(self.world)),
+            "keeps_session": definition.persist_session is not False,
+            "isolation": "worktree" if definition.isolation == "worktree" else None,
+            "wall_s": limits.wall_seconds,
+            "idle_s": limits.idle_seconds,
+            "tool_s": limits.tool_seconds,
+        }
 
     def find(self, run_id: str) -> Run | None:
         """A run of the crew; None while it is not open."""

@@ -158,8 +158,7 @@ class Retinue:
         check_task(task)
         crew = await self._here.need_crew()
         definition = self._here.world.roster.find_runnable(agent, "fleet")
-        options.setdefault("isolation", "worktree" if definition.isolation == "worktree" else None)
-        options = {**crew.find_keeping(definition), **options}
+        options = {**crew.find_defaults(definition), **options}
         request = RunRequest(
             agent=definition.name,
             task=task,
