@@ -196,7 +196,8 @@ class Standby:
 
 def _find_told(env: Mapping[str, str]) -> dict[str, str]:
     told = {name: value for name, value in env.items() if name.startswith(_TOLD) or name == "LANG"}
-    return {name: value for name, value in told.items() if (name, value) != ("LANG", _PLAIN)}
+    plain = (("LANG", _PLAIN), ("PYTHONFAULTHANDLER", "1"))  # so it is here, too
+    return {name: value for name, value in told.items() if (name, value) not in plain}
 
 
 def _open_pipes(wanted: Sequence[Any]) -> tuple[list[IO[bytes] | None], list[int], list[int]]:

@@ -246,7 +246,10 @@ def test_other_files_beside_an_accepted_one_need_trust(late, place):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--file", "x.md"), "'x.md' is no agent file of this project; those are in .pi/agents, .agents"),
+        (
+            ("--file", "x.md"),
+            "'x.md' is neither an agent file of this project (.pi/agents, .agents, ",
+        ),
         (("--file", ".pi/agents/none.md"), "cannot be read: no such file or directory"),
         (("--extension", "none.py"), "is not trusted, so its files are not read"),
         (("--extension", "a.py", "--file", "b.md"), "--extension and --file: decide about one of them at a time"),

@@ -33,7 +33,8 @@ def test_no_run_listens(place, name):
         (place.agent_dir / "subagents.json").write_text(json.dumps({"runner": "process"}))
     log = place.root / "log"
     command = [strace, "-f", "-qq", "-e", "trace=listen,bind", "-e", "signal=none", "-o", str(log)]
-    command += [sys.executable, "-m", "retinue", "--model", place.script(*REPLIES), *words]
+    model = [] if name == "mcp" else ["--model", place.script(*REPLIES)]
+    command += [sys.executable, "-m", "retinue", *words, *model]
     environment = {"PATH": os.environ["PATH"], "HOME": str(place.home), "RETINUE_NO_LOCAL": "1"}
     done = subprocess.run(
         command, cwd=place.work, env=environment, input=said, capture_output=True, text=True, timeout=60, check=False

@@ -142,6 +142,12 @@ def test_version_survives_a_closed_pipe(place):
     assert done.stderr == ""
 
 
+def test_command_behind_options_is_no_prompt(place):
+    done = place.run("--no-session", "models", replies=[{"text": "an answer"}])
+    told = "retinue: a command comes before its options: retinue models …; to send the word: retinue -p models\n"
+    assert (done.status, done.stdout, done.stderr) == (2, "", told)
+
+
 @pytest.mark.parametrize(
     ("word", "command"),
     [

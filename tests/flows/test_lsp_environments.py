@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from crew_world import git
+from crew_world import call, git, script, to
 from lsp_world import World, write_server
 from test_lsp_attacks import Kept, boundaries, build  # noqa: F401
 from test_lsp_real import SERVERS, find_program
 
+from retinue import Retinue
 from retinue.core.tool import ToolContext
 from retinue.tools.lsp.permission import Permission
 from retinue.tools.lsp.pool import Ground, Pool
@@ -207,3 +208,18 @@ async def test_real_server_knows_the_packages(tmp_path, name, is_own):
             break
     await pool.close()
     assert result.content[0].text.endswith("\nNo diagnostics.")
+
+
+async def test_readonly_agent_has_the_environment(tmp_path, agent_dir, monkeypatch):
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "pyproject.toml").write_text("")
+    (work / "a.py").write_text("import only_there\n")
+    monkeypatch.setenv("VIRTUAL_ENV", str(make_environment(tmp_path / "env", "only_there")))
+    monkeypatch.setenv("PATH", f"{Path(find_program('ty')).parent}:{os.environ['PATH']}")
+    (agent_dir / "agents").mkdir()
+    (agent_dir / "agents" / "looker.md").write_text("---\nname: looker\ndescription: d\ntools: read, lsp\n---\nLook.\n")
+    asked = call("lsp", action="diagnostics", file="a.py")
+    async with Retinue(work, model=script(tmp_path, to("^look", calls=[asked]), to("^look", text="done"))) as crew:
+        (result,) = (await crew.call_subagent("looker", "look"))["details"]["results"]
+    assert "No diagnostics." in Path(result["sessionFile"]).read_text()

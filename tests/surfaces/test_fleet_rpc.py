@@ -101,7 +101,7 @@ async def test_request_without_id_is_dropped(request_id):
             {"type": "nobody", "prompt": "look"},
             'Unknown agent type "nobody". Available types: general-purpose, Explore.',
         ),
-        (spawn(maxTurns="many"), "SpawnOptions: Expected `int | null`, got `str` - at `$.maxTurns`"),
+        (spawn(maxTurns="many"), "max_turns is 'many': expected a whole number from 0, or nothing for no limit"),
         ({**spawn(), "options": []}, "SpawnOptions: Expected `object`, got `array`"),
         (spawn(parentAgentId="ghost"), 'Parent agent "ghost" is not running'),
     ],

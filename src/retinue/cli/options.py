@@ -405,6 +405,8 @@ def _describe_unknown(name: str, command: str, flags: dict[str, tuple[str, Kind]
 def _check_command(word: str) -> None:
     """Ask back for an only word that is nearly a command: nobody wants to pay for an answer to it."""
     meant = next((name for name in COMMANDS if _is_one_edit(word.lower(), name)), "")
+    if word == meant:
+        raise UsageError(f"a command comes before its options: retinue {meant} …; to send the word: retinue -p {word}")
     if meant:
         raise UsageError(
             f"there is no command {quote(word)}; did you mean retinue {meant}? "

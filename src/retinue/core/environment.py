@@ -22,10 +22,10 @@ BUDGET_FD = "RETINUE_BUDGET_FD"
 """The descriptor through which a process of ours draws on the budget of its run."""
 PASSWORD_FILES = ("PGPASSFILE", "PGSERVICEFILE")
 """Name files with passwords of databases."""
-READING = (*_FINDING, *_SPEAKING, "PWD")
+READING = (*_FINDING, *_SPEAKING, "PWD", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV")
 """A command that may change nothing."""
 WRITING = (
-    *(*READING, "SHELL", "CI", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYENV_ROOT", "PYENV_VERSION"),
+    *(*READING, "SHELL", "CI", "PYENV_ROOT", "PYENV_VERSION"),
     *("GOPATH", "GOROOT", "GOBIN", "CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "JAVA_HOME", "NVM_DIR", "NVM_BIN"),
     *("VOLTA_HOME", "PNPM_HOME", "DENO_DIR", "GEM_HOME", "ANDROID_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
     *(*_CERTIFICATES, "MAKEFLAGS", *_PROXIES),
