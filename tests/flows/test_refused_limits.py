@@ -6,7 +6,7 @@ import pytest
 from crew_world import call, repository, script
 
 from retinue import Request, Retinue
-from retinue.core.errors import RetinueError, UsageError
+from retinue.core.errors import ConfigError, RetinueError, UsageError
 from retinue.core.events import RunQueued, ToolFinished
 from retinue.engine.limits import Limits
 from retinue.testing import run_cli
@@ -77,14 +77,13 @@ async def test_limits_of_the_main_agent_are_checked(work, value):
         open_crew(work, request=Request(limits=Limits(tokens=value)))
 
 
-@pytest.mark.parametrize("value", ["1e999", "-1", '"many"', "true"])
-async def test_settings_file_drops_what_is_no_limit(work, agent_dir, value):
-    (agent_dir / "subagents.json").write_text(f'{{"budget": {{"tokens": {value}}}}}')
-    said = list[str]()
-    async with open_crew(work, say=said.append):
-        pass
-    (text,) = said
-    assert "subagents.json" in text and "expected a " in text.replace("accepted", "expected")
+@pytest.mark.parametrize("value", ["1e999", "-1", '"many"', "true", '"60000"', "NaN"])
+@pytest.mark.parametrize("name", ["tokens", "costUsd"])
+async def test_no_run_starts_without_a_budget_that_was_meant(work, agent_dir, name, value):
+    (agent_dir / "subagents.json").write_text(f'{{"budget": {{"{name}": {value}}}}}')
+    with pytest.raises(ConfigError, match=r"subagents\.json.*budget.* can be read"):
+        async with open_crew(work):
+            pass
 
 
 def test_agent_file_drops_what_is_no_limit(work, agent_dir):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from retinue.app.languages import Languages
+from retinue.core.errors import ConfigError
 from retinue.settings.context import PromptFiles, load_prompt_files
 from retinue.settings.layers import Loaded
 from retinue.settings.paths import Paths, expand_path
@@ -137,7 +138,10 @@ def choose_shell(options: ToolOptions, paths: Paths, settings: Settings) -> Tool
 
 
 def read_world(stock: "Stock", paths: Paths, loaded: Loaded) -> World:
-    """Read what else is configured for a session in a folder whose settings are known."""
+    """Read what else is configured for a session in a folder whose settings are known.
+
+    Raises ConfigError for a budget that cannot be read: nobody wants to work without the one that was meant.
+    """
     request, environment, clock = stock.request, stock.environment, stock.clock
     crew = load_crew(paths, environment, trusted=loaded.trust.trusted, flags=stock.settings.crew)
     files = load_prompt_files(
@@ -148,6 +152,8 @@ def read_world(stock: "Stock", paths: Paths, loaded: Loaded) -> World:
         use_context=request.context_files,
         hidden=crew.settings.sandbox.hidden,
     )
+    if unread := [item for item in crew.diagnostics if item.severity == "error" and item.field.startswith("budget")]:
+        raise ConfigError(f"{unread[0].message}; nothing is started until the budget can be read")
     stock.tell((*crew.diagnostics, *files.diagnostics))
     has_session = request.session.kind not in ("none", "children")
     world = World(

@@ -294,6 +294,8 @@ def load_crew(
             layers.append(Layer(scope, {"denyTools": ("*",)}, str(path)))
             text = f"{problems[-1].message}; as the file restricts agents, every tool is denied until it is mended"
             problems[-1] = structs.replace(problems[-1], message=text)
+        if problems and scope == "user" and may_mention(path, ("budget",)):
+            problems[-1] = structs.replace(problems[-1], field="budget")
         diagnostics.extend(problems)
         if raw is not None:
             layer, problems = read_layer(table, raw, scope, str(path), ignore=IGNORED)
