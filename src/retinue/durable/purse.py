@@ -16,7 +16,7 @@ from retinue.core.messages import Cost, Usage
 from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
 from retinue.durable.database import Database
 from retinue.durable.record import Claim
-from retinue.engine.budget import MIN_OUTPUT, Lease, bound_input, bound_price, fit_output, render_rest
+from retinue.engine.budget import MIN_OUTPUT, Lease, bound_input, bound_price, explain_end, fit_output, render_rest
 
 HELD_S = 0.5
 """Between two looks at what others hold: most of it comes back when their replies are there."""
@@ -161,9 +161,10 @@ class SharedBudgetModel:
         info, purse = self._model.info, self._find_purse()
         if purse is None:
             return await self._model.reply(request, draft)
-        hold, output = await purse.hold(info, bound_input(request), request.max_tokens or info.max_tokens)
+        needed = bound_input(request)
+        hold, output = await purse.hold(info, needed, request.max_tokens or info.max_tokens)
         if not output:
-            failure = Failure("budget", f"the budget is spent: {await purse.render_rest() or 'nothing'} left")
+            failure = Failure("budget", explain_end(await purse.render_rest(), needed))
             return Reply(draft.finish("error", error=failure.message), failure)
         used: Usage | None = None  # cut off: a budget errs on the safe side
         try:

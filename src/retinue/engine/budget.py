@@ -226,9 +226,10 @@ class BudgetedModel:
         lease, info = self._lease, self.model.info
         if not lease.is_limited:
             return await self.model.reply(request, draft)
-        hold = await lease.reserve(info.cost, bound_input(request), request.max_tokens or info.max_tokens)
+        needed = bound_input(request)
+        hold = await lease.reserve(info.cost, needed, request.max_tokens or info.max_tokens)
         if hold is None:
-            failure = Failure("budget", f"the budget is spent: {lease.render_rest() or 'nothing'} left")
+            failure = Failure("budget", explain_end(lease.render_rest(), needed))
             return Reply(draft.finish("error", error=failure.message), failure)
         # Of a call that is cut off the provider may have counted all, and a budget errs on the safe side.
         used = Usage(total_tokens=hold.tokens, cost=Cost(total=hold.usd))
@@ -240,6 +241,11 @@ class BudgetedModel:
         finally:
             lease.release(hold, used)
         return reply
+
+
+def explain_end(rest: str, needed: int) -> str:
+    """Why a model is not asked any more."""
+    return f"the budget does not cover the next request: {rest or 'nothing'} left, and it may have {needed} tokens"
 
 
 def render_rest(tokens: float, usd: float) -> str:
