@@ -14,6 +14,8 @@ from retinue.tools.trees import TreeKind, count_all_tasks, has_more_tasks, list_
 
 COUNT_S = 0.03
 """Between two looks: a bomb makes some hundred processes in that time, and fills about a hundred megabytes."""
+_FLOOD = 4096
+"""So many new tasks of the whole machine are never somebody else's."""
 _REST = 10
 """Times as long as a look at memory took nobody looks again."""
 _USED = (b"MemTotal:", b"MemAvailable:", b"SwapTotal:", b"SwapFree:")
@@ -73,7 +75,7 @@ class Census:
 
     def _look_at_tasks(self, most: int) -> None:
         everybody = count_all_tasks() if most else 0
-        if everybody - self._others > 2 * most > 0:
+        if most and everybody - self._others > max(2 * most, _FLOOD):
             # So many in so short a time: by the time they are counted the machine has no room for anybody.
             self._tell(Excess(tasks=most))
         elif everybody > most:
