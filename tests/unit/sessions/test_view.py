@@ -38,7 +38,7 @@ def result(call_id: str) -> ToolResultMessage:
 
 def compaction(entry_id: str, first_kept: str, **fields: Any) -> Entry:
     return Entry(
-        "compaction", entry_id, None, STAMP, summary="sum", first_kept_entry_id=first_kept, tokens_before=7, **fields
+        "compaction", entry_id, STAMP, summary="sum", first_kept_entry_id=first_kept, tokens_before=7, **fields
     )
 
 
@@ -98,8 +98,8 @@ def test_odd_edits_change_nothing() -> None:
 
 
 def test_entries_of_extensions_become_messages() -> None:
-    custom = Entry("custom_message", "a", None, STAMP, custom_type="t", content="c", display=True, details={"n": 1})
-    left = Entry("branch_summary", "b", None, STAMP, summary="left", from_id="x")
+    custom = Entry("custom_message", "a", STAMP, custom_type="t", content="c", display=True, details={"n": 1})
+    left = Entry("branch_summary", "b", STAMP, summary="left", from_id="x")
     state = Entry("custom", "c", custom_type="t", data={"n": 1})
     assert build_context([custom, left, state, Entry("hologram", "d")]).messages == [
         CustomMessage("t", "c", True, 1_700_000_000_000, {"n": 1}),
