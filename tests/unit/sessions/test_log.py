@@ -342,5 +342,5 @@ def test_failure_of_the_lock_is_told(tmp_path: Path) -> None:
                 raise OSError(5, "Input/output error")
             return super().open(path, flags, mode)
 
-    with pytest.raises(SessionError, match="cannot open session .*: Input/output error"):
+    with pytest.raises(SessionError, match=r"cannot open session .*: Input/output error"):
         open_file(path, tree=SessionTree(Odd()))
