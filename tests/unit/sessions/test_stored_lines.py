@@ -170,7 +170,7 @@ def test_taken_name_is_not_written_to(path: Path, tree: SessionTree) -> None:
 
 
 def test_what_cannot_be_read_is_told(path: Path, tree: SessionTree) -> None:
-    with pytest.raises(SessionError, match="cannot read session .*: No such file or directory"):
+    with pytest.raises(SessionError, match=r"cannot read session .*: No such file or directory"):
         FileStore(path, tree).read(0, 1)
 
 
