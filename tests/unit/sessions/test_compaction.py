@@ -345,3 +345,10 @@ def test_note_is_short_where_there_is_little() -> None:
     assert f"[… {size - 100} characters left out …]" in note
     shown = leave_out(plan(user(300)), "no model", 600).summary
     assert "- " + "u" * 133 + "\n[… 100 characters left out …]\n" in shown
+
+
+def test_summary_without_checkpoint_is_not_summarised_again() -> None:
+    previous = Entry("compaction", "e0", summary="before")
+    old = context(CompactionSummaryMessage("before", 100, 1), user(), reply("y"), user(400), compaction=previous)
+    prepared = prepare_compaction(old, KEEP)
+    assert prepared is not None and prepared.to_summarise == [user(), reply("y")]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from retinue.core.errors import UsageError
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import (
     AssistantMessage,
@@ -13,6 +14,7 @@ from retinue.core.messages import (
     CompactionSummaryMessage,
     Cost,
     CustomMessage,
+    SystemMessage,
     TextContent,
     ToolCall,
     ToolResultMessage,
@@ -24,6 +26,7 @@ from retinue.sessions.entry import (
     Head,
     MendedEntry,
     Stamp,
+    check_session_id,
     decode_entry,
     decode_head,
     decode_message,
@@ -225,6 +228,7 @@ def test_rest_of_an_odd_message_is_kept() -> None:
         ({"role": "toolResult", "isError": 1}, ToolResultMessage("", "", [], True, 0)),
         ({"role": "bashExecution"}, BashExecutionMessage("", "", False, False, 0)),
         ({"role": "custom"}, CustomMessage("", [], False, 0)),
+        ({"role": "custom", "customType": "t", "content": "hi", "display": "?"}, CustomMessage("t", "hi", False, 0)),
         ({"role": "compactionSummary"}, CompactionSummaryMessage("", 0, 0)),
         ({"role": "user", "timestamp": "soon"}, UserMessage([], 0)),
         ({"role": "user", "timestamp": 2**62}, UserMessage([], 2**62)),
@@ -242,6 +246,7 @@ def test_missing_fields_are_plain(stored: dict[str, Any], message: Any) -> None:
         (5, Usage()),
         ({"input": 5, "output": None, "cost": None}, Usage(input=5)),
         ({"input": 5, "cost": {"input": 0.5, "output": None}}, Usage(input=5, cost=Cost(input=0.5))),
+        ({"input": 5, "cost": {"input": "0.5"}}, Usage(input=5, cost=Cost(input=0.5))),
         ({"input": 5, "cost": {"input": "dear"}}, Usage()),
     ],
 )
@@ -252,3 +257,23 @@ def test_odd_usage_is_mended(stored: Any, usage: Usage) -> None:
 
 def test_time_before_1970_is_rendered() -> None:
     assert Stamp().render(-500) == "1969-12-31T23:59:59.500Z"
+
+
+def test_checkpoint_of_an_odd_entry_is_a_system_message() -> None:
+    for stored, expected in (
+        ({"role": "system", "content": "all"}, SystemMessage("all", 0)),
+        ({"role": "user", "content": "all"}, msgspec.UNSET),
+    ):
+        found = decode_entry(encode_json({"type": "compaction", "id": 5, "systemMessage": stored}))
+        assert found.system_message == expected
+
+
+@pytest.mark.parametrize("session_id", ["a", "7", "a-b_c.d", "x" * 128])
+def test_id_may_be_part_of_a_file_name(session_id: str) -> None:
+    assert check_session_id(session_id) == session_id
+
+
+@pytest.mark.parametrize("session_id", ["", "-", "-a", "a-", ".a", "a.", "a/b", "a b", "\u00e4", "x" * 129])
+def test_other_ids_are_refused(session_id: str) -> None:
+    with pytest.raises(UsageError, match="is not usable: letters, digits"):
+        check_session_id(session_id)

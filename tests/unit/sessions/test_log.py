@@ -344,3 +344,15 @@ def test_failure_of_the_lock_is_told(tmp_path: Path) -> None:
 
     with pytest.raises(SessionError, match=r"cannot open session .*: Input/output error"):
         open_file(path, tree=SessionTree(Odd()))
+
+
+def test_call_after_a_branch_is_still_running(tmp_path: Path) -> None:
+    session = create(tmp_path)
+    first = session.append_message(UserMessage("one", 1))
+    session.branch(first)
+    calling = AssistantMessage([ToolCall("c1", "read", {})], "api", "p", "m", Usage(), "toolUse", 2)
+    session.append_message(calling)
+    session.append_label(first, "mark")
+    assert session.present.read_context().messages == [UserMessage("one", 1), calling]
+    assert len(reopen(session).context().messages) == 3
+    session.close()
