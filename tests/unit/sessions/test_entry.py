@@ -277,3 +277,13 @@ def test_id_may_be_part_of_a_file_name(session_id: str) -> None:
 def test_other_ids_are_refused(session_id: str) -> None:
     with pytest.raises(UsageError, match="is not usable: letters, digits"):
         check_session_id(session_id)
+
+
+@pytest.mark.parametrize("usage", [5, {"cost": {"input": "dear"}}])
+def test_odd_part_costs_no_other_field(usage: Any) -> None:
+    failed = {"role": "assistant", "usage": usage, "stopReason": "error", "errorMessage": "why"}
+    mended = decode_message(encode_json(failed))
+    assert isinstance(mended, AssistantMessage)
+    assert (mended.usage, mended.stop_reason, mended.error_message) == (Usage(), "error", "why")
+    result = decode_message(encode_json({"role": "toolResult", "content": 5, "details": {"n": 1}}))
+    assert isinstance(result, ToolResultMessage) and (result.content, result.details) == ([], {"n": 1})
