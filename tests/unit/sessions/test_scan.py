@@ -36,6 +36,7 @@ def test_places_are_right_however_it_is_read(monkeypatch: pytest.MonkeyPatch, st
         offset = whole.index.offsets[place]
         assert json.loads(data[offset : offset + whole.index.lengths[place]])["id"] == entry_id
     assert (whole.size, whole.keep_bytes, whole.is_unended, whole.header) == (len(data), len(data), True, HEADER)
+    assert (whole.damage.bad_lines, whole.damage.nul_bytes) == (start.count(b"junk"), 2 + start.count(b"\0"))
     assert [whole.index.path(place) for place in (-1, 0, 4)] == [[], [0], [0, 1, 2, 4]]
     for size in (1, 2, 3, 7, 50, 64, 100):
         monkeypatch.setattr(scan, "CHUNK_BYTES", size)
