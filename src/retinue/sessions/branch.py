@@ -36,8 +36,8 @@ class Branch:
         """The last messages of the context, about so many, and whether these are all there are."""
         index = self.history.index
         places = index.path(self.leaf)
-        first = len(places) - count
-        if first <= 0 or any(index.kinds[place] == "compaction" for place in places[first:]):
+        first = max(0, len(places) - count)
+        if any(index.kinds[place] == "compaction" for place in places[first:]):
             return self.read_context().messages, True
         while first > 0 and not _can_begin(self.history.load_one(places[first])):
             first -= 1

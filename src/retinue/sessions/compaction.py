@@ -67,7 +67,7 @@ class CompactionConfig:
         is_usual = self.reserve_tokens == CompactionConfig.reserve_tokens
         most = window // 4 if is_usual else max(window // 4, window - head_tokens - window // 4)
         reserve = min(self.reserve_tokens, most)
-        keep = min(self.keep_recent_tokens, max(0, window - reserve - head_tokens) // 2)
+        keep = min(self.keep_recent_tokens, max(0, (window - reserve - head_tokens) // 2))
         return replace(self, reserve_tokens=reserve, keep_recent_tokens=keep)
 
 
@@ -83,7 +83,7 @@ class Preparation(Struct, frozen=True):
     previous_summary: str
     read_files: frozenset[str]
     modified_files: frozenset[str]
-    kept_tokens: int = 0
+    kept_tokens: int
     """About how many tokens are kept."""
 
 

@@ -37,7 +37,6 @@ class Entry(Struct, rename="camel"):
 
     type: str
     id: str = ""
-    parent_id: str | None = None
     timestamp: str = ""
     message: Message | UnsetType = UNSET
     provider: Any = UNSET
@@ -148,7 +147,6 @@ def decode_entry(line: bytes) -> Entry:
     fields = {names[name]: value for name, value in loose.items() if name in names}
     for name in ("type", "id", "timestamp"):
         fields[name] = fields[name] if isinstance(fields.get(name), str) else ""
-    fields["parent_id"] = fields["parent_id"] if isinstance(fields.get("parent_id"), str) else None
     lost: list[str] = []
     message = _mend_message(fields.get("message"), lost)
     system = _mend_message(fields.get("system_message"), lost)
@@ -298,8 +296,7 @@ class Stamp:
     __slots__ = ("_prefix", "_second")
 
     def __init__(self) -> None:
-        self._second = -1
-        self._prefix = ""
+        self._second: int | None = None
 
     def render(self, now_ms: int) -> str:
         """`2026-01-31T12:00:00.000Z`."""

@@ -5,6 +5,7 @@ Reads heads and counts lines, never whole conversations into memory. Must not kn
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -132,7 +133,7 @@ def _match(reference: str, ids: Iterable[tuple[str, Path]]) -> Path | None:
         shown = "\n".join(f"  {session_id}  {path}" for session_id, path in begun[:_SHOWN])
         more = f"\n  and {len(begun) - _SHOWN} more" if len(begun) > _SHOWN else ""
         raise SessionError(f"{quote(reference)} fits {len(begun)} sessions; give more of the id:\n{shown}{more}")
-    return begun[0][1] if begun else None
+    return next((path for _, path in begun), None)
 
 
 def _read_ids(directories: Iterable[Path]) -> Iterator[tuple[str, Path]]:
@@ -150,7 +151,7 @@ def _read_ids(directories: Iterable[Path]) -> Iterator[tuple[str, Path]]:
 
 def _walk(directory: Path, *, children: bool) -> Iterator[tuple[str, os.stat_result]]:
     for item in _scan_directory(directory):
-        try:
+        with suppress(OSError):
             if item.name.endswith(".jsonl"):
                 if item.is_file():
                     yield item.path, item.stat()
@@ -159,8 +160,6 @@ def _walk(directory: Path, *, children: bool) -> Iterator[tuple[str, os.stat_res
                     path = os.path.join(run.path, CHILD_FILE)
                     if os.path.isfile(path):
                         yield path, os.stat(path)
-        except OSError:
-            continue
 
 
 def _scan_directory(directory: Path) -> list[os.DirEntry[str]]:
@@ -174,7 +173,7 @@ def _scan_directory(directory: Path) -> list[os.DirEntry[str]]:
 def read_info(path: str, stat: os.stat_result, old: SessionInfo | None = None) -> SessionInfo | None:
     """What a file says about its session; None when it is none. Goes on from an older reading when it has grown."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -182,10 +181,10 @@ def read_info(path: str, stat: os.stat_result, old: SessionInfo | None = None) -
         info = _read_head(path, head, stat)
         if info is None:
             return None
-        has_grown = old is not None and old.id == info.id and 0 < old.size <= stat.st_size
-        if has_grown and old is not None:
-            info.messages, info.name_offset = old.messages, old.name_offset
-        _count(fd, info, head, start=old.size - 1 if has_grown and old is not None else 0)
+        start = 0
+        if old is not None and old.id == info.id and 0 < old.size <= stat.st_size:
+            info.messages, info.name_offset, start = old.messages, old.name_offset, old.size - 1
+        _count(fd, info, head, start)
         if info.name_offset >= 0:
             info.name = _read_name(os.pread(fd, HEAD_BYTES, info.name_offset))
         return info
@@ -215,17 +214,13 @@ def _read_head(path: str, head: bytes, stat: os.stat_result) -> SessionInfo | No
     )
 
 
-def _count(fd: int, info: SessionInfo, head: bytes, *, start: int) -> None:
+def _count(fd: int, info: SessionInfo, head: bytes, position: int) -> None:
     # Both programs write the type first, so counting needs no parsing. The chunks overlap by what a mark is long.
     message, name = b'\n{"type":"message"', b'\n{"type":"session_info"'
     if b'{"type":"session"' not in head:
-        message, name = b'"type": "message"', b'"type": "session_info"'
-    position = start
+        message, name = b'"type": "message"', b'{"type": "session_info"'
     keep = b""
-    while position < info.size:
-        chunk = head if position == 0 else os.pread(fd, CHUNK_BYTES, position)
-        if not chunk:
-            return
+    while chunk := os.pread(fd, min(CHUNK_BYTES, info.size - position), position):
         info.messages += (keep[-len(message) + 1 :] + chunk).count(message)
         last = (keep + chunk).rfind(name)
         if last >= 0:
@@ -235,9 +230,7 @@ def _count(fd: int, info: SessionInfo, head: bytes, *, start: int) -> None:
 
 
 def _read_name(data: bytes) -> str:
-    line = data.lstrip(b"\n").partition(b"\n")[0]
-    start = line.find(b"{")
-    name = decode_entry(line[max(start, 0) :]).name
+    name = decode_entry(data.lstrip(b"\n").partition(b"\n")[0]).name
     return name.strip() if isinstance(name, str) else ""
 
 
@@ -252,7 +245,7 @@ def _find_header(lines: list[bytes]) -> dict[str, Any] | None:
 
 def _read_header(path: str) -> dict[str, Any] | None:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return None
     try:
@@ -305,4 +298,5 @@ def _save_cache(cache: Path, infos: Mapping[str, SessionInfo]) -> None:
         temporary.write_bytes(msgspec.json.encode(rows))
         temporary.replace(cache)
     except (OSError, UnicodeEncodeError):
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()

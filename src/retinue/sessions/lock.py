@@ -7,6 +7,7 @@ entries.
 import errno
 import fcntl
 import os
+import re
 import socket
 import time
 from pathlib import Path
@@ -121,8 +122,7 @@ def note_path(path: Path) -> Path:
 def read_note(path: Path) -> Holder | None:
     """The process that says it holds a session and still lives."""
     try:
-        with open(note_path(path), "rb") as note:
-            holder = msgspec.json.decode(note.read(4096), type=Holder)
+        holder = msgspec.json.decode(note_path(path).read_bytes(), type=Holder)
     except (OSError, msgspec.MsgspecError):
         return None
     return holder if holder.is_alive else None
@@ -131,11 +131,9 @@ def read_note(path: Path) -> Holder | None:
 def read_start_time(pid: int) -> str:
     """When a process started, in clock ticks since boot; empty when unknown."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as stat:
-            fields = stat.read(4096).rpartition(b")")[2].split()
-    except OSError:
+        return Path(f"/proc/{pid}/stat").read_text("latin-1").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
         return ""
-    return fields[19].decode() if len(fields) > 19 else ""
 
 
 def _is_running(pid: int) -> bool:
@@ -153,14 +151,12 @@ def _find_holder(fd: int) -> Holder | None:
     info = os.fstat(fd)
     ending = f"{os.major(info.st_dev):02x}:{os.minor(info.st_dev):02x}:{info.st_ino}"
     try:
-        with open("/proc/locks") as table:
-            rows = [line.split() for line in table]
+        table = Path("/proc/locks").read_text()
     except OSError:
         return None
-    for row in rows:
-        if len(row) > 5 and row[1] == "FLOCK" and row[5] == ending and int(row[4]) > 0:
-            return Holder(int(row[4]), "", socket.gethostname())
-    return None
+    # The process is 0 where it cannot be seen from here.
+    found = re.search(rf": FLOCK +\w+ +\w+ ([1-9]\d*) {ending} ", table)
+    return None if found is None else Holder(int(found[1]), "", socket.gethostname())
 
 
 def _refuse(path: Path, holder: Holder | None) -> SessionLocked:
@@ -205,9 +201,8 @@ def _take_note(path: Path, files: Files) -> None:
 
 
 def _is_stale(note: Path, holder: Holder) -> bool:
-    if holder.host == socket.gethostname():
-        return not holder.is_alive
+    """Whether a note of another machine was left behind; of a process here it is known."""
     try:
-        return time.time() - note.stat().st_mtime > STALE_AFTER_S
+        return holder.host != socket.gethostname() and time.time() - note.stat().st_mtime > STALE_AFTER_S
     except OSError:
         return False

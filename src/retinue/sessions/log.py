@@ -95,7 +95,7 @@ class Session:
         owns = tree is None or tree.main is None
         tree = tree or SessionTree()
         tree.main = tree.main or path
-        session = cls(header, path, FileStore(path, tree, size=None), clock, new_id)
+        session = cls(header, path, FileStore(path, tree, is_made=False), clock, new_id)
         session.tree, session._owns_tree, session._context = tree, owns, Context()
         session._may_wait = tree.main != path
         return session
@@ -159,7 +159,7 @@ class Session:
         if header is None or not isinstance(header.get("id"), str):
             identity = path.stem.rpartition("_")[2] if path.name != "session.jsonl" else path.parent.name
             header = make_header(identity, _stamp.render(clock.now_ms()), cwd, None) | (header or {}) | {"id": identity}
-        session = cls(header, path, FileStore(path, tree, size=scan.size, read_only=True), clock, new_id)
+        session = cls(header, path, FileStore(path, tree, read_only=True), clock, new_id)
         session.tree = tree
         session.damage = scan.damage
         session._history.index = scan.index

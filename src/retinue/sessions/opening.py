@@ -6,6 +6,7 @@ Nothing before the end is ever changed. Must not know entries beyond their being
 import errno
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from retinue.core.errors import SessionError, SessionNotFound, quote
@@ -54,21 +55,14 @@ def mend_tail(path: Path, tree: SessionTree, scan: Scan) -> Store:
     """Move a torn end to the side file and end the last line, so that the next append begins a line of its own."""
     files = tree.files
     fd = tree.descriptor(path)
-    size = scan.size
-    is_unended = scan.is_unended
-    try:
-        if scan.keep_bytes < size:
+    # A full or failing disk must not keep anybody from reading.
+    with suppress(OSError):
+        if scan.keep_bytes < scan.size:
             _save_tail(path, files, fd, scan)
             files.truncate(fd, scan.keep_bytes)
-            size = scan.keep_bytes
-        if is_unended and files.write(fd, b"\n") == 1:
-            is_unended = False
-            size += 1
-    except OSError:
-        # A full or failing disk must not keep anybody from reading: the next append begins on a new line.
-        is_unended = True
-        size = -1
-    return FileStore(path, tree, size=size, is_unended=is_unended)
+        if scan.is_unended:
+            files.write(fd, b"\n")
+    return FileStore(path, tree)
 
 
 def _save_tail(path: Path, files: Files, fd: int, scan: Scan) -> None:

@@ -50,16 +50,14 @@ class MemoryStore:
 class FileStore:
     """Lines in a session file. The file comes into being with the first append that does not wait."""
 
-    def __init__(
-        self, path: Path, tree: SessionTree, *, size: int | None, is_unended: bool = False, read_only: bool = False
-    ) -> None:
+    def __init__(self, path: Path, tree: SessionTree, *, is_made: bool = True, read_only: bool = False) -> None:
         self._path = path
         self._tree = tree
-        self._is_made = size is not None
-        self._size = size or 0
-        self._is_unended = is_unended
+        self._is_made = is_made
+        self._size: int | None = None
+        """Where the last append ended; None before the first."""
         self._flags = os.O_RDONLY if read_only else os.O_RDWR | os.O_APPEND
-        self._is_named_on_disk = self._is_made
+        self._is_named_on_disk = is_made
         self._held = b""
         """Lines that wait for the file."""
 
@@ -94,11 +92,11 @@ class FileStore:
             if info.st_nlink == 0:
                 raise FileNotFoundError(errno.ENOENT, "the file was deleted")
             start = info.st_size
-            if start != self._size:
-                self._meet_stranger(fd, start)
+            # Another program wrote behind our back, or our own end could not be cut off: never continue its line.
+            is_unended = start not in (0, self._size) and files.pread(fd, 1, start - 1) != b"\n"
         except OSError as error:
             raise self._unsaved(error) from error
-        payload = b"\n" + data if self._is_unended else data
+        payload = b"\n" + data if is_unended else data
         try:
             if files.write(fd, payload) != len(payload):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -108,7 +106,6 @@ class FileStore:
             self._roll_back(fd, start, payload)
             raise self._unsaved(error) from error
         self._tree.touch()
-        self._is_unended = False
         self._size = start + len(payload)
         return self._size
 
@@ -161,11 +158,6 @@ class FileStore:
         except OSError:
             # What cannot be cut off now is met as a stranger's line by the next append.
             return
-
-    def _meet_stranger(self, fd: int, size: int) -> None:
-        # Another program wrote behind our back, or our own end could not be cut off: never continue its line.
-        last = self._tree.files.pread(fd, 1, size - 1) if size else b"\n"
-        self._is_unended = last != b"\n"
 
     def _unsaved(self, error: OSError) -> SessionUnsaved:
         reason = error.strerror or type(error).__name__

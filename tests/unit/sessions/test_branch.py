@@ -79,3 +79,40 @@ def test_context_read_too_early_is_not():
     session.append_message(UserMessage("two", 1))
     session.keep_context(present, context)
     assert session.context().messages == [UserMessage("one", 1), UserMessage("two", 1)]
+
+
+def test_recent_begins_where_nothing_hangs_on_what_is_before():
+    session, calls = make_session(), [ToolCall("c1", "read", {}), ToolCall("c2", "read", {})]
+    said = [UserMessage("ask", 1), reply("m", *calls), answer("c1"), answer("c2"), UserMessage("more", 1)]
+    for message in said:
+        session.append_message(message)
+    assert [session.present.read_recent(count) for count in (1, 2, 3, 4, 5, 6)] == [
+        (said[4:], False),
+        (said[1:], False),
+        (said[1:], False),
+        (said[1:], False),
+        (said, True),
+        (said, True),
+    ]
+
+
+def test_recent_of_what_begins_in_the_middle():
+    session = make_session()
+    session.append_session_info("named")
+    session.append_model_change("p", "m")
+    session.append_message(UserMessage("one", 1))
+    assert session.present.read_recent(2) == ([UserMessage("one", 1)], True)
+    other = make_session()
+    call = reply("m", ToolCall("c1", "read", {}))
+    for message in (call, answer("c1")):
+        other.append_message(message)
+    assert other.present.read_recent(1) == ([call, answer("c1")], True)
+
+
+def test_branch_passes_its_own_entries():
+    session = make_session()
+    first, second = (session.append_message(UserMessage(text, 1)) for text in ("one", "two"))
+    session.branch(first)
+    third = session.append_message(UserMessage("three", 1))
+    assert [session.present.passes(entry_id) for entry_id in (first, second, third)] == [True, False, True]
+    assert [entry.id for entry in session.present.load_beyond(second)] == [third]

@@ -6,10 +6,13 @@ from msgspec import UNSET, structs
 from retinue.core.errors import CompactionFailed
 from retinue.core.messages import (
     AssistantMessage,
+    BashExecutionMessage,
+    CompactionSummaryMessage,
     ImageContent,
     Message,
     SystemMessage,
     TextContent,
+    ThinkingContent,
     ToolCall,
     ToolResultMessage,
     Usage,
@@ -23,6 +26,7 @@ from retinue.sessions.compaction import (
     count_context_tokens,
     estimate_tokens,
     find_cut,
+    leave_out,
     needs_compaction,
     prepare_compaction,
 )
@@ -69,7 +73,7 @@ class Model:
 
 
 def plan(*messages: Message, prefix: tuple[Message, ...] = (), previous: str = "") -> Preparation:
-    return Preparation("e9", list(messages), list(prefix), 500, previous, frozenset({"r.py"}), frozenset({"m.py"}))
+    return Preparation("e9", list(messages), list(prefix), 500, previous, frozenset({"r.py"}), frozenset({"m.py"}), 40)
 
 
 @pytest.mark.parametrize(
@@ -78,8 +82,14 @@ def plan(*messages: Message, prefix: tuple[Message, ...] = (), previous: str = "
         (UserMessage("", 1), 0),
         (UserMessage("abcde", 1), 2),
         (UserMessage([TextContent("abcd"), ImageContent("data", "image/png")], 1), 1201),
+        (UserMessage([TextContent("a"), ImageContent("data", "image/png")], 1), 1201),
         (reply("abcd", ToolCall("c", "read", {"path": "x"})), 5),
+        (AssistantMessage([ThinkingContent("abcdefgh")], "a", "p", "m", Usage(), "stop", 1), 2),
         (SystemMessage("abcd", 1, {"a": "abcd"}), 2),
+        (SystemMessage("abcd", 1, {"a": "b"}), 2),
+        (SystemMessage("abcd", 1, {"a": "abcd"}, [{"name": "t"}]), 6),
+        (BashExecutionMessage("list", "abcd", False, False, 1), 2),
+        (CompactionSummaryMessage("abcdefgh", 100, 1), 2),
     ],
 )
 def test_tokens_are_characters_over_four(message: Message, tokens: int) -> None:
@@ -240,6 +250,105 @@ def test_unset_details_are_no_files() -> None:
 
 
 def test_head_that_fills_the_window_leaves_nothing_to_keep() -> None:
-    for head_tokens in (6144, 6145, 50_000):
+    for head_tokens in (6143, 6144, 6145, 50_000):
         assert CompactionConfig().fit(8192, head_tokens).keep_recent_tokens == 0
     assert CompactionConfig().fit(8192, 6140).keep_recent_tokens == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "window", "head_tokens", "reserve", "keep"),
+    [
+        (CompactionConfig(), 200_000, 0, 16_384, 20_000),
+        (CompactionConfig(), 8192, 0, 2048, 3072),
+        (CompactionConfig(), 8192, 1000, 2048, 2572),
+        (CompactionConfig(reserve_tokens=30_000), 40_000, 4000, 26_000, 5000),
+        (CompactionConfig(reserve_tokens=30_000), 40_000, 35_000, 10_000, 0),
+        (CompactionConfig(reserve_tokens=5000), 40_000, 4000, 5000, 15_500),
+    ],
+)
+def test_numbers_fit_the_window(
+    config: CompactionConfig, window: int, head_tokens: int, reserve: int, keep: int
+) -> None:
+    fitting = config.fit(window, head_tokens)
+    assert (fitting.enabled, fitting.reserve_tokens, fitting.keep_recent_tokens) == (True, reserve, keep)
+    assert CompactionConfig().fit(8192) == CompactionConfig().fit(8192, 0)
+
+
+def test_parts_of_usage_are_added() -> None:
+    counted = structs.replace(reply("x"), usage=Usage(input=1000, output=200, cache_read=30, cache_write=4))
+    assert count_context_tokens(context(user(4000), counted)) == 1234
+
+
+def test_prompt_counts_until_the_provider_has_counted() -> None:
+    said = context(SystemMessage("s" * 40, 1), user(400), SystemMessage("t" * 40, 1))
+    # Both texts with an empty line between them are 82 characters.
+    assert [count_context_tokens(said, head) for head in (None, 0, 500)] == [121, 100, 600]
+
+
+@pytest.mark.parametrize(("keep", "cut"), [(10, 3), (11, 2), (20, 2), (21, 1), (40, 0), (99, 0)])
+def test_cut_keeps_so_many_tokens(keep: int, cut: int) -> None:
+    assert find_cut([user(40), reply("x" * 40), user(40), reply("x" * 40)], 0, keep) == cut
+
+
+def test_cut_behind_the_last_point_is_at_it() -> None:
+    messages = [user(40), reply("", call("read", "a")), result(400)]
+    assert (find_cut(messages, 0, 50), find_cut([result(400)], 0, 50)) == (1, 0)
+
+
+def test_checkpoint_alone_is_not_summarised_again() -> None:
+    previous = Entry("compaction", "e0", summary="before")
+    head = [SystemMessage("s", 1), CompactionSummaryMessage("before", 100, 1)]
+    old = Context([*head, user(400)], ["e0", "e0", "e1"], compaction=previous)
+    assert prepare_compaction(old, KEEP) is None
+    assert prepare_compaction(Context(list(head), ["e0", "e0"], compaction=previous), KEEP, keep_recent=False) is None
+
+
+def test_files_of_the_summary_before_are_carried() -> None:
+    previous = Entry("compaction", "e0", summary="before", details={"readFiles": ["x", 5], "modifiedFiles": ["y"]})
+    odd = reply("", ToolCall("c", "read", {"path": 5}), ToolCall("d", "read", {"path": ""}))
+    prepared = prepare_compaction(context(user(), odd, user(400), compaction=previous), KEEP)
+    assert prepared is not None
+    assert (prepared.read_files, prepared.modified_files) == (frozenset({"x"}), frozenset({"y"}))
+
+
+async def test_summary_must_be_shorter_than_all_it_replaces() -> None:
+    parts = plan(user(100), prefix=(user(100),), previous="p" * 100)
+    heading = "\n\n---\n\n## Current request, first part\n\n"
+    for size, is_taken in ((299, True), (300, False)):
+        model = Model(reply("x" * 100), reply("y" * (size - 100 - len(heading))))
+        if is_taken:
+            await compact(parts, model)
+        else:
+            with pytest.raises(CompactionFailed, match=r"no shorter \(300 characters\) than what it sums up \(300\)"):
+                await compact(parts, model)
+
+
+def test_note_replaces_a_summary_that_failed() -> None:
+    asked = [UserMessage(f"{number} " + "u" * 1198, 1) for number in range(4)]
+    files = plan(*asked, reply("said"), prefix=(UserMessage([], 1),), previous="p" * 3000)
+    note = leave_out(files, "no model", 2400)
+    assert "6 messages are left out, and no summary of them could be made (no model)" in note.summary
+    assert [f"- {number} u" in note.summary for number in range(4)] == [False, True, True, True]
+    assert note.summary.count("[… 800 characters left out …]") == 3
+    assert "What happened before them:\n\nppp" in note.summary
+    assert "[… 1800 characters left out …]" in note.summary
+    assert note.summary.endswith("<modified-files>\nm.py\n</modified-files>")
+    details = {"readFiles": ["r.py"], "modifiedFiles": ["m.py"]}
+    assert note == Compaction(note.summary, "e9", 500, Usage(), details)
+
+
+def test_note_is_short_where_there_is_little() -> None:
+    many = structs.replace(plan(reply("said")), read_files=frozenset({"r" * 500}))
+    note = leave_out(many, "no model", 400).summary
+    assert "What happened" not in note and "What the user said" not in note
+    size = len("\n\n<read-files>\n\n</read-files>\n\n<modified-files>\nm.py\n</modified-files>") + 500
+    assert f"[… {size - 100} characters left out …]" in note
+    shown = leave_out(plan(user(300)), "no model", 600).summary
+    assert "- " + "u" * 133 + "\n[… 100 characters left out …]\n" in shown
+
+
+def test_summary_without_checkpoint_is_not_summarised_again() -> None:
+    previous = Entry("compaction", "e0", summary="before")
+    old = context(CompactionSummaryMessage("before", 100, 1), user(), reply("y"), user(400), compaction=previous)
+    prepared = prepare_compaction(old, KEEP)
+    assert prepared is not None and prepared.to_summarise == [user(), reply("y")]

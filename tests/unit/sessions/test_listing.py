@@ -13,6 +13,7 @@ from retinue.sessions.listing import (
     find_session,
     list_directories,
     list_sessions,
+    read_info,
     to_directory_name,
     to_session_directory,
 )
@@ -189,3 +190,146 @@ def test_byte_order_mark_hides_no_session(tmp_path: Path) -> None:
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
     assert [info.id for info in list_sessions([tmp_path])] == ["s1"]
     assert find_session("s1", directory=tmp_path, agent_dir=tmp_path / "agent") == path
+
+
+def name_session(path: Path, name: str) -> None:
+    session = Session.open(path, clock=FakeClock(), new_id=lambda: "x")
+    session.append_session_info(name)
+    session.close()
+
+
+def test_unchanged_session_is_taken_from_the_cache(tmp_path: Path) -> None:
+    cache, folder = tmp_path / "cache" / "sessions.json", tmp_path / "s"
+    path = make(folder, "s1")
+    os.utime(path, (5, 5))
+    seen = []
+    for time_s, more in ((5, b""), (7, b""), (7, b"\n")):
+        list_sessions([folder], cache=cache)
+        cache.write_bytes(cache.read_bytes().replace(b"hello", b"known"))
+        path.write_bytes(path.read_bytes() + more)
+        os.utime(path, (time_s, time_s))
+        seen.append(list_sessions([folder], cache=cache)[0].first_message)
+    assert seen == ["known", "hello", "hello"]
+    os.utime(cache, (1, 1))
+    list_sessions([folder], cache=cache)
+    assert (cache.stat().st_mtime, list(cache.parent.iterdir())) == (1, [cache])
+
+
+def test_cache_that_cannot_be_written_stops_nobody(tmp_path: Path) -> None:
+    make(tmp_path / "s", "s1")
+    (tmp_path / "file").write_bytes(b"")
+    (tmp_path / "caches" / "taken").mkdir(parents=True)
+    for cache in (tmp_path / "file" / "cache.json", tmp_path / "caches" / "taken"):
+        assert [info.id for info in list_sessions([tmp_path / "s"], cache=cache)] == ["s1"]
+    assert [path.name for path in (tmp_path / "caches").iterdir()] == ["taken"]
+
+
+def test_row_of_another_session_is_not_counted_on(tmp_path: Path) -> None:
+    cache, folder = tmp_path / "cache.json", tmp_path / "s"
+    path = make(folder, "s1", texts=("a", "b", "c"))
+    list_sessions([folder], cache=cache)
+    other = make(tmp_path / "t", "other", texts=("d" * 500, "e" * 500))
+    path.write_bytes(other.read_bytes())
+    assert [(info.id, info.messages) for info in list_sessions([folder], cache=cache)] == [("other", 2)]
+    rows = json.loads(cache.read_bytes())
+    rows[0].pop("size")
+    cache.write_text(json.dumps(rows))
+    assert [(info.id, info.messages) for info in list_sessions([folder], cache=cache)] == [("other", 2)]
+
+
+def test_name_is_found_wherever_it_lies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = make(tmp_path, "s1", texts=("a", "b"))
+    known = list_sessions([tmp_path])[0]
+    name_session(path, "early")
+    assert read_info(str(path), path.stat(), known) == list_sessions([tmp_path])[0]
+    session = Session.open(path, clock=FakeClock(), new_id=lambda: "x")
+    for _ in range(3):
+        session.append_message(UserMessage("more", 1))
+    session.close()
+    for size in range(24, 700):
+        monkeypatch.setattr(listing, "CHUNK_BYTES", size)
+        info = list_sessions([tmp_path])[0]
+        assert (info.messages, info.name) == (5, "early"), size
+
+
+def test_name_in_spaced_json_is_found(tmp_path: Path) -> None:
+    header = {"type": "session", "version": 3, "id": "s", "parentSession": "/p.jsonl"}
+    lines = [header, {"type": "session_info", "id": "a", "name": " N "}]
+    path = tmp_path / "s.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)))
+    os.utime(path, ns=(0, 1_700_000_000_123_456_789))
+    info = list_sessions([tmp_path])[0]
+    assert (info.name, info.parent_session, info.modified_ms) == ("N", "/p.jsonl", 1_700_000_000_123)
+    path.write_text(json.dumps({**header, "parentSession": 5}))
+    assert list_sessions([tmp_path])[0].parent_session is None
+
+
+def test_only_what_was_there_is_counted(tmp_path: Path) -> None:
+    path = make(tmp_path, "s1")
+    before = path.stat()
+    session = Session.open(path, clock=FakeClock(), new_id=lambda: "x")
+    session.append_message(UserMessage("while it is read", 1))
+    session.close()
+    known = read_info(str(path), before)
+    assert known is not None and known.messages == 1
+    grown = read_info(str(path), path.stat(), known)
+    assert grown is not None and grown.messages == 2
+
+
+@pytest.mark.parametrize(("size", "shown"), [(200, "x" * 200), (201, "x" * 199 + "…")])
+def test_long_first_message_is_cut(tmp_path: Path, size: int, shown: str) -> None:
+    make(tmp_path, "s1", texts=("x" * size, "second"))
+    assert list_sessions([tmp_path])[0].first_message == shown
+
+
+def test_reading_leaves_nothing_open_and_waits_for_nobody(tmp_path: Path) -> None:
+    path = make(tmp_path, "s1")
+    os.mkfifo(tmp_path / "pipe")
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        assert read_info(str(tmp_path / "pipe"), path.stat()) is None
+        assert read_info(str(path), path.stat()) is not None and find_recent(tmp_path) == path
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_recent_is_a_main_session(tmp_path: Path) -> None:
+    for session_id in ("a", "c", "b"):
+        os.utime(make(tmp_path, session_id), (5, 5))
+    recent = find_recent(tmp_path)
+    assert recent is not None and recent.name.endswith("_c.jsonl")
+    child = recent.with_suffix("") / "r1"
+    child.mkdir(parents=True)
+    (child / "session.jsonl").write_bytes(recent.read_bytes())
+    assert find_recent(tmp_path) == recent
+    (tmp_path / "link").symlink_to(recent.with_suffix(""))
+    assert len(list_sessions([tmp_path], children=True)) == 4
+
+
+def test_session_is_found_by_its_place(agent_dir: Path) -> None:
+    folder = to_session_directory(agent_dir, "/work")
+    source = next(folder.iterdir()).read_bytes()
+    places = [folder / "plain.jsonl", folder / "2026_named.jsonl", folder / "2026_named" / "run-1" / "session.jsonl"]
+    for path in places:
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_bytes(b'{"type":"session","id":"inner"}\n' + source)
+    (folder / "junk.jsonl").write_bytes(b"junk")
+    found = [
+        find_session(reference, directory=folder, agent_dir=agent_dir, cwd=folder)
+        for reference in ("inner", "named", "run-1", "plain.jsonl", "2026_named/run-1")
+    ]
+    assert found == [*places, places[0], places[2].parent]
+    with pytest.raises(SessionNotFound, match=r"there is no session file '.*/none.jsonl'"):
+        find_session("none.jsonl", directory=folder, agent_dir=agent_dir, cwd=folder)
+
+
+def test_ten_candidates_are_shown(tmp_path: Path) -> None:
+    for number in range(10):
+        make(tmp_path, f"same-{number}")
+    told = []
+    for session_id in ("same-a", "same-b"):
+        with pytest.raises(SessionError) as refusal:
+            find_session("same", directory=tmp_path, agent_dir=tmp_path / "agent")
+        told.append(str(refusal.value))
+        make(tmp_path, session_id)
+    assert [text.count("same-") for text in told] == [20, 20]
+    assert ("more" in told[0].partition("\n")[2], told[1].endswith("\n  and 1 more")) == (False, True)

@@ -2,6 +2,7 @@ import pytest
 
 from retinue.core.errors import CompactionFailed
 from retinue.core.messages import AssistantMessage, TextContent, ToolCall, ToolResultMessage, Usage, UserMessage
+from retinue.sessions.entry import Entry
 from retinue.sessions.log import Session
 from retinue.sessions.parting import PREAMBLE, BranchSummary, Parting, has_words, prepare_parting, sum_up
 from retinue.testing.clock import FakeClock
@@ -102,3 +103,37 @@ def test_call_of_a_left_branch_is_answered():
     session.append_message(ToolResultMessage("read-a.py", "read", [TextContent("text of a")], False, 1))
     session.branch(calling)
     assert session.context().messages[-1].content == [TextContent("interrupted, effect unknown")]
+
+
+def make_entries(*said):
+    session = make_session()
+    for message in said:
+        session.append_message(message) if isinstance(message, UserMessage) else session.append_branch_summary(
+            message, None
+        )
+    return session.entries()
+
+
+@pytest.mark.parametrize(("room", "kept"), [(29, 2), (30, 3), (20, 2), (19, 1), (10, 1), (1, 1)])
+def test_room_is_counted_in_tokens(room, kept):
+    entries = make_entries(*[UserMessage("x" * 40, 1)] * 3)
+    assert len(prepare_parting(entries, room).messages) == kept
+
+
+@pytest.mark.parametrize(("used", "kept"), [(89, 2), (90, 1), (91, 1)])
+def test_long_summary_needs_some_room_still(used, kept):
+    entries = make_entries("s" * 4000, UserMessage("x" * 4 * used, 1))
+    assert len(prepare_parting(entries, 100).messages) == kept
+
+
+def test_files_of_extensions_and_other_entries_do_not_count():
+    details = {"readFiles": ["r.py"], "modifiedFiles": ["m.py"]}
+    for entry in (
+        Entry("branch_summary", "a", summary="x", details=details, from_hook=True),
+        Entry("label", "a", details=details),
+        Entry("label", "a", details=details, from_hook=True),
+    ):
+        parting = prepare_parting([entry], MUCH)
+        assert (parting.read_files, parting.modified_files) == ([], [])
+    ours = Entry("branch_summary", "a", summary="x", details=details, from_hook=False)
+    assert prepare_parting([ours], MUCH).read_files == ["r.py"]

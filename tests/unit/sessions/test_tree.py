@@ -64,3 +64,40 @@ def test_synced_directory_is_closed(tmp_path: Path) -> None:
     for _ in range(5):
         Files().sync_directory(tmp_path)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_open_files_are_bounded_and_given_back(tmp_path: Path) -> None:
+    first, second, third = make_files(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    tree = SessionTree(max_descriptors=2)
+    os.read(tree.descriptor(first), 9)
+    for path in (second, first, third):
+        tree.descriptor(path)
+    # It was used after the second one, and so is the same one that has been read to its end.
+    assert os.read(tree.descriptor(first), 9) == b""
+    assert len(os.listdir("/proc/self/fd")) == before + 2
+    tree.forget(first)
+    tree.forget(second)
+    assert len(os.listdir("/proc/self/fd")) == before + 1
+    tree.lock(first)
+    assert tree.main == first
+    tree.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_descriptor_writes_at_the_end(tmp_path: Path) -> None:
+    first, *_ = make_files(tmp_path)
+    tree = SessionTree()
+    os.write(tree.descriptor(first), b"more")
+    assert first.read_text() == "amore"
+    tree.close()
+
+
+def test_children_lie_below_their_main_session(tmp_path: Path) -> None:
+    tree = SessionTree()
+    assert tree.child_path("r1") is None
+    for name in ("one.x", "two"):
+        tree.main = tmp_path / f"{name}.jsonl"
+        assert tree.child_path("r1") == tmp_path / name / "r1" / "session.jsonl"
+    tree.touch()
+    assert (tree.warning, tree.is_locked) == ("", False)

@@ -1,6 +1,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from msgspec import UNSET
 
 from retinue.core.messages import (
@@ -17,8 +18,8 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.transcript import interrupt_call
-from retinue.sessions.entry import Entry
-from retinue.sessions.view import TOOL_RESULT, Context, build_context, parse_time_ms, replay_system
+from retinue.sessions.entry import Entry, MendedEntry
+from retinue.sessions.view import TOOL_RESULT, Context, build_context, parse_time_ms, read_choice, replay_system
 
 STAMP = "2023-11-14T22:13:20.000Z"
 
@@ -38,7 +39,7 @@ def result(call_id: str) -> ToolResultMessage:
 
 def compaction(entry_id: str, first_kept: str, **fields: Any) -> Entry:
     return Entry(
-        "compaction", entry_id, None, STAMP, summary="sum", first_kept_entry_id=first_kept, tokens_before=7, **fields
+        "compaction", entry_id, STAMP, summary="sum", first_kept_entry_id=first_kept, tokens_before=7, **fields
     )
 
 
@@ -98,8 +99,8 @@ def test_odd_edits_change_nothing() -> None:
 
 
 def test_entries_of_extensions_become_messages() -> None:
-    custom = Entry("custom_message", "a", None, STAMP, custom_type="t", content="c", display=True, details={"n": 1})
-    left = Entry("branch_summary", "b", None, STAMP, summary="left", from_id="x")
+    custom = Entry("custom_message", "a", STAMP, custom_type="t", content="c", display=True, details={"n": 1})
+    left = Entry("branch_summary", "b", STAMP, summary="left", from_id="x")
     state = Entry("custom", "c", custom_type="t", data={"n": 1})
     assert build_context([custom, left, state, Entry("hologram", "d")]).messages == [
         CustomMessage("t", "c", True, 1_700_000_000_000, {"n": 1}),
@@ -157,3 +158,80 @@ def test_odd_stored_results_are_ignored() -> None:
 def test_odd_times_are_zero() -> None:
     times = [parse_time_ms(stamp) for stamp in (STAMP, "2023-11-14T22:13:20+00:00", "", "yesterday")]
     assert times == [1_700_000_000_000, 1_700_000_000_000, 0, 0]
+
+
+def test_context_tells_sections_and_tools() -> None:
+    system = SystemMessage("all", 1, {"a": "1", "b": None}, [{"name": "read"}])
+    context = build_context([said("s", system)])
+    assert (context.system, context.sections, context.tools) == (
+        replay_system([system]),
+        {"a": "1"},
+        [{"name": "read"}],
+    )
+    assert Context(system=system).sections == {"a": "1"}
+    for bare in (Context(), Context(system=SystemMessage("all", 1))):
+        assert (bare.sections, bare.tools) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("path", "trusted_from"),
+    [
+        ([said("a", "1"), said("b", "2")], 0),
+        ([compaction("c", "c"), said("d", "3")], 1),
+        ([said("a", "1"), compaction("c", "a")], 2),
+        ([said("a", "1"), compaction("c", "a"), said("d", "3")], 2),
+        ([said("a", reply("c1")), compaction("c", "a"), said("d", "3"), said("e", "4")], 3),
+        ([said("a", reply("c1")), said("b", "2"), edit("e", "b", None), said("d", "3")], 2),
+    ],
+)
+def test_counts_hold_from_the_last_change_on(path: list[Entry], trusted_from: int) -> None:
+    assert build_context(path).trusted_from == trusted_from
+
+
+def test_kept_part_is_shown_once() -> None:
+    path = [said("a", "1"), compaction("c1", "a"), said("b", "2"), compaction("c2", "b"), said("d", "3")]
+    assert build_context(path).entry_ids == ["c2", "b", "d"]
+    odd = Entry("compaction", "c", STAMP, summary="sum", first_kept_entry_id="c", tokens_before="many")
+    assert build_context([odd]).messages == [CompactionSummaryMessage("sum", 0, 1_700_000_000_000)]
+
+
+def test_message_of_another_kind_is_not_shown() -> None:
+    stray = Entry("label", "a", message=UserMessage("1", 1))
+    assert build_context([stray, Entry("message", "b"), said("c", "2")]).messages == [UserMessage("2", 1)]
+    other = {"message": msgspec.to_builtins(result("c1"))}
+    records = [Entry("custom", "x", custom_type="other", data=other), Entry("label", "y", custom_type=TOOL_RESULT)]
+    context = build_context([said("a", reply("c1")), *records])
+    assert context.messages[1:] == [interrupt_call("c1", "read", 2)]
+
+
+def test_incomplete_choice_is_none() -> None:
+    half = [Entry("model_change", "a", provider="x"), Entry("label", "b", provider="x", model_id="y")]
+    stray = Entry("label", "c", thinking_level="low")
+    assert read_choice([*half, stray]) == (None, None)
+    thinking = [Entry("thinking_level_change", name, thinking_level=name) for name in ("low", "high")]
+    assert read_choice([*thinking, *half]) == (None, "high")
+
+
+INTERRUPTED = "the call 'c1' of read has no result; the model is told that it was interrupted"
+
+
+@pytest.mark.parametrize(
+    ("path", "lost"),
+    [
+        ([said("a", "1"), compaction("c", "a")], []),
+        ([said("a", "1"), compaction("c", "c")], []),
+        ([compaction("c", "gone")], ["entry 'gone', from which on the compaction 'c' keeps messages, is not there"]),
+        ([Entry("message", "a")], ["entry 'a' holds no message"]),
+        ([Entry("message", "a"), edit("e", "a", None)], []),
+        ([Entry("message", "a"), edit("e", "a", {"content": "x"})], ["entry 'a' holds no message"]),
+        ([MendedEntry("message", "a", lost=("a part",))], ["a part (entry 'a') cannot be read"]),
+        ([Entry("branch_summary", "b")], ["the summary of entry 'b' cannot be read"]),
+        ([Entry("label", "b")], []),
+        ([said("a", reply("c1"))], [INTERRUPTED]),
+        ([said("a", reply("c1", "c2")), said("b", result("c2"))], [INTERRUPTED]),
+        ([said("a", reply("c1")), said("b", result("c1"))], []),
+        ([said("a", reply("c1")), said("b", "next")], []),
+    ],
+)
+def test_losses_are_told(path: list[Entry], lost: list[str]) -> None:
+    assert list(build_context(path).lost) == lost
