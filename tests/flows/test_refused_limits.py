@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from crew_world import call, repository, script
 
-from retinue import Request, Retinue
+from retinue import Request, Retinue, Status
 from retinue.core.errors import ConfigError, RetinueError, UsageError
 from retinue.core.events import RunQueued, ToolFinished
 from retinue.engine.limits import Limits
@@ -134,3 +134,17 @@ async def test_extension_with_no_limit_is_refused(work, agent_dir, name, value):
     (agent_dir / "extensions" / "asker.py").write_text(ASKER.replace("{request}", request))
     reply = await answer(work, call("ask"))
     assert reply.startswith("ask failed: max_") and ": expected a " in reply
+
+
+@pytest.mark.parametrize("value", [5, ["x"], object()])
+async def test_what_is_no_text_is_told(work, value):
+    async with open_crew(work) as crew:
+        for options in ({"agent": value}, {"model": value}, {"description": value}, {"thinking": value}):
+            with pytest.raises(UsageError, match=f"{next(iter(options))} is .*: expected a text"):
+                await crew.spawn(**{"agent": "Explore", "task": "look", **options})
+        for words in ((value, "look"), ("Explore", value)):
+            with pytest.raises(UsageError, match="expected a text"):
+                await crew.call_subagent(*words)
+        with pytest.raises(RetinueError):
+            await crew.spawn(None, "look")
+        assert (await (await crew.spawn("Explore", "look", model="")).wait()).status is Status.COMPLETED

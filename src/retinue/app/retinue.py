@@ -15,7 +15,7 @@ from retinue.app.opening import open_session
 from retinue.app.request import Request
 from retinue.app.stock import Own, Stock
 from retinue.app.switching import Audience, Sessions
-from retinue.core.amounts import check_task
+from retinue.core.amounts import check_task, check_texts
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
 from retinue.core.events import Event
@@ -156,16 +156,17 @@ class Retinue:
         from retinue.engine.request import RunRequest
 
         check_task(task)
+        check_texts(agent=agent or "", description=description, model=model, thinking=options.get("thinking"))
         crew = await self._here.need_crew()
-        definition = self._here.world.roster.find_runnable(agent, "fleet")
+        definition = self._here.world.roster.find_runnable(agent or "", "fleet")
         options = {**crew.find_defaults(definition), **options}
         request = RunRequest(
             agent=definition.name,
             task=task,
             description=description or " ".join(task.split())[:60],
             surface=options.pop("surface", "fleet"),
-            model=model,
-            is_model_chosen=model is not None,
+            model=model or None,
+            is_model_chosen=bool(model),
             **options,
         )
         run = crew.manager.spawn(request)
@@ -444,17 +445,21 @@ class Retinue:
     async def call_subagent(
         self, agent: str, task: str, *, write: bool = False, session_id: str | None = None
     ) -> dict[str, Any]:
-        """One call of the `subagent` surface: its result as the tool gives it, whatever goes wrong."""
+        """One call of the `subagent` surface: its result as the tool gives it, whatever goes wrong.
+
+        Raises UsageError for an argument that is no text.
+        """
         from retinue.app.delegating import open_subagent
         from retinue.surfaces.subagent.call import make_call
         from retinue.surfaces.subagent.ports import SubagentCall
 
+        check_texts(agent=agent, task=task or "", session_id=session_id)
         ports = open_subagent(
             await self._here.need_crew(),
             self.run_id,
             self._main.setup.model.info.ref if self._stock.request.model else None,
         )
-        return await make_call(SubagentCall(agent, task, session_id, write), ports)
+        return await make_call(SubagentCall(agent or "", task or "", session_id, write), ports)
 
     async def open_delegation(self) -> "Delegation":
         """The delegation tools for a caller that is no agent of ours."""

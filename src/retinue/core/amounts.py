@@ -56,3 +56,10 @@ def check_task(task: object) -> None:
         raise UsageError(f"the task is {quote(task)}: expected a text")
     if not words.strip():
         raise UsageError("the task is empty: say what is to be done")
+
+
+def check_texts(**named: object) -> None:
+    """Raise UsageError for the first of these that is neither a text nor None."""
+    for name, value in named.items():
+        if value is not None and not isinstance(value, str):
+            raise UsageError(f"{name} is {quote(value)}: expected a text")
