@@ -1,0 +1,218 @@
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from retinue.core.errors import ToolFailed
+from retinue.sandbox.confinement import (
+    BwrapConfinement,
+    LandlockConfinement,
+    OpenConfinement,
+    Refusal,
+    list_limits,
+    open_sandbox,
+    remove_leftovers,
+    to_filter,
+)
+from retinue.sandbox.corral import Corral
+from retinue.sandbox.memory import find_bound
+from retinue.sandbox.profile import Profile, Wishes, build_readonly, build_writing
+from retinue.sandbox.server import Errand, ForkServer
+from retinue.sandbox.status import Backend, Status
+
+WHOLE = {each: Status("enforced", each, program="/bin/x") for each in ("bwrap", "landlock", "seatbelt")}
+
+
+def count_open() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.fixture(autouse=True)
+def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where temporary files are."""
+    folder = tmp_path / "private"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    yield folder
+    assert list(folder.iterdir()) == []
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+def use(box: OpenConfinement, work: Path) -> None:
+    with box.wrap(["/bin/true"], {}, str(work)) as launch:
+        assert launch.cwd == str(work)
+
+
+@pytest.mark.parametrize("writing", [False, True])
+@pytest.mark.parametrize("backend", ["bwrap", "landlock", "seatbelt"])
+def test_nothing_is_left_open(backend: Backend, writing: bool, work: Path) -> None:
+    profile = (build_writing if writing else build_readonly)(work, Wishes())
+    counts = []
+    for _ in range(2):
+        box = open_sandbox(WHOLE[backend], profile)
+        use(box, work)
+        use(box, work)
+        assert all(os.path.isdir(path) for path in box.private)
+        box.close()
+        box.close()
+        assert box.private == ()
+        counts.append(count_open())
+    assert counts[0] == counts[1]
+    assert [path.name for path in work.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("backend", "state", "profile", "told"),
+    [
+        ("bwrap", "enforced", Profile("/"), "read-only, bwrap"),
+        ("bwrap", "partial", Profile("/"), "read-only, bwrap (partial)"),
+        ("bwrap", "enforced", Profile("/", "workspace_write"), "workspace, no network, bwrap"),
+        ("landlock", "enforced", Profile("/"), "read-only, landlock"),
+        ("landlock", "partial", Profile("/"), "read-only, landlock (partial)"),
+        ("landlock", "enforced", Profile("/", "workspace_write", True), "workspace, network, landlock (partial)"),
+    ],
+)
+def test_summary_says_what_is_left_out(backend: Backend, state: str, profile: Profile, told: str) -> None:
+    box = open_sandbox(Status(state, backend), profile)  # type: ignore[arg-type]
+    assert (box.summary, box.is_readonly) == (told, profile.is_readonly)
+    box.close()
+
+
+def test_command_of_root_has_a_warden_around(tmp_path: Path, work: Path) -> None:
+    (tmp_path / "cgroup.procs").touch()
+    found = []
+    for is_root in (False, True):
+        server = ForkServer(corral=Corral(str(tmp_path), is_root=is_root))
+        box = BwrapConfinement(WHOLE["bwrap"], Profile(str(work)), server)
+        with box.wrap(["/bin/true"], {}, str(work)) as launch:
+            found.append((launch.layers, isinstance(launch.spawner, Errand), launch.pen))
+        box.close()
+        server.close()
+    assert found == [(1, False, None), (2, True, None)]
+
+
+def test_scoped_command_has_a_pen(tmp_path: Path, work: Path) -> None:
+    server = ForkServer(corral=Corral(str(tmp_path), is_root=False))
+    scoped = Status("enforced", "bwrap", program="/bin/x", features=frozenset({"scope"}))
+    box = BwrapConfinement(scoped, Profile(str(work)), server)
+    with box.wrap(["/bin/true"], {}, str(work), pass_fds=(7,)) as launch:
+        assert (launch.pen, launch.layers) == (server.find_pen(scoped=True), 1)
+        assert (launch.pass_fds[0], len(launch.pass_fds), launch.argv[-1]) == (7, 2, "/bin/true")
+        assert os.read(launch.pass_fds[1], 8)
+        assert launch.max_memory == find_bound()
+    box.close()
+    server.close()
+
+
+@pytest.mark.parametrize("backend", ["bwrap", "landlock", "seatbelt"])
+def test_another_workspace_is_refused(backend: Backend, work: Path) -> None:
+    box = open_sandbox(WHOLE[backend], Profile(str(work)))
+    with pytest.raises(ToolFailed, match="does not exist"):
+        box.wrap(["/bin/true"], {}, str(work / "missing"))
+    work.rename(work.with_name("before"))
+    for _ in range(2):
+        with pytest.raises(ToolFailed, match="was removed or replaced"):
+            box.wrap(["/bin/true"], {}, "/")
+        work.mkdir(exist_ok=True)
+    box.close()
+
+
+@pytest.mark.parametrize("status", [Status("unavailable", reason="no kernel"), Status("enforced", "none", "no kernel")])
+def test_nothing_runs_without_a_boundary(status: Status, work: Path) -> None:
+    box = open_sandbox(status, Profile(str(work)))
+    assert isinstance(box, Refusal)
+    assert (box.summary, box.is_readonly, box.explain("EROFS")) == ("unavailable: no kernel", True, "")
+    with pytest.raises(ToolFailed, match="SANDBOX_UNAVAILABLE: no kernel"):
+        box.wrap(["/bin/true"], {}, str(work))
+
+
+async def test_only_a_reader_stands_in_for_one(work: Path) -> None:
+    for mode in ("read_only", "workspace_write"):
+        box = BwrapConfinement(WHOLE["bwrap"], Profile(str(work), mode))  # type: ignore[arg-type]
+        assert (await box.open(), await box.open_readonly()) == (box, box if mode == "read_only" else None)
+    assert await Refusal(Profile(str(work)), "x").open_readonly() is None
+
+
+def test_landlock_says_what_it_leaves_out(work: Path) -> None:
+    (work / "secret").touch()
+    hidden = (str(work / "secret"),)
+    boxes = [
+        LandlockConfinement(WHOLE["landlock"], Profile(str(work), mode, secrets=hidden))  # type: ignore[arg-type]
+        for mode in ("read_only", "workspace_write")
+    ]
+    told = [box.notes for box in boxes]
+    assert (told[0], told[1][-2:]) == ((), ("unix sockets are refused", f"no files are made in '{work}' itself"))
+    for box in boxes:
+        box.close()
+
+
+def test_leftovers_of_dead_processes_are_removed(tmp_path: Path) -> None:
+    names = {
+        "retinue-tmp-999999999-dead": False,
+        f"retinue-tmp-{os.getpid()}-live": True,
+        "retinue-tmp-x-odd": True,
+        "other-999999999-": True,
+    }
+    folder = tmp_path / "shared"
+    for name in names:
+        (folder / name / "inner").mkdir(parents=True)
+    (folder / "retinue-tmp-999999999-link").symlink_to(tmp_path)
+    (folder / "retinue-tmp-999999999-file").touch()
+    before = count_open()
+    remove_leftovers(str(folder))
+    assert {name: (folder / name).exists() for name in names} == names
+    assert (len(list(folder.iterdir())), count_open()) == (5, before)
+    remove_leftovers(str(tmp_path / "missing"))
+
+
+def test_leftover_that_is_locked_stays(tmp_path: Path) -> None:
+    import fcntl
+
+    (tmp_path / "shared" / "retinue-tmp-999999999-far").mkdir(parents=True)
+    handle = os.open(tmp_path / "shared" / "retinue-tmp-999999999-far", os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    remove_leftovers(str(tmp_path / "shared"))
+    assert len(list((tmp_path / "shared").iterdir())) == 1
+    os.close(handle)
+    remove_leftovers(str(tmp_path / "shared"))
+    assert list((tmp_path / "shared").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["file", "open to all"])
+def test_private_place_of_others_is_refused(kind: str, work: Path, private: Path) -> None:
+    place = private / f"retinue-{os.geteuid()}"
+    if kind == "file":
+        place.touch()
+    else:
+        place.mkdir()
+        place.chmod(0o777)
+    box = open_sandbox(WHOLE["seatbelt"], Profile(str(work)))
+    with pytest.raises(ToolFailed, match="is no folder of this user alone"):
+        box.wrap(["/bin/true"], {}, str(work))
+    box.close()
+    place.unlink() if kind == "file" else place.rmdir()
+
+
+def test_what_a_reader_may_not() -> None:
+    reader, writer = Profile("/", tmp_bytes=5), Profile("/", "workspace_write", tmp_bytes=5)
+    assert [list_limits(each) for each in (reader, writer)] == [{"RLIMIT_FSIZE": 5}, {}]
+    found = [to_filter(each, namespaces=True) for each in (reader, writer)]
+    assert [(each.sockets, each.tracing, each.metadata) for each in found] == [
+        ("none", False, True),
+        ("all", True, True),
+    ]
+
+
+def test_forbidden_file_goes_with_the_command(work: Path) -> None:
+    for backend in ("bwrap", "landlock", "seatbelt"):
+        box = open_sandbox(WHOLE[backend], Profile(str(work), "workspace_write", forbidden=(str(work / "commondir"),)))
+        with box.wrap(["/bin/true"], {}, str(work)):
+            (work / "commondir").touch()
+        assert list(work.iterdir()) == []
+        box.close()
