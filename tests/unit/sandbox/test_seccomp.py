@@ -253,7 +253,7 @@ def test_newest_numbers_are_those_of_the_kernel() -> None:
 
 def test_answers_are_those_of_the_kernel() -> None:
     # linux/audit.h: 64 bits, little endian, and the machine's number in an executable file.
-    assert ARCHITECTURES == {name: 1 << 31 | 1 << 30 | machine for name, machine in (("x86_64", 62), ("aarch64", 183))}
+    assert {name: 1 << 31 | 1 << 30 | machine for name, machine in (("x86_64", 62), ("aarch64", 183))} == ARCHITECTURES
     refusals = {EPERM: errno.EPERM, ENOSYS: errno.ENOSYS, NO_FAMILY: errno.EAFNOSUPPORT, NO_REQUEST: errno.ENOTTY}
     assert refusals == {0x50000 | number: number for number in refusals.values()}
     assert (ALLOW, KILL) == (0x7FFF0000, 0x80000000)
