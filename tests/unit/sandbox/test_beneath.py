@@ -97,9 +97,10 @@ def test_missing_directories_are_made_when_asked(tmp_path: Path) -> None:
     for wrong in ("a/../b", "c//d", "e/./f"):
         with pytest.raises(OSError, match="not a plain path"):
             open_beneath(str(tmp_path), wrong, make=True)
-    handle = open_beneath(str(tmp_path), "x/y", make=True)
-    assert os.path.samestat(os.fstat(handle), (tmp_path / "x" / "y").stat())
-    os.close(handle)
+    for folder in ("", "x/y"):
+        handle = open_beneath(str(tmp_path), folder, make=True)
+        assert os.path.samestat(os.fstat(handle), (tmp_path / folder).stat())
+        os.close(handle)
     with enter_parent(str(tmp_path / "z" / "file"), make=True) as (folder, name):
         assert (os.path.samestat(os.fstat(folder), (tmp_path / "z").stat()), name) == (True, "file")
     assert len(os.listdir("/proc/self/fd")) == before

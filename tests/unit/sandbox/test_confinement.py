@@ -216,3 +216,53 @@ def test_forbidden_file_goes_with_the_command(work: Path) -> None:
             (work / "commondir").touch()
         assert list(work.iterdir()) == []
         box.close()
+
+
+def test_dead_neighbours_are_cleared_away(work: Path, private: Path) -> None:
+    root = private / f"retinue-{os.geteuid()}"
+    left = [folder / "retinue-tmp-999999999-dead" for folder in (private, root)]
+    for path in left:
+        path.mkdir(parents=True)
+    box = open_sandbox(WHOLE["seatbelt"], Profile(str(work)))
+    use(box, work)
+    assert [path.exists() for path in left] == [False, False]
+    box.close()
+
+
+def test_private_directory_is_locked_while_it_is_used(work: Path) -> None:
+    import fcntl
+
+    box = open_sandbox(WHOLE["seatbelt"], Profile(str(work)))
+    use(box, work)
+    handle = os.open(box.private[0], os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(handle)
+    box.close()
+
+
+@pytest.mark.parametrize(("backend", "is_told"), [("bwrap", False), ("landlock", True), ("seatbelt", True)])
+def test_complaint_is_explained(backend: Backend, is_told: bool, work: Path) -> None:
+    box = open_sandbox(WHOLE[backend], Profile(str(work), "workspace_write"))
+    assert bool(box.explain("Permission denied")) is is_told
+    assert bool(box.explain("Read-only file system")) is not is_told  # each is said once
+    box.close()
+
+
+def test_nested_configuration_is_found_for_each_command(work: Path) -> None:
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, Wishes(writable=())))
+    (work / "inner" / ".pi").mkdir(parents=True)
+    with box.wrap(["/bin/true"], {}, str(work)) as launch:
+        words = list(launch.argv)
+        at = words.index(str(work / "inner" / ".pi"))
+        assert words[at - 1 : at + 2] == ["--ro-bind", words[at], words[at]]
+    box.close()
+
+
+def test_protected_link_is_told(work: Path) -> None:
+    (work / ".pi").symlink_to("/")
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, Wishes()))
+    assert box.notes == (f"'{work}/.pi' is a link, which cannot be protected",)
+    box.close()
+    assert open_sandbox(WHOLE["seatbelt"], build_writing(work, Wishes())).notes == ()
