@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.sandbox.beneath import enter_parent, open_beneath, remove_file, remove_tree
+from retinue.sandbox import beneath
+from retinue.sandbox.beneath import enter_parent, open_below, open_beneath, remove_file, remove_tree
 
 STRANGER = 61_899
 _PR_SET_DUMPABLE = 4
@@ -72,13 +73,16 @@ def test_only_directories_are_trees(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "link"]
 
 
-def test_link_leads_nowhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_new", [True, False])
+def test_link_leads_nowhere(is_new: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not is_new:  # a kernel without openat2
+        monkeypatch.setattr(beneath, "_find_openat2", lambda: None)
     (tmp_path / "real" / "inner").mkdir(parents=True)
     (tmp_path / "real" / "file").touch()
     (tmp_path / "link").symlink_to("real")
     before = len(os.listdir("/proc/self/fd"))
     for make in (False, True):
-        with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        with pytest.raises(OSError, match=f"{os.strerror(errno.ELOOP)}|{os.strerror(errno.ENOTDIR)}"):
             open_beneath(str(tmp_path), "link/inner", make=make)
     with pytest.raises(OSError):
         remove_file(str(tmp_path / "link" / "file"))
@@ -112,3 +116,13 @@ def test_file_is_removed_once(tmp_path: Path) -> None:
         remove_file(str(tmp_path / "file"))
     remove_file(str(tmp_path / "missing" / "file"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_other_disks_are_within_reach(tmp_path: Path) -> None:
+    top = os.open("/", os.O_RDONLY)
+    handle = open_below(top, f"proc/{os.getpid()}/task")
+    assert str(os.getpid()) in os.listdir(f"/proc/self/fd/{handle}")
+    os.close(handle)
+    with pytest.raises(FileNotFoundError):
+        open_below(top, str(tmp_path / "missing").strip("/"))
+    os.close(top)

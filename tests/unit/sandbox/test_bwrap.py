@@ -144,3 +144,22 @@ def test_path_behind_a_link_is_no_place(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("real")
     profile = Profile(str(tmp_path), "workspace_write", protected=(str(tmp_path / "link" / "hooks"),))
     assert sort_protected(profile) == Covers(links=profile.protected)
+
+
+def test_path_below_a_file_needs_no_cover(tmp_path: Path) -> None:
+    (tmp_path / ".git").touch()
+    protected = (str(tmp_path / ".git" / "hooks"), str(tmp_path / ".pi"))
+    found = sort_protected(Profile(str(tmp_path), "workspace_write", protected=protected))
+    assert found == Covers(folders=protected[1:])
+
+
+def test_what_is_around_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "link").symlink_to("private")
+    (tmp_path / "secret" / "work").mkdir(parents=True)
+    places = [str(tmp_path / name) for name in ("private", "link", "missing")]
+    monkeypatch.setattr("retinue.sandbox.bwrap.PRIVATE_DIRS", places)
+    hidden, work = str(tmp_path / "secret"), str(tmp_path / "secret" / "work")
+    arguments = build(Profile(work, secrets=(hidden,)))
+    assert find(arguments, "--tmpfs", hidden)[0] < find(arguments, "--ro-bind", work, work)[0]
+    assert [bool(find(arguments, "--tmpfs", path)) for path in places] == [True, False, False]

@@ -1,4 +1,5 @@
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,8 +19,11 @@ from retinue.sandbox.confinement import (
 from retinue.sandbox.corral import Corral
 from retinue.sandbox.memory import find_bound
 from retinue.sandbox.profile import Profile, Wishes, build_readonly, build_writing
+from retinue.sandbox.seccomp import build_filter, find_architecture
 from retinue.sandbox.server import Errand, ForkServer
 from retinue.sandbox.status import Backend, Status
+from retinue.sandbox.stubs import is_stub
+from retinue.sandbox.survey import Survey
 
 WHOLE = {each: Status("enforced", each, program="/bin/x") for each in ("bwrap", "landlock", "seatbelt")}
 
@@ -266,3 +270,51 @@ def test_protected_link_is_told(work: Path) -> None:
     assert box.notes == (f"'{work}/.pi' is a link, which cannot be protected",)
     box.close()
     assert open_sandbox(WHOLE["seatbelt"], build_writing(work, Wishes())).notes == ()
+
+
+@pytest.mark.parametrize("features", [frozenset(), frozenset({"disable-userns"})])
+def test_filter_is_that_of_the_profile(features: frozenset[str], work: Path) -> None:
+    for mode in ("read_only", "workspace_write"):
+        profile = Profile(str(work), mode)  # type: ignore[arg-type]
+        box = BwrapConfinement(Status("enforced", "bwrap", program="/bin/x", features=features), profile)
+        with box.wrap(["/bin/true"], {}, str(work)) as launch:
+            rules = to_filter(profile, namespaces=bool(features))
+            assert os.read(launch.pass_fds[0], 1 << 16) == build_filter(find_architecture(), rules)
+            words = list(launch.argv)
+            at = words.index("/tmp")
+            # A reader's temporary files are in memory.
+            assert (words[at - 2 : at], len(box.private)) == (
+                ([words[at - 2], "--tmpfs"], 0) if mode == "read_only" else (["--bind", *box.private], 1)
+            )
+        box.close()
+
+
+def test_missing_places_are_stood_in_for(work: Path) -> None:
+    place, found = work / ".pi", Survey()
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, Wishes(writable=())), survey=found)
+    with box.wrap(["/bin/true"], {}, str(work)):
+        assert is_stub(str(place))
+    deadline = time.monotonic() + 5
+    while place.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not place.exists()
+    (work / "a" / ".pi").mkdir(parents=True)  # after the command, so not its own
+    assert str(work / "a" / ".pi") in found.list_guarded((str(work),), "")
+    box.close()
+
+
+def test_place_that_cannot_be_protected_refuses_the_command(work: Path) -> None:
+    import fcntl
+
+    place, found = work / ".pi", Survey()
+    place.mkdir()
+    place.chmod(0o1755)
+    handle = os.open(place, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    box = open_sandbox(WHOLE["bwrap"], build_writing(work, Wishes(writable=())), survey=found)
+    with pytest.raises(ToolFailed, match=r"/\.pi' cannot be protected: another program keeps it locked"):
+        box.wrap(["/bin/true"], {}, str(work))
+    os.close(handle)
+    (work / "a" / ".pi").mkdir(parents=True)
+    assert str(work / "a" / ".pi") in found.list_guarded((str(work),), "")
+    box.close()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from retinue.core.launch import Launch, Stdio
+from retinue.sandbox import forkserver
 from retinue.sandbox.corral import Corral
 from retinue.sandbox.landlock import READ, READ_DIR, SCOPE, Plan, list_rights, read_abi
 from retinue.sandbox.seccomp import Filter, build_filter, find_architecture
@@ -215,3 +216,13 @@ def test_server_ends_when_it_is_closed(tmp_path: Path) -> None:
     server.close()
     assert isinstance(process, subprocess.Popen)
     assert (process.returncode, time.monotonic() - begin < 1.5) == (0, True)
+
+
+def test_numbers_are_those_of_the_kernel() -> None:
+    # asm/unistd.h and linux/prctl.h
+    assert forkserver._CAPSET == {"x86_64": 126, "aarch64": 91}
+    assert (forkserver._PR_CAP_AMBIENT, forkserver._AMBIENT_CLEAR) == (47, 4)
+    assert (
+        *(1, 24),
+        0x20080522,
+    ) == (forkserver._PR_SET_PDEATHSIG, forkserver._PR_CAPBSET_DROP, forkserver._CAPABILITY_VERSION)

@@ -44,3 +44,17 @@ def test_abstract_sockets_are_out_of_reach(scoped: bool, tmp_path: Path) -> None
         assert (pen.run(connect), connect()) == ("refused" if scoped else "reached", "reached")
     pen.close()
     assert has_scopes()
+
+
+def test_nothing_is_started_by_a_thread_that_is_not_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise OSError("no Landlock")
+
+    monkeypatch.setattr("retinue.sandbox.landlock.leave_sockets", refuse)
+    pen = ThreadPen(Corral(str(tmp_path), is_root=False), scoped=True)
+    started: list[int] = []
+    for _ in range(2):
+        with pytest.raises(OSError, match="no Landlock"):
+            pen.run(lambda: started.append(1))
+    assert started == []
+    pen.close()
