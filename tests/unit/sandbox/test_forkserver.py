@@ -14,7 +14,19 @@ import pytest
 from retinue.core.launch import Launch, Stdio
 from retinue.sandbox import forkserver
 from retinue.sandbox.corral import Corral
-from retinue.sandbox.landlock import READ, READ_DIR, SCOPE, Plan, list_rights, read_abi
+from retinue.sandbox.landlock import (
+    EXECUTE,
+    IOCTL_DEV,
+    READ,
+    READ_DIR,
+    READ_FILE,
+    SCOPE,
+    TRUNCATE,
+    WRITE_FILE,
+    Plan,
+    list_rights,
+    read_abi,
+)
 from retinue.sandbox.seccomp import Filter, build_filter, find_architecture
 from retinue.sandbox.server import Errand, ForkServer, Remote
 from tests.needs import need_backend
@@ -116,7 +128,7 @@ def test_command_leads_its_own_session(server: ForkServer) -> None:
 
 
 def test_nothing_outlives_the_command(server: ForkServer) -> None:
-    command = "setsid sleep 60 >/dev/null 2>&1 & echo $!; exit 4"
+    command = "setsid sleep 60 >/dev/null 2>&1 & sleep 0.2; echo $!; exit 4"
     code, text, warden = run(Errand(server), "/bin/sh", "-c", command)
     assert code == 4
     for pid in (int(text), warden):
@@ -138,6 +150,23 @@ def test_closed_lifeline_ends_the_command(server: ForkServer) -> None:
     assert os.read(reading, 1) == b""  # nobody holds the output any longer
     remote.close()
     os.close(reading)
+
+
+def test_command_dies_with_its_warden(server: ForkServer) -> None:
+    held, lifeline = os.pipe()
+    reading, writing = os.pipe()
+    launch = Launch(["/bin/sh", "-c", "echo x; exec /bin/sleep 60"], {}, "/")
+    remote = Errand(server).spawn(launch, Stdio(writing, writing, held))
+    os.close(held)
+    os.close(writing)
+    assert os.read(reading, 2) == b"x\n"
+    os.kill(remote.pid, 9)
+    assert wait_for(remote) == -9
+    assert select.select([reading], [], [], 5)[0] == [reading]
+    assert os.read(reading, 1) == b""
+    for handle in (reading, lifeline):
+        os.close(handle)
+    remote.close()
 
 
 def test_killed_command_is_told(server: ForkServer) -> None:
@@ -222,6 +251,7 @@ def test_numbers_are_those_of_the_kernel() -> None:
     # asm/unistd.h and linux/prctl.h
     assert forkserver._CAPSET == {"x86_64": 126, "aarch64": 91}
     assert (forkserver._PR_CAP_AMBIENT, forkserver._AMBIENT_CLEAR) == (47, 4)
+    assert forkserver._FILE_RIGHTS == EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | IOCTL_DEV
     assert (
         *(1, 24),
         0x20080522,
