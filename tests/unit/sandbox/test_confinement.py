@@ -19,7 +19,7 @@ from retinue.sandbox.confinement import (
 from retinue.sandbox.corral import Corral
 from retinue.sandbox.memory import find_bound
 from retinue.sandbox.profile import Profile, Wishes, build_readonly, build_writing
-from retinue.sandbox.seccomp import build_filter, find_architecture
+from retinue.sandbox.seccomp import Filter, Sockets, build_filter, find_architecture
 from retinue.sandbox.server import Errand, ForkServer
 from retinue.sandbox.status import Backend, Status
 from retinue.sandbox.stubs import is_stub
@@ -318,3 +318,35 @@ def test_place_that_cannot_be_protected_refuses_the_command(work: Path) -> None:
     (work / "a" / ".pi").mkdir(parents=True)
     assert str(work / "a" / ".pi") in found.list_guarded((str(work),), "")
     box.close()
+
+
+@pytest.mark.parametrize(
+    ("profile", "sockets"),
+    [
+        (Profile("/"), "none"),
+        (Profile("/", "workspace_write"), "none"),
+        (Profile("/", "workspace_write", True), "internet"),
+    ],
+)
+def test_landlock_has_the_stricter_filter(profile: Profile, sockets: Sockets, tmp_path: Path) -> None:
+    server = ForkServer(corral=Corral(str(tmp_path), is_root=False))
+    box = LandlockConfinement(WHOLE["landlock"], profile, server)
+    is_writer = not profile.is_readonly
+    rules = Filter(sockets, tracing=is_writer, metadata=is_writer, namespaces=False, apart=False)
+    with box.wrap(["/bin/true"], {}, "/", pass_fds=(7,)) as launch:
+        assert isinstance(launch.spawner, Errand)
+        assert launch.spawner._program == build_filter(find_architecture(), rules)
+        assert (launch.layers, launch.pass_fds, launch.max_memory) == (0, (7,), find_bound())
+        assert launch.env["TMPDIR"] == box.private[0]
+    box.close()
+    server.close()
+
+
+def test_server_of_others_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[ForkServer] = []
+    monkeypatch.setattr(ForkServer, "close", lambda server: closed.append(server))
+    server = ForkServer(corral=Corral(str(tmp_path), is_root=False))
+    LandlockConfinement(WHOLE["landlock"], Profile("/"), server).close()
+    assert closed == []
+    LandlockConfinement(WHOLE["landlock"], Profile("/")).close()
+    assert len(closed) == 1
