@@ -124,3 +124,16 @@ def test_new_configuration_is_the_agents_own(tmp_path: Path) -> None:
     place.mkdir(parents=True)
     assert find_guard(path, str(tmp_path), made) == ""
     assert find_guard(path, str(tmp_path), set()) == str(place)
+
+
+@pytest.mark.parametrize(("few", "pause_s", "is_seen"), [(1, 1e6, False), (1, 0.0, True), (2, 1e6, True)])
+def test_long_look_is_not_repeated_at_once(
+    few: int, pause_s: float, is_seen: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(survey, "_FEW", few)
+    monkeypatch.setattr(survey, "_PAUSE_S", pause_s)
+    place, found, roots = tmp_path / "a" / ".pi", Survey(), (str(tmp_path),)
+    place.parent.mkdir()
+    found.look(roots)
+    place.mkdir()
+    assert found.list_guarded(roots, "") == ((str(place),) if is_seen else ())
