@@ -218,6 +218,10 @@ def test_missing_pointer_of_a_repository_is_forbidden(tmp_path: Path, wishes: Wi
     repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
     pointer = repo / ".git" / "commondir"
     assert build_writing(repo, wishes).forbidden == (str(pointer),)
+    with open(repo / ".git" / "config", "a") as file:
+        file.write("[include]\n\tpath = ../more\n")
+    assert build_writing(repo, wishes).forbidden == (str(pointer), str(repo / "more"))
+    (repo / "more").touch()
     pointer.write_text(".\n")
     assert build_writing(repo, wishes).forbidden == ()
     assert build_writing(tmp_path, wishes).forbidden == ()
