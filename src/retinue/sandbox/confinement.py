@@ -141,7 +141,7 @@ class _Boundary:
         self._survey = survey or Survey()
         self._closed: tuple[str, ...] = ()
         self._tmp = ""
-        self._tmp_lock = -1
+        self._tmp_lock: int
         self._identity = _identify(profile.workspace)
         self._hints = Hints(profile, has_mounts=status.backend == "bwrap")
 

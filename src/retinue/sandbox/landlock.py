@@ -59,13 +59,18 @@ def leave_sockets() -> None:
     """
     libc = ctypes.CDLL(None, use_errno=True)
     attributes = struct.pack("=QQQ", 0, 0, _SCOPE_SOCKETS)
-    ruleset = libc.syscall(_NR_CREATE_RULESET, attributes, len(attributes), 0)
+    ruleset = _check(libc.syscall(_NR_CREATE_RULESET, attributes, len(attributes), 0))
     try:
-        if ruleset < 0 or libc.prctl(_PR_NO_NEW_PRIVS, 1, 0, 0, 0) or libc.syscall(_NR_RESTRICT_SELF, ruleset, 0):
-            raise OSError(ctypes.get_errno(), f"Landlock: {os.strerror(ctypes.get_errno())}")
+        _check(libc.prctl(_PR_NO_NEW_PRIVS, 1, 0, 0, 0))
+        _check(libc.syscall(_NR_RESTRICT_SELF, ruleset, 0))
     finally:
-        if ruleset >= 0:
-            os.close(ruleset)
+        os.close(ruleset)
+
+
+def _check(answer: int) -> int:
+    if answer < 0:
+        raise OSError(ctypes.get_errno(), f"Landlock: {os.strerror(ctypes.get_errno())}")
+    return answer
 
 
 def list_rights(abi: int) -> int:
@@ -90,7 +95,7 @@ def plan_rules(profile: Profile, abi: int, *, tmp: str, visible: Sequence[str] =
     written = () if profile.is_readonly else (profile.workspace, *profile.writable)
     for place in (tmp, *(path for path in written if not profile.is_hidden(path))):
         rules += [(path, handled & ~IOCTL_DEV) for path in _list_open(place, secrets)]
-    return Plan(handled, _SCOPE_ALL if abi >= 6 else 0, tuple(rules))
+    return Plan(handled, _SCOPE_ALL if abi >= _SCOPE_ABI else 0, tuple(rules))
 
 
 def _list_kept() -> list[str]:

@@ -318,8 +318,7 @@ def is_below(path: str, roots: Sequence[str]) -> bool:
 
 def _is_nearer(path: str, places: Sequence[str], others: Sequence[str]) -> bool:
     """Whether of all that a path is in one of some places is the nearest, and none of the others."""
-    nearest = _measure_nearest(path, places)
-    return nearest > 0 and nearest > _measure_nearest(path, others)
+    return _measure_nearest(path, places) > _measure_nearest(path, others)
 
 
 def _measure_nearest(path: str, places: Sequence[str]) -> int:

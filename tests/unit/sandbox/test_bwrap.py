@@ -1,5 +1,7 @@
 from pathlib import Path
 
+import pytest
+
 from retinue.sandbox.bwrap import Covers, build_arguments, sort_protected
 from retinue.sandbox.profile import PRIVATE_DIRS, Profile
 from retinue.sandbox.stubs import Stubs
@@ -79,3 +81,85 @@ def test_stand_in_counts_as_missing(tmp_path: Path) -> None:
     neighbour.hold(alone.files, alone.folders)
     assert sort_protected(profile) == alone == Covers(folders=(str(tmp_path / ".pi"), str(tmp_path / ".config")))
     neighbour.release()
+
+
+def test_temporary_files_have_a_place(tmp_path: Path) -> None:
+    arguments = build(Profile(str(tmp_path), "workspace_write"), tmp="/own")
+    assert [bool(find(arguments, "--bind", "/own", path)) for path in ("/tmp", "/var/tmp", "/run")] == [1, 1, 0]
+    assert [bool(find(arguments, "--tmpfs", path)) for path in ("/tmp", "/var/tmp", "/run")] == [0, 0, 1]
+    assert find(arguments, "--remount-ro", "/dev")
+
+
+@pytest.mark.parametrize("kind", ["plain", "missing", "link", "hidden", "held", "protected", "reader"])
+def test_writable_place_is_mounted_where_it_is_one(kind: str, tmp_path: Path) -> None:
+    work, place = tmp_path / "w", tmp_path / ("w/place" if kind in ("held", "protected") else "place")
+    work.mkdir()
+    (place.symlink_to("w") if kind == "link" else place.mkdir()) if kind != "missing" else None
+    profile = Profile(
+        str(work),
+        "read_only" if kind == "reader" else "workspace_write",
+        writable=(str(place),),
+        secrets=(str(place),) if kind == "hidden" else (),
+        protected=(str(place.parent),) if kind == "protected" else (),
+    )
+    assert bool(find(build(profile), "--bind-try", str(place), str(place))) is (kind in ("plain", "protected"))
+
+
+def test_hidden_folders_are_empty_and_stay_so(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    (secret / "inner").mkdir(parents=True)
+    (secret / "shown").mkdir()
+    profile = Profile(str(tmp_path), secrets=(str(secret), str(secret / "inner")), exposed=(str(tmp_path / "no"),))
+    arguments = build(profile, visible=[str(tmp_path / "missing")])
+    assert find(arguments, "--tmpfs", str(secret))[0] < find(arguments, "--remount-ro", str(secret))[0]
+    assert [path for path in arguments if path in (str(secret / "inner"), str(tmp_path / "missing"))] == []
+
+
+def test_exposed_place_is_seen_in_a_hidden_one(tmp_path: Path) -> None:
+    work, shown = tmp_path / "w", tmp_path / "secret" / "shown"
+    for folder in (work / "inner", shown, tmp_path / "other"):
+        folder.mkdir(parents=True)
+    exposed = (str(shown), str(work / "inner"), str(tmp_path / "secret" / "missing"))
+    arguments = build(Profile(str(work), secrets=(str(tmp_path / "secret"),), exposed=exposed))
+    assert find(arguments, "--ro-bind", str(shown), str(shown))
+    assert [path for path in exposed[1:] if path in arguments] == []
+
+
+def test_sockets_of_others_are_covered(tmp_path: Path) -> None:
+    arguments = build(Profile(str(tmp_path), "workspace_write"), covers=Covers(sockets=("/home/x/sock",)))
+    assert find(arguments, "--ro-bind", "/dev/null", "/home/x/sock")
+
+
+def test_missing_files_of_git_are_shut(tmp_path: Path) -> None:
+    at = str(tmp_path)
+    covers = Covers(files=(f"{at}/config", f"{at}/.gitconfig"), folders=(f"{at}/.pi",))
+    arguments = build(Profile(at, "workspace_write"), covers=covers)
+    shut = [bool(find(arguments, "--ro-bind", "/dev/null", f"{at}/{name}")) for name in ("config", ".gitconfig", ".pi")]
+    empty = [bool(find(arguments, "--ro-bind", *[f"{at}/{name}"] * 2)) for name in ("config", ".gitconfig", ".pi")]
+    assert (shut, empty) == ([True, False, False], [False, True, True])
+
+
+def test_path_behind_a_link_is_no_place(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    profile = Profile(str(tmp_path), "workspace_write", protected=(str(tmp_path / "link" / "hooks"),))
+    assert sort_protected(profile) == Covers(links=profile.protected)
+
+
+def test_path_below_a_file_needs_no_cover(tmp_path: Path) -> None:
+    (tmp_path / ".git").touch()
+    protected = (str(tmp_path / ".git" / "hooks"), str(tmp_path / ".pi"))
+    found = sort_protected(Profile(str(tmp_path), "workspace_write", protected=protected))
+    assert found == Covers(folders=protected[1:])
+
+
+def test_what_is_around_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "link").symlink_to("private")
+    (tmp_path / "secret" / "work").mkdir(parents=True)
+    places = [str(tmp_path / name) for name in ("private", "link", "missing")]
+    monkeypatch.setattr("retinue.sandbox.bwrap.PRIVATE_DIRS", places)
+    hidden, work = str(tmp_path / "secret"), str(tmp_path / "secret" / "work")
+    arguments = build(Profile(work, secrets=(hidden,)))
+    assert find(arguments, "--tmpfs", hidden)[0] < find(arguments, "--ro-bind", work, work)[0]
+    assert [bool(find(arguments, "--tmpfs", path)) for path in places] == [True, False, False]

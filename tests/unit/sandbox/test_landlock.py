@@ -1,18 +1,27 @@
+import os
 from pathlib import Path
+
+import pytest
 
 from retinue.sandbox.landlock import (
     EXECUTE,
     IOCTL_DEV,
+    LEAST_ABI,
     READ,
+    READ_DIR,
     READ_FILE,
     REFER,
     TRUNCATE,
     WRITE_FILE,
+    has_scopes,
     list_beside,
+    list_parted,
     list_rights,
     plan_rules,
+    read_abi,
 )
-from retinue.sandbox.profile import Profile, is_below
+from retinue.sandbox.profile import TMP_PREFIX, Profile, is_below
+from tests import needs
 
 
 def test_rights_grow_with_version() -> None:
@@ -51,3 +60,57 @@ def test_secret_has_no_rule(tmp_path: Path) -> None:
     assert str(tmp_path / "other") in reading
     assert [path for path in reading if is_below(str(tmp_path / "secret"), [path])] == []
     assert READ == READ_FILE | EXECUTE
+
+
+def test_numbers_are_those_of_the_kernel() -> None:
+    # linux/landlock.h
+    assert (EXECUTE, WRITE_FILE, READ_FILE, READ_DIR) == (1, 2, 4, 8)
+    assert (REFER, TRUNCATE, IOCTL_DEV) == (0x2000, 0x4000, 0x8000)
+    assert [list_rights(abi) for abi in (1, 2, 3, 4, 5, 7)] == [0x1FFF, 0x3FFF, 0x7FFF, 0x7FFF, 0xFFFF, 0xFFFF]
+    assert LEAST_ABI == 3  # the first that knows truncation
+    assert read_abi() == needs.read_abi()
+    assert has_scopes() is (needs.read_abi() >= 6)
+
+
+@pytest.mark.parametrize(("abi", "scoped"), [(5, 0), (6, 3), (7, 3)])
+def test_signals_and_sockets_end_where_the_kernel_can(abi: int, scoped: int, tmp_path: Path) -> None:
+    plan = plan_rules(Profile(str(tmp_path)), abi, tmp="/private")
+    assert (plan.scoped, plan.handled) == (scoped, list_rights(abi))
+
+
+def test_devices_and_directories_have_their_rights(tmp_path: Path) -> None:
+    rules = plan_rules(Profile(str(tmp_path), "workspace_write"), 5, tmp="/private").rules
+    all_rights = list_rights(5)
+    device = READ_FILE | EXECUTE | WRITE_FILE | TRUNCATE | IOCTL_DEV
+    assert {rights for path, rights in rules if path.startswith("/dev/")} == {device}
+    assert ("/", READ_DIR) in rules
+    assert [(path, rights) for path, rights in rules if path in ("/private", str(tmp_path))] == [
+        ("/private", all_rights & ~IOCTL_DEV),
+        (str(tmp_path), all_rights & ~IOCTL_DEV),
+    ]
+    assert {rights for path, rights in plan_rules(Profile("/w"), 3, tmp="/p").rules if path == "/dev/null"} == {
+        device & ~IOCTL_DEV
+    }
+
+
+def test_workspace_in_a_hidden_place_is_seen(tmp_path: Path) -> None:
+    work, shown = tmp_path / "hidden" / "work", tmp_path / "hidden" / "shown"
+    for folder in (work / "a", work / "key", shown):
+        folder.mkdir(parents=True)
+    hidden = (str(tmp_path / "hidden"), str(work / "key"), str(tmp_path / "missing"))
+    profile = Profile(str(work), "workspace_write", secrets=hidden, exposed=(str(shown),))
+    rules = plan_rules(profile, 3, tmp="/private", visible=["/usr/bin"]).rules
+    reading = [path for path, rights in rules if rights == READ]
+    assert {str(work / "a"), str(shown), os.path.realpath("/usr/bin")} <= {*reading}
+    assert {str(work), str(work / "key")} & {path for path, _ in rules} == set()
+    assert (list_parted(profile), list_parted(Profile(str(work), secrets=hidden))) == ([str(work)], [])
+
+
+def test_outputs_of_other_processes_have_no_rule(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    names = (f"{TMP_PREFIX}{os.getpid()}-own", f"{TMP_PREFIX}1-other", "plain")
+    for name in names:
+        (tmp_path / name).mkdir()
+    rules = plan_rules(Profile("/w"), 3, tmp="/private").rules
+    reading = [path for path, rights in rules if rights & READ_FILE]
+    assert [is_below(str(tmp_path / name), reading) for name in names] == [True, False, True]

@@ -196,3 +196,32 @@ def test_named_place_is_not_protected(tmp_path: Path) -> None:
     itself = build_writing(tmp_path, Wishes(writable=(str(tmp_path / ".git"),)))
     assert [str(tmp_path / ".git") in profile.protected for profile in (around, itself)] == [True, False]
     assert {*around.protected} - {*itself.protected} == {str(tmp_path / ".git")}
+
+
+@pytest.mark.parametrize(
+    ("secrets", "exposed", "answer"),
+    [
+        ((), (), False),
+        (("/w",), (), False),
+        (("/w/keys",), (), True),
+        (("/w/keys",), ("/w/keys",), False),
+        (("/w/keys",), ("/w/keys/a",), False),
+        (("/w/keys/a",), ("/w/keys",), True),
+    ],
+)
+def test_nearest_word_counts(secrets: tuple[str, ...], exposed: tuple[str, ...], answer: bool) -> None:
+    assert Profile("/w", secrets=secrets, exposed=exposed).is_hidden("/w/keys/a/b") is answer
+    assert Profile("/w", protected=secrets, writable=exposed).is_protected("/w/keys/a/b") is answer
+
+
+def test_missing_pointer_of_a_repository_is_forbidden(tmp_path: Path, wishes: Wishes) -> None:
+    repo = make_repo(tmp_path / "repo", {"a.txt": "x"})
+    pointer = repo / ".git" / "commondir"
+    assert build_writing(repo, wishes).forbidden == (str(pointer),)
+    with open(repo / ".git" / "config", "a") as file:
+        file.write("[include]\n\tpath = ../more\n")
+    assert build_writing(repo, wishes).forbidden == (str(pointer), str(repo / "more"))
+    (repo / "more").touch()
+    pointer.write_text(".\n")
+    assert build_writing(repo, wishes).forbidden == ()
+    assert build_writing(tmp_path, wishes).forbidden == ()

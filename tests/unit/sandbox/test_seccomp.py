@@ -1,3 +1,4 @@
+import errno
 import os
 import re
 import struct
@@ -170,7 +171,10 @@ def test_requests_change_no_file(architecture: str) -> None:
     bare = Filter(metadata=False, namespaces=False, apart=False)
     given = [each for request in CHANGING for each in (request, request | 1 << 32)]
     assert {ask(architecture, bare, "ioctl", 3, each) for each in given} <= {EPERM, NO_REQUEST}
-    needed = (0x5401, 0x5413, 0x541B, 0x5421, 0x5451, 0x80045430, 0x8915, 0x80086601, 0xC020660B, 0x40049409, 2)
+    needed = (
+        *(0x5401, 0x5413, 0x541B, 0x5421, 0x5451, 0x80045430, 0x8915, 0x80086601, 0xC020660B, 0x40049409, 2),
+        *(0x80087601, 0x801C581F, 0x81009431, 0x80111500, 0x4020940D),
+    )
     assert {ask(architecture, bare, "ioctl", 3, each) for each in needed} == {ALLOW}
     keys = (0xC0506617, 0xC0406618, 0xC0406619)
     assert {ask(architecture, Filter("all", tracing=True), "ioctl", 3, each) for each in keys} == {EPERM}
@@ -209,7 +213,8 @@ def test_metadata_is_denied_for_landlock(architecture: str) -> None:
 @pytest.mark.attack("B15")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_terminal_input_is_denied(architecture: str) -> None:
-    requests = {0x5412: EPERM, 0x541C: EPERM, 0x5401: ALLOW, 0x40086602: ALLOW}
+    requests = dict.fromkeys((0x5412, 0x541C, 0x541D, 0x5423), EPERM)
+    requests |= dict.fromkeys((0x5401, 0x541E, 0x5424, 0x40086602), ALLOW)
     assert {each: ask(architecture, Filter(), "ioctl", 0, each) for each in requests} == requests
     # The kernel looks at the low half only, so what is in the high half must not matter.
     assert ask(architecture, Filter(), "ioctl", 0, 0x5412 | 1 << 32) == EPERM
@@ -237,6 +242,21 @@ def test_numbers_agree_with_headers(architecture: str) -> None:
     column = list(ARCHITECTURES).index(architecture)
     wrong = {name: pair[column] for name, pair in NUMBERS.items() if name in known and pair[column] != known[name]}
     assert wrong == {}
+
+
+def test_newest_numbers_are_those_of_the_kernel() -> None:
+    # Headers that are installed are mostly older.
+    newest = {"setxattrat": 463, "removexattrat": 466, "open_tree_attr": 467, "file_setattr": 469}
+    assert {name: NUMBERS[name] for name in newest} == {name: (number, number) for name, number in newest.items()}
+    assert max(newest.values()) == NEWEST
+
+
+def test_answers_are_those_of_the_kernel() -> None:
+    # linux/audit.h: 64 bits, little endian, and the machine's number in an executable file.
+    assert {name: 1 << 31 | 1 << 30 | machine for name, machine in (("x86_64", 62), ("aarch64", 183))} == ARCHITECTURES
+    refusals = {EPERM: errno.EPERM, ENOSYS: errno.ENOSYS, NO_FAMILY: errno.EAFNOSUPPORT, NO_REQUEST: errno.ENOTTY}
+    assert refusals == {0x50000 | number: number for number in refusals.values()}
+    assert (ALLOW, KILL) == (0x7FFF0000, 0x80000000)
 
 
 def test_this_machine_has_filter() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.sandbox import stubs as stubs_module
 from retinue.sandbox.stubs import Standby, Stubs, is_stub
 
 HOLD = """
@@ -165,3 +166,20 @@ def test_content_is_never_a_node(tmp_path: Path) -> None:
     assert not is_stub(str(path))
     stubs.release()
     assert (path / "file").exists()
+
+
+def test_node_that_a_neighbour_takes_away_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make, path, made = stubs_module._make, tmp_path / "folder", []
+
+    def make_and_lose(place: str, *, is_dir: bool) -> None:
+        make(place, is_dir=is_dir)
+        made.append(place)
+        if len(made) == 1:
+            path.rmdir()
+
+    monkeypatch.setattr(stubs_module, "_make", make_and_lose)
+    stubs = Stubs()
+    stubs.hold([], [str(path)])
+    assert (len(made), is_stub(str(path)), stubs.is_holding) == (2, True, True)
+    stubs.release()
+    assert not path.exists()
