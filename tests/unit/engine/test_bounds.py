@@ -1,5 +1,5 @@
 from retinue.core.messages import UserMessage
-from retinue.core.model import ModelInfo, Price, PriceTier, Request
+from retinue.core.model import Price, PriceTier, Request
 from retinue.engine.budget import bound_input, bound_price
 
 
@@ -14,5 +14,4 @@ def test_each_byte_of_a_message_is_a_token() -> None:
 
 def test_price_is_that_of_the_dearest_row() -> None:
     cost = Price(input=1, output=2, cache_read=0.5, cache_write=4, tiers=(PriceTier(0, input=3, output=8),))
-    info = ModelInfo("p", "m", "own", "M", context_window=1000, cost=cost)
-    assert bound_price(info, 1_000_000, 500_000) == 4 + 4
+    assert bound_price(cost, 1_000_000, 500_000) == 4 + 4
