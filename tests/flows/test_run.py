@@ -118,6 +118,18 @@ async def test_outcome_counts_turns_and_calls():
     assert [(outcome.turns, outcome.tool_calls) for outcome in found] == [(1, 0), (3, 2)]
 
 
+async def test_run_that_has_answered_is_not_asked_again():
+    run, events = start([{"text": "one"}, {"text": "two", "stop": "length"}])
+    await run.prompt("hi")
+    before = len(events.of(TurnFinished))
+    outcome = await run.go_on()
+    assert (outcome.status, outcome.reason, outcome.text) == (Status.COMPLETED, Reason.DONE, "one")
+    assert len(events.of(TurnFinished)) == before
+    run.steer("and?")
+    assert (await run.go_on()).text == "two"
+    assert (await run.go_on()).reason is Reason.LENGTH
+
+
 async def test_turn_limit_asks_to_wrap_up():
     run, _ = start([calls(1), calls(2), {"text": "so far"}], limits=Limits(max_turns=2, grace_turns=3))
     outcome = await run.prompt("go")

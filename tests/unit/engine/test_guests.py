@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from retinue.core.events import (
+    Compacted,
     MessageFinished,
     RunFinished,
     RunForgotten,
@@ -200,3 +201,12 @@ def test_too_many_are_not_heard(inn, monkeypatch):
     for run_id in "abc":
         inn.queue(run_id)
     assert [inn.runs.find(run_id) is None for run_id in "abc"] == [False, False, True]
+
+
+def test_what_a_guest_warns_of_is_told(inn):
+    inn.start()
+    before = len(inn.events)
+    told = [Warned(run_id="g", text="careful"), Compacted(run_id="g", reason="manual", result=None)]
+    for event in told:
+        inn.guests.hear("one", event)
+    assert inn.events[before:] == told
