@@ -483,3 +483,28 @@ async def test_failed_summary_keeps_the_context():
     assert outcome.text == "short"
     assert run.session.context().messages[: len(before)] == before
     assert "empty summary" in events.of(Compacted)[0].error
+
+
+class NarrowSummaries(Overflows):
+    """The same for a request for a summary, of which the first two are too long."""
+
+    def __init__(self):
+        self.sizes = []
+
+    async def reply(self, request, draft):
+        if not request.tools:
+            self.sizes.append(len(request.messages[0].content))
+            if len(self.sizes) < 3:
+                return Reply(draft.finish("error", error="too long"), Failure("overflow", "too long"))
+        return await super().reply(request, draft)
+
+
+async def test_summary_that_is_too_long_is_asked_of_less():
+    model = NarrowSummaries()
+    model.info = ModelInfo(provider="scripted", id="short", api="scripted", context_window=40_000, max_tokens=1000)
+    run, events = start(model, compaction=CompactionConfig(keep_recent_tokens=100))
+    await run.prompt(LONG * 90)
+    await run.prompt("two")
+    assert [event.error for event in events.of(Compacted)] == [""]
+    whole, half, quarter = model.sizes
+    assert (round(whole / half), round(half / quarter)) == (2, 2)
