@@ -48,7 +48,7 @@ def test_read_counts_once_the_call_ends():
     book, reader = Book("a"), Bus()
     book.end("a")
     book.runs.tell_read("a", "call", reader)
-    assert (book.runs["a"].is_read, book.events.kinds()) == (True, ["RunFinished"])
+    assert (book.runs["a"].is_read, book.events.kinds(), reader.is_watched) == (True, ["RunFinished"], False)
     seen = []
     for call_id in ("other", "call", "call"):
         result = ToolResultMessage(call_id, "t", [], is_error=False, timestamp=1)

@@ -107,7 +107,7 @@ def test_runs_of_an_earlier_process_were_told() -> None:
 async def test_looks_while_there_are_runs() -> None:
     crew = Crew()
     crew.retention.open()
-    assert crew.works == []
+    assert (crew.works, crew.root.bus.is_watched) == ([], False)
     for run_id in ("a", "b"):
         crew.queue(make(run_id, 0, is_read=True))
     for turn in (1, 2):

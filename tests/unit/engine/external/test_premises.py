@@ -50,12 +50,13 @@ def test_programs_of_the_workspace_are_not_started(tmp_path: Path, inside: str) 
 
 def test_child_knows_one_key_and_its_marks(tmp_path: Path) -> None:
     premises = Premises(
-        {"HOME": "/h", "OTHER_API_KEY": "secret", "PATH": "/usr/bin"},
+        {"HOME": "/h", "OTHER_API_KEY": "secret", "PATH": "/usr/bin", "HTTPS_PROXY": "http://me:word@proxy"},
         tmp_path,
         marks={"A": "1", "B": "1"},
         export_key=lambda info: {f"{info.provider}_KEY": "k"},
         export_tools=lambda tools: {f"{tool}_KEY": "t" for tool in tools},
     )
     found = premises.build_environment(INFO, {"B": "2"}, tmp_path, ["web"])
-    own = {"HOME": "/h", "PATH": "/usr/bin", "PWD": str(tmp_path), "p_KEY": "k", "web_KEY": "t", "A": "1", "B": "2"}
-    assert found == own
+    own = {"HOME": "/h", "PATH": "/usr/bin", "PWD": str(tmp_path), "HTTPS_PROXY": "http://me:word@proxy"}
+    assert found == {**own, "p_KEY": "k", "web_KEY": "t", "A": "1", "B": "2"}
+    assert premises.trusted is False
