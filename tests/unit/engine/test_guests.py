@@ -311,3 +311,19 @@ def test_guest_ends_with_its_host(inn, outcome, status):
 )
 def test_guest_may_no_more_than_its_parent(told, most, grant):
     assert narrow_grant(told, most) == grant
+
+
+def test_numbers_of_elsewhere_are_bounded(inn):
+    inn.start(attempt=0, queued_ms=-5, call_id="x" * 200)
+    run = inn.runs["g"]
+    assert (run.attempt, run.queued_ms, run.call_id) == (1, 0, "x" * 200)
+    assert (inn.guests.speak("g", "steer", {}), inn.guests.speak("nobody", "steer", {})) == (True, False)
+
+
+def test_guest_that_goes_on_after_a_crash_is_heard(inn):
+    inn.queue()
+    inn.guests.hear("one", RunPlaced(run_id="g", worker="a"))
+    assert inn.guests.find_bus("g") is None
+    inn.runs.tell(RunStarted(run_id="g"))
+    inn.guests.hear("one", RunPlaced(run_id="g", worker="b"))
+    assert inn.guests.find_bus("g") is not None

@@ -164,6 +164,21 @@ async def test_runs_of_an_earlier_process_are_told_at_once(crew: Crew) -> None:
     assert not crew.notifier.expects("p")
 
 
+async def test_others_work_while_many_are_told(crew: Crew) -> None:
+    seen = []
+
+    async def look() -> None:
+        while len(crew.told) < 9:
+            seen.append(len(crew.told))
+            await asyncio.sleep(0)
+
+    crew.queue("abcdefghi", "async")
+    crew.end("abcdefghi")
+    crew.start(look())
+    await crew.wait(1)
+    assert set(range(1, 9)) <= set(seen)
+
+
 async def test_closed_notifier_starts_nothing(crew: Crew) -> None:
     crew.queue("ab")
     crew.end("a")

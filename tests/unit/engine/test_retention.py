@@ -61,7 +61,7 @@ PARENT = make("p", 0, status=Status.RUNNING)
     ("run", "stays"),
     [
         (make(is_read=True), False),
-        (make(is_read=True, age_s=KEEP_S - 1), True),
+        (make(is_read=True, age_s=KEEP_S - 0.1), True),
         (make(is_read=True, status=Status.RUNNING), True),
         (make(), True),
         (make(is_background=False), False),
