@@ -43,11 +43,21 @@ def test_resumed_run_goes_on_with_its_file(tmp_path: Path, elsewhere: bool) -> N
     above.close()
 
 
-def test_run_that_never_began_may_have_no_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("attempt", "started_ms"), [(2, 0), (1, 5)])
+def test_run_that_wrote_nothing_may_have_no_file(tmp_path: Path, attempt: int, started_ms: int) -> None:
     above = make_session(tmp_path / "main.jsonl")
-    session = Keeper(FakeClock(), None).open(make_run(2), REQUEST, above, tmp_path)
+    session = Keeper(FakeClock(), None).open(make_run(attempt, started_ms), REQUEST, above, tmp_path)
     assert session.path == tmp_path / "main" / "r" / "session.jsonl"
+    assert session.parent_session == str(above.path)
     session.close()
+    above.close()
+
+
+def test_file_below_the_main_session_is_under_its_lock(tmp_path: Path) -> None:
+    above, keeper = make_session(tmp_path / "main.jsonl"), Keeper(FakeClock(), None)
+    for name, tree in (("main/own.jsonl", above.tree), ("mainly/own.jsonl", None)):
+        request = replace(REQUEST, session_file=str(tmp_path / name))
+        assert keeper.find_place(make_run(), request, above) == (tmp_path / name, tree)
     above.close()
 
 
