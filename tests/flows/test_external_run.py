@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from external_world import ExternalWorld, find_flag
+from external_world import LOOKER, ExternalWorld, find_flag
 
 from retinue import Request, Retinue, SessionWish
 from retinue.core.messages import Cost, Usage
@@ -274,6 +274,18 @@ async def test_resumed_run_has_its_session(world):
     assert find_flag(first, "--session") == find_flag(second, "--session") == again.session_file
 
 
+async def test_run_without_a_session_works_once(world):
+    world.write_agent(LOOKER.replace("tools:", "persist_session: false\ntools:"))
+    world.child.plan([reply("One.")], [reply("Two.")])
+    async with world.open() as crew:
+        handle = await crew.spawn("looker", "one", surface="fleet")
+        first = await handle.wait()
+        again = await (await crew.resume(handle.id, "and now?")).wait()
+    assert (first.text, first.session_file, "--no-session" in world.child.starts[0]["argv"]) == ("One.", "", True)
+    assert (again.status, len(world.child.starts)) == (Status.FAILED, 1)
+    assert again.error.endswith("worked in a process that kept no session: it cannot be resumed")
+
+
 async def test_pi_is_refused_under_a_budget(world):
     world.child.plan([reply("a")])
     outcome = await world.run(tokens=10_000)
@@ -290,9 +302,10 @@ async def test_spent_budget_stops_an_allowed_pi(world):
 
 async def test_turn_limit_holds_for_it_too(world):
     world.configure(runner="pi", piCommand=str(world.child.path), graceTurns=1)
-    world.child.plan([*([reply("a", stop="toolUse")] * 4), {"sleep_s": 60}])
-    outcome = await world.run(max_turns=2)
-    assert (outcome.reason, outcome.text) == (Reason.TURN_LIMIT, "a")
+    works = reply("a", stop="toolUse")
+    world.child.plan([works, works, works, works, {"sleep_s": 60}], [works, works, reply("b")])
+    outcomes = [await world.run(max_turns=2) for _ in range(2)]
+    assert [(each.reason, each.text) for each in outcomes] == [(Reason.TURN_LIMIT, "a"), (Reason.DONE, "b")]
 
 
 async def test_events_tell_what_it_does(world):

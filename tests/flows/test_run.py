@@ -118,6 +118,18 @@ async def test_outcome_counts_turns_and_calls():
     assert [(outcome.turns, outcome.tool_calls) for outcome in found] == [(1, 0), (3, 2)]
 
 
+async def test_run_that_has_answered_is_not_asked_again():
+    run, events = start([{"text": "one"}, {"text": "two", "stop": "length"}])
+    await run.prompt("hi")
+    before = len(events.of(TurnFinished))
+    outcome = await run.go_on()
+    assert (outcome.status, outcome.reason, outcome.text) == (Status.COMPLETED, Reason.DONE, "one")
+    assert len(events.of(TurnFinished)) == before
+    run.steer("and?")
+    assert (await run.go_on()).text == "two"
+    assert (await run.go_on()).reason is Reason.LENGTH
+
+
 async def test_turn_limit_asks_to_wrap_up():
     run, _ = start([calls(1), calls(2), {"text": "so far"}], limits=Limits(max_turns=2, grace_turns=3))
     outcome = await run.prompt("go")
@@ -471,3 +483,28 @@ async def test_failed_summary_keeps_the_context():
     assert outcome.text == "short"
     assert run.session.context().messages[: len(before)] == before
     assert "empty summary" in events.of(Compacted)[0].error
+
+
+class NarrowSummaries(Overflows):
+    """The same for a request for a summary, of which the first two are too long."""
+
+    def __init__(self):
+        self.sizes = []
+
+    async def reply(self, request, draft):
+        if not request.tools:
+            self.sizes.append(len(request.messages[0].content))
+            if len(self.sizes) < 3:
+                return Reply(draft.finish("error", error="too long"), Failure("overflow", "too long"))
+        return await super().reply(request, draft)
+
+
+async def test_summary_that_is_too_long_is_asked_of_less():
+    model = NarrowSummaries()
+    model.info = ModelInfo(provider="scripted", id="short", api="scripted", context_window=40_000, max_tokens=1000)
+    run, events = start(model, compaction=CompactionConfig(keep_recent_tokens=100))
+    await run.prompt(LONG * 90)
+    await run.prompt("two")
+    assert [event.error for event in events.of(Compacted)] == [""]
+    whole, half, quarter = model.sizes
+    assert (1.8 < whole / half < 2.1, 1.8 < half / quarter < 2.1) == (True, True)

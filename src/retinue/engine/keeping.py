@@ -95,14 +95,12 @@ class Keeper:
             return None if self._orphan_dir is None else self._orphan_dir / run.id / _NAME, None
         return path, tree if not request.session_file else find_tree(tree, path)
 
-    def open(self, run: Run, request: RunRequest, above: Session, cwd: Path, *, is_new: bool) -> Session:
-        """The session of a run, opened or made. `is_new`: nobody knew of the run before this process."""
+    def open(self, run: Run, request: RunRequest, above: Session, cwd: Path) -> Session:
+        """The session of a run, opened or made."""
         path, tree = self.find_place(run, request, above)
         if path is None and run.id in self._unsaved:
             return self._unsaved[run.id]
-        # Such a run has no file at a place of its own; to look costs more than to know.
-        is_unmade = is_new and run.attempt == 1 and not request.session_file
-        exists = path is not None and not is_unmade and path.exists()
+        exists = path is not None and path.exists()
         if run.attempt > 1 and run.started_ms and not exists:
             raise RetinueError(f'Agent "{run.id}" has no active session to resume.')
         if path is not None and exists:

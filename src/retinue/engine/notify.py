@@ -22,8 +22,6 @@ GROUP_S = 30.0
 """How long the first of a group waits for the others."""
 STRAGGLER_S = 15.0
 """How long the first of those that were late waits for the rest of them."""
-BREATH = 100
-"""Reports that are sent in one go."""
 CUSTOM_TYPE = "subagent-notification"
 
 
@@ -217,15 +215,12 @@ class Notifier:
 
     async def _send_held(self) -> None:
         """Send each report when its time has come: one timer, however many there are."""
-        sent = 0
         while self._held:
             if (rest_s := self._held[0][0] - self._clock.steady_s()) > 0:
                 await self._clock.sleep(rest_s)
             self._send(self._held[0][1])
             self._held.popleft()
-            sent += 1
-            if sent % BREATH == 0:
-                await asyncio.sleep(0)  # thousands at once must not hold up everything else
+            await asyncio.sleep(0)  # thousands at once must not hold up everything else
 
     def _send(self, report: _Report) -> None:
         owed = [run for run in report.runs if self._owed.pop((run.id, run.attempt), None) is not None]

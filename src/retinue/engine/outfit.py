@@ -110,8 +110,7 @@ class Outfitter:
         if reason := explain_runner(definition, request, kit):
             parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {reason}"))
         if runner in HERE or kit.send_out is None:
-            is_new = run.id in self._asked_here
-            session = self._keeper.open(run, request, parent.session, fitting.cwd, is_new=is_new)
+            session = self._keeper.open(run, request, parent.session, fitting.cwd)
             if session.damage:
                 parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {session.damage}"))
             return LiveRun(setup, session, clock=self._clock)

@@ -92,7 +92,7 @@ class CrewRights:
         is_known = run.depth <= 1 or run.parent_id in self._rights
         if not is_known and run.grant is None:
             raise RetinueError(f"run {run.id!r} cannot start: what its parent {run.parent_id!r} may use is not known")
-        bound = self._root if run.depth <= 1 else self._rights.get(run.parent_id, self._root)
+        bound = self._rights.get(run.parent_id, self._root)
         grant = run.grant
         if grant is not None and self._admitted and run.depth <= 1 and run.id in self._asked_here:
             grant = Grant((*grant.tools, *self._admitted), grant.readonly)

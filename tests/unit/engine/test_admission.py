@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from retinue.core.events import RunFinished
+from retinue.core.events import RunFinished, RunStarted
 from retinue.core.run import Grant, Outcome, Reason, Status
 from retinue.engine.admission import Admission, Bounds, SpawnRefused
 from retinue.engine.bus import Bus
@@ -90,3 +90,58 @@ def test_runs_below_lie_beside_their_parent(above, expected):
     second = door.let_in(parent=first.id)
     runs = (first, second, door.let_in(parent=second.id))
     assert [door.runs.find_request(run.id).session_file for run in runs] == expected
+
+
+def test_crew_has_bounds_when_nobody_says_any():
+    bounds = Bounds()
+    assert (bounds.max_concurrent, bounds.max_depth, bounds.max_spawns) == (4, 4, 200)
+
+
+def test_each_prompt_may_start_as_many():
+    door = Door(max_spawns=1)
+    door.let_in()
+    with pytest.raises(SpawnRefused, match="has started 1 runs"):
+        door.let_in()
+    assert door.let_in(replace(REQUEST, skips_queue=True)).depth == 1
+    door.admission.begin_prompt()
+    door.let_in()
+    with pytest.raises(SpawnRefused, match="has started 1 runs"):
+        door.let_in()
+
+
+@pytest.mark.parametrize("fields", [{"task": " "}, {"tokens": -1}])
+def test_senseless_request_is_refused(fields):
+    door = Door()
+    run = door.let_in()
+    door.end(run)
+    with pytest.raises(SpawnRefused, match="Cannot spawn agent: "):
+        door.let_in(replace(REQUEST, **fields))
+    if "task" in fields:
+        with pytest.raises(SpawnRefused, match="Cannot spawn agent: "):
+            door.admission.readmit(run.id, fields["task"], "")
+
+
+def test_run_has_what_was_asked_for():
+    asked = replace(REQUEST, call_id="c", join="group", is_background=False, transcript_dir="/t", invocation={"a": 1})
+    run, plain = (Door().admission.admit(each, "main", lambda run_id: None)[0] for each in (asked, REQUEST))
+    assert (run.call_id, run.join, run.is_background, run.invocation) == ("c", "group", False, {"a": 1})
+    assert (run.output_file, plain.output_file, plain.is_background) == ("/t/agent-r0.jsonl", "", True)
+    assert (run.agent, run.description, run.surface, run.queued_ms) == ("a", "d", "fleet", FakeClock().now_ms())
+
+
+@pytest.mark.parametrize(
+    ("is_unbegun", "file", "started_ms"), [(False, "", 5), (True, "", 0), (False, "/other.jsonl", 0)]
+)
+def test_resumed_run_begins_anew_where_nothing_was(is_unbegun, file, started_ms):
+    door = Door()
+    run = door.let_in(replace(REQUEST, session_file="/own.jsonl"))
+    door.runs.tell(RunStarted(run_id=run.id, at_ms=5))
+    door.end(run, is_unbegun=is_unbegun)
+    again, request = door.admission.readmit(run.id, "more", file)
+    assert (again.started_ms, request.session_file) == (started_ms, file or "/own.jsonl")
+
+
+def test_run_without_session_has_no_file():
+    request = replace(REQUEST, session_dir="/s", keeps_session=False)
+    assert Door().admission.find_file(request, "main", "r") == ""
+    assert Door().admission.find_file(replace(REQUEST, session_dir="/s", session_file="/f"), "main", "r") == ""

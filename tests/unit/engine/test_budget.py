@@ -5,7 +5,7 @@ import pytest
 
 from retinue.core.messages import Cost, ImageContent, TextContent, Usage, UserMessage
 from retinue.core.model import Draft, Failure, ModelInfo, Price, Reply, Request
-from retinue.engine.budget import IMAGE_TOKENS, BudgetedModel, Lease, bound_input, fit_output
+from retinue.engine.budget import IMAGE_TOKENS, BudgetedModel, Lease, Leases, bound_input, fit_output
 
 INFO = ModelInfo(provider="p", id="m", api="a", max_tokens=2000, cost=Price(input=3, output=15, cache_write=4))
 
@@ -140,3 +140,52 @@ DEAR, ANY = Price(input=1_000_000, output=2_000_000), float("inf")
 )
 def test_output_fits_what_is_left(price, tokens, usd, output):
     assert fit_output(price, 100, 5_000, tokens, usd) == output
+
+
+def test_each_prompt_has_a_key_of_its_own():
+    lease = Lease(tokens=5)
+    first = lease.key
+    assert (bool(first), lease.key) == (True, first)
+    lease.renew()
+    assert lease.key not in ("", first)
+
+
+def test_new_prompt_has_all_its_budget_but_what_is_held():
+    lease = Lease(tokens=100, cost_usd=2.0)
+    assert lease.hold(40, 0.5)
+    lease.settle(10, 0.25, Usage(total_tokens=20, cost=Cost(total=1.0)))
+    assert (lease.left(), lease.left(held=True), lease.held) == ((50, 0.75), (80, 1.0), (30, 0.25))
+    lease.renew()
+    assert (lease.left(), lease.render_rest()) == ((70, 1.75), "70 tokens and $1.7500")
+    assert (lease.hold(71, 0), lease.hold(0, 1.8), lease.hold(70, 1.75)) == (False, False, True)
+
+
+def test_repeated_lease_has_nothing_spent_and_nothing_above():
+    above = Lease(tokens=10)
+    lease = Lease(tokens=100, cost_usd=2.0, parent=above)
+    lease.settle(0, 0, Usage(total_tokens=20))
+    again = lease.repeat()
+    assert (again.left(), again.root, lease.root) == ((100, 2.0), again, above)
+
+
+@pytest.mark.parametrize(("tokens", "usd", "answer"), [(1, None, True), (None, 0.1, True), (None, None, False)])
+def test_limit_above_is_a_limit(tokens, usd, answer):
+    lease = Lease(tokens=tokens, cost_usd=usd)
+    assert (lease.has_limit, lease.is_limited, Lease(parent=lease).is_limited) == (answer,) * 3
+    assert Lease(parent=lease).has_limit is False
+
+
+def test_leases_of_runs_hang_below_each_other():
+    main = Lease(tokens=100)
+    leases = Leases(main)
+    first, apart = leases.open("a", "main", 50, None), leases.open("b", None, None, 1.0)
+    below = leases.open("c", "a", 80, None)
+    leases.charge("c", Usage(total_tokens=20))
+    assert [lease.left() for lease in (main, first, below, apart)] == [
+        (80, float("inf")),
+        (30, float("inf")),
+        (30, float("inf")),
+        (100, 1.0),
+    ]
+    leases.forget("a")
+    assert (leases.find("c"), leases.open("d", "a", None, None).parent) == (below, main)

@@ -1,3 +1,5 @@
+import asyncio
+
 from retinue.core.events import RunStarted, ToolProgress, Warned
 from retinue.engine.bus import Bus
 
@@ -69,3 +71,42 @@ def test_pieces_are_wanted_while_somebody_watches() -> None:
     assert seen == [True, False, False, False]
     bus.listen(print)
     assert bus.is_watched
+
+
+def test_fact_is_recorded_before_it_is_shown() -> None:
+    happened: list[str] = []
+    bus = Bus(record=lambda event: happened.append("wrote"))
+    bus.listen(lambda event: happened.append("showed"))
+    bus.publish(NEWS)
+    assert happened == ["wrote", "showed"]
+
+
+def test_listener_hears_its_kinds_only() -> None:
+    bus, heard, all_heard = Bus(), list[object](), list[object]()
+    bus.listen(heard.append, pieces=False, kinds=(Warned,))
+    bus.listen(all_heard.append, pieces=False)
+    started = RunStarted(run_id="r", at_ms=1)
+    for event in (NEWS, started, NEWS):
+        bus.publish(event)
+    assert (heard, all_heard, bus.is_watched) == ([NEWS, NEWS], [NEWS, started, NEWS], False)
+
+
+async def test_reader_gets_what_comes_until_it_is_closed() -> None:
+    bus, heard = Bus(), list[object]()
+    subscription = bus.subscribe()
+
+    async def read() -> None:
+        async for event in subscription:
+            heard.append(event)
+
+    reader = asyncio.create_task(read())
+    for number in (1, 2):
+        await asyncio.sleep(0.01)  # it waits
+        assert len(heard) == number - 1
+        bus.publish(NEWS)
+    await asyncio.sleep(0.01)
+    assert (len(heard), bus.is_watched) == (2, True)
+    subscription.close()
+    await asyncio.wait_for(reader, 5)
+    bus.publish(NEWS)
+    assert (len(heard), bus.is_watched) == (2, False)

@@ -4,19 +4,21 @@ import msgspec
 import pytest
 
 from retinue.core.events import (
+    Compacted,
     MessageFinished,
     RunFinished,
     RunForgotten,
     RunPlaced,
     RunProgressed,
     RunQueued,
+    RunRead,
     RunStarted,
     Warned,
 )
 from retinue.core.messages import UserMessage
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.admission import Admission, Bounds, SpawnRefused
-from retinue.engine.guests import Guests
+from retinue.engine.guests import Guests, narrow_grant
 from retinue.engine.ids import make_uuid
 from retinue.engine.recovery import read_remains
 from retinue.engine.register import Register
@@ -200,3 +202,128 @@ def test_too_many_are_not_heard(inn, monkeypatch):
     for run_id in "abc":
         inn.queue(run_id)
     assert [inn.runs.find(run_id) is None for run_id in "abc"] == [False, False, True]
+
+
+def test_what_a_guest_warns_of_is_told(inn):
+    inn.start()
+    before = len(inn.events)
+    told = [Warned(run_id="g", text="careful"), Compacted(run_id="g", reason="manual", result=None)]
+    for event in told:
+        inn.guests.hear("one", event)
+    assert inn.events[before:] == told
+
+
+def test_names_and_texts_of_elsewhere_are_cut(inn):
+    long = "x" * 300_000
+    asked = msgspec.structs.replace(
+        REQUEST,
+        agent=long,
+        task=long,
+        description=long,
+        invocation={long: long, "n": 1, "list": [1], **{f"k{number}": 1 for number in range(30)}},
+        session_file="/there.jsonl",
+        model="p/m",
+        tokens=5,
+    )
+    inn.start(request=asked, call_id=long)
+    run, request = inn.runs["g"], inn.runs.find_request("g")
+    sizes = [len(text) for text in (run.agent, run.call_id, request.task, run.description)]
+    assert sizes == [201, 201, 200_001, 2_001]
+    shown = list(run.invocation.items())
+    assert (len(shown), len(shown[0][0]), len(shown[0][1]), shown[1]) == (19, 201, 2_001, ("n", 1))
+    assert (request.keeps_session, request.model, request.tokens) == (False, "p/m", 5)
+    inn.guests.hear("one", RunPlaced(run_id="g", worker=long))
+    inn.guests.hear("one", RunProgressed(run_id="g", activity=long))
+    assert (len(run.worker), len(run.activity)) == (200, 200)
+    for event in (Warned(run_id="g", text=long), Compacted(run_id="g", reason="manual", error=long, result={"a": 1})):
+        inn.guests.hear("one", event)
+    assert (len(inn.events[-2].text), len(inn.events[-1].error), inn.events[-1].result) == (
+        2_001, 2_001, {"tokensBefore": 0})  # fmt: skip
+    end = Outcome(Status.FAILED, Reason.ERROR, error=long, notes=long, sandbox=long, branch="pi-agent-x")
+    inn.guests.hear("one", RunFinished(run_id="g", outcome=end))
+    outcome = run.outcome
+    assert [len(text) for text in (outcome.error, outcome.notes, outcome.sandbox)] == [2_001, 2_001, 201]
+    assert (outcome.branch, outcome.session_file) == ("pi-agent-x", "")
+
+
+def test_read_guest_is_read_once(inn):
+    inn.start()
+    inn.guests.hear("one", RunRead(run_id="g"))
+    assert not inn.runs["g"].is_read
+    inn.guests.hear("one", RunFinished(run_id="g", outcome=DONE, at_ms=1 << 60))
+    before = len(inn.events)
+    for _ in range(2):
+        inn.guests.hear("one", RunRead(run_id="g"))
+    assert (inn.runs["g"].is_read, inn.events[before:]) == (True, [RunRead(run_id="g")])
+    assert inn.runs["g"].finished_ms == FakeClock().now_ms()
+
+
+def test_guest_goes_on_under_its_id(inn):
+    inn.start()
+    inn.queue(attempt=2)
+    assert inn.runs["g"].attempt == 1
+    inn.guests.hear("one", RunFinished(run_id="g", outcome=DONE))
+    inn.queue(attempt=1)
+    assert inn.runs["g"].status is Status.COMPLETED
+    inn.queue(attempt=2, queued_ms=7)
+    run = inn.runs["g"]
+    assert (run.attempt, run.status, run.queued_ms, run.is_guest) == (2, Status.QUEUED, 7, True)
+
+
+def test_what_is_said_in_a_guest_is_heard_once(inn):
+    heard = []
+    assert (inn.guests.find_bus("g"), inn.guests.can_speak("g")) == (None, False)
+    inn.start()
+    inn.guests.find_bus("g").listen(heard.append)
+    said = MessageFinished(run_id="g", message=UserMessage("Dig.", 1))
+    for event in (said, RunProgressed(run_id="g", turns=3), said):
+        inn.guests.hear("one", event)
+    assert ([type(event) for event in heard], inn.guests.can_speak("g")) == ([MessageFinished, RunProgressed], True)
+    inn.guests.hear("one", RunFinished(run_id="g", outcome=DONE))
+    inn.guests.hear("one", RunProgressed(run_id="g", turns=9))
+    assert (inn.runs["g"].turns, inn.guests.list_messages("g")) == (3, [said.message])
+    inn.guests.hear("one", RunForgotten(run_id="g"))
+    assert (inn.guests.find_bus("g"), inn.guests.list_messages("g")) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [(Outcome(Status.STOPPED, Reason.USER), Status.STOPPED), (DONE, Status.INTERRUPTED), (None, Status.INTERRUPTED)],
+)
+def test_guest_ends_with_its_host(inn, outcome, status):
+    inn.start()
+    inn.start("done")
+    inn.guests.hear("one", RunFinished(run_id="done", outcome=DONE))
+    inn.guests.settle("one", outcome)
+    assert (inn.runs["g"].status, inn.runs["done"].status) == (status, Status.COMPLETED)
+    assert (inn.runs["g"].outcome.error, inn.guests.find_bus("g")) == ("the run that started it ended", None)
+
+
+@pytest.mark.parametrize(
+    ("told", "most", "grant"),
+    [
+        (None, None, None),
+        (None, Grant(("a",)), Grant(("a",))),
+        (Grant(("a",)), None, Grant(("a",))),
+        (Grant(("a", "b"), True), Grant(("b", "c")), Grant(("b",), True)),
+        (Grant(("b",)), Grant(("b",), True), Grant(("b",), True)),
+    ],
+)
+def test_guest_may_no_more_than_its_parent(told, most, grant):
+    assert narrow_grant(told, most) == grant
+
+
+def test_numbers_of_elsewhere_are_bounded(inn):
+    inn.start(attempt=0, queued_ms=-5, call_id="x" * 200)
+    run = inn.runs["g"]
+    assert (run.attempt, run.queued_ms, run.call_id) == (1, 0, "x" * 200)
+    assert (inn.guests.speak("g", "steer", {}), inn.guests.speak("nobody", "steer", {})) == (True, False)
+
+
+def test_guest_that_goes_on_after_a_crash_is_heard(inn):
+    inn.queue()
+    inn.guests.hear("one", RunPlaced(run_id="g", worker="a"))
+    assert inn.guests.find_bus("g") is None
+    inn.runs.tell(RunStarted(run_id="g"))
+    inn.guests.hear("one", RunPlaced(run_id="g", worker="b"))
+    assert inn.guests.find_bus("g") is not None

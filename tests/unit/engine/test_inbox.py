@@ -1,4 +1,4 @@
-from retinue.core.messages import UserMessage
+from retinue.core.messages import CustomMessage, ImageContent, TextContent, UserMessage
 from retinue.engine.inbox import Inbox
 
 
@@ -34,3 +34,43 @@ def test_clear_gives_back_everything():
     inbox.steer(say("a"))
     inbox.follow_up(say("b"))
     assert (inbox.clear(), bool(inbox)) == ([say("a"), say("b")], False)
+
+
+def test_follow_ups_are_said_as_their_mode_says():
+    for mode, expected in (("all", [["a", "b"], []]), ("one-at-a-time", [["a"], ["b"]])):
+        inbox = Inbox(follow_up_mode=mode)
+        inbox.follow_up(say("a"))
+        inbox.follow_up(say("b"))
+        assert bool(inbox)
+        assert [[each.content for each in inbox.take_follow_up()] for _ in range(2)] == expected
+
+
+def test_words_can_be_taken_back_and_reports_stay():
+    told = []
+    inbox = Inbox(on_change=lambda *words: told.append(words))
+    report = CustomMessage("t", "r", True, 0)
+    inbox.steer(say([TextContent("a"), ImageContent("x", "image/png"), TextContent("b")]))
+    inbox.follow_up(report)
+    inbox.follow_up(say("c"))
+    assert (inbox.take_back(), told[-1]) == ((["a\nb"], ["c"]), ([], []))
+    assert (inbox.take_steering(), inbox.take_follow_up(), bool(inbox)) == ([], [report], False)
+
+
+def test_emptied_inbox_is_told():
+    told = []
+    inbox = Inbox(on_change=lambda *words: told.append(words))
+    inbox.clear()
+    assert told == []
+    inbox.steer(say("a"))
+    inbox.clear()
+    assert told == [(["a"], []), ([], [])]
+
+
+def test_waiting_reports_are_changed_or_taken_out():
+    inbox = Inbox(steering_mode="all")
+    for text in ("old", "gone"):
+        inbox.steer(CustomMessage("t", text, True, 0))
+    inbox.steer(say("a"))
+    new = CustomMessage("t", "new", True, 0)
+    inbox.revise_reports(lambda report: new if report.content == "old" else None)
+    assert inbox.take_steering() == [new, say("a")]

@@ -39,3 +39,20 @@ def test_full_is_for_each_parent():
     queue = Queue(1)
     fill(queue, "p", "a", "b")
     assert (queue.is_full("p"), queue.is_full("z")) == (True, False)
+
+
+def test_one_free_slot_is_for_one_run():
+    queue = Queue(2)
+    fill(queue, "p", "a", "b", "c", "d")
+    assert [queue.take("p") for _ in range(3)] == ["a", "b", None]
+    queue.release("p", "a")
+    assert [queue.take("p") for _ in range(2)] == ["c", None]
+
+
+def test_last_slot_that_is_taken_makes_it_full():
+    queue = Queue(0)
+    assert (queue.limit, queue.is_full("p")) == (1, False)
+    queue.occupy("p", "a")
+    assert queue.is_full("p")
+    queue.release("p", "a")
+    assert not queue.is_full("p")

@@ -6,6 +6,7 @@ from retinue.engine.window import (
     LEAST_TOKENS,
     SMALL_TOKENS,
     bound_result,
+    count_head,
     explain_lack,
     explain_length,
     fit_sections,
@@ -49,10 +50,34 @@ def test_essential_tools_are_offered_first() -> None:
     assert (len(offered[1].description) <= 240, offered[1].description.endswith("One.")) == (True, True)
 
 
+def test_other_tools_are_offered_while_there_is_room() -> None:
+    specs = [make_spec(name, "d" * 94) for name in ("grep", "find", "read")]
+    # Each has 4 characters of name, 94 of description and 17 of parameters.
+    assert count_head("p" * 7, specs) == (7 + 3 * 115) // 4
+    offered = [[spec.name for spec in fit_specs(specs, window)] for window in (689, 690, 691)]
+    assert offered == [["grep", "read"], ["grep", "find", "read"], ["grep", "find", "read"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("x" * 240, "x" * 240),
+        ("x" * 241, "x" * 240 + "…"),
+        (". " + "x" * 300, ". " + "x" * 238 + "…"),
+        ("a. " + "x" * 300, "a."),
+        ("One; two. " + "x" * 300, "One; two."),
+    ],
+)
+def test_long_description_ends_with_a_sentence(text: str, short: str) -> None:
+    (spec,) = fit_specs([make_spec("read", text)], 8192)
+    assert spec.description == short
+
+
 def test_long_descriptions_of_fields_go() -> None:
-    fields = {"description": {"type": "string", "description": "x" * 60}, "b": {"description": "x" * 61}}
+    long = {"description": "x" * 61}
+    fields = {"description": {"type": "string", "description": "x" * 60}, "b": long, "c": {"anyOf": [long, {}]}}
     (spec,) = fit_specs([make_spec("read", properties=fields)], 8192)
-    assert spec.parameters["properties"] == {"description": fields["description"], "b": {}}
+    assert spec.parameters["properties"] == {"description": fields["description"], "b": {}, "c": {"anyOf": [{}, {}]}}
 
 
 @pytest.mark.parametrize(

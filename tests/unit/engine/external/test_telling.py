@@ -3,14 +3,26 @@ import random
 
 import pytest
 
-from retinue.core.events import Compacted, MessageDelta, MessageFinished, MessageStarted, ToolProgress
-from retinue.core.messages import Usage
+from retinue.core.events import (
+    Compacted,
+    MessageDelta,
+    MessageFinished,
+    MessageStarted,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from retinue.core.messages import TextContent, ToolResultMessage, Usage
 from retinue.core.model import Delta
 from retinue.engine.external.report import Report
 from retinue.engine.external.stream import Stream
 from retinue.engine.external.telling import Telling
 from retinue.testing import FakeClock
 from retinue.testing.child import reply
+
+NOW_MS = FakeClock().now_ms()
 
 
 @pytest.fixture
@@ -55,6 +67,36 @@ def test_compactions_are_told(telling, told):
     telling.tell({"type": "compaction_end", "reason": "threshold", "result": {"summary": "s"}, "aborted": False})
     telling.tell({"type": "compaction_end", "reason": "whim"})
     assert told == [Compacted(run_id="r1", reason="threshold", result={"summary": "s"})]
+
+
+def test_calls_and_their_results_are_told(telling, told):
+    call = {"toolCallId": "c", "toolName": "read"}
+    telling.tell({"type": "tool_execution_start", **call, "args": {"path": "a"}})
+    telling.tell({"type": "tool_execution_start", "args": "odd"})
+    content = [{"type": "text", "text": "x"}]
+    telling.tell({"type": "tool_execution_end", **call, "isError": True, "result": {"content": content, "details": 1}})
+    telling.tell({"type": "tool_execution_end", **call, "result": "odd"})
+    results = [
+        ToolResultMessage("c", "read", [TextContent("x")], is_error=True, timestamp=NOW_MS, details=1),
+        ToolResultMessage("c", "read", [], is_error=False, timestamp=NOW_MS),
+    ]
+    assert told == [
+        ToolStarted(run_id="r1", call_id="c", name="read", arguments={"path": "a"}),
+        ToolStarted(run_id="r1", call_id="", name="", arguments={}),
+        *(ToolFinished(run_id="r1", result=result, in_order=False) for result in results),
+    ]
+
+
+def test_turns_are_counted(telling, told):
+    answer = reply("b")["record"]["message"]
+    result = {"role": "toolResult", "toolCallId": "c", "toolName": "t", "content": [], "isError": False, "timestamp": 1}
+    for _ in range(2):
+        telling.tell({"type": "turn_start"})
+        telling.tell({"type": "turn_end", "message": answer, "toolResults": [result, {"role": "user"}, 7]})
+    telling.tell({"type": "turn_end", "message": result})
+    told_turns = [(type(event), event.turn) for event in told]
+    assert told_turns == [(TurnStarted, 1), (TurnFinished, 1), (TurnStarted, 2), (TurnFinished, 2)]
+    assert [each.tool_call_id for each in told[1].tool_results] == ["c"]
 
 
 def spoil(value, chance):
