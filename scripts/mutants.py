@@ -168,6 +168,8 @@ class Finder:
     def _make(self, node: Any, new: str, change: str, statement: ast.stmt, *, is_inside: bool) -> Mutant:
         code = self._source.splitlines()[node.lineno - 1].decode().strip()
         lines = set(range(node.lineno, node.end_lineno + 1)) | {statement.lineno}
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines |= {each.lineno for each in statement.body}  # a default is about what the function does
         if not is_inside:
             # It runs with the import; what it is about are the places that use it.
             names = {part.id for part in ast.walk(statement) if isinstance(part, ast.Name)}
