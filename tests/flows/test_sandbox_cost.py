@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from bench.sandbox import ROUNDS, late, middle, take_times
+from retinue.sandbox.status import Backend
 from tests.flows.sandbox_world import need_status
+from tests.needs import explain_lack
 
 TRIES = 3
 
@@ -14,15 +16,21 @@ TRIES = 3
 @pytest.mark.timeout(300)
 @pytest.mark.attack("SEC-3")
 async def test_boundary_costs_few_milliseconds(tmp_path: Path, measure: Callable[..., None]) -> None:
-    need_status("bwrap")
+    both: tuple[Backend, Backend] = ("bwrap", "landlock")
+    kinds = [kind for kind in both if not explain_lack(kind)]
+    for kind in kinds:
+        need_status(kind)
     # Others work on this machine too: the best of a few tries is what the boundary itself costs.
-    tries = []
+    tries: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
     for _ in range(TRIES):
         times = await take_times(Path(os.path.realpath(tmp_path)))
-        bare, took = times["bare"], times["read-only, bwrap"]
-        tries.append((middle(took) - middle(bare), late(took) - late(bare)))
-        if tries[-1][0] <= 10 and tries[-1][1] <= 25:
+        bare = times["bare"]
+        for kind, found in tries.items():
+            took = times[f"read-only, {kind}"]
+            found.append((middle(took) - middle(bare), late(took) - late(bare)))
+        if all(found[-1][0] <= 10 and found[-1][1] <= 25 for found in tries.values()):
             break
-    p50_ms, p95_ms = min(tries)
-    measure("SEC-3", "read-only, bwrap", p50_ms=p50_ms, p95_ms=p95_ms, runs=ROUNDS)
-    assert p50_ms < 50
+    for kind, found in tries.items():
+        p50_ms, p95_ms = min(found)
+        measure("SEC-3", kind, p50_ms=p50_ms, p95_ms=p95_ms, runs=ROUNDS)
+        assert p50_ms < 50

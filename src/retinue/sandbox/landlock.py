@@ -7,7 +7,8 @@ listed, and what appears beside them while a command runs cannot be read by it. 
 import ctypes
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import PurePosixPath
 
 from msgspec import Struct
 
@@ -123,15 +124,22 @@ def _list_open(place: str, secrets: Sequence[str]) -> list[str]:
 
 def list_beside(secrets: Sequence[str], root: str = "/") -> Iterator[str]:
     """The fewest paths that hold everything but the secrets."""
+    hidden = {secret.rstrip("/") or "/" for secret in secrets}
+    if not is_below(root, hidden):
+        above = {str(parent) for secret in hidden for parent in PurePosixPath(secret).parents}
+        yield from _walk_beside(hidden, above, root)
+
+
+def _walk_beside(hidden: Collection[str], above: Collection[str], root: str) -> Iterator[str]:
     try:
         entries = sorted(os.scandir(root), key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:
         # Where a link leads is allowed, or not, by its own name.
-        if entry.is_symlink() or is_below(entry.path, secrets):
+        if entry.is_symlink() or entry.path in hidden:
             continue
-        if any(is_below(secret, [entry.path]) for secret in secrets):
-            yield from list_beside(secrets, entry.path)
+        if entry.path in above:
+            yield from _walk_beside(hidden, above, entry.path)
         else:
             yield entry.path

@@ -6,7 +6,7 @@ Must not know how a profile is enforced.
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -311,7 +311,7 @@ def build_environment(profile: Profile, inherited: Mapping[str, str], tmp: str =
     return {**kept, **_SET_BY_US, **quiet, "TMPDIR": tmp}
 
 
-def is_below(path: str, roots: Sequence[str]) -> bool:
+def is_below(path: str, roots: Iterable[str]) -> bool:
     """Whether a path is one of some directories, or inside of one."""
     return any(path == root or path.startswith(root.rstrip("/") + "/") for root in roots)
 
