@@ -30,6 +30,7 @@ from retinue.core.run import Run
 from retinue.sessions.log import Session
 from retinue.testing import FakeClock
 from retinue.ui.app import RetinueApp
+from retinue.ui.widgets.footer import StatusFooter
 
 FILES = Path(__file__).parent / "screens"
 NOW_MS = 1_767_225_600_000
@@ -101,7 +102,7 @@ class Screens:
         app.now_ms = lambda: NOW_MS
         async with app.run_test(size=(100, 30)) as pilot:
             stage = Stage(app, pilot)
-            await stage.wait(lambda: app.link.is_open or len(app.screen_stack) > 1)
+            await stage.wait(lambda: len(app.screen_stack) > 1 or app.screen.query_one(StatusFooter).facts.folder)
             await pilot.pause()
             yield stage
 

@@ -1,3 +1,4 @@
+import asyncio
 import sys
 from pathlib import Path
 
@@ -53,7 +54,7 @@ async def test_beginning_is_one_key_away(tmp_path, wish):
         await stage.wait(lambda: conversation.scroll_y == 0 and read_ends(conversation) == [1, 15])
         while conversation.has_class("-has-later"):
             conversation.scroll_end(animate=False)
-            await stage.pilot.pause()
+            await asyncio.sleep(0.02)  # also before everything is laid out
         assert read_ends(conversation)[1] == LINES - 1
         conversation.show_beginning()
         await stage.wait(lambda: conversation.has_class("-has-later"))

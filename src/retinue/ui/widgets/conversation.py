@@ -158,18 +158,26 @@ class Conversation(VerticalScroll):
             self.call_after_refresh(self.scroll_to_widget, anchor, animate=False, top=True)
         return True
 
-    def load_later(self) -> None:
+    async def load_later(self) -> None:
         """Give the blocks after the last one that is shown a view."""
         last = self._views[-1] if self._views else None
         self._add_later(self._first + len(self._views) + PAGE)
         surplus = max(0, len(self._views) - MOST)
-        for view in self._views[:surplus]:
-            view.remove()
+        gone = self._views[:surplus]
         del self._views[:surplus]
         self._first += surplus
         self._tell_earlier()
+        # The end moves up again when they are gone: without waiting, one could be there and nothing would load the rest.
+        await self.remove_children(gone)
         if last is not None:
-            self.call_after_refresh(self.scroll_to_widget, last, animate=False)
+            self.call_after_refresh(self._show_more, last)
+
+    def _show_more(self, last: BlockView) -> None:
+        """Go on below a view; where the new ones are all in sight, there is room for more."""
+        if last.is_attached:
+            self.scroll_to_widget(last, animate=False)
+        if self._is_away and self.scroll_y >= self.max_scroll_y:
+            self.call_later(self.load_later)
 
     def _add_later(self, end: int) -> bool:
         """Views up to a block, below those there are; whether there were any to add."""

@@ -37,12 +37,13 @@ class StatusFooter(Static):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
-        self._facts = Facts()
+        self.facts = Facts()
+        """What is shown."""
 
     def show(self, facts: Facts) -> None:
         """Show other facts."""
-        if facts != self._facts:
-            self._facts = facts
+        if facts != self.facts:
+            self.facts = facts
             self.refresh_line()
 
     def on_resize(self) -> None:
@@ -51,7 +52,7 @@ class StatusFooter(Static):
 
     def refresh_line(self) -> None:
         """Draw again; what matters least is left out first when it is narrow, and what a key would do never."""
-        facts, width = self._facts, max(0, self.size.width)
+        facts, width = self.facts, max(0, self.size.width)
         status = clean_line(facts.status, 200)
         left = clean_line(facts.folder, 60) + (f" ({clean_line(facts.branch, 40)})" if facts.branch else "")
         needed = cell_len(status) + 2 if status else 0
@@ -73,7 +74,7 @@ class StatusFooter(Static):
 
     def _draw_parts(self) -> list[Text]:
         """What stands on the right, from what matters least to the model."""
-        facts = self._facts
+        facts = self.facts
         parts = []
         if facts.input or facts.output:
             parts.append(Text(f"↑{format_tokens(facts.input)} ↓{format_tokens(facts.output)} "))
