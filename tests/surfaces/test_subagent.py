@@ -32,7 +32,7 @@ async def test_main_agent_has_the_tool(world):
         "task": 1,
         "sessionId": None,
     }
-    assert "- explorer (readonly): " in tools["subagent"]["description"]
+    assert "- explorer (read-only): " in tools["subagent"]["description"]
     assert {"Agent", "subagent_finalize"} & set(tools) == set()
 
 
@@ -123,6 +123,16 @@ async def test_session_lies_beside_its_parent(world):
     result = next(message for message in read_messages(main) if message["role"] == "toolResult")
     assert result["details"]["results"][0]["sessionFile"] == str(child / "session.jsonl")
     assert child.name.startswith(result["details"]["runId"])
+
+
+@pytest.mark.parametrize("writes", [True, False])
+async def test_agents_that_can_only_read_are_marked(world, writes):
+    world.set(surfaces=["subagent"], subagents={"allowWrite": writes})
+    world.add()
+    world.add(WRITER.replace("writer", "reader").replace(", write, bash", ""))
+    text = (await list_tools(world))["subagent"]["description"]
+    marked = [" (read-only)" in line for line in text.splitlines() if line[2:8] in ("writer", "reader")]
+    assert sorted(marked) == [not writes, True]
 
 
 @pytest.mark.spec("devkit:8")

@@ -60,6 +60,7 @@ def open_subagent(crew: "Crew", run_id: str, model: str | None = None) -> "Subag
         timeout_ms=own.timeout_ms,
         idle_timeout_ms=own.idle_timeout_ms,
         max_attempts=own.retry.max_attempts if own.retry.enabled else 1,
+        allow_write=own.allow_write,
         home=str(world.paths.home or ""),
     )
     return SubagentPorts(crew.open_seat(run_id), settings, prepare)

@@ -134,7 +134,7 @@ def render_agents(rows: Sequence[dict[str, Any]]) -> str:
         for row in own:
             about = escape_line(row["description"] or "(no description)", 10_000)
             about = about if len(about) <= 30 else f"{about[:29]}…"
-            rights = "readonly" if row["readonly"] else "read/write"
+            rights = "read-only" if row["readonly"] else "read/write"
             off = "" if row["enabled"] else " (disabled)"
             lines.append(f"  {escape_line(row['name'], 60):<14} {about:<30} ({rights}){off}")
     return "\n".join([*lines, "", 'Use: subagent({ agent: "explorer", task: "..." })'])

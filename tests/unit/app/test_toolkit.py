@@ -51,7 +51,7 @@ def test_agents_are_grouped_by_source():
             "Available Agents (2)",
             "",
             "[BUILTIN]",
-            f"  {'one':<14} {'x' * 29}… (readonly)",
+            f"  {'one':<14} {'x' * 29}… (read-only)",
             "",
             "[PROJECT]",
             f"  {'two':<14} {'(no description)':<30} (read/write) (disabled)",

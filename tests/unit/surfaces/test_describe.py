@@ -38,6 +38,12 @@ def test_types_are_listed_with_model_and_tools():
     ]
 
 
+@pytest.mark.parametrize(("is_wish", "shown"), [(True, ""), (False, " (its model claude-haiku-4-5 is not available)")])
+def test_missing_model_is_not_advertised(is_wish, shown):
+    definition = replace(READER, is_model_wish=is_wish)
+    assert render_types([definition], {"Explore"}).split("writes.")[1] == f"{shown} (Tools: read, grep)"
+
+
 @pytest.mark.parametrize(
     ("tools", "shown"),
     [

@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import structs
-
 from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, RetinueError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, Message, TextContent
@@ -70,22 +68,19 @@ class AgentTool:
         seat, settings = self._seat, self._ports.settings
         available = pick_available(seat.definitions(), seat.allowed_agents)
         bounds = seat.manager.admission.bounds
-        available = [self._drop_missing(each) for each in available]
-        described = describe_agent(settings, available, depth=seat.depth, max_depth=bounds.max_depth)
+        missing = {each.name for each in available if not self._has_model(each)}
+        described = describe_agent(settings, available, missing, depth=seat.depth, max_depth=bounds.max_depth)
         for warning in described.warnings:
             seat.warn(warning)
         schema = {"type": "object", "properties": _list_parameters(settings.scheduling), "additionalProperties": True}
         return ToolSpec("Agent", described.text, schema)
 
-    def _drop_missing(self, definition: Definition) -> Definition:
-        """The agent without the model that it wishes for, where that is not there."""
-        if not definition.is_model_wish or not definition.model:
-            return definition
+    def _has_model(self, definition: Definition) -> bool:
+        """Whether the model that an agent names is there."""
         try:
-            self._seat.resolve_model(definition.model)
+            return not definition.model or bool(self._seat.resolve_model(definition.model))
         except ModelError:
-            return structs.replace(definition, model=None)
-        return definition
+            return False
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Check the call in its order, then schedule, resume or start."""

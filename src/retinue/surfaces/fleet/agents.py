@@ -1,7 +1,7 @@
 """Which agent a name means, and how the agents are listed for a model. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from retinue.core.definition import Definition
 
@@ -36,9 +36,10 @@ def list_names(definitions: Sequence[Definition]) -> str:
     return ", ".join(definition.name for definition in definitions) or NO_AGENTS
 
 
-def render_types(definitions: Sequence[Definition]) -> str:
-    """One line for each agent: what it is for, its model, its tools."""
-    return "\n".join(_render_type(definition) for definition in definitions) or f"- {NO_AGENTS}"
+def render_types(definitions: Sequence[Definition], missing: Collection[str] = ()) -> str:
+    """One line for each agent: what it is for, its model, its tools; `missing` are those whose model is not there."""
+    lines = [_render_type(each, has_model=each.name not in missing) for each in definitions]
+    return "\n".join(lines) or f"- {NO_AGENTS}"
 
 
 def render_types_compact(definitions: Sequence[Definition]) -> str:
@@ -67,9 +68,13 @@ def render_tools(definition: Definition) -> str:
     return ", ".join(listed) or "none"
 
 
-def _render_type(definition: Definition) -> str:
+def _render_type(definition: Definition, *, has_model: bool) -> str:
     description = " ".join((definition.description or definition.name).split())
     model = f" ({label_model(definition.model)})" if definition.model else ""
+    if not has_model:
+        # A model that was only wished for is replaced by the caller's; any other has to be named in the call.
+        named = label_model(definition.model or "")
+        model = "" if definition.is_model_wish else f" (its model {named} is not available)"
     return f"- {definition.name}: {description}{model} (Tools: {render_tools(definition)})"
 
 

@@ -1,7 +1,7 @@
 """What a model is told about `Agent`: in full, in short, or in the user's own words, with placeholders filled in."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,12 +34,20 @@ class Description:
 
 
 def describe_agent(
-    settings: FleetSettings, definitions: Sequence[Definition], *, depth: int, max_depth: int
+    settings: FleetSettings,
+    definitions: Sequence[Definition],
+    missing: Collection[str] = (),
+    *,
+    depth: int,
+    max_depth: int,
 ) -> Description:
-    """The description of `Agent` for a run at this depth. Never raises: what cannot be read is warned about."""
+    """The description of `Agent` for a run at this depth; `missing` are the agents whose model is not there.
+
+    Never raises: what cannot be read is warned about.
+    """
     template, warnings = _choose_template(settings)
     values = {
-        "typeList": render_types(definitions),
+        "typeList": render_types(definitions, missing),
         "compactTypeList": render_types_compact(definitions),
         "endGuideline": _END if settings.notifies else _END_UNTOLD,
         "compactEndGuideline": _END_COMPACT if settings.notifies else _END_COMPACT_UNTOLD,

@@ -24,6 +24,8 @@ class SubagentSettings:
     idle_timeout_ms: int = 180_000
     max_attempts: int = 2
     """The first one included."""
+    allow_write: bool = False
+    """Whether agents may write, when the call does not say so."""
     home: str = ""
     """Shown as `~`; empty when there is none."""
 

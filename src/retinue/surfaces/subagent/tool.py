@@ -10,8 +10,9 @@ from retinue.core.messages import TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.surfaces.subagent.call import check_call, make_call
-from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts
+from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts, SubagentSettings
 from retinue.surfaces.subagent.result import is_failure, render_error
+from retinue.tools.policy import OFFERS, Terms, decide_tools, reads_only
 
 MAX_LISTED = 60
 MAX_DESCRIPTION_CHARS = 200
@@ -36,7 +37,8 @@ class SubagentTool:
         template = (_HERE / "tool.md").read_text(encoding="utf-8").strip()
         seat = self._ports.seat
         agents = [each for each in seat.definitions() if each.enabled and seat.may_start(each.name)]
-        return ToolSpec("subagent", template.replace("{{agents}}", list_agents(agents)), _PARAMETERS)
+        listed = list_agents(agents, self._ports.settings)
+        return ToolSpec("subagent", template.replace("{{agents}}", listed), _PARAMETERS)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run the agent; whatever goes wrong is in the result."""
@@ -57,19 +59,20 @@ class SubagentTool:
         return _to_tool_result(refusal or render_error("INVALID_INPUT", problem), is_error=True)
 
 
-def list_agents(agents: Sequence[Definition]) -> str:
+def list_agents(agents: Sequence[Definition], settings: SubagentSettings) -> str:
     """One line for each agent: what it is for, and whether it may only read."""
-    lines = [_render_agent(each) for each in agents[:MAX_LISTED]]
+    lines = [_render_agent(each, settings) for each in agents[:MAX_LISTED]]
     if len(agents) > MAX_LISTED:
         lines.append(f"- … and {len(agents) - MAX_LISTED} more")
     return "\n".join(lines) or "- (none: put one into .pi/agents)"
 
 
-def _render_agent(definition: Definition) -> str:
+def _render_agent(definition: Definition, settings: SubagentSettings) -> str:
     text = " ".join((definition.description or definition.name).split())
     text = text if len(text) <= MAX_DESCRIPTION_CHARS else f"{text[: MAX_DESCRIPTION_CHARS - 1]}…"
+    terms = Terms(available=OFFERS, allow_write=settings.allow_write)
     marks = [
-        *(("readonly",) if definition.readonly else ()),
+        *(("read-only",) if reads_only(decide_tools(definition, terms)) else ()),
         *(("can be continued by sessionId",) if definition.completion == "finalize" else ()),
     ]
     mark = f" ({', '.join(marks)})" if marks else ""

@@ -167,7 +167,7 @@ class Conversation(VerticalScroll):
         del self._views[:surplus]
         self._first += surplus
         self._tell_earlier()
-        # The end moves up again when they are gone: without waiting, one could be there and nothing would load the rest.
+        # The end moves up when they are gone: without waiting, a reader could be there and nothing would load more.
         await self.remove_children(gone)
         if last is not None:
             self.call_after_refresh(self._show_more, last)
