@@ -12,10 +12,10 @@ from pathlib import Path
 from bench.cluster_world import USAGE, ClusterWorld, open_world
 from bench.figure import Figure
 from retinue.core.run import Status
-from retinue.durable.assignment import Assignment
-from retinue.durable.database import Database
-from retinue.durable.piece import Piece
-from retinue.durable.record import Claim, submit
+from retinue.durable.cluster.assignment import Assignment
+from retinue.durable.cluster.database import Database
+from retinue.durable.cluster.record import Claim, submit
+from retinue.durable.pieces import Piece
 from retinue.testing.postgres import Postgres
 
 RUNS, TURNS = 10, 5

@@ -13,7 +13,7 @@ import statistics
 import time
 from typing import Any
 
-import retinue.app.crew as crew_module
+import retinue.app.subagents as crew_module
 from bench.bare import read_memory_mb
 from bench.fleet_bare import read_peak_mb
 from retinue.app import Retinue

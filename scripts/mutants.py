@@ -202,7 +202,9 @@ def choose_mutants(count: int, seed: int) -> list[Mutant]:
     chosen: list[Mutant] = []
     for path, mutants in found.items():
         share = math.ceil(count * weights[path] / sum(weights.values()))
-        order = sorted(mutants, key=lambda mutant: hashlib.sha256(f"{seed}\t{mutant.key}".encode()).digest())
+        # A file that gets another name keeps its sample.
+        names = {mutant: f"{seed}\t{mutant.code}\t{mutant.change}" for mutant in mutants}
+        order = sorted(mutants, key=lambda mutant: hashlib.sha256(names[mutant].encode()).digest())
         before = path.read_bytes()
         code = compile(before, path, "exec")
         # `1 | 4` and `1 | 5` are the same program.

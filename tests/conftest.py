@@ -191,8 +191,8 @@ def postgres() -> Iterator[Postgres]:
 @pytest.fixture(scope="session")
 def prepared(postgres: Postgres) -> str:
     """A database with all tables, to be copied: making them takes longer than most tests."""
-    from retinue.durable.database import Database
-    from retinue.durable.engine import prepare_engine
+    from retinue.durable.cluster.database import Database
+    from retinue.durable.cluster.dbos_queues import prepare_engine
 
     async def prepare(url: str) -> None:
         async with Database(url):

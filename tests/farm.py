@@ -217,7 +217,7 @@ def _name(database: str) -> str:
 
 
 def _be_worker(farm: Farm) -> None:
-    from retinue.app.working import WorkerWish, work
+    from retinue.app.worker import WorkerWish, work
     from tests.runners import use_runner
 
     def say(text: str) -> None:
@@ -242,7 +242,7 @@ def _be_program(words: list[str], said: str) -> None:
 
 def _import_all() -> None:
     """What each worker would else spend a second on."""
-    for name in ("retinue.app.hosting", "retinue.durable.worker", "dbos", "psycopg", "aiohttp"):
+    for name in ("retinue.app.worker_host", "retinue.durable.cluster.worker", "dbos", "psycopg", "aiohttp"):
         importlib.import_module(name)
 
 

@@ -46,7 +46,7 @@ def use_runner(name: str, farm: "Farm | None" = None) -> Iterator[None]:
 @contextmanager
 def _hire(farm: "Farm") -> Iterator[None]:
     """Let there be a worker when a face sends its first run."""
-    from retinue.durable.cluster import Cluster
+    from retinue.durable.cluster.sender import Cluster
 
     real = Cluster._open
 
@@ -90,9 +90,9 @@ class Endured:
         self._inner = inner
         self._embedded: Any = None
         if is_durable():
-            from retinue.durable.embedded import Embedded
-            from retinue.durable.ledger import Ledger
-            from retinue.durable.scribe import Scribe
+            from retinue.durable.local.backend import Embedded
+            from retinue.durable.local.database import Ledger
+            from retinue.durable.local.writer import Scribe
 
             ledger = Ledger(main.session.path.parent / "runs.db")
             self._writer: Any = AtOnce(ledger) if at_once else Scribe(ledger)

@@ -2,8 +2,8 @@ import random
 
 import pytest
 
-from retinue.durable.database import Database
-from retinue.durable.freight import read_bundle
+from retinue.durable.cluster.bundle_io import read_bundle
+from retinue.durable.cluster.database import Database
 
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 5000])

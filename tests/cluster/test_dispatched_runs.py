@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from retinue.app.request import Request, SessionWish
 from retinue.core.events import Warned
 from retinue.core.run import Status
 from retinue.features.approvals.gate import NO_FACE
 from retinue.features.hooks.points import DECIDED, OBSERVED
+from retinue.settings.request import Request, SessionWish
 from tests.flows.mcp_world import PROGRAM
 
 pytestmark = pytest.mark.timeout(120)

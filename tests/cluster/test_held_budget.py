@@ -7,9 +7,9 @@ import pytest
 
 from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo
-from retinue.durable import purse
-from retinue.durable.database import Database
-from retinue.durable.purse import Purse, open_leases
+from retinue.durable.cluster import shared_budget as purse
+from retinue.durable.cluster.database import Database
+from retinue.durable.cluster.shared_budget import Purse, open_leases
 from retinue.engine.budget import Lease
 
 INFO = ModelInfo("own", "model", "scripted", "Model")

@@ -7,7 +7,7 @@ import pytest
 
 from retinue.core.events import RunPlaced, RunQueued, Warned
 from retinue.core.run import Outcome, Reason, Run, Status
-from retinue.durable.schema import VERSION
+from retinue.durable.cluster.schema import VERSION
 from tests.cluster.test_cluster_cli import DONE, retinue
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.attack("SEC-12")]

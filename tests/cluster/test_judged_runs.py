@@ -10,9 +10,9 @@ import sys
 
 import pytest
 
-from retinue.app.request import Request, SessionWish
 from retinue.core.events import Asked
 from retinue.core.run import Status
+from retinue.settings.request import Request, SessionWish
 from retinue.testing import make_repo
 from retinue.testing.process import run_cli
 from tests.cluster.judged_world import DONE, hook_file, make_hook, read_notes, was_said

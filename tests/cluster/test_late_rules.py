@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from retinue.app.request import Request, SessionWish
 from retinue.core.run import Status
+from retinue.settings.request import Request, SessionWish
 from tests.cluster.judged_world import was_said
 
 pytestmark = pytest.mark.timeout(120)
@@ -19,7 +19,7 @@ LEAD = "---\nname: lead\ndescription: Leads.\ntools: read, bash, Agent, get_suba
 FACE = """
 import asyncio, sys
 from retinue import Retinue
-from retinue.app.request import Request
+from retinue.settings.request import Request
 
 async def main():
     async with Retinue(sys.argv[1], model="mock/mock-1", request=Request(approve=True)) as face:

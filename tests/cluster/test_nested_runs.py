@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from retinue.app.request import Request, SessionWish
 from retinue.core.events import Event, RunFinished, RunQueued
 from retinue.core.messages import AssistantMessage, UserMessage
 from retinue.core.run import Reason, Status
+from retinue.settings.request import Request, SessionWish
 from tests.cluster.judged_world import was_said
 
 pytestmark = pytest.mark.timeout(120)

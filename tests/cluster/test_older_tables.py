@@ -7,8 +7,8 @@ import pytest
 
 from retinue.core.errors import ConfigError
 from retinue.core.run import Status
-from retinue.durable.database import Database
-from retinue.durable.schema import VERSION
+from retinue.durable.cluster.database import Database
+from retinue.durable.cluster.schema import VERSION
 from retinue.testing.process import run_cli
 
 pytestmark = pytest.mark.timeout(120)

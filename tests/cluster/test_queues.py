@@ -5,8 +5,8 @@ import warnings
 import psycopg
 import pytest
 
-from retinue.durable.assignment import Assignment
-from retinue.durable.engine import Waiting
+from retinue.durable.cluster.assignment import Assignment
+from retinue.durable.cluster.dbos_queues import Waiting
 
 pytestmark = pytest.mark.timeout(60)
 RUN = Assignment(

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from retinue.durable.ledger import Entry, Ledger, put_run
+from retinue.durable.local.database import Entry, Ledger, put_run
 
 pytestmark = pytest.mark.here("the switch names a database that is made with the first run")
 

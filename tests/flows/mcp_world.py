@@ -9,7 +9,7 @@ from textwrap import dedent
 
 from retinue.core.tool import ToolContext
 from retinue.engine.clock import SystemClock
-from retinue.features.mcp.opening import Opener, Surroundings
+from retinue.features.mcp.connection import Opener, Surroundings
 from retinue.features.mcp.pool import Pool
 from retinue.features.mcp.server import McpServer
 from retinue.tools.trees import TreeProbe

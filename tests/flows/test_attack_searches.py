@@ -10,7 +10,7 @@ import pytest
 
 from retinue.core.errors import ToolFailed, ToolRetry
 from retinue.core.tool import ToolContext
-from retinue.features.confined import Boundaries
+from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
 from retinue.settings.subagents import Sandbox
 from retinue.tools.registry import ToolOptions, build_tools

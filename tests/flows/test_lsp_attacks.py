@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from lsp_world import FOUND, World
 
-from retinue.features.confined import Boundaries
+from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
 from retinue.settings.subagents import CrewSettings
 from retinue.tools.lsp.permission import Permission

@@ -89,7 +89,7 @@ async def test_real_server_knows_this_repository(name):
     environment = {**os.environ, "PATH": f"{Path(program).parent}:{os.environ['PATH']}"}
     pool = Pool(Ground(environment, python=name), Bounds(request_s=60))
     tool = LspTool(lambda: pool, Permission())
-    arguments = {"action": "references", "file": "src/retinue/tools/lsp/bounding.py", "query": "bound"}
+    arguments = {"action": "references", "file": "src/retinue/tools/lsp/size_limit.py", "query": "bound"}
     wanted = {f"src/retinue/tools/lsp/{each}.py" for each in ("bounding", "actions/hover", "actions/rename")}
     files = set()
     for _ in range(10):

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from retinue import Retinue
-from retinue.app.request import Request, SessionWish
 from retinue.core.events import ToolFinished
 from retinue.engine.clock import SystemClock
-from retinue.features.confined import Boundaries
-from retinue.features.mcp.opening import Opener, Surroundings
+from retinue.features.mcp.connection import Opener, Surroundings
 from retinue.features.mcp.pool import Pool
+from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.status import Backend
+from retinue.settings.request import Request, SessionWish
 from retinue.settings.subagents import Sandbox
 from retinue.testing.process import fresh_home
 from tests.flows.mcp_world import PROGRAM, TREES, World, call, text_of, wait_gone

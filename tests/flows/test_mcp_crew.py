@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from retinue import Retinue
-from retinue.app.request import Request, SessionWish
 from retinue.core.events import ToolFinished
 from retinue.core.run import Status
+from retinue.settings.request import Request, SessionWish
 from retinue.testing.process import fresh_home
 from tests.flows.mcp_world import PROGRAM, wait_gone
 

@@ -13,7 +13,7 @@ from retinue.core.run import Status
 from retinue.engine.admission import Bounds
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
-from retinue.engine.childprompt import Place
+from retinue.engine.child_prompt import Place
 from retinue.engine.choosing import choose_limits
 from retinue.engine.clock import SystemClock
 from retinue.engine.kit import Kit, Policy

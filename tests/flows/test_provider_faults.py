@@ -9,7 +9,7 @@ from provider_world import APIS, KEY, open_seat
 
 from retinue.core.messages import TextContent
 from retinue.core.model import Failure
-from retinue.models.reading import REPLY_LIMIT_CHARS
+from retinue.models.reply_reader import REPLY_LIMIT_CHARS
 from retinue.models.transport import Timing
 
 EVERY_API = pytest.mark.parametrize("api", APIS)

@@ -7,7 +7,7 @@ from retinue.core.errors import ToolFailed
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import ToolContext
 from retinue.engine.setup import RunSetup
-from retinue.features.confined import Boundaries, Confined, find_workspace
+from retinue.features.sandbox import Boundaries, Confined, find_workspace
 from retinue.models.scripted import ScriptedModel
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.status import Backend

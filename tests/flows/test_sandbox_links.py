@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from retinue.features.transcript import append_lines, prepare_folder
-from retinue.sandbox.beneath import remove_tree
 from retinue.sandbox.confinement import remove_forbidden
+from retinue.sandbox.open_beneath import remove_tree
 from retinue.sandbox.profile import Profile
 from retinue.sandbox.status import Backend
 from retinue.sandbox.stubs import Stubs

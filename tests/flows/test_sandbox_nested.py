@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.core.tool import ToolContext
-from retinue.features.confined import Boundaries
+from retinue.features.sandbox import Boundaries
 from retinue.sandbox import survey
 from retinue.sandbox.survey import Survey
 from retinue.settings.subagents import Sandbox

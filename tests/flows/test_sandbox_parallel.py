@@ -11,7 +11,7 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.core.tool import ToolContext
-from retinue.features.confined import Boundaries, find_workspace
+from retinue.features.sandbox import Boundaries, find_workspace
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.profile import PROTECTED_DIRS, PROTECTED_FILES
 from retinue.sandbox.stubs import Stubs, is_stub

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from retinue.core.tool import ToolContext
+from retinue.sandbox.cgroup import Corral
 from retinue.sandbox.confinement import open_sandbox
-from retinue.sandbox.corral import Corral
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.profile import Wishes, build_writing
 from retinue.sandbox.server import ForkServer

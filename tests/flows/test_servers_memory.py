@@ -7,9 +7,9 @@ import pytest
 
 from retinue.core.errors import ToolFailed
 from retinue.engine.clock import SystemClock
-from retinue.features.confined import Boundaries
-from retinue.features.mcp.opening import Opener, Surroundings
+from retinue.features.mcp.connection import Opener, Surroundings
 from retinue.features.mcp.pool import Pool
+from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
 from retinue.settings.subagents import Sandbox
 from tests.flows import mcp_world

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from retinue.core.messages import AssistantMessage, TextContent, ToolCall, Usage, UserMessage
-from retinue.sessions.listing import list_directories, list_sessions
 from retinue.sessions.log import Session
+from retinue.sessions.search import list_directories, list_sessions
 from retinue.sessions.tree import MAX_DESCRIPTORS, SessionTree
 from retinue.testing.clock import FakeClock
 

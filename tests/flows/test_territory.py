@@ -10,9 +10,9 @@ import pytest
 from retinue.core.errors import ToolFailed, ToolRetry
 from retinue.core.territory import Territory
 from retinue.core.tool import ToolContext
-from retinue.sandbox import beneath
+from retinue.sandbox import open_beneath as beneath
 from retinue.tools.atomic import replace_file
-from retinue.tools.frontier import open_parent, open_reading
+from retinue.tools.path_guard import open_parent, open_reading
 from retinue.tools.registry import ToolOptions, build_tools
 
 SECRET = "the key of the house"

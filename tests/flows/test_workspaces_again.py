@@ -20,8 +20,8 @@ async def test_unchanged_run_costs_three_calls(tmp_path: Path, monkeypatch: pyte
         asked.append(arguments[0])
         return await run_git(arguments, *rest, **more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("retinue.durable.repository.run_git", count)
-    monkeypatch.setattr("retinue.durable.parcel.run_git", count)
+    monkeypatch.setattr("retinue.durable.cluster.repository.run_git", count)
+    monkeypatch.setattr("retinue.durable.cluster.workspace_bundle.run_git", count)
     checkout = await journey.open()
     assert (await checkout.snapshot(), await journey.land()) == (None, "")
     assert (asked, journey.refs) == (["reset", "ls-files", "update-ref"], ["refs/heads/main"])

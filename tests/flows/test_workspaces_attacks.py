@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 from retinue.core.errors import RetinueError
-from retinue.durable.chain import SUBJECT, apply_chain
-from retinue.durable.checkout import Checkout
-from retinue.durable.parcel import Parcel
-from retinue.durable.repository import Repository
+from retinue.durable.cluster.checkout import Checkout
+from retinue.durable.cluster.repository import Repository
+from retinue.durable.cluster.snapshots import SUBJECT, apply_chain
+from retinue.durable.cluster.workspace_bundle import Parcel
 from retinue.testing import make_repo
 from tests.flows.test_worktree_attacks import VECTORS, Canary, spread_scopes
 from tests.flows.travel_world import BRANCH, FILES, Journey, read_tree, take

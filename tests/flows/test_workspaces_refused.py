@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from retinue.core.errors import RetinueError
-from retinue.durable.checkout import Checkout
-from retinue.durable.landing import land
-from retinue.durable.parcel import Parcel, pack
-from retinue.durable.repository import BundleTooLarge
+from retinue.durable.cluster.branch_import import land
+from retinue.durable.cluster.checkout import Checkout
+from retinue.durable.cluster.repository import BundleTooLarge
+from retinue.durable.cluster.workspace_bundle import Parcel, pack
 from retinue.testing import make_repo
 from tests.flows.travel_world import BRANCH, CACHE, FILES, Journey, read_tree, take
 from tests.flows.worktree_world import git

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from retinue.core.errors import RetinueError
-from retinue.durable.cache import Cache, prune_cache
-from retinue.durable.parcel import pack
+from retinue.durable.cluster.repository_cache import Cache, prune_cache
+from retinue.durable.cluster.workspace_bundle import pack
 from retinue.testing import make_repo
 from tests.flows.travel_world import BRANCH, FILES, Journey, read_tree, take
 from tests.flows.worktree_world import git

@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from retinue.core.errors import RetinueError
-from retinue.durable.cache import prune_cache
-from retinue.durable.checkout import Checkout
-from retinue.durable.parcel import Parcel, pack, release
-from retinue.durable.repository import BundleTooLarge
+from retinue.durable.cluster.checkout import Checkout
+from retinue.durable.cluster.repository import BundleTooLarge
+from retinue.durable.cluster.repository_cache import prune_cache
+from retinue.durable.cluster.workspace_bundle import Parcel, pack, release
 from retinue.sandbox.stubs import Stubs
 from retinue.testing import make_repo
 from tests.flows.travel_world import BRANCH, CACHE, FILES, Journey, read_tree, take
@@ -443,8 +443,8 @@ WORKER = """
 import asyncio, sys
 from pathlib import Path
 import msgspec
-from retinue.durable.checkout import Checkout
-from retinue.durable.parcel import Parcel
+from retinue.durable.cluster.checkout import Checkout
+from retinue.durable.cluster.workspace_bundle import Parcel
 
 async def work():
     home = Path(sys.argv[1])

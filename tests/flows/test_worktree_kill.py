@@ -13,16 +13,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from retinue.features.worktree.keeping import Kept
 from retinue.features.worktree.leftovers import Leftover, recover_leftovers
 from retinue.features.worktree.records import Record, Records
+from retinue.features.worktree.saved_work import Kept
 from tests.flows.worktree_world import World, git
 
 DRIVER = """
 import asyncio, os, sys
 from pathlib import Path
 from retinue.features.worktree.copies import CopyRequest, create_copy
-from retinue.features.worktree.keeping import keep_work
+from retinue.features.worktree.saved_work import keep_work
 from retinue.features.worktree.records import Records
 
 repo, tmp, records, life = Path(sys.argv[1]), Path(sys.argv[2]), Records(Path(sys.argv[3])), sys.argv[4]

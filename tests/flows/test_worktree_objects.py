@@ -45,7 +45,7 @@ def work(tmp_path: Path) -> Path:
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     need_status(request.param)
     machine = Machine(Probe(backends=(request.param,)))
-    monkeypatch.setattr("retinue.features.confined.open_machine", lambda: machine)
+    monkeypatch.setattr("retinue.features.sandbox.open_machine", lambda: machine)
     return str(request.param)
 
 

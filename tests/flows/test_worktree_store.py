@@ -11,9 +11,9 @@ import pytest
 
 from retinue.core.errors import IsolationFailed
 from retinue.features.worktree.copies import Copy, CopyRequest
-from retinue.features.worktree.keeping import Kept
 from retinue.features.worktree.leftovers import recover_leftovers, resume_copy
 from retinue.features.worktree.records import Records
+from retinue.features.worktree.saved_work import Kept
 from retinue.sandbox.profile import Wishes, build_readonly, build_writing
 from retinue.testing import make_repo
 from tests.flows.test_worktree_attacks import Canary
@@ -241,7 +241,8 @@ async def test_links_are_not_written_through(world: World, tmp_path: Path) -> No
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from retinue.features.worktree import keeping, objects
+from retinue.features.worktree import objects
+from retinue.features.worktree import saved_work as keeping
 from retinue.features.worktree.records import Records
 from retinue.features.worktree.leftovers import resume_copy
 from retinue.features.worktree.copies import CopyRequest

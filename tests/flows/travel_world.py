@@ -5,9 +5,9 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from retinue.durable.checkout import Checkout
-from retinue.durable.landing import land
-from retinue.durable.parcel import Parcel, pack
+from retinue.durable.cluster.branch_import import land
+from retinue.durable.cluster.checkout import Checkout
+from retinue.durable.cluster.workspace_bundle import Parcel, pack
 from retinue.testing import make_repo
 from tests.flows.worktree_world import git
 

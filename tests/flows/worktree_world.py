@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from retinue.features.worktree.copies import Copy, CopyRequest, create_copy
-from retinue.features.worktree.keeping import Kept, keep_work
 from retinue.features.worktree.records import Records
+from retinue.features.worktree.saved_work import Kept, keep_work
 from retinue.testing import make_repo
 
 FILES = {"a.txt": "one\n", "src/b.txt": "two\n", ".gitignore": "*.log\nbuild/\n"}

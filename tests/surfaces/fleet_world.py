@@ -20,12 +20,12 @@ from retinue.models.resolve import Names, resolve_model
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.surfaces.base import Seat
+from retinue.surfaces.child_tools import Seating
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
 from retinue.surfaces.fleet.post import connect_notifier
 from retinue.surfaces.fleet.records import LifeRecords
 from retinue.surfaces.fleet.surface import map_fleet_tools
-from retinue.surfaces.seating import Seating
 from retinue.testing.clock import FakeClock
 from retinue.testing.collector import EventCollector
 from tests.runners import Endured

@@ -6,7 +6,7 @@ import pytest
 from dispatch_world import World, call, to
 
 from retinue.core.events import Asked, CallChanged
-from retinue.settings.consents import save_consent
+from retinue.settings.consent import save_consent
 from retinue.settings.hooks import load_hooks
 from retinue.settings.paths import find_paths
 

@@ -328,7 +328,7 @@ async def test_no_profiles_no_section(world):
 
 @pytest.mark.spec("codingcode:43")
 async def test_child_sessions_are_not_listed(world):
-    from retinue.sessions.listing import list_sessions
+    from retinue.sessions.search import list_sessions
 
     world.agent()
     await world.dispatch(look(text="hi"))

@@ -6,7 +6,7 @@ import pytest
 from dispatch_world import World, call, dispatch, to
 
 from retinue.core.run import Status
-from retinue.settings.consents import save_consent
+from retinue.settings.consent import save_consent
 from retinue.settings.hook_approval import HookApproval
 from retinue.settings.hooks import load_hooks
 from retinue.settings.paths import find_paths

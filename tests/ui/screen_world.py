@@ -23,14 +23,14 @@ from rich.segment import Segment
 from textual.widgets import Input, TextArea
 
 from retinue.app import Request
-from retinue.app.lookout import Lookout
-from retinue.app.request import SessionWish
 from retinue.core.messages import Message
 from retinue.core.run import Run
 from retinue.sessions.log import Session
+from retinue.settings.request import SessionWish
 from retinue.testing import FakeClock
 from retinue.ui.app import RetinueApp
 from retinue.ui.widgets.footer import StatusFooter
+from retinue.views.runs import Lookout
 
 FILES = Path(__file__).parent / "screens"
 NOW_MS = 1_767_225_600_000

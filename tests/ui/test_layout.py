@@ -45,7 +45,7 @@ async def test_every_screen_fits(tmp_path, monkeypatch, size):
         await stage.write("go")
         await stage.press("enter")
         await stage.rest()
-        monkeypatch.setattr("retinue.app.lookout.Lookout.runs", RUNS)
+        monkeypatch.setattr("retinue.views.runs.Lookout.runs", RUNS)
         stage.app.link.touch()
         await stage.wait(lambda: stage.app.screen.query_one(AgentTree).display or size[1] < LOW_ROWS)
         await stage.press("ctrl+o")
@@ -69,7 +69,7 @@ def find_places(app):
 
 async def test_what_lies_below_a_panel_is_laid_out_anew(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("retinue.app.lookout.Lookout.runs", RUNS)
+    monkeypatch.setattr("retinue.views.runs.Lookout.runs", RUNS)
     async with open_stage(tmp_path) as stage:
         await stage.wait(lambda: stage.app.screen.query_one(AgentTree).display)
         footer = stage.app.screen.query_one("#footer")

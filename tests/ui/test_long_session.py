@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pilot_world import open_stage
 
-from retinue.app.request import SessionWish
+from retinue.settings.request import SessionWish
 from retinue.ui.widgets.conversation import Conversation
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))

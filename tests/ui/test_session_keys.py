@@ -5,10 +5,10 @@ from pilot_world import open_stage
 
 from retinue.app import Request, list_sessions
 from retinue.ui.screens.picker import Picker
+from retinue.ui.screens.progress import Waiting
 from retinue.ui.screens.prompt import Asking
 from retinue.ui.screens.sessionpicker import SessionPicker
 from retinue.ui.screens.treepicker import TreePicker
-from retinue.ui.screens.waiting import Waiting
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
         refresh_models,
         run_checkup,
     )
-    from retinue.app.request import Request, SessionWish
     from retinue.app.retinue import Retinue
+    from retinue.settings.request import Request, SessionWish
 
 __all__ = [
     "Handle",
@@ -44,19 +44,19 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Handle": "handle",
-    "Request": "request",
-    "Retinue": "retinue",
-    "SessionWish": "request",
-    "cancel_schedule": "reports",
-    "list_models": "reports",
-    "refresh_models": "reports",
-    "list_schedules": "reports",
-    "list_sessions": "reports",
-    "open_approval": "reports",
-    "open_folder": "reports",
-    "open_roster": "reports",
-    "run_checkup": "reports",
+    "Handle": "app.handle",
+    "Request": "settings.request",
+    "Retinue": "app.retinue",
+    "SessionWish": "settings.request",
+    "cancel_schedule": "app.reports",
+    "list_models": "app.reports",
+    "refresh_models": "app.reports",
+    "list_schedules": "app.reports",
+    "list_sessions": "app.reports",
+    "open_approval": "app.reports",
+    "open_folder": "app.reports",
+    "open_roster": "app.reports",
+    "run_checkup": "app.reports",
 }
 
 
@@ -65,4 +65,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'retinue.app' has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"retinue.app.{_HOMES[name]}"), name)
+    return getattr(import_module(f"retinue.{_HOMES[name]}"), name)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
+from retinue.app.config import World
 from retinue.app.mentions import compose_prompt
-from retinue.app.world import World
 from retinue.core.messages import UserContent
 from retinue.features.skills import find_skill_roots, list_skills, preload_skill
 

@@ -34,7 +34,7 @@ class Handle:
 
     async def events(self) -> AsyncIterator[Event]:
         """What happens in it from now on, until it is finished; pieces of replies included once it works."""
-        from retinue.app.following import follow_run
+        from retinue.views.run_events import follow_run
 
         async for event in follow_run(self._manager, self._run):
             yield event

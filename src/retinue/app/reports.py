@@ -6,11 +6,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.app.request import Request
 from retinue.core.errors import ModelError, RetinueError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import Paths, find_paths, find_session_dir
+from retinue.settings.request import Request
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
 
@@ -36,7 +36,7 @@ def open_roster(
 
     `has_model` tells whether a session can ask a model; without one, that is found out for the next.
     """
-    from retinue.settings.forecast import Around
+    from retinue.settings.rights_preview import Around
     from retinue.settings.roster import Roster
     from retinue.surfaces.names import SURFACE_TOOLS
 
@@ -89,8 +89,8 @@ def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryAp
 
 def run_checkup(request: Request) -> "Report":
     """Look at everything that is configured here and say what is wrong with it. Starts no agent and asks no model."""
-    from retinue.app.auditing import check_record
-    from retinue.app.supervising import check_cluster
+    from retinue.app.cluster_check import check_cluster
+    from retinue.app.durable_check import check_record
     from retinue.settings.checkup import Report, examine
 
     report = examine(os.environ, approve=request.approve, offline=request.offline)
@@ -171,8 +171,8 @@ def refresh_models(request: Request, say: Callable[[str], None]) -> bool:
 def list_sessions(request: Request, *, everything: bool) -> list[dict[str, Any]]:
     """The sessions of this folder, newest first; with `everything` those of all folders and of subagents too."""
     from retinue.sessions.entry import Stamp
-    from retinue.sessions.listing import list_directories
-    from retinue.sessions.listing import list_sessions as find_sessions
+    from retinue.sessions.search import list_directories
+    from retinue.sessions.search import list_sessions as find_sessions
 
     paths = find_paths(".", os.environ)
     settings = load_settings(paths, os.environ, approve=request.approve).settings

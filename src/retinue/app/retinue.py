@@ -9,12 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from retinue.app.berth import Berth, open_berth, wait_until_idle
-from retinue.app.inheriting import inherit
-from retinue.app.opening import open_session
-from retinue.app.request import Request
-from retinue.app.stock import Own, Stock
-from retinue.app.switching import Audience, Sessions
+from retinue.app.host import Own, Stock
+from retinue.app.inheritance import inherit
+from retinue.app.open_session import Berth, open_berth, wait_until_idle
+from retinue.app.session_choice import open_session
+from retinue.app.session_switch import Audience, Sessions
 from retinue.core.amounts import check_task, check_texts
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
@@ -31,26 +30,27 @@ from retinue.sessions.log import Session
 from retinue.settings.layers import load_settings
 from retinue.settings.overrides import read_overrides
 from retinue.settings.paths import find_paths, find_session_dir
+from retinue.settings.request import Request
 
 if TYPE_CHECKING:  # loaded when somebody asks for one
-    from retinue.app.branching import Branching
     from retinue.app.catalogue import Catalogue
-    from retinue.app.chronicle import Chronicle
-    from retinue.app.commands import Commands
-    from retinue.app.defaults import Defaults
-    from retinue.app.delegation import Delegation
-    from retinue.app.guarding import Judging
+    from retinue.app.delegation_calls import Delegation
+    from retinue.app.extension_commands import Commands
+    from retinue.app.guards import Judging
     from retinue.app.handle import Handle
-    from retinue.app.lookout import Lookout
-    from retinue.app.selecting import Selection
-    from retinue.app.setting import SettingChange
-    from retinue.app.shell import Shell
-    from retinue.app.tuning import Tuning
-    from retinue.durable.cluster import Cluster
+    from retinue.app.main_settings import Tuning
+    from retinue.app.session_branch import Branching
+    from retinue.app.setting_change import SettingChange
+    from retinue.app.user_commands import Shell
+    from retinue.durable.cluster.sender import Cluster
     from retinue.engine.setup import Feature
     from retinue.features.extensions.contained import Renderer
     from retinue.settings.preferences import Preferences
     from retinue.settings.subagents import CrewSettings
+    from retinue.settings.user_defaults import Defaults
+    from retinue.views.history import Chronicle
+    from retinue.views.models import Selection
+    from retinue.views.runs import Lookout
 
 
 def ignore_message(text: str) -> None:
@@ -248,7 +248,7 @@ class Retinue:
 
         What cannot be written counts for as long as this process lives. Raises UsageError for a bad value.
         """
-        from retinue.app.setting import change_setting
+        from retinue.app.setting_change import change_setting
 
         return await change_setting(self._here, self._stock, key, text, accepts_file=accepts_file)
 
@@ -305,7 +305,7 @@ class Retinue:
     @property
     def selection(self) -> "Selection":
         """The main agent's model and thinking level, and what else there is."""
-        from retinue.app.selecting import Selection
+        from retinue.views.models import Selection
 
         here = self._here
         return Selection(
@@ -315,28 +315,28 @@ class Retinue:
     @property
     def defaults(self) -> "Defaults":
         """What of the user's choice of models is kept for other sessions."""
-        from retinue.app.defaults import Defaults
+        from retinue.settings.user_defaults import Defaults
 
         return Defaults(self._here.world.paths, self._here.world.loaded)
 
     @property
     def tuning(self) -> "Tuning":
         """How the main agent goes about it."""
-        from retinue.app.tuning import Tuning
+        from retinue.app.main_settings import Tuning
 
         return Tuning(self._main)
 
     @property
     def chronicle(self) -> "Chronicle":
         """What the main session holds."""
-        from retinue.app.chronicle import Chronicle
+        from retinue.views.history import Chronicle
 
         return Chronicle(self._main)
 
     @property
     def lookout(self) -> "Lookout":
         """The runs of the crew, for whoever watches them."""
-        from retinue.app.lookout import Lookout
+        from retinue.views.runs import Lookout
 
         return Lookout(None if self._here.crew is None else self._here.crew.manager)
 
@@ -351,7 +351,7 @@ class Retinue:
     def shell(self) -> "Shell":
         """Runs commands of the user's, of which the model learns with the next prompt."""
         if self._shell is None:
-            from retinue.app.shell import Shell
+            from retinue.app.user_commands import Shell
 
             stock = self._stock
             self._shell = Shell(lambda: self._main, lambda: stock.tool_options, stock.environment, stock.clock)
@@ -360,7 +360,7 @@ class Retinue:
     @property
     def branching(self) -> "Branching":
         """The other points of the session that the main agent can go on from."""
-        from retinue.app.branching import Branching
+        from retinue.app.session_branch import Branching
 
         here = self._here
         reactions = None if here.crew is None else here.crew.reactions
@@ -425,7 +425,7 @@ class Retinue:
     @property
     def commands(self) -> "Commands":
         """What can be called by name, without the model."""
-        from retinue.app.commands import Commands
+        from retinue.app.extension_commands import Commands
 
         return Commands(self._here.extending.commands, self.crew_settings, self._stock.request)
 
@@ -449,7 +449,7 @@ class Retinue:
 
         Raises UsageError for an argument that is no text.
         """
-        from retinue.app.delegating import open_subagent
+        from retinue.app.delegation_tools import open_subagent
         from retinue.surfaces.subagent.call import make_call
         from retinue.surfaces.subagent.ports import SubagentCall
 
@@ -463,7 +463,7 @@ class Retinue:
 
     async def open_delegation(self) -> "Delegation":
         """The delegation tools for a caller that is no agent of ours."""
-        from retinue.app.delegation import Delegation
+        from retinue.app.delegation_calls import Delegation
         from retinue.surfaces.fleet.surface import map_fleet_tools
 
         here = self._here

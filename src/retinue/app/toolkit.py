@@ -10,13 +10,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retinue.app.reports import open_roster, run_checkup
-from retinue.app.request import Request
 from retinue.core.errors import ConfigError, RetinueError
 from retinue.core.terminal import escape_line
 from retinue.features.activity import Activity, ActivityLog, find_log
 from retinue.settings.devkit import LSP_ACTIONS
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths
+from retinue.settings.request import Request
 from retinue.settings.subagents import CrewSettings, load_crew
 from retinue.surfaces.names import SURFACE_TOOLS, list_tools
 

@@ -171,7 +171,7 @@ def _show(portrait: "Portrait", *, as_json: bool) -> int:
     if as_json:
         sys.stdout.write(json.dumps(about) + "\n")
         return 0
-    from retinue.app.portrait import render_portrait
+    from retinue.views.agent import render_portrait
 
     sys.stdout.write(render_portrait(about) + "\n")
     return 0

@@ -11,8 +11,8 @@ from retinue.core.terminal import escape_text
 
 def run_export(options: Options) -> int:
     """Write the file; its path goes to standard output, or the page itself with `-o -`."""
-    from retinue.app.export.file import export_session, render_export
-    from retinue.app.story import find_session_file
+    from retinue.views.export.file import export_session, render_export
+    from retinue.views.report import find_session_file
 
     if len(options.words) > 1:
         raise UsageError("say which session, by its id, the beginning of it, or its path: retinue export ID")

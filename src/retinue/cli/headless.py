@@ -11,10 +11,10 @@ import sys
 from typing import TYPE_CHECKING
 
 from retinue.app import Request, Retinue
-from retinue.cli.asking import ask_trust
 from retinue.cli.options import Options
 from retinue.cli.prompts import collect_prompts
 from retinue.cli.requests import to_request
+from retinue.cli.trust_question import ask_trust
 from retinue.cli.voice import say, write_stderr
 from retinue.core.errors import UsageError
 from retinue.core.events import Event, RetryScheduled, Warned

@@ -5,7 +5,7 @@ from importlib.metadata import version
 
 from retinue.app import Request, Retinue
 from retinue.cli.headless import run_until_done
-from retinue.cli.listening import Listening
+from retinue.cli.input_lines import Listening
 from retinue.cli.options import Options
 from retinue.serve.mcp import McpServer
 

@@ -5,7 +5,7 @@ Signals end it as they end a headless run: SIGINT 130, SIGTERM 143, SIGHUP 129.
 
 from retinue.app import Retinue
 from retinue.cli.headless import run_until_done
-from retinue.cli.listening import Listening
+from retinue.cli.input_lines import Listening
 from retinue.cli.options import Options
 from retinue.core.errors import UsageError
 from retinue.serve.rpc.server import RpcServer

@@ -10,7 +10,7 @@ from retinue.core.messages import UserContent
 
 def run_screen(options: Options) -> int:
     """Open the UI; returns the exit status."""
-    from retinue.ui.handback import end_at_once
+    from retinue.ui.terminal_restore import end_at_once
 
     end_at_once()
     gc.disable()  # until everything is loaded: nothing of it is garbage

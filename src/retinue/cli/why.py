@@ -5,12 +5,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from retinue.app import open_roster
-from retinue.app.portrait import render_surfaces
 from retinue.cli.options import Options
 from retinue.cli.requests import to_request
 from retinue.cli.voice import say
 from retinue.core.errors import UsageError
 from retinue.core.terminal import escape_line
+from retinue.views.agent import render_surfaces
 
 if TYPE_CHECKING:
     from retinue.app.reports import Chain

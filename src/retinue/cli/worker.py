@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from retinue.app.working import WorkerWish, work
+from retinue.app.worker import WorkerWish, work
 from retinue.cli.options import Options
 from retinue.cli.voice import say
 from retinue.core.errors import UsageError, quote

@@ -14,9 +14,9 @@ from retinue.core.amounts import check_limits, check_task
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.run import Grant, Run
-from retinue.engine.keeping import find_file_below
-from retinue.engine.register import Register
 from retinue.engine.request import RunRequest
+from retinue.engine.run_table import Register
+from retinue.engine.session_path import find_file_below
 
 
 class SpawnRefused(RetinueError):

@@ -10,9 +10,9 @@ from retinue.core.errors import ModelError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import Model
 from retinue.engine.budget import BudgetedModel
-from retinue.engine.errand import Runner
 from retinue.engine.kit import Kit, Models, Policy
 from retinue.engine.limits import CLEANUP_S, Limits
+from retinue.engine.remote_request import Runner
 from retinue.engine.request import RunRequest
 from retinue.models.reach import OutOfReach
 

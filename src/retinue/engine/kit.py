@@ -12,12 +12,12 @@ from retinue.core.definition import Definition
 from retinue.core.model import Model, ModelInfo
 from retinue.core.tool import Tool
 from retinue.engine.budget import Lease
-from retinue.engine.childprompt import Place
-from retinue.engine.errand import Errand, Runner
+from retinue.engine.child_prompt import Place
 from retinue.engine.extras import Extras, add_nothing
 from retinue.engine.fitting import Fitting
+from retinue.engine.remote_request import Errand, Runner
 from retinue.engine.request import RunRequest
-from retinue.engine.restraint import Restraint
+from retinue.engine.revoked_tools import Restraint
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.models.resolve import Choice

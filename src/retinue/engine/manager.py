@@ -27,16 +27,16 @@ from retinue.core.fold import fold
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.admission import Admission, Bounds
 from retinue.engine.backend import Backend
-from retinue.engine.bells import Bells
 from retinue.engine.bus import Bus
-from retinue.engine.guests import Guests
 from retinue.engine.journal import RECORD
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains, interrupt
-from retinue.engine.register import Register
+from retinue.engine.remote_children import Guests
 from retinue.engine.request import RunRequest
-from retinue.engine.returning import Returning
+from retinue.engine.restore import Returning
+from retinue.engine.run_table import Register
 from retinue.engine.runner import LiveRun, contain
+from retinue.engine.waiters import Bells
 
 _ORPHANED = Outcome(Status.INTERRUPTED, Reason.PARENT, error="the run that started it ended")
 

@@ -14,7 +14,7 @@ from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event, RunForgotten, RunQueued, Warned
 from retinue.core.run import Outcome, Run
 from retinue.engine.budget import BudgetedModel, Leases
-from retinue.engine.childprompt import (
+from retinue.engine.child_prompt import (
     Identity,
     build_append,
     build_codingcode,
@@ -23,19 +23,19 @@ from retinue.engine.childprompt import (
     build_subagent,
 )
 from retinue.engine.choosing import choose_level, choose_limits, choose_model, choose_runner, explain_runner
-from retinue.engine.errand import HERE, Errand
 from retinue.engine.extras import Extras
 from retinue.engine.fitting import Fitting
-from retinue.engine.keeping import Keeper
 from retinue.engine.kit import Kit
+from retinue.engine.place_facts import Surveys
 from retinue.engine.prompt import render_prompt
+from retinue.engine.remote_request import HERE, Errand
 from retinue.engine.request import RunRequest
-from retinue.engine.restraint import Restrained
+from retinue.engine.revoked_tools import Restrained
 from retinue.engine.rights import CrewRights, list_doubts
 from retinue.engine.runner import LiveRun
+from retinue.engine.session_path import Keeper
 from retinue.engine.setup import RunSetup
-from retinue.engine.survey import Surveys
-from retinue.models.thinking import clamp_level
+from retinue.models.thinking_levels import clamp_level
 from retinue.tools.policy import Rights
 from retinue.tools.renamed import rename_tools
 

@@ -18,9 +18,9 @@ from retinue.core.events import Event, RunFinished, RunForgotten, RunQueued, Run
 from retinue.core.fold import fold, fold_record
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.ids import make_uuid
-from retinue.engine.keeping import find_file, find_tree
 from retinue.engine.notify import CUSTOM_TYPE, list_told
 from retinue.engine.request import RunRequest
+from retinue.engine.session_path import find_file, find_tree
 from retinue.sessions.log import Session
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")

@@ -40,19 +40,19 @@ from retinue.core.model import Delta, ToolSpec
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolContext
 from retinue.core.transcript import list_orphans, repair_transcript
-from retinue.engine.attempts import Attempts
 from retinue.engine.bus import Bus
 from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, keep_data, run_calls
-from retinue.engine.compact import Compactor
-from retinue.engine.current import CurrentModel, UnaskedModel
-from retinue.engine.enclosure import Enclosure
+from retinue.engine.compaction import Compactor
+from retinue.engine.current_model import CurrentModel, UnaskedModel
+from retinue.engine.feature_stack import Enclosure
+from retinue.engine.idle_pause import PatientHook
 from retinue.engine.inbox import Inbox
 from retinue.engine.journal import Journal
-from retinue.engine.judgement import Past, judge_ending
 from retinue.engine.limits import judge_turn
 from retinue.engine.loop import Conversation, Ending, LoopPorts, run_loop
-from retinue.engine.patience import PatientHook
+from retinue.engine.outcome import Past, judge_ending
 from retinue.engine.prompt import declare_change, render_prompt
+from retinue.engine.retries import Attempts
 from retinue.engine.scope import Scope
 from retinue.engine.setup import RunSetup
 from retinue.engine.window import (

@@ -20,7 +20,7 @@ from retinue.tools.paths import resolve_path
 
 if TYPE_CHECKING:
     from retinue.tools.lsp.call import Call
-    from retinue.tools.lsp.diagnosing import Diagnosis
+    from retinue.tools.lsp.diagnostics import Diagnosis
     from retinue.tools.lsp.pool import Pool
 
 CUSTOM_TYPE = "lsp-diagnostics"
@@ -101,7 +101,7 @@ class Diagnosing:
         setup = self._setup
         assert setup is not None
         from retinue.tools.lsp.call import cut
-        from retinue.tools.lsp.diagnosing import diagnose_all
+        from retinue.tools.lsp.diagnostics import diagnose_all
         from retinue.tools.lsp.servers import find_server
 
         known = [path for path in touched if find_server(path) is not None]

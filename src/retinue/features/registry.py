@@ -5,9 +5,9 @@ from pathlib import Path
 
 from retinue.engine.fitting import Fitting
 from retinue.engine.setup import Feature
-from retinue.features.confined import Boundaries
 from retinue.features.finalise import Finalising
 from retinue.features.memory import Memory, plan_memory
+from retinue.features.sandbox import Boundaries
 from retinue.features.skills import Glance, Skills, find_skill_roots
 from retinue.features.worktree.workshop import Workshop
 

@@ -28,7 +28,7 @@ from retinue.core.run import Outcome, Run, Status
 from retinue.engine.manager import Outfitter
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
-from retinue.sandbox.beneath import open_beneath
+from retinue.sandbox.open_beneath import open_beneath
 from retinue.sessions.entry import Stamp, decode_message
 
 PREPARED_S = 1.0

@@ -14,8 +14,8 @@ from retinue.models.conversation import Conversation, Piece
 from retinue.models.convert import to_json
 from retinue.models.failures import ProviderError, fail, redact_failure
 from retinue.models.governor import Governor
-from retinue.models.reading import Reading
-from retinue.models.thinking import clamp_level
+from retinue.models.reply_reader import Reading
+from retinue.models.thinking_levels import clamp_level
 from retinue.models.transport import Call, Timing, Transport
 
 Key = Callable[[], str | None] | str | None

@@ -24,11 +24,11 @@ from retinue.core.messages import (
 )
 from retinue.core.model import Draft, Failure, FailureKind, ModelInfo, Reply, Request
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, user_content
+from retinue.models.cost import count_tokens
 from retinue.models.failures import classify_response, fail, redact_failure
 from retinue.models.governor import Governor
-from retinue.models.pricing import count_tokens
-from retinue.models.reading import Reading
-from retinue.models.thinking import clamp_level
+from retinue.models.reply_reader import Reading
+from retinue.models.thinking_levels import clamp_level
 from retinue.models.transport import Timing
 
 _DAY_S = 86_400

@@ -22,10 +22,10 @@ from retinue.core.model import Draft, Failure, ModelInfo, Request
 from retinue.models.adapter import Adapter
 from retinue.models.conversation import SKIP, Piece
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
+from retinue.models.cost import count_tokens
 from retinue.models.failures import fail
-from retinue.models.pricing import count_tokens
-from retinue.models.reading import Reading
-from retinue.models.thinking import find_budget
+from retinue.models.reply_reader import Reading
+from retinue.models.thinking_levels import find_budget
 
 _GEMINI = re.compile(r"gemini(?:-live)?-(\d+)")
 _BY_LEVEL = re.compile(r"gemini-3(?:\.\d+)?-(?:pro|flash)|gemini-flash(?:-lite)?-latest|gemma-?4")

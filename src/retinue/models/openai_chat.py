@@ -20,11 +20,11 @@ from retinue.models.adapter import Adapter
 from retinue.models.arguments import parse_arguments
 from retinue.models.conversation import SKIP, Piece
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
+from retinue.models.cost import count_tokens
 from retinue.models.failures import fail
 from retinue.models.openai_compat import detect_compat, thinking_fields
-from retinue.models.pricing import count_tokens
-from retinue.models.reading import Reading
 from retinue.models.reasoning_details import ReasoningDetails, parse_details
+from retinue.models.reply_reader import Reading
 
 _CALL_ID_CHARS = 40
 _CACHE_KEY_CHARS = 64

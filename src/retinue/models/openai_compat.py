@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import ModelInfo
-from retinue.models.thinking import budget_tokens, can_disable
+from retinue.models.thinking_levels import budget_tokens, can_disable
 
 _HOSTS = {
     "zai": ("api.z.ai", "open.bigmodel.cn"),

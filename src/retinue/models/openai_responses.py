@@ -20,10 +20,10 @@ from retinue.core.model import Draft, Failure, Request
 from retinue.models.adapter import Adapter
 from retinue.models.conversation import SKIP, Piece
 from retinue.models.convert import is_own, is_replayable, join_text, list_blocks, to_call_id, to_json, user_content
+from retinue.models.cost import count_tokens
 from retinue.models.failures import ProviderError, classify_event, fail
-from retinue.models.pricing import count_tokens
-from retinue.models.reading import Reading
-from retinue.models.thinking import can_disable
+from retinue.models.reply_reader import Reading
+from retinue.models.thinking_levels import can_disable
 
 _CACHE_KEY_CHARS = 64
 _LEAST_OUTPUT_TOKENS = 16

@@ -22,7 +22,7 @@ from retinue.core.messages import (
     UserMessage,
 )
 from retinue.core.model import Draft, Failure, ModelInfo, Reply, Request
-from retinue.models.pricing import to_usage
+from retinue.models.cost import to_usage
 from retinue.models.script import (
     EXHAUSTED,
     Exchange,

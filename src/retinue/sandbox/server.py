@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 
 from retinue.core.launch import Launch, Stdio
-from retinue.sandbox.corral import Corral
+from retinue.sandbox.cgroup import Corral
 from retinue.sandbox.landlock import Plan
-from retinue.sandbox.pen import ThreadPen
+from retinue.sandbox.launch_thread import ThreadPen
 
 PROGRAM = Path(__file__).with_name("forkserver.py")
 SYSTEM_PYTHONS = ("/usr/bin/python3", "/usr/local/bin/python3", "/bin/python3")

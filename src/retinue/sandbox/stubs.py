@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 
-from retinue.sandbox.beneath import enter_parent
+from retinue.sandbox.open_beneath import enter_parent
 
 _MARK_NS = 86_399_000_000_007
 """A day after the beginning of time, as good as never the time of a real file."""

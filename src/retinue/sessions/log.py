@@ -29,8 +29,8 @@ from retinue.sessions.entry import (
     make_header,
 )
 from retinue.sessions.history import History
+from retinue.sessions.loader import mend_tail, open_descriptor, scan_session
 from retinue.sessions.note import EntryIds, Line, Note, render_notes
-from retinue.sessions.opening import mend_tail, open_descriptor, scan_session
 from retinue.sessions.scan import Damage, Scan
 from retinue.sessions.store import FileStore, MemoryStore, Store
 from retinue.sessions.tree import SessionTree, find_main

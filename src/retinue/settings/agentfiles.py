@@ -16,9 +16,9 @@ from retinue.definitions.edit import (
     set_enabled,
     write_definition,
 )
-from retinue.settings.consents import load_accepted
+from retinue.settings.agent_text import check_manuscript, read_manuscript, write_manuscript
+from retinue.settings.consent import load_accepted
 from retinue.settings.file_approval import accept_file, is_agent_file
-from retinue.settings.manuscript import check_manuscript, read_manuscript, write_manuscript
 from retinue.settings.roster import Roster
 from retinue.settings.switches import load_switches
 

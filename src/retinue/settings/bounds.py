@@ -12,7 +12,7 @@ from msgspec import Struct
 from retinue.core.territory import Territory
 from retinue.sandbox.profile import Wishes, is_below, list_secrets
 from retinue.settings.paths import Paths
-from retinue.tools.frontier import is_hidden
+from retinue.tools.path_guard import is_hidden
 
 
 class Bound(Struct, frozen=True):

@@ -18,8 +18,8 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError, quote
-from retinue.features.confined import Boundaries
 from retinue.features.place import find_program
+from retinue.features.sandbox import Boundaries
 from retinue.models.resolve import Wishes
 from retinue.sandbox.memory import find_bound
 from retinue.settings.hooks import LoadedHooks, load_hooks, load_profile
@@ -299,7 +299,7 @@ def _check_servers(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
     """MCP servers as they are configured; none of them is started."""
     if not has_files(paths, trusted=loaded.trust.trusted):
         return
-    from retinue.features.mcp.opening import MISSING, has_library
+    from retinue.features.mcp.connection import MISSING, has_library
     from retinue.settings.mcp import load_servers
 
     servers = load_servers(paths, environment, trusted=loaded.trust.trusted)
@@ -320,7 +320,7 @@ def _check_servers(paths: Paths, loaded: Loaded, environment: Mapping[str, str])
 
 def _check_outside(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) -> Iterable[Item]:
     """Search providers, the web tools and the converter as they are configured; nobody is asked anything."""
-    from retinue.settings.outside import describe_outside
+    from retinue.settings.web import describe_outside
 
     settings = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
     for row in describe_outside(settings, environment, str(paths.project)):

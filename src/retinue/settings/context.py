@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError, UsageError, quote
-from retinue.features.confined import find_workspace
+from retinue.features.sandbox import find_workspace
 from retinue.settings.bounds import Bound, bind_folder, bind_project, bind_user, list_hidden
 from retinue.settings.files import read_bounded
 from retinue.settings.paths import Paths, expand_path

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from retinue.core.diagnostics import suggest
 from retinue.core.errors import UsageError, quote
-from retinue.settings.consents import Kind, State, load_consents, save_consent
+from retinue.settings.consent import Kind, State, load_consents, save_consent
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from retinue.core.errors import UsageError, quote
-from retinue.settings.consents import Consents, Kind, State, describe_content, save_consent
+from retinue.settings.consent import Consents, Kind, State, describe_content, save_consent
 from retinue.settings.entry_approval import Candidate, EntryApproval
 from retinue.settings.paths import Paths, expand_path
 

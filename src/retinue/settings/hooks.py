@@ -17,7 +17,7 @@ from retinue.features.approved import digest_file, digest_files
 from retinue.features.hooks.points import ANYWHERE
 from retinue.features.hooks.spec import NO_NAME, HookSpec, Scope, parse_hook, stand_in
 from retinue.settings.bounds import Bound, bind_project
-from retinue.settings.consents import Consents, State, find_ground, tell_waiting
+from retinue.settings.consent import Consents, State, find_ground, tell_waiting
 from retinue.settings.paths import Paths
 from retinue.settings.yamlfile import BrokenFile, load_entries
 

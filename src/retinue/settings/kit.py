@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from retinue.core.tool import Tool
-from retinue.engine.childprompt import Place
+from retinue.engine.child_prompt import Place
 from retinue.engine.fitting import Fitting
 from retinue.engine.kit import Kit, Models, Policy
 from retinue.engine.setup import Feature

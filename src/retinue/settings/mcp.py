@@ -16,7 +16,7 @@ from retinue.features.approved import digest_file, digest_files
 from retinue.features.mcp.names import fold_name
 from retinue.features.mcp.server import Level, McpServer
 from retinue.settings.bounds import Bound, bind_project
-from retinue.settings.consents import Consents, State, find_ground, tell_waiting
+from retinue.settings.consent import Consents, State, find_ground, tell_waiting
 from retinue.settings.files import load_json
 from retinue.settings.mcp_entry import OVERRIDES, SELF_APPROVAL, Written, read_server
 from retinue.settings.mcp_files import list_files

@@ -9,7 +9,7 @@ from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.tool import Tool
-from retinue.engine.childprompt import choose_role as choose_text
+from retinue.engine.child_prompt import choose_role as choose_text
 from retinue.engine.choosing import choose_limits
 from retinue.engine.extras import Extras
 from retinue.engine.fitting import Fitting

@@ -16,9 +16,9 @@ from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import DisabledAgent, UnknownAgent, quote
 from retinue.definitions.registry import Definitions, Registry, is_dispatch_only
 from retinue.definitions.sources import Places, is_packaged
-from retinue.features.confined import Boundaries, try_machine
+from retinue.features.sandbox import Boundaries, try_machine
 from retinue.settings.bounds import list_hidden
-from retinue.settings.consents import load_accepted
+from retinue.settings.consent import load_accepted
 from retinue.settings.layers import Loaded
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import CrewSettings
@@ -29,7 +29,7 @@ from retinue.tools.reasons import Chain
 
 if TYPE_CHECKING:
     from retinue.settings.agentfiles import AgentFiles
-    from retinue.settings.forecast import Around, Forecast
+    from retinue.settings.rights_preview import Around, Forecast
 
 SURFACES = ("fleet", "subagent", "dispatch")
 MOST_SHOWN = 60
@@ -158,7 +158,7 @@ class Roster:
     @cached_property
     def forecast(self) -> "Forecast":
         """What their next runs would have."""
-        from retinue.settings.forecast import Around, Forecast
+        from retinue.settings.rights_preview import Around, Forecast
 
         return Forecast(self, self._around or Around())
 

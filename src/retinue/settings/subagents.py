@@ -333,7 +333,7 @@ def find_accepted(paths: Paths) -> str:
     path = find_project_file(paths)
     if path == find_user_file(paths) or not path.is_file():
         return ""
-    from retinue.settings.consents import load_accepted
+    from retinue.settings.consent import load_accepted
 
     return load_accepted(paths).get(str(path), "")
 

@@ -14,7 +14,7 @@ SURFACE_TOOLS: dict[str, tuple[str, ...]] = {
     "subagent": ("subagent",),
     "dispatch": ("dispatch_agent",),
 }
-"""In the order they are shown; who makes them is in `app/delegating.py`."""
+"""In the order they are shown; who makes them is in `app/delegation_tools.py`."""
 DISPATCH = "dispatch_agent"
 FINALIZE = "subagent_finalize"
 """How an agent that has to finalise gives its answer; only children have it."""

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from retinue.core.errors import ToolRetry, quote
 from retinue.core.territory import ANYWHERE, Territory
-from retinue.tools.frontier import open_parent
+from retinue.tools.path_guard import open_parent
 from retinue.tools.paths import name_kind
 from retinue.tools.revision import Revision
 

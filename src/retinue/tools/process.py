@@ -16,7 +16,7 @@ from contextlib import suppress
 from msgspec import Struct
 
 from retinue.core.launch import Launch, Pen, Spawned, Spawner, Stdio
-from retinue.tools.census import Bounds, Census, Excess
+from retinue.tools.process_usage import Bounds, Census, Excess
 from retinue.tools.trees import PLAIN, Tree, kill_launcher, kill_processes, list_descendants
 
 READ_SIZE = 128 * 1024

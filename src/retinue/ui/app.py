@@ -30,14 +30,14 @@ from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.viewer import RunViewer
 from retinue.ui.sequences import teach_keys
-from retinue.ui.speech import Speech
 from retinue.ui.themes import DEFAULT, THEMES
+from retinue.ui.user_input import Speech
 from retinue.ui.widgets.editor import Editor
 
 if TYPE_CHECKING:
-    from retinue.app.habits import Habits
     from retinue.ui.commands.registry import Commands
-    from retinue.ui.ending import Ending
+    from retinue.ui.shutdown import Ending
+    from retinue.views.user_habits import Habits
 
 Answer = TypeVar("Answer")
 
@@ -120,7 +120,7 @@ class RetinueApp(App[int], inherit_bindings=False):
         """Where there is a real terminal, its end and signals end the program in good order."""
         if self.is_headless or sys.platform == "win32":
             return
-        from retinue.ui.ending import Ending
+        from retinue.ui.shutdown import Ending
 
         self._ending = Ending(self.exit)
         self._ending.watch()
@@ -148,7 +148,7 @@ class RetinueApp(App[int], inherit_bindings=False):
 
     async def _read_habits(self) -> None:
         """Theme, keys and history of the user; nothing of the project."""
-        from retinue.ui.beginning import read_habits
+        from retinue.ui.startup import read_habits
 
         habits, kept = await asyncio.to_thread(read_habits)
         self.habits = habits
@@ -182,8 +182,8 @@ class RetinueApp(App[int], inherit_bindings=False):
         """Before anything of a folder is read that brings its own configuration: whether that is used."""
         if self.request.approve is not None:
             return
-        from retinue.ui.beginning import find_doubt, save_decision
         from retinue.ui.screens.trust import TrustScreen
+        from retinue.ui.startup import find_doubt, save_decision
 
         doubt = await asyncio.to_thread(find_doubt)
         if doubt is None:

@@ -6,13 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from retinue.app import list_sessions
-from retinue.app.filing import list_files
 from retinue.core.errors import RetinueError
 from retinue.core.figures import format_tokens
 from retinue.ui.completion import Offer, Stock, Token, complete, find_token, is_complete
 from retinue.ui.completion_files import FileIndex
 from retinue.ui.sessions import describe_session
 from retinue.ui.themes import THEMES
+from retinue.views.agent_files import list_files
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp

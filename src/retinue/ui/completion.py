@@ -10,7 +10,7 @@ from typing import Literal
 
 from retinue.app.mentions import AGENT_PREFIX, render_mention
 from retinue.ui.completion_files import FileIndex
-from retinue.ui.matching import rank_matches
+from retinue.ui.fuzzy import rank_matches
 
 MOST = 50
 MOST_AGENTS = 5

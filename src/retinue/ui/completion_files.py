@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from retinue.core.terminal import escape_text
-from retinue.ui.matching import rank_matches
+from retinue.ui.fuzzy import rank_matches
 
 _FUZZY_CHARS = 2
 """Letters that must be there before names are searched for them with gaps between."""

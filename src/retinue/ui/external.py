@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import RetinueError, UsageError
-from retinue.ui.editing import edit_file, find_editor
+from retinue.ui.editor_program import edit_file, find_editor
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp

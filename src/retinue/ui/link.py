@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from retinue.app.request import Request
+from retinue.app import Request
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event
 from retinue.core.messages import Cost, Message, Usage, UserContent
-from retinue.ui.overheard import Overheard
+from retinue.ui.partial_replies import Overheard
 from retinue.ui.state import State, apply, open_state
 from retinue.ui.talk import Talk
 
 if TYPE_CHECKING:
     from retinue.app import Retinue
-    from retinue.app.backlog import Backlog
-    from retinue.app.chronicle import Stats
+    from retinue.views.history import Stats
+    from retinue.views.history_tail import Backlog
 
 LONG = 2000
 """Entries from which on a session is read to its beginning while its end is shown already."""

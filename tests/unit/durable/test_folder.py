@@ -1,6 +1,6 @@
 import os
 
-from retinue.durable import folder as subject
+from retinue.durable.cluster import worker_folder as subject
 
 
 def test_usable_folder_has_no_problem(tmp_path):

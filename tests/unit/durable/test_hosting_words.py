@@ -3,10 +3,10 @@ from pathlib import Path
 
 import msgspec
 
-from retinue.app.hosting import bring_home, build_sections
+from retinue.app.worker_host import bring_home, build_sections
 from retinue.core.run import Outcome, Reason, Status
-from retinue.durable.assignment import Assignment
-from retinue.durable.worker import Job
+from retinue.durable.cluster.assignment import Assignment
+from retinue.durable.cluster.worker import Job
 
 ASSIGNMENT = Assignment(
     run_id="r",

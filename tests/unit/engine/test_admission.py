@@ -7,8 +7,8 @@ from retinue.core.events import RunFinished, RunStarted
 from retinue.core.run import Grant, Outcome, Reason, Status
 from retinue.engine.admission import Admission, Bounds, SpawnRefused
 from retinue.engine.bus import Bus
-from retinue.engine.register import Register
 from retinue.engine.request import RunRequest
+from retinue.engine.run_table import Register
 from retinue.testing.clock import FakeClock
 
 REQUEST = RunRequest(agent="a", task="look", description="d", surface="fleet", preface="Before. ")

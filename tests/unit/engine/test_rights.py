@@ -11,7 +11,7 @@ from retinue.core.tool import Effect
 from retinue.engine.extras import Extras
 from retinue.engine.kit import Policy
 from retinue.engine.request import RunRequest
-from retinue.engine.restraint import Restraint
+from retinue.engine.revoked_tools import Restraint
 from retinue.engine.rights import CrewRights, build_terms, list_doubts
 from retinue.tools.policy import SUBAGENT_READONLY, Refusal, Rights
 

@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from retinue.features.worktree.feature import render_notes
-from retinue.features.worktree.keeping import Kept, render_message
 from retinue.features.worktree.records import Record
+from retinue.features.worktree.saved_work import Kept, render_message
 from retinue.features.worktree.traces import find_nested, find_tips, is_own_link, restore_notes
 from retinue.tools.git import GitResult
 

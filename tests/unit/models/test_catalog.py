@@ -9,7 +9,7 @@ import pytest
 
 from retinue.core.messages import THINKING_LEVELS
 from retinue.models.catalog import APIS, OFFLINE_MODEL, load_catalog
-from retinue.models.thinking import supported_levels
+from retinue.models.thinking_levels import supported_levels
 
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "src" / "retinue" / "models" / "catalog.json"

@@ -13,7 +13,7 @@ import pytest
 
 from retinue.core.launch import Launch, Stdio
 from retinue.sandbox import forkserver
-from retinue.sandbox.corral import Corral
+from retinue.sandbox.cgroup import Corral
 from retinue.sandbox.landlock import (
     EXECUTE,
     IOCTL_DEV,

@@ -9,7 +9,7 @@ import pytest
 
 from retinue.sandbox import probe, seatbelt
 from retinue.sandbox.bwrap import FEATURES
-from retinue.sandbox.corral import Corral
+from retinue.sandbox.cgroup import Corral
 from retinue.sandbox.landlock import SCOPE, has_scopes
 from retinue.sandbox.probe import Machine, Probe, find_program, find_status, try_landlock, try_seatbelt
 from retinue.sandbox.server import ForkServer

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from retinue.core.errors import ToolRetry
 from retinue.tools.files.difference import render_difference
 from retinue.tools.files.edit import parse_edits
-from retinue.tools.files.replacing import Edit, apply_edits
+from retinue.tools.files.replacement import Edit, apply_edits
 
 APPLY = """
 d=$(mktemp -d) && cd "$d" && cat > f && printf "%s" "$1" | git apply -p1 --unidiff-zero - && cat f

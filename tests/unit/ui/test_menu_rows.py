@@ -6,9 +6,9 @@ from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.ui.menus.jobs import describe_job, draw_job, mark_job, tell_when
 from retinue.ui.menus.kinds import draw_kind, list_deeds
 from retinue.ui.menus.runs import draw_run, title_runs
+from retinue.ui.renderers.report import find_report_sign
 from retinue.ui.screens.picker import Choice
 from retinue.ui.tree import Outlook, find_sign, name_status, render_tree
-from retinue.ui.views.report import find_report_sign
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = {"name": "a", "source": "project", "enabled": True, "readonly": True, "model": "haiku", "description": "does"}

@@ -5,7 +5,7 @@ from retinue.core.messages import TextContent, ToolResultMessage, Usage
 from retinue.core.model import Delta
 from retinue.core.run import Run, Status
 from retinue.ui.activity import NOTHING, Glimpse, describe_activity
-from retinue.ui.overheard import Overheard
+from retinue.ui.partial_replies import Overheard
 from retinue.ui.tree import Outlook, render_tree
 
 

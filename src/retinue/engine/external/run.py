@@ -15,18 +15,18 @@ from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, Use
 from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
 from retinue.engine.choosing import name_model
-from retinue.engine.errand import Errand, Runner
-from retinue.engine.external.draws import Draws, open_draws
-from retinue.engine.external.papers import open_papers
-from retinue.engine.external.post import OURS, Post
-from retinue.engine.external.premises import Premises
-from retinue.engine.external.report import Report, read_usage
-from retinue.engine.external.stream import Stream
-from retinue.engine.external.telling import Telling
+from retinue.engine.external.budget_socket import Draws, open_draws
+from retinue.engine.external.command_line import OURS, Post
+from retinue.engine.external.events import Telling
+from retinue.engine.external.input_files import open_papers
+from retinue.engine.external.output import Stream
+from retinue.engine.external.program import Premises
+from retinue.engine.external.result import Report, read_usage
 from retinue.engine.ids import make_uuid
 from retinue.engine.kit import Models
 from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
+from retinue.engine.remote_request import Errand, Runner
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.models.reach import OutOfReach

@@ -18,11 +18,11 @@ from typing import Self
 from retinue.core.environment import SERVER, select
 from retinue.core.errors import ToolFailed, quote
 from retinue.core.launch import Confinement, Confining, Launch, Spawned, Stdio
-from retinue.features.mcp.listing import clean_text
 from retinue.features.mcp.server import McpServer
+from retinue.features.mcp.tool_list import clean_text
 from retinue.features.mcp.trouble import McpFailed
-from retinue.tools.census import Census, Excess
 from retinue.tools.process import Command, to_command
+from retinue.tools.process_usage import Census, Excess
 from retinue.tools.trees import Tree, TreeProbe, kill_launcher, kill_processes, list_descendants
 from retinue.tools.truncate import render_size
 

@@ -23,7 +23,7 @@ from mcp.types import (
 )
 from pydantic import ValidationError
 
-from retinue.features.mcp.listing import clean_text
+from retinue.features.mcp.tool_list import clean_text
 from retinue.features.mcp.trouble import McpFailed, Trouble
 
 MAX_PAGES = 20

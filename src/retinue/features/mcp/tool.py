@@ -5,8 +5,8 @@ from typing import Any
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.features.mcp.link import Link
-from retinue.features.mcp.listing import Listed, clean_text
 from retinue.features.mcp.result import fail_call, to_result
+from retinue.features.mcp.tool_list import Listed, clean_text
 from retinue.features.mcp.trouble import McpFailed
 from retinue.tools.selectors import MCP, Offer
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 
 from retinue.core.run import Outcome
-from retinue.engine.childprompt import Place, render_environment, to_line
+from retinue.engine.child_prompt import Place, render_environment, to_line
 from retinue.engine.setup import RunSetup
 from retinue.features.worktree.copies import Copy, CopyRequest
-from retinue.features.worktree.keeping import Kept, keep_work
 from retinue.features.worktree.leftovers import resume_copy
 from retinue.features.worktree.records import Record, Records
+from retinue.features.worktree.saved_work import Kept, keep_work
 
 RULE = "\n\n---\n"
 """Between a result and what is said about it."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from retinue.core.errors import quote
 from retinue.features.worktree.copies import Copy, CopyRequest, adopt_copy, create_copy, is_directory, refuse
-from retinue.features.worktree.keeping import Kept, keep_work
 from retinue.features.worktree.records import Record, Records, check_name
-from retinue.sandbox.beneath import remove_file
+from retinue.features.worktree.saved_work import Kept, keep_work
+from retinue.sandbox.open_beneath import remove_file
 
 _AT_ONCE = 4
 _DYING_S = 2.0

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from retinue.core.errors import quote
 from retinue.features.worktree.records import Record, Records
-from retinue.sandbox.beneath import open_beneath
+from retinue.sandbox.open_beneath import open_beneath
 from retinue.tools.git import Guard
 
 SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")

@@ -10,8 +10,8 @@ from retinue.models.offline.evidence import Findings, Hit
 from retinue.models.offline.kit import Find, List, Read, Search
 from retinue.models.offline.languages import find_family, is_test, is_vendored
 from retinue.models.offline.question import Kind, Question
-from retinue.models.offline.quoting import fence, place, shorten, summarise, telling_lines, title
-from retinue.models.offline.ranking import Ranking, Spot, last_name
+from retinue.models.offline.quotes import fence, place, shorten, summarise, telling_lines, title
+from retinue.models.offline.scores import Ranking, Spot, last_name
 from retinue.models.offline.selection import called_names, phrase_hits, pick_spots, uses_of
 
 NOTE = (

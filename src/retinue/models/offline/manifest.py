@@ -11,7 +11,7 @@ from typing import Any
 
 from retinue.models.offline.evidence import Excerpt, Findings
 from retinue.models.offline.languages import find_family, read_line
-from retinue.models.offline.quoting import first_sentence
+from retinue.models.offline.quotes import first_sentence
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ from retinue.models.offline.evidence import Findings
 from retinue.models.offline.kit import Action, Find, Kit, List, Read, Search
 from retinue.models.offline.languages import OUTLINE, define_pattern, find_family, is_test, is_vendored
 from retinue.models.offline.question import Concept, Kind, Question, parse_question
-from retinue.models.offline.ranking import Ranking, last_name
+from retinue.models.offline.scores import Ranking, last_name
 from retinue.models.offline.selection import (
     MANIFESTS,
     called_names,

@@ -8,13 +8,13 @@ from collections import Counter
 
 from retinue.models.offline.answer import render_footer
 from retinue.models.offline.evidence import Excerpt, Findings
-from retinue.models.offline.filing import describe_file
+from retinue.models.offline.file_answers import describe_file
 from retinue.models.offline.languages import find_family, is_test, is_vendored
 from retinue.models.offline.manifest import collect_facts
 from retinue.models.offline.plan import COMMANDS
 from retinue.models.offline.question import Question
-from retinue.models.offline.quoting import first_sentence, shorten
-from retinue.models.offline.ranking import Ranking
+from retinue.models.offline.quotes import first_sentence, shorten
+from retinue.models.offline.scores import Ranking
 from retinue.models.offline.selection import MANIFESTS, find_entries, top_files
 
 _BADGE = re.compile(r"^\s*(?:\[?!\[|<|\.\. |:\w+:|\[[^\]]+\]:|[=~^*-]{3,}\s*$|\||```|>|- \[)")

@@ -10,7 +10,7 @@ from retinue.models.offline.evidence import Findings, Hit
 from retinue.models.offline.kit import Read
 from retinue.models.offline.languages import find_family, is_test, is_vendored, weigh_path
 from retinue.models.offline.question import Question
-from retinue.models.offline.ranking import Ranking, Spot, fold, last_name
+from retinue.models.offline.scores import Ranking, Spot, fold, last_name
 from retinue.models.offline.words import split_pieces, split_words
 
 MANIFESTS = split_words(

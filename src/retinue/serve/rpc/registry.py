@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from retinue.serve.rpc import habits, models, prompting, sessions, shell, state
+from retinue.serve.rpc import habits, models, sessions, shell, state
+from retinue.serve.rpc import prompts as prompting
 from retinue.serve.rpc.command import Command
 from retinue.serve.rpc.link import Link
 

@@ -59,7 +59,7 @@ async def set_session_name(link: Link, command: Command) -> Any:
 
 async def export_html(link: Link, command: Command) -> Any:
     """Write the session as one HTML file; without a path, beside the work."""
-    from retinue.app.export.file import export_session
+    from retinue.views.export.file import export_session
 
     file = link.crew.chronicle.file
     if file is None:

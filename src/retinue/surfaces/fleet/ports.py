@@ -7,7 +7,7 @@ from typing import Literal
 
 from retinue.core.errors import ModelError
 from retinue.core.run import Grant, Join, Run
-from retinue.engine.keeping import Grounds
+from retinue.engine.session_path import Grounds
 from retinue.surfaces.base import Seat
 from retinue.surfaces.fleet.retries import RetryBook
 from retinue.surfaces.fleet.stats import Figures, count_context, count_tokens, measure_ms, roll_up

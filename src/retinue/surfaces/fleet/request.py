@@ -13,9 +13,9 @@ from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, RetinueError
 from retinue.core.messages import Message
 from retinue.core.model import ModelInfo
-from retinue.engine.childprompt import inherit_context
-from retinue.engine.keeping import find_session_dir
+from retinue.engine.child_prompt import inherit_context
 from retinue.engine.request import RunRequest
+from retinue.engine.session_path import find_session_dir
 from retinue.models.reach import OutOfReach
 from retinue.models.resolve import Choice
 from retinue.surfaces.fleet.models import is_in_scope, pick_scope, shorten_name, tell_out_of_scope, tell_unknown

@@ -14,7 +14,7 @@ from retinue.surfaces.fleet.peek import Peek, read_transcript, render_peek
 from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.refusal import Refusal, tell_missing
 from retinue.surfaces.fleet.status import ACTIVE, explain_error, name_agent, note_status, to_word
-from retinue.surfaces.fleet.waiting import WaitEnd, limit_wait, wait_for_run
+from retinue.surfaces.fleet.wait import WaitEnd, limit_wait, wait_for_run
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.ripgrep import find_ripgrep
 

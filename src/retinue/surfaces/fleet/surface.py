@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from retinue.core.tool import Tool
 from retinue.surfaces.fleet.agent import AgentTool
-from retinue.surfaces.fleet.clearing import ClearTool
-from retinue.surfaces.fleet.listing import ListTool
+from retinue.surfaces.fleet.clear_subagents import ClearTool
+from retinue.surfaces.fleet.list_subagents import ListTool
 from retinue.surfaces.fleet.model_list import ModelsTool
 from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.result import ResultTool

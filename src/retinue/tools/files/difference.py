@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from retinue.tools.files.replacing import Change
+from retinue.tools.files.replacement import Change
 from retinue.tools.truncate import split_lines
 
 _CONTEXT = 4

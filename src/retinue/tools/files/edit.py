@@ -14,9 +14,9 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.write import encode_text, explain_write, finish_thread, note_links
-from retinue.tools.frontier import open_reading
 from retinue.tools.ledger import Change, Ledger
 from retinue.tools.locks import PathLocks
+from retinue.tools.path_guard import open_reading
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.revision import Revision
 from retinue.tools.truncate import render_size
@@ -24,7 +24,7 @@ from retinue.tools.truncate import render_size
 if TYPE_CHECKING:  # what only a call needs is imported by the first one
     from retinue.tools.atomic import Replaced
     from retinue.tools.files.difference import Difference
-    from retinue.tools.files.replacing import Edit, Edited
+    from retinue.tools.files.replacement import Edit, Edited
 
 # Above this, finding out what comes closest may take long enough to be done in a thread.
 _INLINE_BYTES = 16 * 1024
@@ -85,7 +85,7 @@ class EditTool:
     ) -> "tuple[Edited, Difference, Replaced]":
         from retinue.tools.atomic import replace_file
         from retinue.tools.files.difference import render_difference
-        from retinue.tools.files.replacing import apply_edits
+        from retinue.tools.files.replacement import apply_edits
 
         data, revision = _read_whole(resolved, path, context.territory)
         target = os.path.realpath(resolved)
@@ -132,7 +132,7 @@ def parse_edits(arguments: dict[str, Any]) -> "list[Edit]":
 
 
 def _parse_edit(entry: Any, index: int) -> "Edit":
-    from retinue.tools.files.replacing import Edit
+    from retinue.tools.files.replacement import Edit
 
     if not isinstance(entry, dict):
         raise ToolRetry(f"edits[{index}] is {quote(entry)}: expected an object with oldText and newText.")

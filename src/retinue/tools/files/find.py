@@ -14,7 +14,7 @@ from retinue.tools.arguments import take_count, take_path, take_text
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.names import show_name
 from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search, open_boundary
-from retinue.tools.frontier import find_ground
+from retinue.tools.path_guard import find_ground
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 

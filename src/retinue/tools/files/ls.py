@@ -13,7 +13,7 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.names import show_name
-from retinue.tools.frontier import find_ground, open_folder
+from retinue.tools.path_guard import find_ground, open_folder
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 

@@ -17,8 +17,8 @@ from retinue.tools.arguments import take_count, take_path
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.images import SNIFFED_BYTES, sniff_image
 from retinue.tools.files.window import Window, decode_text, decode_wide, read_window
-from retinue.tools.frontier import open_reading
 from retinue.tools.ledger import Ledger
+from retinue.tools.path_guard import open_reading
 from retinue.tools.paths import explain, name_kind, resolve_existing
 from retinue.tools.revision import Revision, find_real_path
 from retinue.tools.truncate import MAX_BYTES, render_size, split_lines, truncate_head

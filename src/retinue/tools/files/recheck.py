@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self
 
 from retinue.core.territory import Territory
-from retinue.sandbox.beneath import open_below, open_beneath
-from retinue.tools.frontier import is_hidden, is_like
+from retinue.sandbox.open_beneath import open_below, open_beneath
+from retinue.tools.path_guard import is_hidden, is_like
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOLLOW
 

@@ -11,9 +11,9 @@ from retinue.core.territory import Territory
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path, take_text
 from retinue.tools.descriptions import load_description
-from retinue.tools.frontier import open_reading
 from retinue.tools.ledger import Change, Ledger
 from retinue.tools.locks import PathLocks
+from retinue.tools.path_guard import open_reading
 from retinue.tools.paths import explain, resolve_path
 from retinue.tools.revision import Revision
 
@@ -83,8 +83,8 @@ class WriteTool:
 def _render_patch(path: str, target: str, data: bytes, territory: Territory) -> str:
     """What changes by writing, for another run that has the old content in mind."""
     from retinue.tools.files.difference import render_difference
-    from retinue.tools.files.matching import Span
-    from retinue.tools.files.replacing import Change as Replacement
+    from retinue.tools.files.replacement import Change as Replacement
+    from retinue.tools.files.text_match import Span
 
     try:
         handle = open_reading(target, path, territory)

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from retinue.tools.markdown.hidden import Hidden
 from retinue.tools.markdown.links import Links
 from retinue.tools.markdown.marks import SIGNS, Marks
-from retinue.tools.markdown.skipping import Level
+from retinue.tools.markdown.skipped import Level
 from retinue.tools.markdown.tables import render_table
 from retinue.tools.markdown.tags import VOID, find_end, find_name, is_plain
 

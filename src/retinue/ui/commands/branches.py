@@ -9,9 +9,9 @@ from retinue.ui.formats import clean_line, fold_skill
 from retinue.ui.screens.backdrop import hold_keys
 from retinue.ui.screens.main import MainScreen
 from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.progress import Waiting
 from retinue.ui.screens.prompt import Asking
 from retinue.ui.screens.treepicker import TreePicker
-from retinue.ui.screens.waiting import Waiting
 from retinue.ui.widgets.editor import Editor
 
 if TYPE_CHECKING:

@@ -100,7 +100,7 @@ async def export_session(app: "RetinueApp", words: str) -> None:
     if file is None:
         raise UsageError("this session is not kept, so there is nothing to export")
     target = Path(words or f"{Path(file).stem}.html")
-    from retinue.app.export.file import export_session as write_page
+    from retinue.views.export.file import export_session as write_page
 
     await asyncio.to_thread(write_page, file, target, is_asked=bool(words))
     app.link.note(f"exported to {target}")

@@ -5,13 +5,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from retinue.app import open_roster
-from retinue.app.authoring import write_agent
+from retinue.app.agent_author import write_agent
 from retinue.core.errors import RetinueError
 from retinue.ui.menus.base import Menu
 from retinue.ui.menus.kinds import accept_file, choose_place
 from retinue.ui.screens.picker import Choice
+from retinue.ui.screens.progress import Waiting
 from retinue.ui.screens.textpage import TextPage
-from retinue.ui.screens.waiting import Waiting
 
 if TYPE_CHECKING:
     from retinue.app import Roster

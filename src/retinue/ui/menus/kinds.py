@@ -4,14 +4,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from retinue.app import open_roster
-from retinue.app.portrait import render_portrait
 from retinue.core.errors import RetinueError
-from retinue.ui.editing import edit_file
+from retinue.ui.editor_program import edit_file
 from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.panel import Panel
 from retinue.ui.screens.picker import Choice
 from retinue.ui.screens.textpage import TextPage
+from retinue.views.agent import render_portrait
 
 if TYPE_CHECKING:
     from retinue.app import Roster

@@ -10,18 +10,19 @@ from textual.containers import Vertical
 from textual.screen import Screen
 
 from retinue.core.errors import RetinueError
+from retinue.ui.agent_panels import Muster
 from retinue.ui.bindings import bind
 from retinue.ui.completer import Completer
 from retinue.ui.external import edit_text
 from retinue.ui.facts import find_facts, find_remark
 from retinue.ui.formats import FRAME_S, clean_line
-from retinue.ui.muster import Muster
+from retinue.ui.interrupt import Stopping
+from retinue.ui.navigation import Reading, Way
 from retinue.ui.questions import render_asker
-from retinue.ui.reading import Reading, Way
+from retinue.ui.queued_messages import Unsaid
 from retinue.ui.scope import describe_scope
-from retinue.ui.searching import Searching
-from retinue.ui.stopping import Stopping
-from retinue.ui.unsaid import Unsaid
+from retinue.ui.search import Searching
+from retinue.ui.widgets.activity_line import WorkingLine
 from retinue.ui.widgets.agents import AgentTree
 from retinue.ui.widgets.completion import CompletionPopup
 from retinue.ui.widgets.conversation import Conversation
@@ -32,7 +33,6 @@ from retinue.ui.widgets.question import TIGHT_ROWS, QuestionBox
 from retinue.ui.widgets.queued import QueuedLines
 from retinue.ui.widgets.search import SearchLine
 from retinue.ui.widgets.welcome import Welcome
-from retinue.ui.widgets.working import WorkingLine
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp

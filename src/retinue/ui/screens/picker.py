@@ -14,7 +14,7 @@ from textual.widgets.option_list import Option
 
 from retinue.ui.bindings import bind
 from retinue.ui.formats import clean, clean_line, fit_parts
-from retinue.ui.matching import rank_matches
+from retinue.ui.fuzzy import rank_matches
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp

@@ -12,7 +12,7 @@ from retinue.core.run import Run, Status
 from retinue.ui.activity import describe_activity
 from retinue.ui.bindings import bind
 from retinue.ui.formats import FRAME_S, clean_line, fit_parts
-from retinue.ui.reading import Reading, Way
+from retinue.ui.navigation import Reading, Way
 from retinue.ui.screens.overlay import Overlay
 from retinue.ui.talk import Talk
 from retinue.ui.tree import Outlook, find_sign, name_status, render_figures

@@ -10,9 +10,9 @@ from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from retinue.ui.blocks import Block, ReplyBlock
+from retinue.ui.renderers.base import BlockView
+from retinue.ui.renderers.registry import open_view
 from retinue.ui.talk import Talk
-from retinue.ui.views.base import BlockView
-from retinue.ui.views.registry import open_view
 
 PAGE = 60
 """Blocks that get a view at once when somebody scrolls up."""

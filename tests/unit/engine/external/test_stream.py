@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from retinue.engine.external import stream
-from retinue.engine.external.stream import Stream
+from retinue.engine.external import output as stream
+from retinue.engine.external.output import Stream
 
 
 def read(*parts: bytes) -> tuple[list, list, Stream]:

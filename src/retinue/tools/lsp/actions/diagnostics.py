@@ -6,7 +6,7 @@ from msgspec import to_builtins
 
 from retinue.core.tool import ToolResult
 from retinue.tools.lsp.call import MAX_ITEMS, Call
-from retinue.tools.lsp.diagnosing import diagnose
+from retinue.tools.lsp.diagnostics import diagnose
 
 
 async def run(call: Call) -> ToolResult:

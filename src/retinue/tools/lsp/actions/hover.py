@@ -3,8 +3,8 @@
 from typing import Any
 
 from retinue.core.tool import ToolResult
-from retinue.tools.lsp.bounding import bound
 from retinue.tools.lsp.call import Call
+from retinue.tools.lsp.size_limit import bound
 
 
 async def run(call: Call) -> ToolResult:

@@ -4,9 +4,9 @@ from typing import Any
 
 from retinue.core.tool import ToolResult
 from retinue.tools.arguments import take_text
-from retinue.tools.lsp.bounding import bound
 from retinue.tools.lsp.call import MAX_ITEMS, Call
 from retinue.tools.lsp.failure import LspFailed
+from retinue.tools.lsp.size_limit import bound
 from retinue.tools.lsp.symbols import read_start
 
 

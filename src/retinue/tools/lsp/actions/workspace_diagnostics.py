@@ -7,7 +7,7 @@ from msgspec import to_builtins
 from retinue.core.errors import quote
 from retinue.core.tool import ToolResult
 from retinue.tools.lsp.call import MAX_ITEMS, Call
-from retinue.tools.lsp.diagnosing import Diagnosis, diagnose_all
+from retinue.tools.lsp.diagnostics import Diagnosis, diagnose_all
 from retinue.tools.lsp.failure import LspFailed
 
 MAX_FILES = 64

@@ -1,0 +1,269 @@
+"""The extensions of one Retinue: looked for at its start, loaded for whoever wants them, told what happens.
+
+Where there are none, nothing but their names is looked for.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+
+from retinue.app.config import World
+from retinue.core.definition import Definition
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import ConfigError, quote
+from retinue.core.events import Compacted, RunFinished, RunStarted, Warned
+from retinue.engine.bus import Listener
+from retinue.engine.extras import Extras
+from retinue.engine.request import RunRequest
+from retinue.engine.runner import LiveRun
+from retinue.features.extensions.candidates import Places, find_extensions
+from retinue.features.extensions.scope import Wanted, to_wanted
+from retinue.tools.selectors import Offer
+
+if TYPE_CHECKING:
+    from retinue.app.mcp import Connecting
+    from retinue.features.extensions.audience import Audience
+    from retinue.features.extensions.channels import Channels
+    from retinue.features.extensions.contained import Command, Handler, Renderer
+    from retinue.features.extensions.loader import Library, Loaded
+    from retinue.surfaces.base import Seat
+
+_TOLD_ABOVE = (RunStarted, RunFinished, Compacted, Warned)
+"""What the main agent's bus tells of its runs, too."""
+
+
+class Extending:
+    """Gives runs the extensions that they want."""
+
+    def __init__(
+        self,
+        world: World,
+        paths: Sequence[str | Path],
+        tell: Callable[[Diagnostic], None],
+        servers: "Connecting | None" = None,
+        inherited: Wanted | None = None,
+    ) -> None:
+        """`paths` are files for the main agent beside those that are found; `tell` gets each problem once.
+
+        `servers` are those of MCP, which appear as an extension; None where there are none. `inherited` is what the
+        main agent asks for that works on another's run.
+        """
+        own = world.paths
+        self._always = world.crew.settings.always_exposed_extensions
+        # A path must look like one, or it would be taken for a name.
+        self._paths = tuple(os.path.normpath(Path(own.cwd, path)) for path in paths)
+        self._own = own
+        self._tell = tell
+        self.servers = servers
+        self._inherited = inherited
+        self._told: set[str] = set()
+        self._places = Places(own.cwd, own.agent_dir, own.project, world.is_trusted, own.home, configs=own.configs)
+        self._places = replace(self._places, chosen=frozenset(self._paths))
+        self._found = find_extensions(self._places)
+        self._group = asyncio.TaskGroup()
+        self._audience: Audience | None = None
+        self._library: Library | None = None
+        self._main: Loaded | None = None
+        self._listeners: dict[tuple[Handler, ...], tuple[tuple[Listener, bool], ...]] = {}
+        self._channels: Channels | None = None
+        self._on_channels: Callable[[Channels], None] | None = None
+        self._report(self._found.diagnostics)
+
+    async def load_main(self, definition: Definition | None) -> Extras:
+        """What the main agent gets; `definition` is what it runs as."""
+        # Entered here, by whoever closes it later: a run that is the first to want an extension ends before.
+        await self._group.__aenter__()
+        wanted = self._choose_main(definition)
+        for path in self._paths if set(self._paths) <= set(wanted.paths) else ():
+            await self._check(path)
+        self._main = await self._load(wanted)
+        self._report(_find_clashes(self.collect("commands")))
+        own = self._to_extras(self._main)
+        return _defer(own if self.servers is None else _join(own, await self.servers.load_main(definition)))
+
+    def _choose_main(self, definition: Definition | None) -> Wanted:
+        if definition is not None:
+            return to_wanted(definition, always=self._always)
+        # Whoever works on another agent's run has the extensions that its file asks for, and no others.
+        if self._inherited is not None:
+            return replace(self._inherited, always=self._always)
+        return Wanted(("*", *self._paths))
+
+    async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
+        """What a run of a definition gets."""
+        loaded = await self._load(to_wanted(definition, isolated=request.isolated, always=self._always))
+        own = self._to_extras(loaded, self._find_listeners(loaded))
+        return _defer(own if self.servers is None else _join(own, await self.servers.load_child(definition, request)))
+
+    async def load_guards(self, definition: Definition) -> Extras:
+        """What judges a run of a definition that works elsewhere: no tools and no servers are wanted for it here."""
+        return self._to_extras(await self._load(to_wanted(definition, always=self._always)))
+
+    @property
+    def has_any(self) -> bool:
+        """Whether there are extensions at all."""
+        return bool(self._found.candidates or self._paths)
+
+    def listen(self, main: LiveRun) -> None:
+        """Tell the main agent's extensions what happens from now on."""
+        if self._main is None or not (handlers := self._main.collect("handlers")):
+            return
+        from retinue.features.extensions.handlers import Handlers
+
+        listener = Handlers(handlers, self._audience)
+        main.bus.listen(listener, pieces=listener.wants_pieces)
+
+    async def close(self) -> None:
+        """Let handlers end what they have begun, and close what was connected."""
+        if self.servers is not None:
+            await self.servers.close()
+        audience, self._audience = self._audience, None
+        if audience is not None:
+            await audience.close()
+            await self._group.__aexit__(None, None, None)
+
+    def collect(self, verb: str) -> tuple[Any, ...]:
+        """What the main agent's extensions have registered with a verb."""
+        return () if self._main is None else self._main.collect(verb)
+
+    @property
+    def commands(self) -> "Mapping[str, Command]":
+        """By name; of one name the strongest extension's."""
+        return {command.name: command for command in reversed(self.collect("commands"))}
+
+    @property
+    def renderers(self) -> "Mapping[str, Renderer]":
+        """By the kind of data they show; of one kind the strongest extension's."""
+        return {renderer.kind: renderer for renderer in reversed(self.collect("renderers"))}
+
+    def add_surfaces(self, extras: Extras, open_seat: "Callable[[], Seat]") -> Extras:
+        """The main agent's extras with the tools of surfaces that its extensions offer."""
+        surfaces = self.collect("surfaces")
+        if not surfaces:
+            return extras
+        from retinue.definitions.toolnames import KNOWN_TOOLS
+        from retinue.features.extensions.registrar import open_surfaces
+
+        taken = (*KNOWN_TOOLS, *extras.tools)
+        tools, problems = open_surfaces(surfaces, open_seat(), self._places.cwd, reserved=taken)
+        self._report(problems)
+        offers = {name: Offer(tool.effect, tool.extension) for name, tool in tools.items()}
+        return replace(extras, tools={**extras.tools, **tools}, offers={**extras.offers, **offers})
+
+    def connect(self, use: "Callable[[Channels], None]") -> None:
+        """Call `use` with the channels, now or when the first extension is loaded."""
+        self._on_channels = use
+        if self._channels is not None:
+            use(self._channels)
+
+    async def _load(self, wanted: Wanted) -> "Loaded | None":
+        if wanted.is_none or not (self._found.candidates or wanted.paths):
+            return None
+        if self._library is None:
+            self._open_library()
+        assert self._library is not None
+        loaded = await self._library.load(wanted)
+        self._report(loaded.diagnostics)
+        return loaded
+
+    async def _check(self, path: str) -> None:
+        """Load an extension that the program names. Raises ConfigError when it fails: nobody else would be told."""
+        if self._library is None:
+            self._open_library()
+        assert self._library is not None
+        loaded = await self._library.load(Wanted((path,)))
+        if faults := [item.message for item in loaded.diagnostics if item.severity == "error"]:
+            raise ConfigError("\n".join(faults))
+
+    def _open_library(self) -> None:
+        from retinue.features.extensions.audience import Audience
+        from retinue.features.extensions.channels import Channels
+        from retinue.features.extensions.loader import Library
+        from retinue.settings.file_approval import judge_extension
+
+        self._audience = Audience()
+        self._audience.open(self._group)
+        self._channels = Channels(self._audience)
+        judge = partial(judge_extension, self._own)
+        self._library = Library(self._places, self._found, channels=self._channels, judge=judge)
+        if self._on_channels is not None:
+            self._on_channels(self._channels)
+
+    def _find_listeners(self, loaded: "Loaded | None") -> tuple[tuple[Listener, bool], ...]:
+        """Who hears what happens inside a run that has these extensions, and whether pieces are wanted."""
+        handlers: tuple[Handler, ...] = () if loaded is None else loaded.collect("handlers")
+        if not handlers:
+            return ()
+        if handlers not in self._listeners:
+            from retinue.features.extensions.handlers import Handlers
+
+            known = set(self.collect("handlers"))
+            shared = Handlers(filter(known.__contains__, handlers), self._audience, leaving_out=_TOLD_ABOVE)
+            own = Handlers((each for each in handlers if each not in known), self._audience)
+            self._listeners[handlers] = tuple((each, each.wants_pieces) for each in (shared, own) if each)
+        return self._listeners[handlers]
+
+    def _to_extras(self, loaded: "Loaded | None", listeners: Sequence[tuple[Listener, bool]] = ()) -> Extras:
+        found = frozenset(candidate.name.lower() for candidate in self._found.candidates)
+        if loaded is None:
+            return Extras(found=found)
+        # A path that an agent lists is found when it could be loaded.
+        there = frozenset(extension.name.lower() for extension in loaded.extensions)
+        failed = frozenset(name.lower() for name in loaded.failed)
+        return Extras(
+            loaded.tools,
+            loaded.offers,
+            loaded.collect("hooks"),
+            loaded.make_features(),
+            found=found | there | failed,
+            failed=failed,
+            listeners=listeners,
+            points=loaded.list_points(),
+        )
+
+    def _report(self, diagnostics: Sequence[Diagnostic]) -> None:
+        for problem in diagnostics:
+            if problem.message not in self._told:
+                self._told.add(problem.message)
+                self._tell(problem)
+
+
+def _find_clashes(commands: "Sequence[Command]") -> list[Diagnostic]:
+    """Commands that are hidden by one of the same name."""
+    owners: dict[str, str] = {}
+    clashes = []
+    for command in commands:
+        owner = owners.setdefault(command.name, command.extension)
+        if owner != command.extension:
+            text = (
+                f"extension {quote(command.extension)}: its command /{command.name} is hidden by that of {quote(owner)}"
+            )
+            clashes.append(Diagnostic(text, command.path, severity="warning", code="extension-command"))
+    return clashes
+
+
+def _defer(extras: Extras) -> Extras:
+    """The same, with tools that wait hidden until they are looked for; that comes last, when all tools are there."""
+    # A feature may bring tools along when the run begins, as servers do that connect late.
+    if not extras.features and not any(getattr(tool, "deferred", False) for tool in extras.tools.values()):
+        return extras
+    from retinue.features.deferred import Deferring
+
+    return replace(extras, features=(*extras.features, Deferring()))
+
+
+def _join(own: Extras, served: Extras) -> Extras:
+    """What extensions bring, and the tools of servers; a name that both have stays the extension's."""
+    return replace(
+        own,
+        tools={**served.tools, **own.tools},
+        offers={**served.offers, **own.offers},
+        features=(*own.features, *served.features),
+        release=served.release,
+        found=(own.found or frozenset()) | {"mcp"},
+    )

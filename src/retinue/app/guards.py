@@ -1,0 +1,253 @@
+"""What stands around the runs of one Retinue: the hooks of files, agents and extensions, and approvals.
+
+Where nobody has configured any of it, nothing of it is loaded and no run has anything around it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from retinue.app.config import World
+from retinue.core.clock import Clock
+from retinue.core.definition import Definition
+from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import RetinueError, quote
+from retinue.engine.questions import Desk
+from retinue.engine.setup import Feature
+from retinue.settings.yamlfile import is_there
+
+if TYPE_CHECKING:
+    from retinue.core.launch import Confining
+    from retinue.durable.cluster.approval import Origin
+    from retinue.engine.fitting import Fitting
+    from retinue.features.approvals.book import Book
+    from retinue.features.hooks.board import Board
+    from retinue.features.hooks.command import Workplace
+    from retinue.features.hooks.spec import HookSpec
+    from retinue.settings.switches import Switches
+    from retinue.tools.policy import Rights
+
+
+def is_readonly_shell(rights: "Rights") -> bool:
+    """Whether a run's commands can change nothing: a read-only agent has `bash` only inside a sandbox that says so."""
+    return rights.readonly and "bash" in rights.tools
+
+
+class Judging(Protocol):
+    """Lets somebody elsewhere judge runs that are started here."""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether there is anything to ask about, by now."""
+        ...
+
+    def surround(self, origin: "Origin") -> Feature:
+        """What stands around a run."""
+        ...
+
+
+class Guarding:
+    """Puts hooks and approvals around runs."""
+
+    def __init__(
+        self,
+        world: World,
+        environment: Mapping[str, str],
+        clock: Clock,
+        desk: Desk,
+        *,
+        tell: Callable[[Sequence[Diagnostic], Sequence[str]], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        """`tell` gets what is wrong with the files, once; `warn` what goes wrong while runs work."""
+        self._world = world
+        self._environment = environment
+        self._clock = clock
+        self._desk = desk
+        self._tell = tell
+        self._warn = warn
+        self._told: set[str] = set()
+        self._main_board: Board | None = None
+        self.judge: Judging | None = None
+        """Lets the face of a main agent on a worker judge its runs; None on no worker."""
+
+    @property
+    def board(self) -> "Board":
+        """The hooks of the main agent."""
+        if self._main_board is None:
+            self._main_board = self._build_board(None, ())
+        return self._main_board
+
+    @cached_property
+    def switches(self) -> "Switches":
+        """CodingCode's switches as they were at the start."""
+        from retinue.settings.switches import load_switches
+
+        switches, problems = load_switches(self._world.paths, trusted=self._world.is_trusted)
+        self._tell(problems, ())
+        return switches
+
+    def read_switches(self) -> "Switches":
+        """The switches as they are now: what is switched off while runs work is off for the next one."""
+        from retinue.settings.switches import load_switches
+
+        return load_switches(self._world.paths, trusted=self._world.is_trusted)[0]
+
+    @cached_property
+    def rules(self) -> tuple[str, ...]:
+        """The user's rules for agents that are told them."""
+        from retinue.settings.switches import load_rules
+
+        rules, problems = load_rules(self._world.paths, self._world.crew.settings.sandbox.hidden)
+        self._tell(problems, ())
+        return rules
+
+    def surround_main(
+        self, definition: Definition | None, points: Sequence[Any], rights: "Rights | None"
+    ) -> list[Feature]:
+        """What stands around the main agent; `definition` is what it runs as, `points` are its extensions' hooks."""
+        if not (self._has_files or self._asks or points or (definition is not None and definition.hooks)):
+            return []
+        self._main_board = self._build_board(definition, points)
+        is_confined = rights is not None and is_readonly_shell(rights)
+        is_closed = rights is not None and rights.readonly and not is_confined
+        book = self._book.fork(readonly=True) if is_closed and self._asks else self._book
+        return self._surround(self._main_board, book, definition, is_confined=is_confined, is_forced=False)
+
+    def surround(self, fitting: "Fitting") -> list[Feature]:
+        """What stands around a run of the crew."""
+        definition, is_confined = fitting.definition, is_readonly_shell(fitting.rights)
+        surface, readonly = fitting.request.surface, fitting.rights.readonly
+        found = self.surround_definition(
+            definition, fitting.extras.points, surface=surface, readonly=readonly, is_confined=is_confined
+        )
+        if self.judge is not None:
+            from retinue.durable.cluster.approval import Origin
+
+            origin = Origin(run_id="", agent=definition.name, surface=surface, readonly=readonly, confined=is_confined)
+        if (found or self._is_judged) and surface != "dispatch":
+            self._check_runner(definition)
+        # Behind all the others: what is refused here need not be asked about elsewhere.
+        return found if self.judge is None else [*found, self.judge.surround(origin)]
+
+    def surround_definition(
+        self, definition: Definition, points: Sequence[Any], *, surface: str, readonly: bool, is_confined: bool
+    ) -> list[Feature]:
+        """What stands around a run of a definition, wherever it works."""
+        is_dispatched = surface == "dispatch"
+        if not (self._has_files or self._asks or points or definition.hooks or is_dispatched):
+            return []
+        from retinue.settings.approvals import fork_dispatched
+
+        is_closed = readonly and not is_confined
+        book = fork_dispatched(self._book, readonly=is_closed) if is_dispatched else self._book.fork(readonly=is_closed)
+        board = self._build_board(definition, points)
+        return self._surround(board, book, definition, is_confined=is_confined, is_forced=is_dispatched)
+
+    def may_ask(self) -> bool:
+        """Whether somebody may be asked about calls: runs in processes of their own could not reach them."""
+        return self._is_judged or (self._asks and self._desk.has_face)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether calls of all runs are asked about, ruled or hooked here."""
+        return self._is_judged or self._asks or self._has_files
+
+    @property
+    def _is_judged(self) -> bool:
+        return self.judge is not None and self.judge.is_on
+
+    def _check_runner(self, definition: Definition) -> None:
+        """A run in another process must be guarded there: a retinue reads the same files, but no hooks of its agent.
+
+        What works on another machine is judged here.
+        """
+        runner = definition.runner or self._world.crew.settings.runner
+        if runner == "pi" or (runner == "process" and definition.hooks):
+            why = "approvals, approvalRules or hooks are set" if runner == "pi" else "its file has hooks"
+            raise RetinueError(
+                f"agent {quote(definition.name)} cannot run with runner {runner}: nobody could be asked there about "
+                f"its calls ({why}); use inprocess"
+            )
+
+    def _surround(
+        self, board: "Board", book: "Book", definition: Definition | None, *, is_confined: bool, is_forced: bool
+    ) -> list[Feature]:
+        from retinue.features.approvals.gate import Approving, GatePorts
+        from retinue.features.hooks.feature import Hooking
+
+        most = self.switches.max_continuations
+        found: list[Feature] = [Hooking(board, self._clock, max_continuations=most)] if board else []
+        is_watched = board.has("tool.approval.pre", "tool.approval.post", "tool.execute.denied")
+        if is_forced or is_watched or book.rules or book.mode != "open":
+            name = "" if definition is None else definition.name
+            ports = GatePorts(self._desk, name, is_confined, board.decide, board.tell)
+            found.append(Approving(book, ports))
+        return found
+
+    @property
+    def _asks(self) -> bool:
+        settings = self._world.crew.settings
+        return settings.approvals != "never" or bool(settings.approval_rules)
+
+    @cached_property
+    def _has_files(self) -> bool:
+        paths = self._world.paths
+        folders = [paths.home, *([paths.project] if self._world.is_trusted and ".codingcode" in paths.configs else ())]
+        found = [folder / ".codingcode" / name for folder in folders if folder for name in ("hooks.yaml", "hooks.yml")]
+        return any(map(is_there, found))
+
+    @cached_property
+    def _book(self) -> "Book":
+        from retinue.settings.approvals import open_book
+        from retinue.settings.subagents import find_user_file
+
+        book, problems = open_book(self._world.crew.settings, str(find_user_file(self._world.paths)))
+        self._tell(problems, ())
+        return book
+
+    @cached_property
+    def _specs(self) -> "tuple[HookSpec, ...]":
+        if not self._has_files:
+            return ()
+        from retinue.settings.hooks import load_hooks
+
+        own, project = self.switches.disabled_hooks
+        loaded = load_hooks(self._world.paths, trusted=self._world.is_trusted, disabled=own, muted=project)
+        self._tell(loaded.diagnostics, loaded.notices)
+        return loaded.ready
+
+    @cached_property
+    def _place(self) -> "Workplace":
+        from retinue.features.hooks.command import Workplace
+
+        paths = self._world.paths
+        return Workplace(paths.cwd, paths.project, self._environment)
+
+    @cached_property
+    def _outside(self) -> "Confining":
+        return self._world.boundaries.surround_place(self._world.paths.cwd, readonly=True)
+
+    def _build_board(self, definition: Definition | None, points: Sequence[Any]) -> "Board":
+        from retinue.features.hooks.board import Board, CommandHook
+
+        specs = [*self._specs, *(self._load_profile(definition) if definition is not None else ())]
+        # Before a run has its boundary, and after, nobody has said that a project's program may write.
+        place = replace(self._place, find_boundary=lambda: board.boundary or self._outside)
+        board = Board([*points, *(CommandHook(spec, place) for spec in specs)], self._warn)
+        name = "" if definition is None else definition.name
+        board.facts.update(projectPath=str(self._world.paths.project), sessionId="", agent=name)
+        return board
+
+    def _load_profile(self, definition: Definition) -> "Sequence[HookSpec]":
+        if not definition.hooks:
+            return ()
+        from retinue.settings.hooks import load_profile
+
+        loaded = load_profile(self._world.paths, definition, trusted=self._world.is_trusted)
+        texts = [text for text in loaded.notices if text not in self._told]
+        problems = [item for item in loaded.diagnostics if item.message not in self._told]
+        self._told.update(texts, (item.message for item in problems))
+        self._tell(problems, texts)
+        return loaded.ready

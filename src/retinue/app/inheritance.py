@@ -1,0 +1,79 @@
+"""What a process that another agent has started is asked for, beside its command line: the marks in its environment."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from retinue.core.environment import BUDGET_FD
+from retinue.core.errors import UsageError, quote
+from retinue.core.messages import THINKING_LEVELS
+from retinue.features.extensions.scope import Wanted
+from retinue.settings.request import Request
+
+if TYPE_CHECKING:
+    from retinue.engine.external.budget_socket import ParentBudget
+
+_MAX_DIGITS = 9
+
+
+def inherit(request: Request, environment: Mapping[str, str]) -> Request:
+    """The request of a child: what no flag says is its parent's. Unchanged for whoever is no child."""
+    if environment.get("PI_SUBAGENT_CHILD") != "1":
+        return request
+    level = environment.get("PI_REASONING_LEVEL", "")
+    turns, grace = (_read_count(environment.get(name, "")) for name in ("RETINUE_MAX_TURNS", "RETINUE_GRACE_TURNS"))
+    limits = request.limits
+    if turns:
+        limits = replace(limits, max_turns=limits.max_turns or turns, grace_turns=grace or limits.grace_turns)
+    return replace(
+        request,
+        is_child=True,
+        is_readonly=environment.get("RETINUE_READONLY") == "1",
+        limits=limits,
+        # Its file lies below the session of a parent that holds the lock of the whole tree.
+        session=replace(request.session, is_alone=True),
+        inherited_provider=environment.get("PI_PROVIDER") or None,
+        inherited_model=environment.get("PI_MODEL") or None,
+        inherited_thinking=next((known for known in THINKING_LEVELS if known == level), None),
+    )
+
+
+def inherit_agents(environment: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The agents that a child may start; None for all."""
+    named = environment.get("RETINUE_AGENTS") if environment.get("PI_SUBAGENT_CHILD") == "1" else None
+    return None if named is None else tuple(filter(None, named.split(",")))
+
+
+def inherit_extensions(environment: Mapping[str, str]) -> Wanted | None:
+    """The extensions that a child asks for; None where nobody has said anything."""
+    named = environment.get("RETINUE_EXTENSIONS") if environment.get("PI_SUBAGENT_CHILD") == "1" else None
+    if named is None:
+        return None
+    try:
+        return msgspec.json.decode(named, type=Wanted)
+    except msgspec.DecodeError:
+        return Wanted(selection=False)
+
+
+def inherit_budget(environment: Mapping[str, str]) -> "ParentBudget | None":
+    """The budget that a child draws on; None where nobody has given it one. Raises UsageError."""
+    named = environment.get(BUDGET_FD) if environment.get("PI_SUBAGENT_CHILD") == "1" else None
+    if named is None:
+        return None
+    import socket
+
+    from retinue.engine.external.budget_socket import ParentBudget
+
+    try:
+        end = socket.socket(fileno=_read_count(named))
+    except OSError as error:
+        # A budget that cannot be asked is none that can be ignored.
+        raise UsageError(f"{BUDGET_FD} {quote(named)} is no open socket ({error.strerror}); unset it") from None
+    end.set_inheritable(False)
+    return ParentBudget(end)
+
+
+def _read_count(text: str) -> int:
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS else 0

@@ -1,0 +1,114 @@
+"""The language servers of one Retinue: the `lsp` tool for the main agent and for its crew, and the diagnostics hook.
+
+Nothing is started, and nearly nothing loaded, before somebody asks.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from retinue.core.clock import Clock
+from retinue.core.tool import Tool
+from retinue.engine.setup import Feature
+from retinue.settings.subagents import CrewSettings
+from retinue.settings.trust import Trust
+from retinue.tools.trees import TreeProbe
+
+if TYPE_CHECKING:
+    from retinue.features.sandbox import Boundaries
+    from retinue.sandbox.confinement import OpenConfinement
+    from retinue.tools.lsp.permission import Permission
+    from retinue.tools.lsp.pool import Pool
+
+LSP = "lsp"
+
+
+class Languages:
+    """Who may ask language servers, and the servers themselves."""
+
+    def __init__(
+        self,
+        settings: CrewSettings,
+        boundaries: "Boundaries",
+        environment: Mapping[str, str],
+        clock: Clock,
+        *,
+        trees: TreeProbe,
+        trust: Trust,
+        is_child: bool,
+    ) -> None:
+        """`is_child`: another agent has started this process."""
+        self._settings = settings
+        self._boundaries = boundaries
+        self._environment = environment
+        self._clock = clock
+        self._trees = trees
+        self._trust = trust
+        self._is_child = is_child
+        self._pool: Pool | None = None
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether the main agent has the tool."""
+        own = self._settings
+        return own.enabled and own.lsp.enabled and own.lsp.tool.enabled
+
+    def build_main(self) -> dict[str, Tool]:
+        """The tool of the main agent."""
+        from retinue.tools.lsp.permission import Permission, permit_process
+
+        own = self._settings
+        if self._is_child:
+            return self._build(permit_process(self._environment, own.subagents.allowed_lsp_actions))
+        return self._build(Permission(allow_mutating=own.lsp.tool.allow_mutating_actions))
+
+    def build_children(self) -> dict[str, Tool]:
+        """The tool of its crew."""
+        from retinue.tools.lsp.permission import Permission, permit_process
+
+        own = self._settings
+        if self._is_child:
+            return self._build(permit_process(self._environment, own.subagents.allowed_lsp_actions))
+        return self._build(Permission(True, own.has_child_lsp, own.subagents.allowed_lsp_actions))
+
+    def surround_main(self) -> list[Feature]:
+        """What tells the main agent about the files it has changed; nobody tells an agent of another's."""
+        own = self._settings
+        mode = own.lsp.hook.mode
+        if self._is_child or not (own.enabled and own.lsp.enabled and own.lsp.hook.enabled) or mode == "disabled":
+            return []
+        from retinue.features.diagnostics import Diagnosing
+
+        return [Diagnosing(self.open_pool, mode, self._clock)]
+
+    def open_pool(self) -> "Pool":
+        """The servers; none runs until one is asked."""
+        if self._pool is None:
+            from retinue.tools.lsp.pool import Ground, Pool
+
+            preferred = self._settings.lsp.python
+            ground = Ground(
+                self._environment,
+                self._trees,
+                self._draw,
+                self._trust.trusted,
+                self._trust.is_open,
+                "" if preferred == "auto" else preferred,
+            )
+            self._pool = Pool(ground)
+        return self._pool
+
+    async def close(self) -> None:
+        """End all servers."""
+        if self._pool is not None:
+            await self._pool.close()
+
+    def _build(self, permission: "Permission") -> dict[str, Tool]:
+        if not self.is_offered:
+            return {}
+        from retinue.tools.lsp.tool import LspTool
+
+        return {LSP: LspTool(self.open_pool, permission)}
+
+    async def _draw(self, root: str, readonly: bool) -> "OpenConfinement | None":
+        return (await self._boundaries.draw(Path(root), readonly=readonly))[0]

@@ -1,0 +1,201 @@
+"""The MCP servers of one Retinue: read at its start, connected for whoever may use them, closed with it.
+
+A Retinue without a file that names servers never loads this.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
+from fnmatch import fnmatchcase
+
+from msgspec import structs
+
+from retinue.app.config import World
+from retinue.core.clock import Clock
+from retinue.core.definition import Definition
+from retinue.core.diagnostics import suggest
+from retinue.core.errors import quote
+from retinue.core.run import Outcome
+from retinue.core.tool import Effect, Tool
+from retinue.engine.extras import Extras
+from retinue.engine.request import RunRequest
+from retinue.engine.setup import RunSetup
+from retinue.features.mcp.connection import Opener, Surroundings
+from retinue.features.mcp.names import PREFIX, find_server
+from retinue.features.mcp.pool import Lease, Pool
+from retinue.features.mcp.scope import choose_servers, find_named
+from retinue.features.mcp.tool import McpTool
+from retinue.settings.mcp import load_servers
+from retinue.settings.request import Request
+from retinue.tools.selectors import match_denied, match_tools
+from retinue.tools.trees import TreeProbe
+
+
+class Connecting:
+    """Gives runs the tools of the servers that they may use."""
+
+    def __init__(
+        self,
+        world: World,
+        request: Request,
+        environment: Mapping[str, str],
+        clock: Clock,
+        *,
+        trees: TreeProbe,
+        tell: Callable[[str], None],
+        learn: Callable[..., None] = lambda *secrets: None,
+    ) -> None:
+        """`tell` gets one line for each problem, `learn` each secret that an entry holds."""
+        self._found = load_servers(world.paths, environment, trusted=world.is_trusted)
+        learn(*(secret for item in self._found.found for secret in item.server.secrets))
+        for text in (*(each.message for each in self._found.diagnostics), *(item.notice for item in self._found.found)):
+            if text:
+                tell(text)
+        self._always = world.crew.settings.always_exposed_extensions
+        self._denied = world.crew.settings.deny_tools
+        self._wanted, self._excluded = request.tools, request.exclude_tools
+        self._tell = tell
+        around = Surroundings(world.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
+        around = replace(around, learn=learn)
+        self._boundary = world.boundaries.surround_place(world.paths.cwd, readonly=True)
+        confined = Opener(replace(around, confining=self._boundary))
+        self._pool = Pool(self._found.ready, Opener(around), clock, tell, open_confined=confined)
+        self._is_readonly = request.is_readonly
+        self._servers = self._pool.servers
+        self._is_open = False
+        self._main: Lease | None = None
+        self._names: list[str] = []
+        self._given: set[str] = set()
+        self._admit: Callable[[Iterable[str]], None] | None = None
+
+    async def load_main(self, definition: Definition | None) -> Extras:
+        """What the main agent gets: with a definition its tools, else what adds them when it is prompted."""
+        await self._pool.__aenter__()
+        self._is_open = True
+        if definition is not None:
+            self._is_readonly = self._is_readonly or definition.readonly
+            self._names = choose_servers(definition, self._servers, always=self._always)
+        else:
+            self._names = list(self._servers) if self._wanted is None else find_named(self._wanted, self._servers)
+        if definition is not None:
+            self._warn_unknown(definition)
+            self._hold()
+            return _to_extras(await self._pool.list_tools(self._names, readonly=self._is_readonly))
+        return Extras(features=(_MainTools(self._list_main),)) if self._names else Extras()
+
+    async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
+        """What a run of a definition gets, with a share in its servers that it gives back at its end.
+
+        A definition is read-only here also where something else makes the run so.
+        """
+        is_exact = request.surface == "subagent"
+        names = choose_servers(
+            definition, self._servers, isolated=request.isolated, exact=is_exact, always=self._always
+        )
+        self._warn_unknown(definition)
+        # No run has more than the main agent, so nobody waits for what that one may not use.
+        names = [name for name in names if name in self._names]
+        if not names:
+            return Extras()
+        lease = self._pool.lease(names, readonly=definition.readonly)
+        try:
+            tools = await self._pool.list_tools(names, readonly=definition.readonly)
+        except BaseException:
+            lease.release()
+            raise
+        self._give(tools)
+        return structs.replace(_to_extras(tools), release=lease.release)
+
+    def may_have(self, word: str) -> bool:
+        """Whether a word of the command line may name a tool of a server."""
+        return bool(find_named([word], self._servers)) and (":" in word or find_server(word, self._servers) is not None)
+
+    def join(self, admit: Callable[[Iterable[str]], None]) -> None:
+        """`admit` is told which tools the main agent may use, now and whenever there are more."""
+        self._admit = admit
+        admit(self._given)
+
+    async def close(self) -> None:
+        """Close every connection; nothing of a server is left then."""
+        if self._is_open:
+            self._is_open = False
+            await self._pool.close()
+            self._boundary.close()
+
+    def _hold(self) -> None:
+        """The main agent keeps what it may use, from its first prompt on."""
+        if self._main is None:
+            self._main = self._pool.lease(self._names, readonly=self._is_readonly)
+
+    async def _list_main(self) -> dict[str, Tool]:
+        self._hold()
+        tools = await self._pool.list_tools(self._names, readonly=self._is_readonly)
+        return dict(self._give(tools))
+
+    def _give(self, tools: Mapping[str, McpTool]) -> dict[str, McpTool]:
+        """Those of some tools that the main agent may use: no run may have more than it."""
+        chosen = {name: tool for name, tool in tools.items() if self._is_wanted(name, tool)}
+        self._given.update(chosen)
+        if self._admit is not None:
+            self._admit(chosen)
+        return chosen
+
+    def _is_wanted(self, name: str, tool: McpTool) -> bool:
+        def is_named(words: Iterable[str]) -> bool:
+            offers = {name: tool.offer}
+            return any(
+                bool(match_tools(word, offers, {})) or (word.startswith(PREFIX) and fnmatchcase(name, word))
+                for word in words
+            )
+
+        is_denied = bool(match_denied(self._denied, {name: tool.offer}, {}))
+        if self._is_readonly and tool.effect is not Effect.READ:
+            return False
+        return (self._wanted is None or is_named(self._wanted)) and not is_denied and not is_named(self._excluded)
+
+    def _warn_unknown(self, definition: Definition) -> None:
+        for name in definition.mcp_servers:
+            if name in self._servers:
+                continue
+            found = self._found.find(name)
+            if found is None:
+                reason = f"is not configured{suggest(name, self._servers)}"
+            else:
+                reason = "is disabled" if found.state == "disabled" else "waits for approval"
+            self._tell(f"agent {quote(definition.name)}: MCP server {quote(name)} {reason}; it goes on without it")
+
+
+class _MainTools:
+    """Adds the tools of servers to the main agent at each prompt: the first one waits for them, not the start."""
+
+    name = "mcp"
+
+    def __init__(self, list_tools: Callable[[], Awaitable[Mapping[str, Tool]]]) -> None:
+        self._list = list_tools
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        found = await self._list()
+        return setup.change(tools={**setup.tools, **{name: found[name] for name in found if name not in setup.tools}})
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        return outcome
+
+
+def _to_extras(tools: Mapping[str, McpTool]) -> Extras:
+    return Extras(tools=dict(tools), offers={name: tool.offer for name, tool in tools.items()})
+
+
+def _mark(environment: Mapping[str, str]) -> dict[str, str]:
+    """A server counts as one level of agents: one that starts agents must not begin at the top."""
+    from retinue.settings.kit import find_own_depth
+
+    limit = environment.get("PI_SUBAGENT_MAX_DEPTH", "")
+    return {
+        "PI_SUBAGENT_DEPTH": str(find_own_depth(environment) + 1),
+        **({"PI_SUBAGENT_MAX_DEPTH": limit} if limit else {}),
+    }
+
+
+def _find_version() -> str:
+    from importlib.metadata import version
+
+    return version("retinue")

@@ -1,0 +1,131 @@
+"""The schedules of one main session: armed when they are the user's own, loaded when there are some.
+
+A file of jobs may have come with a clone of the project. Unless the project is trusted it is armed only when a process
+of this user has written to it before: that is noted in the agent directory, where no clone comes from.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from retinue.app.config import World
+from retinue.core.clock import Clock
+from retinue.core.errors import RetinueError, UsageError
+from retinue.core.events import Event, ScheduleChanged, SchedulerReady, Warned
+from retinue.sessions.files import make_private
+from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleWish
+
+if TYPE_CHECKING:  # most sessions have no schedule
+    from retinue.features.schedule.scheduler import Change, Scheduler
+
+SOURCE = "scheduler"
+"""What its events are told under: they belong to no run."""
+
+
+class Scheduling:
+    """Takes wishes for later, and keeps them while the session is open."""
+
+    def __init__(
+        self, world: World, session_id: str, ports: FleetPorts, clock: Clock, publish: Callable[[Event], None]
+    ) -> None:
+        """`ports` are the main agent's."""
+        project = world.paths.project
+        self._world = world
+        self._session_id = session_id
+        self._ports = ports
+        self._clock = clock
+        self._publish = publish
+        self._path = project / ".pi" / "subagent-schedules" / f"{session_id}.json"
+        digest = hashlib.sha256(str(self._path).encode(errors="surrogateescape")).hexdigest()[:32]
+        self._mark = world.paths.own_dir / "schedules" / digest
+        self._scheduler: Scheduler | None = None
+        self._is_wanted = asyncio.Event()
+
+    async def run(self) -> None:
+        """Fire what is due until cancelled."""
+        self._arm()
+        await self._is_wanted.wait()
+        if self._scheduler is not None:
+            await self._scheduler.run()
+
+    def retune(self) -> None:
+        """Go by the settings as they are now: switched off, nothing fires any more; runs that were started go on."""
+        settings, scheduler = self._world.crew.settings, self._scheduler
+        if scheduler is not None:
+            scheduler.max_concurrent = settings.max_concurrent_scheduled
+            if not settings.scheduling_enabled:
+                scheduler.stop()
+        if scheduler is None or scheduler.store is None:
+            self._arm()
+
+    def take(self, wish: ScheduleWish) -> ScheduledCall:
+        """Keep a call for later. Raises RetinueError when it cannot be kept."""
+        from retinue.surfaces.fleet.schedules import open_desk
+
+        if self._path.exists() and not self._is_own:
+            raise UsageError(f"{self._path} came with this project, which is not trusted; see retinue trust")
+        scheduler = self._need_scheduler()
+        try:
+            make_private(self._mark.parent)
+            self._mark.touch(mode=0o600)
+        except OSError as error:
+            raise UsageError(f"{self._mark}: cannot be written: {error.strerror}") from error
+        return open_desk(scheduler, self._clock.now_ms)(wish)
+
+    @property
+    def _is_own(self) -> bool:
+        trust = self._world.loaded.trust
+        return trust.trusted or self._mark.exists()
+
+    def _need_scheduler(self) -> "Scheduler":
+        if self._scheduler is None:
+            from retinue.features.schedule.scheduler import Scheduler
+            from retinue.surfaces.fleet.schedules import open_scheduler_ports
+
+            self._scheduler = Scheduler(
+                open_scheduler_ports(self._ports, self._announce),
+                clock=self._clock,
+                max_concurrent=self._world.crew.settings.max_concurrent_scheduled,
+            )
+        if self._scheduler.store is None:
+            from retinue.features.schedule.store import ScheduleStore
+
+            count = self._scheduler.start(ScheduleStore(self._world.paths.project, self._session_id))
+            self._publish(SchedulerReady(run_id=SOURCE, session_id=self._session_id, job_count=count))
+            self._is_wanted.set()
+        return self._scheduler
+
+    def _arm(self) -> None:
+        """Begin with the jobs of the file, if there is one and they are the user's."""
+        if not self._world.crew.settings.scheduling_enabled or not self._path.exists():
+            return
+        if not self._is_own:
+            self._warn(f"{self._path}: its schedules came with a project that is not trusted; they do not fire")
+            return
+        try:
+            self._need_scheduler()
+        except RetinueError as error:
+            self._warn(f"nothing is scheduled: {error}")
+
+    def _announce(self, change: "Change") -> None:
+        from retinue.features.schedule.job import to_entry
+
+        job = change.job
+        self._publish(
+            ScheduleChanged(
+                run_id=SOURCE,
+                change=change.kind,
+                job_id=change.job_id,
+                job=None if job is None else to_entry(job),
+                agent_id=change.run_id,
+                error=change.error,
+                note=change.note,
+            )
+        )
+        name = "" if job is None else f'scheduled "{job.name}": '
+        if text := change.error or change.note:
+            self._warn(f"{name}{text}")
+
+    def _warn(self, text: str) -> None:
+        self._publish(Warned(run_id=SOURCE, text=text))

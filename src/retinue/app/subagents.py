@@ -1,0 +1,466 @@
+"""The crew of one main agent, put together: Manager, backend, outfitter, notifications, delegation tools.
+
+Made when the main agent may delegate or somebody asks for a run; a Retinue that does neither pays for none of it.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.app.config import World
+from retinue.app.delegation_tools import make_tools
+from retinue.app.durable_runs import FILE, Enduring
+from retinue.app.extensions import Extending
+from retinue.app.inheritance import inherit_agents
+from retinue.app.model_access import CrewModels, to_retry
+from retinue.app.reactions import Reactions
+from retinue.app.recovery import Aftermath, has_left_copies
+from retinue.app.schedules import Scheduling
+from retinue.core.clock import Clock
+from retinue.core.definition import Definition
+from retinue.core.errors import RetinueError, UsageError
+from retinue.core.events import RunFinished, Warned
+from retinue.core.messages import CustomMessage
+from retinue.core.run import Reason, Run
+from retinue.core.tool import Tool
+from retinue.engine.admission import Bounds
+from retinue.engine.backend import LocalBackend
+from retinue.engine.budget import Lease
+from retinue.engine.choosing import choose_runner
+from retinue.engine.cleanup import Retention
+from retinue.engine.fitting import Fitting
+from retinue.engine.ids import make_run_id
+from retinue.engine.journal import CREW
+from retinue.engine.kit import Kit
+from retinue.engine.manager import Manager
+from retinue.engine.notify import Notifier
+from retinue.engine.outfit import Outfitter
+from retinue.engine.recovery import Remains, read_remains
+from retinue.engine.remote_request import Errand
+from retinue.engine.request import RunRequest
+from retinue.engine.revoked_tools import Restraint
+from retinue.engine.runner import LiveRun
+from retinue.engine.session_path import Grounds
+from retinue.engine.session_path import find_session_dir as find_keeping_dir
+from retinue.engine.setup import Feature, RunSetup
+from retinue.features.transcript import Transcribing
+from retinue.features.worktree.workshop import Tidying, Workshop
+from retinue.settings.bounds import bind_project, bind_user
+from retinue.settings.files import read_bounded
+from retinue.settings.kit import build_kit, find_depth_left, find_features
+from retinue.settings.paths import find_session_dir
+from retinue.surfaces.base import Seat
+from retinue.surfaces.child_tools import Seating
+from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
+from retinue.surfaces.fleet.notification import render_notification
+from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
+from retinue.surfaces.fleet.post import connect_notifier
+from retinue.surfaces.fleet.retries import RetryBook
+from retinue.surfaces.names import DISPATCH
+from retinue.tools.policy import Rights
+
+if TYPE_CHECKING:  # most crews work on one machine
+    from retinue.app.cluster import Clustering
+    from retinue.core.model import Model
+    from retinue.durable.cluster.sender import Cluster
+    from retinue.durable.cluster.shared_budget import Purse
+    from retinue.engine.questions import Desk
+    from retinue.sessions.log import Session
+
+
+class Crew:
+    """Everything around the runs that a main agent starts."""
+
+    def __init__(
+        self,
+        world: World,
+        models: CrewModels,
+        environment: Mapping[str, str],
+        clock: Clock,
+        *,
+        run_id: str,
+        tools: Mapping[str, Tool],
+        lease: Lease,
+        extending: Extending,
+    ) -> None:
+        """`run_id` is the main agent's; `tools` are all there are for children, those of the surfaces left out."""
+        self.world = world
+        self._models = models
+        self.environment = environment
+        self._clock = clock
+        self._own_tools = tools
+        self._lease = lease
+        self._extending = extending
+        self._retries = RetryBook(clock)
+        self._backend = LocalBackend()
+        self.restraint = Restraint()
+        """What has been taken from its runs, and from the main agent."""
+        self._workshop = Workshop(world.paths.copies_dir, self._warn)
+        self._main: LiveRun | None = None
+        self._manager: Manager | None = None
+        self._notifier: Notifier | None = None
+        self._reactions: Reactions | None = None
+        self._scheduling: Scheduling | None = None
+        self._outfitter: Outfitter | None = None
+        self._enduring: Enduring | None = None
+        self._clustering: Clustering | None = None
+        self.cluster: Cluster | None = None
+        """The other machines, when somebody has opened them already."""
+        self.is_own_session = True
+        """Whether what the session says of earlier runs can be believed."""
+        self.dismissed = 0
+        """Earlier runs that were not."""
+        self.desk: Desk | None = None
+        """Where runs on other machines ask a person."""
+        self.main_tools = make_tools(self, run_id)
+        """The delegation tools of the main agent."""
+
+    @property
+    def manager(self) -> Manager:
+        """Of the crew; there once it is open."""
+        assert self._manager is not None, "the crew is not open"
+        return self._manager
+
+    @property
+    def ports(self) -> FleetPorts:
+        """What the main agent's delegation tools work with."""
+        return self.open_fleet(self.manager.root.setup.run_id)
+
+    @property
+    def models(self) -> CrewModels:
+        """Where its models come from."""
+        return self._models
+
+    def find_defaults(self, definition: Definition) -> dict[str, Any]:
+        """What the settings and the file say where a request says nothing, as its options. Raises UsageError."""
+        limits = self.world.crew.settings.limits
+        return {
+            "session_dir": find_keeping_dir(definition, to_grounds(self.world)),
+            "keeps_session": definition.persist_session is not False,
+            "isolation": "worktree" if definition.isolation == "worktree" else None,
+            "wall_s": limits.wall_seconds,
+            "idle_s": limits.idle_seconds,
+            "tool_s": limits.tool_seconds,
+        }
+
+    def find(self, run_id: str) -> Run | None:
+        """A run of the crew; None while it is not open."""
+        return None if self._manager is None else self._manager.find(run_id)
+
+    @property
+    def reactions(self) -> Reactions:
+        """Of the main agent, when it is at rest."""
+        assert self._reactions is not None, "the crew is not open"
+        return self._reactions
+
+    async def open(self, main: LiveRun, rights: Rights) -> None:
+        """Begin to work for a main agent, and take over what an earlier process left in its session."""
+        settings = self.world.crew.settings
+        self._main = main
+        remains = self._read_remains(main.session)
+        kit = self._build_kit()
+        self._outfitter = outfitter = Outfitter(kit, root=rights, clock=self._clock)
+        enduring = await self._open_record(kit, outfitter, main, remains)
+        copies = await self._workshop.tidy(enduring.returning) if has_left_copies(remains) else {}
+        aftermath = Aftermath(main.session, self._clock, remains, copies)
+        remains.drop_used(aftermath.read_words)
+        main.bus.listen(outfitter.hear, pieces=False, kinds=outfitter.hears)
+        if self._extending.servers is not None:
+            self._extending.servers.join(outfitter.rights.admit)
+        await self._backend.__aenter__()
+        recorder, tidying = self.world.recorder, Tidying(enduring, self._workshop)
+        self._manager = Manager(
+            main,
+            Transcribing(tidying if recorder is None else recorder.wrap(tidying), clock=self._clock, warn=self._warn),
+            self._backend,
+            clock=self._clock,
+            new_id=make_run_id,
+            bounds=Bounds(
+                self._find_width(), find_depth_left(self.environment), max_spawns=settings.max_spawns_per_tree
+            ),
+            judge_dead=aftermath.judge,
+            goes_on=partial(self._goes_on, kit),
+        )
+        self._manager.find_grant = outfitter.rights.find_grant
+        self._reactions = Reactions(main, self._backend)
+        self._notifier = connect_notifier(
+            self._manager, self._backend, self._render, self._clock, self._reactions.rouse
+        )
+        untold = self._manager.recover(remains)
+        self._notifier.recovered(untold)
+        Retention(self._manager, self._backend, self._clock).open(untold)
+        if self.world.has_session:
+            ports = self.open_fleet(main.setup.run_id)
+            self._scheduling = Scheduling(self.world, main.session.id, ports, self._clock, main.bus.publish)
+            self._backend.start("scheduler", self._scheduling.run())
+
+    def retune(self) -> None:
+        """Go by the settings as they are now, as far as that is possible while a session goes on."""
+        settings = self.world.crew.settings
+        admission = self.manager.admission
+        admission.bounds = replace(admission.bounds, max_spawns=settings.max_spawns_per_tree)
+        self.manager.resize(self._find_width())
+        if self._outfitter is not None:
+            self._outfitter.limit_turns(settings.default_max_turns or None, settings.grace_turns)
+        if self._scheduling is not None:
+            self._scheduling.retune()
+
+    def _read_remains(self, session: "Session") -> Remains:
+        """What an earlier process left; nothing where somebody else could have written it."""
+        remains = read_remains(session.customs(CREW))
+        if self.is_own_session or not remains.runs:
+            return remains
+        self.dismissed = len(remains.runs)
+        return Remains()
+
+    async def close(self) -> None:
+        """Stop everything; what has not finished can be resumed."""
+        if self._manager is None:
+            if self._enduring is not None:
+                await self._enduring.close()
+            return
+        self.reactions.close()
+        self._manager.stop_all()
+        if self._notifier is not None:
+            self._notifier.close()
+        await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
+        await self._backend.__aexit__(None, None, None)
+        if self._enduring is not None:
+            await self._enduring.close()
+        if self._clustering is not None:
+            await self._clustering.cluster.close()
+        self._workshop.close()
+
+    async def _open_record(self, kit: Kit, outfitter: Outfitter, main: LiveRun, remains: Remains) -> Enduring:
+        """The outfitter of durable runs, which knows those of an earlier process that go on."""
+
+        def choose(run: Run, request: RunRequest) -> str:
+            return choose_runner(kit.find(run.agent, request.surface), request, kit)
+
+        ledger = self.world.paths.own_dir / FILE
+        self._enduring = enduring = Enduring(ledger, main, outfitter, choose, self._workshop, self._warn)
+        main.bus.listen(enduring.hear, pieces=False, kinds=(RunFinished,))
+        await enduring.take_over(remains)
+        return enduring
+
+    def _build_kit(self) -> Kit:
+        asked = find_features(self.world.roster, self._workshop)
+        kit = build_kit(
+            self.world.roster,
+            self.world.loaded.settings,
+            self.environment,
+            models=self._models,
+            # Whoever was dispatched never dispatches.
+            tools={**self._own_tools, **{name: tool for name, tool in self.main_tools.items() if name != DISPATCH}},
+            files=self.world.files,
+            list_features=lambda fitting: [*asked(fitting), *self._surround(fitting)],
+        )
+        rules = self.world.guarding.rules
+        # What was sent to another machine sends on from there.
+        runner = self.world.crew.settings.runner if self.cluster is None else "cluster"
+        guarding, is_narrowed = self.world.guarding, self.world.is_narrowed
+        return replace(
+            kit,
+            retry=to_retry(self.world.loaded.settings),
+            orphan_dir=kit.orphan_dir if self.world.keeps_children else None,
+            lease=self._lease,
+            extend=self._extending.load_child,
+            rules=rules,
+            runner=runner,
+            asks=lambda: is_narrowed or guarding.may_ask(),
+            has_cluster=self._has_cluster and not is_narrowed,
+            send_out=self._send_out,
+            restraint=self.restraint,
+        )
+
+    @property
+    def _has_cluster(self) -> bool:
+        settings = self.world.crew.settings
+        return self.cluster is not None or bool(self.environment.get("RETINUE_DATABASE") or settings.cluster.database)
+
+    def _find_width(self) -> int:
+        """How many runs of one parent work at once; on other machines it is their workers who say how many can."""
+        settings = self.world.crew.settings
+        is_elsewhere = self.cluster is not None or (settings.runner == "cluster" and self._has_cluster)
+        return (
+            max(settings.max_concurrent, settings.cluster.max_concurrent) if is_elsewhere else settings.max_concurrent
+        )
+
+    def _goes_on(self, kit: Kit, run: Run, request: RunRequest) -> bool:
+        """Whether a run of an earlier process is durable, or works elsewhere and has not noticed that one was gone."""
+        if self._enduring is not None and run.id in self._enduring.returning:
+            return True
+        if not kit.has_cluster:
+            return False
+        try:
+            return choose_runner(kit.find(run.agent, request.surface), request, kit) == "cluster"
+        except RetinueError:
+            return False
+
+    def share(self, model: "Model") -> "Model":
+        """The main agent's model: once runs on other machines draw on the same budget, it asks there, too."""
+        if not self._has_cluster:
+            return model
+        from retinue.durable.cluster.shared_budget import SharedBudgetModel
+
+        def find_purse() -> "Purse | None":
+            if self._clustering is None or self._main is None:
+                return None
+            return self._clustering.cluster.find_purse(self._lease, self._main.setup.run_id)
+
+        return SharedBudgetModel(model, find_purse)
+
+    def _need_clustering(self) -> "Clustering":
+        if self._clustering is None:
+            from retinue.app.cluster import Clustering, open_cluster
+
+            cluster = self.cluster or open_cluster(self.world.crew.settings, self.environment, self._warn)
+            self._clustering = Clustering(cluster, self.world, self._models, self.environment, self._clock)
+            self._clustering.extending, self._clustering.restraint = self._extending, self.restraint
+            self._clustering.main = self._main
+            guests = self.manager.guests
+            self._clustering.hear_below, self._clustering.find_below = guests.hear, guests.find_file
+            self._backend.start("cluster", cluster.listen())
+        return self._clustering
+
+    def _send_out(self, setup: RunSetup, errand: Errand) -> LiveRun:
+        if errand.runner == "cluster":
+            assert self.desk is not None
+            return self._need_clustering().send(setup, errand, self._own_tools, self.desk)
+        from retinue.app.processes import build_outpost  # most crews work in one process
+
+        outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools, setup.cwd)
+        return outpost.send(setup, errand)
+
+    def _surround(self, fitting: Fitting) -> list[Feature]:
+        """What stands around each run of the crew, beside what its definition asks for."""
+        seating = Seating(lambda setup: make_tools(self, setup.run_id))
+        return [seating, *self.world.guarding.surround(fitting)]
+
+    def restrain_elsewhere(self, run_id: str, tools: Sequence[str], *, readonly: bool) -> None:
+        """Let a run and those below it know what they have lost that do not ask here; who cannot hear it is stopped."""
+        manager, seat = self.manager, self.open_seat(run_id)
+        for run in manager.list_runs():
+            is_below, live = run.id == run_id or seat.find_run(run.id) is not None, manager.live(run.id)
+            if run.is_guest and run.id == run_id and not run.status.is_final:
+                # What is below a run loses it with that; where nobody can say it, the one above is stopped.
+                is_said = manager.guests.speak(run.id, "restrict", {"tools": list(tools), "readonly": readonly})
+                _ = is_said or manager.stop(manager.guests.find_host(run.id), Reason.PARENT)
+            if not is_below or live is None:
+                continue
+            if not manager.hears(run.id):
+                manager.stop(run.id, Reason.PARENT)
+            elif (restrict := getattr(live, "restrict", None)) is not None:
+                restrict(tools, readonly=readonly)
+
+    def judge_elsewhere(self) -> None:
+        """Let runs that work elsewhere ask here from now on; who could not ask is stopped."""
+        for run in self.manager.list_runs():
+            live = self.manager.live(run.id)
+            if live is not None and not self.manager.hears(run.id):
+                self.manager.stop(run.id, Reason.PARENT)
+            elif (demand := getattr(live, "demand_judgement", None)) is not None:
+                demand()
+
+    def open_seat(self, run_id: str) -> Seat:
+        """The place of one run in the crew."""
+        return Seat(
+            crew=lambda: self.manager,
+            run_id=run_id,
+            definitions=lambda: self.world.roster.glance().list(),
+            resolve_model=self._models.resolve,
+            list_models=self._models.list,
+            clock=self._clock,
+            lease=self._lease,
+            allowed_agents=self._find_allowed(run_id),
+            find_faults=self.world.roster.find_faults,
+        )
+
+    def _find_allowed(self, run_id: str) -> tuple[str, ...] | None:
+        """The agents that a run's definition lets it start; None for all."""
+        run = self.find(run_id)
+        if run is None:
+            return inherit_agents(self.environment)
+        return self.world.roster.find(run.agent, run.surface).allowed_subagents
+
+    def find_session_dir(self, run_id: str) -> Path | None:
+        """Where sessions of the runs that a run starts are kept; None when they are not."""
+        live = self.manager.live(run_id) or self.manager.root
+        tree, settings = live.session.tree, self.world.loaded.settings
+        if tree is not None:
+            return None if tree.main is None else tree.main.with_suffix("")
+        if not self.world.keeps_children:
+            return None
+        return find_session_dir(self.world.paths, self.environment, setting=settings.session_dir) / "runs"
+
+    def open_fleet(self, run_id: str) -> FleetPorts:
+        """What the fleet's tools of one run work with."""
+        return FleetPorts(
+            self.open_seat(run_id),
+            lambda: to_fleet(self.world),
+            self._retries,
+            schedule=self._take_wish,
+            check_worktree=self._workshop.check,
+        )
+
+    def _take_wish(self, wish: ScheduleWish) -> ScheduledCall:
+        if self._scheduling is None:
+            raise UsageError("Scheduler is not active in this session yet. Try again after the session has started.")
+        return self._scheduling.take(wish)
+
+    def _warn(self, text: str) -> None:
+        if self._main is not None:
+            self._main.bus.publish(Warned(run_id=self._main.setup.run_id, text=text))
+
+    def _render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
+        # Of all the settings only this one matters here, and reports may come by the thousand.
+        settings = FleetSettings(rollup_usage=self.world.crew.settings.rollup_child_usage)
+        ports = FleetPorts(self.open_seat(self.manager.root.setup.run_id), lambda: settings)
+        now_ms = self._clock.now_ms()
+        return render_notification(runs, ports.measure, now_ms=now_ms, is_group=is_group, is_partial=is_partial)
+
+
+def to_fleet(world: World) -> FleetSettings:
+    """The settings of the delegation tools."""
+    crew, paths = world.crew.settings, world.paths
+    scope = world.loaded.settings.enabled_models if crew.scope_models else ()
+    return FleetSettings(
+        default_max_turns=crew.default_max_turns or None,
+        default_join=crew.default_join_mode,
+        scheduling=crew.scheduling_enabled and world.has_session,
+        model_scope=tuple(scope),
+        wait_timeout_s=crew.wait_timeout_seconds,
+        wall_s=crew.limits.wall_seconds,
+        idle_s=crew.limits.idle_seconds,
+        tool_s=crew.limits.tool_seconds,
+        description_mode=crew.tool_description_mode,
+        fallback_agent=crew.fallback_subagent,
+        output_transcript=crew.output_transcript,
+        transcript_dir=str(paths.project / ".pi" / "output"),
+        rollup_usage=crew.rollup_child_usage,
+        agent_dir=str(paths.agent_dir),
+        template_files=_find_templates(world),
+        read_template=lambda path: _read_template(world, path),
+        grounds=to_grounds(world),
+    )
+
+
+def to_grounds(world: World) -> Grounds:
+    """What paths in agents' files are relative to."""
+    paths = world.paths
+    return Grounds(str(paths.cwd), str(paths.project), str(paths.home or ""))
+
+
+def _find_templates(world: World) -> tuple[Path, ...]:
+    name, paths = "agent-tool-description.md", world.paths
+    own = (paths.agent_dir / name,)
+    return (paths.project / ".pi" / name, *own) if world.is_trusted and ".pi" in paths.configs else own
+
+
+def _read_template(world: World, path: Path) -> str | None:
+    bind = bind_user if path.parent == world.paths.agent_dir else bind_project
+    data = read_bounded(path, MAX_TEMPLATE_BYTES, bind(world.paths, world.crew.settings.sandbox.hidden))
+    return None if data is None else data[:MAX_TEMPLATE_BYTES].decode("utf-8", "replace")

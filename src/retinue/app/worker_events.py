@@ -1,0 +1,117 @@
+"""Tells the face of a run on a worker of the runs that it starts, as far as their life, figures and words go.
+
+Pieces of replies and results in full are left out: who wants them waits for the session, which comes home with the run.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, structs
+
+from retinue.core.events import (
+    Compacted,
+    Event,
+    MessageFinished,
+    RunFinished,
+    RunForgotten,
+    RunPlaced,
+    RunProgressed,
+    RunQueued,
+    RunRead,
+    RunStarted,
+    ToolFinished,
+    ToolStarted,
+    TurnStarted,
+    Warned,
+)
+from retinue.core.messages import ImageContent, TextContent, ToolResultMessage, UserContent
+from retinue.core.run import Outcome
+
+if TYPE_CHECKING:
+    from retinue.views.runs import Lookout
+
+MAX_RESULT = 4_000
+"""Characters that are told of a tool's result."""
+_LIFE = (RunPlaced, RunRead, RunForgotten, Compacted, Warned)
+_STEPS = (TurnStarted, ToolStarted, ToolFinished, MessageFinished, RunProgressed)
+
+
+class Relay:
+    """Passes on what is to be known of the runs below one run."""
+
+    def __init__(
+        self,
+        own: tuple[str, str],
+        look: "Callable[[], Lookout]",
+        tell: Callable[[Event], None],
+        bring_home: Callable[[Outcome], Outcome],
+    ) -> None:
+        """`own`: the run's id here and at its face; `bring_home` lets an outcome name files as they are called there.
+
+        `look` gives the crew as it is by now: it may not be there before the first run.
+        """
+        self._here, self._there = own
+        self._look = look
+        self._tell = tell
+        self._bring_home = bring_home
+        self._followed: set[str] = set()
+
+    def hear(self, event: Event) -> None:
+        """Take an event of a run below."""
+        if isinstance(event, RunQueued):
+            parent = self._there if event.run.parent_id == self._here else event.run.parent_id
+            # A copy, since it changes before it is told.
+            run = structs.replace(event.run, parent_id=parent, outcome=None, output_file="")
+            self._tell(structs.replace(event, run=run))
+        elif isinstance(event, RunStarted):
+            self._tell(event)
+            self._attach(event.run_id)
+        elif isinstance(event, RunFinished):
+            self._followed.discard(event.run_id)
+            self._tell(structs.replace(event, outcome=self._bring_home(event.outcome)))
+        elif isinstance(event, _LIFE):
+            self._tell(event)
+            self._attach(event.run_id)
+
+    def _attach(self, run_id: str) -> None:
+        """Listen to a run while it works."""
+        lookout = self._look()
+        run = lookout.find(run_id)
+        if run_id in self._followed or run is None or run.status.is_final:
+            return
+        if lookout.overhear(run_id, self._follow, pieces=False, kinds=_STEPS):
+            self._followed.add(run_id)
+
+    def _follow(self, event: Event) -> None:
+        run = self._look().find(event.run_id)
+        if run is None:
+            return
+        if isinstance(event, MessageFinished):
+            self._tell(_shorten(event))
+        self._tell(
+            RunProgressed(
+                run_id=run.id,
+                turns=run.turns,
+                tool_uses=run.tool_uses,
+                compactions=run.compactions,
+                usage=run.usage,
+                context_tokens=run.context_tokens,
+                activity=run.activity,
+            )
+        )
+
+
+def _shorten(event: MessageFinished) -> MessageFinished:
+    """A message as it is told: the beginning of what a tool gave back."""
+    message = event.message
+    if not isinstance(message, ToolResultMessage):
+        return event
+    left, content = MAX_RESULT, list[UserContent]()
+    for block in message.content:
+        if isinstance(block, ImageContent):
+            content.append(TextContent("[an image]"))
+        elif left > 0:
+            cut = block.text[:left]
+            left -= len(cut)
+            content.append(block if len(cut) == len(block.text) else TextContent(f"{cut}\n[cut here]"))
+    return structs.replace(event, message=structs.replace(message, content=content, details=UNSET))

@@ -1,0 +1,311 @@
+"""Works on a run for somebody on another machine: the same main agent and crew as here, with a record around it."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from retinue.app.retinue import Retinue
+from retinue.app.worker_events import Relay
+from retinue.core.environment import MARKS, select
+from retinue.core.errors import quote
+from retinue.core.events import Answered, Asked, Event, Warned
+from retinue.core.messages import AssistantMessage, TextContent, Usage, UserMessage
+from retinue.core.run import Outcome, Reason, Status
+from retinue.durable.cluster.assignment import Assignment, Home, Word
+from retinue.durable.cluster.remote_approvals import Appeals, Judged
+from retinue.durable.cluster.sender import Cluster
+from retinue.durable.cluster.worker import Hosted, Job
+from retinue.durable.cluster.workspace_bundle import Parcel
+from retinue.durable.trouble import Alarm
+from retinue.engine.child_prompt import ENVIRONMENT, to_line
+from retinue.engine.journal import CREW
+from retinue.engine.limits import Limits
+from retinue.engine.prompt import CWD, render_cwd
+from retinue.features.finalise import Finalising
+from retinue.settings.request import Request, SessionCover, SessionWish
+
+MOST_NAMED = 5
+"""Former places that an agent is told of."""
+
+
+class Hosting:
+    """Opens runs; one for each worker."""
+
+    def __init__(self, url: str, environment: Mapping[str, str], alarm: Alarm, *, approve: bool = False) -> None:
+        """With `approve` the projects of runs are trusted that are trusted where they come from."""
+        self._environment = environment
+        self._approve = approve
+        self._cluster = Cluster(url, alarm=alarm)
+        """For all runs that send others: opened by the first of them."""
+
+    def open(self, job: Job) -> Hosted:
+        """A run at work."""
+        cluster = self._cluster.share(job.keep, job.assignment.leases)
+        cluster.home = Home.of(job.assignment, job.workspace)
+        return HostedRun(job, cluster, self._environment, approve=self._approve)
+
+
+class HostedRun:
+    """One run as a Retinue of its own."""
+
+    def __init__(self, job: Job, cluster: Cluster, environment: Mapping[str, str], *, approve: bool) -> None:
+        self._job = job
+        self._assignment = job.assignment
+        self._appeals = Appeals(job.submit, job.assignment.judged, is_on=job.assignment.judged_below)
+        self._retinue = Retinue(
+            job.workspace,
+            request=to_request(job, job.sessions / job.assignment.session, approve=approve),
+            environment={**environment, **select(job.assignment.marks, MARKS), **job.surroundings},
+            say=self._say,
+            output_transcript=False,  # they would lie in the workspace, and travel as its changes
+        )
+        self._appeals.on_change = self._retinue.demand_judgement
+        # Also where nobody has anything to say yet: a face may come back with rules.
+        judged = Judged(self._appeals, wants=self._appeals.wants)
+        finalising = [Finalising()] if job.assignment.finalises else []
+        self._retinue.bring(
+            features=[*finalising, job.recorded, judged],
+            cluster=cluster,
+            judge=self._appeals,
+            names=job.assignment.names,
+            refusals=job.assignment.refusals,
+        )
+        self._relay: Relay | None = None
+        self._early: list[Word] = []
+        self._is_open = False
+        self._stopped: Reason | None = None
+
+    def take(self, word: Word) -> None:
+        """Hear something, also before it has begun. What cannot be understood may be meant to narrow it: it stops."""
+        try:
+            self._take(word)
+        except (TypeError, ValueError):
+            self._stopped = Reason.USER
+            self._retinue.abort()
+
+    def _take(self, word: Word) -> None:
+        if word.kind == "ruling":
+            self._appeals.take(word.data)
+        elif word.kind == "judge":
+            self._awaken(word.data)
+        elif not self._is_open:
+            self._early.append(word)
+        elif word.kind == "steer":
+            self._retinue.steer(str(word.data.get("text", "")))
+        elif word.kind == "answer":
+            self._retinue.questions.answer(str(word.data.get("question", "")), str(word.data.get("answer", "")))
+        elif word.kind == "restrict":
+            tools = [str(name) for name in word.data.get("tools", ())]
+            self._retinue.restrict(*tools, readonly=bool(word.data.get("readonly")))
+        elif word.kind == "below":
+            self._pass_on(word.data)
+        elif word.kind == "stop":
+            self._stopped = Reason(str(word.data.get("reason", Reason.USER)))
+            self._retinue.abort()
+
+    def _pass_on(self, data: dict[str, Any]) -> None:
+        """Something that its face has to say to a run below it, in this very attempt of that."""
+        lookout, verb, run_id = self._retinue.lookout, data.get("verb"), str(data.get("run", ""))
+        run = lookout.find(run_id)
+        if run is None or run.attempt != data.get("attempt"):
+            return
+        if verb == "steer":
+            lookout.steer(run_id, str(data.get("text", "")))
+        elif verb == "stop":
+            lookout.stop(run_id)
+        elif verb == "restrict":
+            tools = [str(name) for name in data.get("tools", ())]
+            self._retinue.restrict(*tools, readonly=bool(data.get("readonly")), run_id=run_id)
+
+    async def work(self) -> Outcome:
+        """From the opening to the outcome."""
+        async with self._retinue as retinue:
+            if self._assignment.tells_below:
+                own = retinue.run_id, self._assignment.run_id
+                self._relay = Relay(own, lambda: retinue.lookout, self._job.hear, partial(bring_home, job=self._job))
+            stop_listening = retinue.listen(lambda event: self._hear(retinue, event))
+            try:
+                self._begin(retinue)
+                with retinue.questions.attend() if self._assignment.asks else nullcontext():
+                    if self._stopped is None:
+                        outcome = await self._work(retinue)
+                    else:
+                        outcome = Outcome(Status.STOPPED, self._stopped)
+            finally:
+                stop_listening()
+        if self._stopped is not None and outcome.status is not Status.COMPLETED:
+            outcome = msgspec.structs.replace(outcome, status=Status.STOPPED, reason=self._stopped)
+        return bring_home(msgspec.structs.replace(outcome, session_file="", branch=""), self._job)
+
+    async def _work(self, retinue: Retinue) -> Outcome:
+        if self._job.goes_on:
+            return _count_all(retinue, await retinue.go_on(), self._assignment.task)
+        return await retinue.prompt(self._assignment.task, settle=True)
+
+    def _begin(self, retinue: Retinue) -> None:
+        """Hear what was said meanwhile, but for what an earlier worker has said to the run already."""
+        said = Counter(_read_words(retinue)) if self._job.goes_on else Counter[str]()
+        said[self._assignment.task] -= 1
+        self._appeals.open(_list_calls(retinue) if self._job.goes_on else ())
+        self._is_open = True
+        early, self._early = self._early, []
+        passed_on = _count_passed_on(retinue) if early and self._job.goes_on else Counter[tuple[str, str]]()
+        for word in early:
+            text = str(word.data.get("text", ""))
+            to_whom = str(word.data.get("run", "")), text
+            if word.kind == "below" and word.data.get("verb") == "steer" and passed_on[to_whom] > 0:
+                passed_on[to_whom] -= 1
+                continue
+            if word.kind == "steer" and said[text] > 0:
+                said[text] -= 1
+                continue
+            self.take(word)
+
+    def _awaken(self, data: dict[str, Any]) -> None:
+        """Ask its face from now on, which has come to have something to say."""
+        told = data.get("wants")
+        wants = {str(kind): bool(waits) for kind, waits in told.items()} if isinstance(told, dict) else {}
+        self._appeals.awaken(wants, is_on=bool(data.get("below")))
+        if self._is_open and self._appeals.is_on:
+            self._retinue.demand_judgement()
+
+    def _say(self, text: str) -> None:
+        """Which of its tools a run cannot have here is told to whoever sent it; all else is this machine's business."""
+        if text.endswith("; left out"):
+            words = f"agent {quote(self._assignment.agent)}, on its worker: {text}"
+            self._job.hear(Warned(run_id=self._assignment.run_id, text=words))
+
+    def _hear(self, retinue: Retinue, event: Event) -> None:
+        """What the run itself says goes to its face under the name it has there."""
+        # What a run that it has started asks is asked under its name, as all that is its own.
+        if event.run_id == retinue.run_id or isinstance(event, Asked | Answered):
+            self._job.hear(msgspec.structs.replace(event, run_id=self._assignment.run_id))
+        elif self._relay is not None:
+            self._relay.hear(event)
+
+
+def to_request(job: Job, session_file: Path, *, approve: bool = False) -> Request:
+    """The same as a process of its own would be asked for by its command line."""
+    assignment = job.assignment
+    # Whoever queues a run can say what it likes: its yes counts only with one from here.
+    trust = (True if approve else None) if assignment.trusted else False
+    # Its provider and no other, though that may have a model of the whole name.
+    provider, _, model = assignment.model.partition("/")
+    request = Request(
+        model=model,
+        provider=provider,
+        thinking=assignment.thinking,
+        session=SessionWish("named", str(session_file), is_alone=True, is_fleeting=True, cover=_to_cover(assignment)),
+        tools=assignment.tools,
+        sections=build_sections(assignment, str(job.workspace), job.former),
+        context_files=False,
+        skills=False,
+        approve=trust,
+        limits=Limits(
+            wall_s=assignment.wall_s,
+            idle_s=assignment.idle_s,
+            strict_idle=assignment.strict_idle,
+            tool_s=assignment.tool_s,
+        ),
+    )
+    return replace(request, is_child=True, is_hosted=True)
+
+
+def build_sections(assignment: Assignment, workspace: str, former: Sequence[str] = ()) -> dict[str, str]:
+    """The prompt it was sent with, saying where it is now, and where it was before."""
+    home, sections = assignment.cwd, dict(assignment.sections)
+    places = [name for name in (ENVIRONMENT, CWD) if name in sections]
+    for name in places if home else ():
+        sections[name] = sections[name].replace(home, workspace)
+    sections |= {} if places else {CWD: render_cwd(workspace)}
+    elsewhere = "\n\n".join(filter(None, (_tell_place(assignment), _tell_former(workspace, former))))
+    told = {"elsewhere": elsewhere, "missing": _tell_missing(assignment)}
+    return {**sections, **{name: text for name, text in told.items() if text}}
+
+
+def _to_cover(assignment: Assignment) -> SessionCover:
+    cover = assignment.cover
+    return SessionCover(cover.id, cover.parent, cover.name, cover.cwd or assignment.cwd, cover.labels)
+
+
+def bring_home(outcome: Outcome, job: Job) -> Outcome:
+    """An outcome that names files where whoever asked for it has them."""
+    here = job.assignment.cwd
+    if not here:
+        return outcome
+    text, error, notes = outcome.text, outcome.error, outcome.notes
+    # Longer ones first, of which another may be the beginning.
+    for there in sorted({str(job.workspace), *job.former}, key=len, reverse=True):
+        text, error, notes = (words.replace(there, here) for words in (text, error, notes))
+    return msgspec.structs.replace(outcome, text=text, error=error, notes=notes)
+
+
+def _tell_place(assignment: Assignment) -> str:
+    """What the agent must know of where it is: it is told of files by people who have them elsewhere."""
+    if not assignment.cwd:
+        return ""
+    return (
+        f"# Where you work\nYou work on another machine, in a copy of {to_line(assignment.cwd)}. A path below that "
+        "folder means the same path below your own working directory; use that one, and name files relative to it."
+    )
+
+
+def _tell_former(workspace: str, former: Sequence[str]) -> str:
+    """What the agent must know of where it was: its own words, and what it was told, are full of paths there."""
+    places = [to_line(place) for place in former if place != workspace][-MOST_NAMED:]
+    if not places:
+        return ""
+    named, folder = " and in ".join(places), "That folder is" if len(places) == 1 else "Those folders are"
+    below = "it" if len(places) == 1 else "one of them"
+    return (
+        f"Before, you worked in {named}. {folder} not here: where a path below {below} was named, the same path below "
+        "your working directory is meant. Processes you had started there are gone."
+    )
+
+
+def _tell_missing(assignment: Assignment) -> str:
+    """What the agent must know of its workspace: what of it could not travel."""
+    notes = msgspec.convert(assignment.parcel, type=Parcel).notes
+    listed = "\n".join(f"- {note}" for note in notes)
+    return f"# What is missing in your workspace\n{listed}" if notes else ""
+
+
+def _count_passed_on(retinue: Retinue) -> Counter[tuple[str, str]]:
+    """What an earlier worker has said to the runs below, by run and words."""
+    facts = [entry.get("data") for entry in retinue.chronicle.list_entries() if entry.get("customType") == CREW]
+    said = (fact for fact in facts if isinstance(fact, dict) and fact.get("type") == "RunSteered")
+    return Counter((str(fact.get("runId")), str(fact.get("text"))) for fact in said)
+
+
+def _list_calls(retinue: Retinue) -> list[str]:
+    """The calls that are on record, whatever became of them."""
+    said = retinue.chronicle.list_messages()
+    return [call.id for message in said if isinstance(message, AssistantMessage) for call in message.calls]
+
+
+def _read_words(retinue: Retinue) -> list[str]:
+    """What was said to the main agent, as far as its session knows."""
+    return [_to_text(message) for message in retinue.chronicle.list_messages() if isinstance(message, UserMessage)]
+
+
+def _to_text(message: UserMessage) -> str:
+    if isinstance(message.content, str):
+        return message.content
+    return "\n".join(block.text for block in message.content if isinstance(block, TextContent))
+
+
+def _count_all(retinue: Retinue, outcome: Outcome, task: str) -> Outcome:
+    """The outcome with what earlier workers have used for the same task: all of it is in the session."""
+    usage, turns, calls = Usage(), 0, 0
+    for message in retinue.chronicle.list_messages():
+        if isinstance(message, UserMessage) and task in _to_text(message):
+            usage, turns, calls = Usage(), 0, 0
+        if isinstance(message, AssistantMessage):
+            usage, turns, calls = usage + message.usage, turns + 1, calls + len(message.calls)
+    return msgspec.structs.replace(outcome, usage=usage, turns=turns, tool_calls=calls)

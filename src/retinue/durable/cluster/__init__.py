@@ -1,0 +1,1 @@
+"""Runs on other machines: sent through Postgres, worked on by workers."""

@@ -1,0 +1,287 @@
+"""Judges at the face what runs on workers are about to do: with the very hooks that stand around runs here.
+
+Must not know how cases get here, nor what rules, hooks and people say: it only asks them in their order.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from retinue.core.errors import quote
+from retinue.core.messages import Usage
+from retinue.core.model import Model, ToolSpec
+from retinue.core.run import Outcome, Reason, Status
+from retinue.core.tool import Amendment, Effect, Tool, ToolContext, ToolResult
+from retinue.durable.cluster.approval import Called, Case, Origin, Ruling, Wants, to_given
+from retinue.durable.cluster.remote_approvals import JudgedEnd, JudgedModel
+from retinue.engine.calls import CallHook, describe_quarrel
+from retinue.engine.feature_stack import Enclosure
+from retinue.engine.loop import Ending
+from retinue.engine.setup import Reviewer, RunSetup
+from retinue.features.approvals.gate import Gate
+from retinue.features.hooks.feature import CallWatch, HookedModel, StopReview
+
+_ANY: Wants = {"call": True, "result": True}
+"""Of a hook that does not say."""
+
+
+class ModelGuard(Protocol):
+    """Somebody around a model who is asked before, and told after."""
+
+    @property
+    def wants(self) -> Mapping[str, bool]: ...
+
+    async def begin(self, facts: dict[str, Any]) -> str: ...
+
+    async def finish(self, facts: dict[str, Any]) -> None: ...
+
+
+OpenBelow = Callable[[Origin], Awaitable[RunSetup]]
+"""What stands here around a run that one on a worker has started; nobody has entered its features yet."""
+
+
+class Court:
+    """Judges one run, and those that it starts."""
+
+    def __init__(self, setup: RunSetup, open_below: OpenBelow | None = None) -> None:
+        """`setup` with all that stands around the run here; `open_below` finds that for those it starts."""
+        self._own = Bench(setup)
+        self._open_below = open_below
+        self._below: dict[str, _Guest] = {}
+        self._opening = asyncio.Lock()
+
+    @property
+    def wants(self) -> Wants:
+        """What has to be known here of the run itself."""
+        return self._own.wants
+
+    def spare(self, tool: str, text: str) -> None:
+        """A person has just allowed a call of the run that says this."""
+        self._own.spare(tool, text)
+
+    async def judge(self, case: Case) -> Ruling:
+        """What becomes of a case; a failure of whoever is asked refuses it. MUST NOT raise."""
+        try:
+            if case.origin is None:
+                return await self._own.judge(case)
+            if case.kind == "leave":
+                await self._dismiss(case.origin.run_id, msgspec.convert(case.facts["outcome"], type=Outcome))
+                return Ruling()
+            bench = await self._find_below(case.origin)
+            return bench if isinstance(bench, Ruling) else await bench.judge(case)
+        except Exception as error:
+            text = f"it could not be judged: {type(error).__name__}: {quote(str(error), 500)}"
+            return _refuse(case, ToolResult.of(text, {}, is_error=True))
+
+    async def close(self) -> None:
+        """Nobody asks any more."""
+        for run_id in list(self._below):
+            await self._dismiss(run_id, Outcome(Status.INTERRUPTED, Reason.PARENT))
+
+    async def _find_below(self, origin: Origin) -> "Bench | Ruling":
+        async with self._opening:
+            guest = self._below.get(origin.run_id)
+            if guest is None:
+                assert self._open_below is not None, "nobody was told to ask"
+                guest = self._below[origin.run_id] = _Guest(await self._open_below(origin))
+            return await guest.enter()
+
+    async def _dismiss(self, run_id: str, outcome: Outcome) -> None:
+        guest = self._below.pop(run_id, None)
+        if guest is not None:
+            await guest.leave(outcome)
+
+
+class _Guest:
+    """The bench of a run that was started elsewhere, with its features around it."""
+
+    def __init__(self, setup: RunSetup) -> None:
+        self._setup = setup
+        self._around = Enclosure()
+        self._bench: Bench | None = None
+
+    async def enter(self) -> "Bench | Ruling":
+        if self._bench is None:
+            entered = await self._around.enter(self._setup)
+            if isinstance(entered, Ending):
+                text = entered.error or "what stands around the run could not be entered"
+                given = to_given(ToolResult.of(text, {}, is_error=True))
+                return Ruling(passes=False, given=given, words=text, wants=_ANY)
+            self._bench = Bench(entered)
+        return self._bench
+
+    async def leave(self, outcome: Outcome) -> None:
+        await self._around.leave(outcome, self._setup.limits.cleanup_s)
+
+
+class Bench:
+    """Those who are asked about one run, in their order."""
+
+    def __init__(self, setup: RunSetup) -> None:
+        self._setup = setup
+        self._hooks: Sequence[CallHook] = setup.hooks
+        self._models = _list_guards(setup.model)
+        self._ends = [each for each in setup.reviewers if is_end(each)]
+
+    @property
+    def wants(self) -> Wants:
+        """What has to be known here; a run waits when one of them must be heard."""
+        found: Wants = {"stop": True} if any(getattr(each, "wants", True) for each in self._ends) else {}
+        for each in (*self._hooks, *self._models):
+            for kind, waits in getattr(each, "wants", _ANY).items():
+                found[kind] = found.get(kind, False) or waits
+        return found
+
+    def spare(self, tool: str, text: str) -> None:
+        """A person has just allowed a call that says this."""
+        for gate in self._hooks:
+            if isinstance(gate, Gate):
+                gate.spare(tool, text)
+
+    async def judge(self, case: Case) -> Ruling:
+        """Ask those whom it concerns."""
+        match case.kind:
+            case "enter":
+                return Ruling(wants=self.wants)
+            case "call":
+                return await self._judge_call(case)
+            case "result":
+                return await self._judge_result(case)
+            case "step":
+                return await self._judge_step(case)
+            case "reply":
+                for guard in self._models:
+                    await guard.finish(_read_reply(case.facts))
+                return Ruling()
+            case "stop":
+                return await self._judge_end(case)
+        return Ruling()
+
+    async def _judge_call(self, case: Case) -> Ruling:
+        called = case.call
+        assert called is not None
+        tool, call = self._find_tool(called)
+        made = called.made
+        for place, hook in enumerate(self._hooks):
+            key = f"hook {place}"
+            if made is not None and made.keys[-1:] == (key,):
+                continue  # content with what it has made of the call
+            if isinstance(hook, Gate):
+                hook.know(call.id, self._translate(called), made)
+            answer = await hook.before(call, tool)
+            if isinstance(answer, Amendment):
+                # Only where the call is made can be said what it says now: that is judged when it is asked about again.
+                return _change(case, answer if isinstance(hook, Gate) else _sign(answer, key, made), made)
+            if answer is not None:
+                return _refuse(case, answer)
+        return Ruling()
+
+    async def _judge_result(self, case: Case) -> Ruling:
+        called, given = case.call, case.given
+        assert called is not None and given is not None
+        tool, call = self._find_tool(called)
+        first = result = given.to_result()
+        for hook in self._hooks:
+            if isinstance(hook, CallWatch):
+                result = await hook.tell_end(call, result, int(case.facts.get("durationMs", 0)))
+            else:
+                result = await hook.after(call, tool, result)
+        if result is first:
+            return Ruling()
+        return Ruling(given=to_given(result), details=_to_plain(result.details))
+
+    async def _judge_step(self, case: Case) -> Ruling:
+        for guard in self._models:
+            if words := await guard.begin(dict(case.facts)):
+                return Ruling(passes=False, words=words)
+        return Ruling()
+
+    async def _judge_end(self, case: Case) -> Ruling:
+        outcome = Outcome(Status.COMPLETED, Reason.DONE, text=str(case.facts.get("content", "")))
+        for review in self._ends:
+            verdict = await review.review(outcome)
+            if isinstance(verdict, str):
+                return Ruling(words=verdict)
+            if isinstance(verdict, Outcome) and verdict.status is Status.FAILED:
+                return Ruling(error=verdict.error or "it was refused")
+        return Ruling()
+
+    def _find_tool(self, called: Called) -> tuple[Tool, Any]:
+        """The tool and the call under the names they have here; a tool that is not there stands in for itself."""
+        tools = self._setup.tools
+        for visible in (called.shown, *tools):
+            if visible in tools and tools[visible].spec.own_name == called.name:
+                return tools[visible], msgspec.structs.replace(called.to_call(), name=visible)
+        return _Stranger(called.name, called.effect), called.to_call()
+
+    def _translate(self, called: Called) -> tuple[str, ...]:
+        """What a call says, with the run's folder there as it is called here."""
+        here = str(self._setup.cwd)
+        return tuple(form.replace(called.cwd, here) if called.cwd else form for form in called.forms)
+
+
+class _Stranger:
+    """A tool that only the worker has: those who judge need to know its name and the most it can do."""
+
+    hint = ""
+    guidelines: tuple[str, ...] = ()
+
+    def __init__(self, name: str, effect: Effect) -> None:
+        self.spec = ToolSpec(name, "", {})
+        self.effect = effect
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """It is not here."""
+        return ToolResult.of("this tool works elsewhere", {}, is_error=True)
+
+
+def is_end(reviewer: Reviewer) -> bool:
+    """Whether somebody stands at the end of a run whom the run itself has to ask, since it goes on there."""
+    return isinstance(reviewer, StopReview | JudgedEnd)
+
+
+def _list_guards(model: Model) -> list[ModelGuard]:
+    """Those who stand around a model, the outermost first."""
+    found, inner = list[ModelGuard](), [model]
+    while inner:
+        if isinstance(each := inner.pop(), HookedModel | JudgedModel):
+            found.append(each)
+        inner += filter(None, (getattr(each, "inner_model", None) or getattr(each, "model", None),))
+    return found
+
+
+def _refuse(case: Case, result: ToolResult) -> Ruling:
+    words = "\n".join(getattr(block, "text", "") for block in result.content)
+    if case.kind == "stop":
+        return Ruling(error=words)
+    if case.kind == "result":
+        return Ruling()
+    return Ruling(passes=False, given=to_given(result), details=_to_plain(result.details), words=words, wants=_ANY)
+
+
+def _sign(answer: Amendment, key: str, made: Amendment | None) -> Amendment:
+    """The change of somebody who is asked beside a gate, on top of what others have made of the call."""
+    past = made or Amendment({})
+    word, reason = ("ask", past.reason) if past.word == "ask" else ("", "")
+    return Amendment(answer.arguments, (*past.by, *answer.by), (*past.keys, key), word, reason)
+
+
+def _change(case: Case, change: Amendment, made: Amendment | None) -> Ruling:
+    """Let a call be asked about again with other arguments; refused when that would go on and on."""
+    if made is not None and change.keys[-1] in made.keys:
+        return _refuse(case, ToolResult.of(describe_quarrel(change.by), {}, is_error=True))
+    # Whoever does not know of changes must not make the call as it was.
+    text = "hooks have changed its arguments, and it could not be made with others"
+    return msgspec.structs.replace(_refuse(case, ToolResult.of(text, {}, is_error=True)), change=change)
+
+
+def _to_plain(details: Any) -> Any:
+    return None if details is msgspec.UNSET else msgspec.to_builtins(details, enc_hook=str)
+
+
+def _read_reply(facts: Mapping[str, Any]) -> dict[str, Any]:
+    if "usage" not in facts:
+        return dict(facts)
+    return {**facts, "usage": msgspec.convert(facts["usage"], type=Usage)}

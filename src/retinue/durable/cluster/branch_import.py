@@ -1,0 +1,161 @@
+"""Brings the work of a run back: its snapshots become a branch of the sender's repository. Nothing is checked out.
+
+The branch is what a run in a private copy leaves: the agent's own commits, and one more with what it had not committed.
+"""
+
+import asyncio
+import re
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+from retinue.core.errors import RetinueError, quote
+from retinue.durable.cluster.repository import MAX_BUNDLE, Workspace, find_workspace
+from retinue.durable.cluster.snapshots import Link, apply_chain
+from retinue.durable.cluster.workspace_bundle import Parcel, check_bundle, check_parcel, drop_sent, release
+from retinue.features.worktree.copies import BRANCH_PREFIX, hold_registry
+from retinue.features.worktree.saved_work import ABANDONED_REFS, render_message
+from retinue.tools.git import GitResult
+
+_LANDING_REFS = "refs/retinue/landing"
+_BRANCH = re.compile(rf"{BRANCH_PREFIX}[A-Za-z0-9][A-Za-z0-9_-]{{0,80}}")
+_ATTEMPTS = 5
+FindBundle = Callable[[], Awaitable[bytes | None]]
+"""Gives the bundle that was sent; it may be large, so that it is asked for only where there is need."""
+
+
+async def land(
+    repo: Path,
+    parcel: Parcel,
+    snapshots: Sequence[bytes],
+    branch: str,
+    *,
+    description: str = "",
+    bundle: bytes | None = None,
+    find_bundle: FindBundle | None = None,
+) -> str:
+    """Put the work of a run on a branch and give its name; empty when nothing was changed.
+
+    The name is another one when the branch is somebody else's. With the parcel's own `bundle` it works in a repository
+    that does not have what was sent; `find_bundle` gives it when it is needed. Raises RetinueError; then nothing is
+    lost and it can be tried again.
+    """
+    check_parcel(parcel)
+    # Also the one that it goes on with, which is named to a person who may copy it.
+    if wrong := [name for name in (branch, parcel.branch or branch) if not _BRANCH.fullmatch(name)]:
+        raise RetinueError(
+            f"{quote(wrong[0])} is no name for the branch of a run; expected {BRANCH_PREFIX} and the run's id: "
+            "letters, digits, hyphens and underscores"
+        )
+    if not snapshots:
+        await release(repo, parcel)
+        return parcel.branch
+    workspace = await find_workspace(repo)
+    if workspace is None:
+        raise RetinueError(
+            f"what the run has made cannot be brought back, since {quote(str(repo), 200)} is not in a git repository; "
+            "run `git init` there"
+        )
+
+    async def find() -> bytes | None:
+        return bundle if find_bundle is None else await find_bundle()
+
+    landing = _Landing(workspace, parcel, f"{_LANDING_REFS}/{secrets.token_hex(8)}")
+    try:
+        link = await landing.fetch(snapshots, find)
+        name = await landing.settle(link, branch, description) if link is not None else parcel.branch
+    finally:
+        await asyncio.shield(landing.clear())
+    await drop_sent(landing.repository, parcel)
+    return name
+
+
+class _Landing:
+    """The steps of one landing."""
+
+    def __init__(self, workspace: Workspace, parcel: Parcel, ref: str) -> None:
+        self.repository = workspace.open()
+        self._workspace = workspace
+        self._parcel = parcel
+        self._ref = ref
+
+    async def fetch(self, snapshots: Sequence[bytes], find_bundle: FindBundle) -> Link | None:
+        """All snapshots into the repository, kept by a ref of our own meanwhile."""
+        commit = self._parcel.commit
+        if commit:
+            if await self.repository.find_commit(commit) != commit:
+                await self._take_parcel(await find_bundle())
+            await self.repository.run("update-ref", self._ref, commit)
+        return await apply_chain(self.repository, self._ref, commit, snapshots)
+
+    async def _take_parcel(self, bundle: bytes | None) -> None:
+        parcel = self._parcel
+        if not bundle:
+            known = f"fetch it from {quote(parcel.remote, 200)}" if parcel.remote else "give the bundle that was sent"
+            raise RetinueError(
+                f"commit {parcel.commit}, with which the run began, is not in {quote(self._workspace.top, 200)} "
+                f"any more; {known}"
+            )
+        await check_bundle(parcel, bundle, MAX_BUNDLE)
+        await self.repository.take_bundle(bundle)
+        await self.repository.check_whole(parcel.commit, parcel.known)
+
+    async def settle(self, link: Link, branch: str, description: str) -> str:
+        """The branch at the run's last commit, with what it had not committed on top."""
+        repository, parcel = self.repository, self._parcel
+        head = link.table.head_commit or parcel.commit
+        tip = head
+        if not head or link.tree != await repository.find_tree(head):
+            parents, author = (head,) if head else (), self._workspace.guard.author
+            # Landed a second time, after a crash perhaps, it is the same commit and so the same branch.
+            tip = await repository.commit(link.tree, parents, render_message(description), author, date=link.date)
+        name = parcel.branch
+        if tip != parcel.commit:
+            name = await self._save_branch(branch, tip)
+        await self._save_others(link, tip, branch)
+        return name
+
+    async def _save_branch(self, wanted: str, tip: str) -> str:
+        """A new branch, or the run's own moved forward; nobody else's is touched."""
+        found = await self.repository.find_commit(f"refs/heads/{wanted}")
+        if found == tip:
+            return wanted
+        if found and wanted == self._parcel.branch and await self._move_branch(wanted, found, tip):
+            return wanted
+        now_ms = time.time_ns() // 1_000_000
+        done = GitResult(1)
+        for number in range(_ATTEMPTS):
+            name = f"{wanted}-{now_ms + number - 1}" if number else wanted
+            # The empty old value: only if there is no such branch.
+            done = await self.repository.ask("update-ref", f"refs/heads/{name}", tip, "")
+            if done.ok:
+                return name
+        raise RetinueError(
+            f"no branch {quote(wanted)} can be made in {quote(self._workspace.top, 200)}: {done.problem}"
+        )
+
+    async def _move_branch(self, name: str, before: str, tip: str) -> bool:
+        repository = self.repository
+        async with hold_registry(self._workspace.common):
+            used = await repository.ask("for-each-ref", "--format=%(worktreepath)", f"refs/heads/{name}")
+        if used.text or not (await repository.ask("merge-base", "--is-ancestor", before, tip)).ok:
+            return False
+        return (await repository.ask("update-ref", f"refs/heads/{name}", tip, before)).ok
+
+    async def _save_others(self, link: Link, tip: str, branch: str) -> None:
+        """What else the run has committed: branches of its own runs as branches, the rest out of the way."""
+        known = [sha for sha in (tip, self._parcel.commit) if sha]
+        for name, sha in link.table.refs.items():
+            if not (await self.repository.run("rev-list", "--max-count=1", sha, "--not", *known)).text:
+                continue
+            short = name.removeprefix("refs/heads/")
+            if _BRANCH.fullmatch(short):
+                await self._save_branch(short, sha)
+            else:
+                kept = f"{ABANDONED_REFS}/{branch.removeprefix(BRANCH_PREFIX)}/{sha[:12]}"
+                await self.repository.run("update-ref", kept, sha)
+
+    async def clear(self) -> None:
+        """Take our ref away; the work is on its branch, or still where it came from."""
+        await self.repository.ask("update-ref", "-d", self._ref)

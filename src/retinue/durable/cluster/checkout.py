@@ -1,0 +1,363 @@
+"""A run's workspace on a worker: made from a parcel, told apart into snapshots, and gone without a trace.
+
+The run has a repository of its own, in which it may do what it likes. Snapshots are taken with a second one beside it,
+of which it knows nothing, so that nothing it configures is ever executed here. Must not know runs.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.core.errors import RetinueError, quote
+from retinue.durable.cluster.repository import FLEETING, MAX_BUNDLE, BundleTooLarge, Repository
+from retinue.durable.cluster.repository_cache import Cache, make_repository, take_lock
+from retinue.durable.cluster.snapshots import Table, apply_chain, read_signature, read_table, restore_table, stat_file
+from retinue.durable.cluster.workspace_bundle import Parcel, check_bundle, check_parcel, exclude
+from retinue.features.worktree.copies import is_directory, is_link
+from retinue.features.worktree.saved_work import AUTHOR, list_some, to_variables
+from retinue.features.worktree.traces import find_nested
+from retinue.sandbox.open_beneath import remove_tree
+from retinue.tools.git import FETCH_TIMEOUT_S
+
+_REF = "refs/retinue/snapshot"
+_MAX_TIPS = 50
+_EMPTY = {"GIT_AUTHOR_DATE": "@0 +0000", "GIT_COMMITTER_DATE": "@0 +0000"}
+"""The empty beginning is the same commit everywhere."""
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """What a run has changed since the snapshot before."""
+
+    commit: str
+    bundle: bytes
+    """Builds upon the snapshot before, or upon the parcel's commit."""
+    notes: tuple[str, ...] = ()
+    """What could not be carried."""
+
+
+class Checkout:
+    """One run's workspace. Close it at the end; who is killed leaves a folder that `prune_cache` removes."""
+
+    def __init__(self, parcel: Parcel, site: Path, held: list[int], max_bytes: int) -> None:
+        """Not for callers: use `open` or `restore`. `held` are locks that last as long as the workspace."""
+        self.parcel = parcel
+        self.root = site / "tree"
+        """The top of the repository."""
+        self.path = self.root
+        """Where the run works."""
+        self._site = site
+        self._held = held
+        self._max_bytes = max_bytes
+        self._own = Repository(str(self.root / ".git"), str(self.root), guard=FLEETING)
+        self._shadow = Repository(str(site / "git"), str(self.root), str(site / "index"), guard=FLEETING)
+        self._config = b""
+        self._lenders = self._shared = b""
+        """Where the run's repository and ours read others' objects, as git wants it said; ours less the run's."""
+        self._last = self._tree = ""
+        self._is_begun = bool(parcel.commit)
+        """Whether whoever reads the next snapshot has what it builds upon."""
+        self._table = Table()
+        self._carried: set[str] = set()
+        self._signature: tuple[object, ...] = ()
+        self._nested: list[str] = []
+        self._seen: tuple[int, int, int] | None = None
+        """The index of which `_tree` is the content."""
+        self._is_young = True
+        """Whether the index is as old as the files in it: git reads them all again then, and writes it anew."""
+        self._lock = asyncio.Lock()
+
+    @classmethod
+    async def open(
+        cls,
+        parcel: Parcel,
+        bundle: bytes | None,
+        folder: Path,
+        *,
+        max_bytes: int = MAX_BUNDLE,
+        timeout_s: float = FETCH_TIMEOUT_S,
+    ) -> "Checkout":
+        """Make the workspace of a parcel below a folder of the worker. Raises RetinueError with nothing left behind.
+
+        The folder is on a local disk and not below /tmp: sandboxes hide that, and with it what the run's git reads.
+        """
+        return await cls.restore(parcel, bundle, (), folder, max_bytes=max_bytes, timeout_s=timeout_s)
+
+    @classmethod
+    async def restore(
+        cls,
+        parcel: Parcel,
+        bundle: bytes | None,
+        snapshots: Sequence[bytes],
+        folder: Path,
+        *,
+        max_bytes: int = MAX_BUNDLE,
+        timeout_s: float = FETCH_TIMEOUT_S,
+    ) -> "Checkout":
+        """The same, as it was at the last of these snapshots: all that were made, in order."""
+        check_parcel(parcel)
+        await check_bundle(parcel, bundle or b"", max_bytes)
+        folder = _check_folder(folder)
+        site = folder / "runs" / secrets.token_hex(8)
+        held = [await take_lock(site / "lock")]
+        try:
+            cache, tree = None, ""
+            if parcel.commit:
+                cache = Cache(folder, parcel)
+                held.append(await cache.hold())
+                tree = await cache.fill(bundle or b"", timeout_s=timeout_s)
+            checkout = cls(parcel, site, held, max_bytes)
+            await checkout._build(cache, tree, snapshots)
+        except OSError as error:
+            await asyncio.to_thread(_discard, site, held)
+            raise RetinueError(f"{quote(error.filename or str(site), 200)}: {error.strerror or error}") from error
+        except BaseException:
+            await asyncio.to_thread(_discard, site, held)
+            raise
+        return checkout
+
+    async def snapshot(self) -> Snapshot | None:
+        """What has changed since the last one; None when nothing has.
+
+        Raises RetinueError, BundleTooLarge among them; then the next one begins where this one would have.
+        """
+        async with self._lock:
+            if not self._held:
+                raise RetinueError("the workspace of the run is closed")
+            if is_link(str(self.root)) or not is_directory(str(self.root)):
+                raise RetinueError(f"the run has removed or replaced its own workspace, {quote(str(self.root), 200)}")
+            self._defend()
+            tree, notes = await self._read_files()
+            seen = stat_file(self._shadow.index)
+            table = await self._read_branches()
+            if tree == self._tree and table == self._table:
+                self._seen = seen
+                return None
+            taken = await self._take(tree, table, notes)
+            self._seen = seen
+            return taken
+
+    async def close(self) -> None:
+        """Remove the workspace; what remains is the cache. May be called again."""
+        held, self._held = self._held, []
+        if held:
+            await asyncio.to_thread(_discard, self._site, held)
+
+    def list_exposed(self) -> tuple[str, ...]:
+        """What of the worker's folder the run may read: its own tree, and what its repository reads objects from."""
+        objects = os.path.join(self._shadow.git_dir, "objects")
+        # Ours, which it cannot write: what its own repository names it may have changed.
+        lines = _read(os.path.join(objects, "info", "alternates")).split(b"\n")
+        shared = (os.fsdecode(line) for line in lines if line)
+        return (str(self.root), objects, *(path for path in shared if not path.startswith(f"{self.root}/")))
+
+    async def _build(self, cache: Cache | None, tree: str, snapshots: Sequence[bytes]) -> None:
+        """`tree`: of the parcel's commit, where it has one."""
+        parcel, own, shadow = self.parcel, self._own, self._shadow
+        await self._make_both(cache)
+        _configure(own.git_dir, parcel)
+        self._config = _read(os.path.join(shadow.git_dir, "config"))
+        self._lenders = _read(os.path.join(own.git_dir, "objects", "info", "alternates"))
+        self._shared = b"" if cache is None else os.fsencode(cache.objects) + b"\n"
+        begin = parcel.commit or await self._make_empty()
+        # Both repositories are new and nobody else's: a ref in them is a file.
+        _write_ref(shadow.git_dir, _REF, begin)
+        link = await apply_chain(shadow, _REF, parcel.commit, snapshots)
+        self._last = link.commit if link is not None else begin
+        self._is_begun = self._is_begun or link is not None
+        _write_ref(own.git_dir, "HEAD", self._last)
+        await own.run("reset", "--quiet", "--hard", "--no-recurse-submodules", self._last)
+        shutil.copy2(os.path.join(own.git_dir, "index"), shadow.index)
+        if link is not None:
+            await restore_table(own.git_dir, link.table)
+            if link.table.head_commit:
+                await own.run("reset", "--quiet", link.table.head_commit)
+            self._tree = link.tree
+            self._table = await self._read_branches()
+        else:
+            self._tree = tree or await shadow.find_tree(begin)
+            self._table, self._signature = Table(begin), read_signature(own.git_dir)
+        self._seen = stat_file(shadow.index)
+        self._carried = {begin, *self._table.commits}
+        self.path = _enter(self.root, parcel.subfolder)
+
+    async def _make_both(self, cache: Cache | None) -> None:
+        """The run's own repository and ours beside it; each reads the other's objects, and the cache's."""
+        parcel, own, shadow = self.parcel, self._own, self._shadow
+        shared = [] if cache is None else [cache.objects]
+        for repository, other in ((Repository(shadow.git_dir, guard=FLEETING), own), (own, shadow)):
+            await make_repository(
+                repository,
+                shallow=parcel.shallow,
+                id_length=len(parcel.commit),
+                alternates=(*shared, os.path.join(other.git_dir, "objects")),
+                config=b"" if cache is None else cache.read_config(bare=not repository.work_tree),
+            )
+
+    async def _make_empty(self) -> str:
+        """A commit without files, for a run that was sent without any."""
+        tree = (await self._own.run("write-tree")).text
+        done = await self._own.run("commit-tree", tree, "-m", "empty", env=to_variables(*AUTHOR) | _EMPTY)
+        return done.text
+
+    def _defend(self) -> None:
+        """Let the second repository be as we made it, should the run have found it; and free of a dead git's lock."""
+        path = os.path.join(self._shadow.git_dir, "config")
+        if _read(path) != self._config:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+            Path(path).write_bytes(self._config)
+        with suppress(FileNotFoundError):
+            os.unlink(f"{self._shadow.index}.lock")
+        own = os.path.join(self._own.git_dir, "objects")
+        lent = b"" if _is_bent(own, self._lenders) else os.fsencode(own) + b"\n"
+        path = os.path.join(self._shadow.git_dir, "objects", "info", "alternates")
+        if _read(path) != self._shared + lent:
+            Path(path).write_bytes(self._shared + lent)
+
+    async def _read_files(self) -> tuple[str, tuple[str, ...]]:
+        """All files as a tree, and what is not in it."""
+        shadow = self._shadow
+        if self._is_young and not await self._has_changed():
+            return self._tree, ()
+        self._is_young = False
+        added = await shadow.ask("add", "--all", *exclude(self._nested))
+        if added.ok and stat_file(shadow.index) == self._seen:
+            # Git writes the index anew when anything in it is; this saves half of the time.
+            return self._tree, self._tell_nested()
+        if added.ok:
+            tree, inner = await shadow.write_tree(self._tree)
+            if not inner:
+                return tree, self._tell_nested()
+        # A repository inside of it is no file: begin again without.
+        ignored = (await shadow.run("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")).fields
+        listed = (await shadow.run("ls-tree", "-r", "-z", self._tree)).fields
+        known = {row.partition("\t")[2] for row in listed if row.startswith("160000 ")}
+        found = await asyncio.to_thread(find_nested, str(self.root), ignored)
+        self._nested = [path for path in found if path not in known]
+        await shadow.run("read-tree", self._tree)
+        added = await shadow.ask("add", "--all", "--ignore-errors", *exclude(self._nested))
+        tree, _ = await shadow.write_tree(self._tree)
+        problem = () if added.ok else (f"Not all files are carried: {added.problem}",)
+        return tree, (*self._tell_nested(), *problem)
+
+    async def _has_changed(self) -> bool:
+        """Whether any file differs from the index. Most runs change nothing, and this leaves the index alone."""
+        told = await self._shadow.ask("ls-files", "-z", "--modified", "--others", "--exclude-standard")
+        return not told.ok or bool(told.out)
+
+    def _tell_nested(self) -> tuple[str, ...]:
+        if not self._nested:
+            return ()
+        return (f"Git repositories inside of the workspace are not carried: {list_some(self._nested)}",)
+
+    async def _read_branches(self) -> Table:
+        signature = read_signature(self._own.git_dir)
+        if signature == self._signature:
+            return self._table
+        table = await read_table(self._own.git_dir, self._shadow)
+        self._signature = signature
+        return table
+
+    async def _take(self, tree: str, table: Table, notes: tuple[str, ...]) -> Snapshot:
+        shadow = self._shadow
+        parents = [self._last, *await self._find_tips(table)]
+        commit = await shadow.commit(tree, parents, table.render(), self.parcel.author)
+        await shadow.run("update-ref", _REF, commit)
+        try:
+            bundle = await shadow.make_bundle(_REF, (self._last,) if self._is_begun else (), self._max_bytes)
+        except BundleTooLarge as error:
+            raise BundleTooLarge(
+                f"what the run has changed is too large to be carried: {error}; remove large files, "
+                "or let git ignore them"
+            ) from None
+        self._last, self._tree, self._table, self._is_begun = commit, tree, table, True
+        self._carried.update(table.commits)
+        return Snapshot(commit=commit, bundle=bundle, notes=notes)
+
+    async def _find_tips(self, table: Table) -> list[str]:
+        """The commits that the run has made and no snapshot has yet."""
+        tips = [sha for sha in table.commits if sha not in self._carried][:_MAX_TIPS]
+        if not tips:
+            return []
+        fresh = set((await self._shadow.run("rev-list", *tips, "--not", self._last)).text.split())
+        tips = [sha for sha in tips if sha in fresh]
+        if len(tips) > 1:
+            tips = (await self._shadow.run("merge-base", "--independent", *tips)).text.split()
+        return tips
+
+
+def _is_bent(objects: str, lenders: bytes) -> bool:
+    """Whether a run's objects lead elsewhere: our git would follow, also to where the run itself may not read."""
+    info, packs = os.path.join(objects, "info"), os.path.join(objects, "pack")
+    path = os.path.join(info, "alternates")
+    if any(is_link(each) for each in (os.path.dirname(objects), objects, info, packs, path)):
+        return True
+    for folder in filter(os.path.isdir, (objects, packs)):
+        with os.scandir(folder) as entries:
+            if any(entry.is_symlink() for entry in entries):
+                return True
+    return _read(path) not in (b"", lenders)
+
+
+def _check_folder(folder: Path) -> Path:
+    whole = Path(os.path.realpath(folder))
+    if "\n" in str(whole):
+        raise RetinueError(
+            f"the folder for workspaces, {quote(str(whole), 200)}, has a line break in its name; choose another"
+        )
+    return whole
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError:
+        return b""
+
+
+def _write_ref(git_dir: str, name: str, commit: str) -> None:
+    path = Path(git_dir, name)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.write_bytes(commit.encode() + b"\n")
+
+
+def _configure(git_dir: str, parcel: Parcel) -> None:
+    """Who commits there and where it came from, for the run's own use of git."""
+    name, email = parcel.author or AUTHOR
+    text = f"[user]\n\tname = {_escape(name)}\n\temail = {_escape(email)}\n"
+    if parcel.remote:
+        text += f'[remote "origin"]\n\turl = {_escape(parcel.remote)}\n\tfetch = +refs/heads/*:refs/remotes/origin/*\n'
+    with open(os.path.join(git_dir, "config"), "a") as file:
+        file.write(text)
+
+
+def _escape(value: str) -> str:
+    plain = "".join(each for each in value if each.isprintable())
+    return '"' + plain.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _enter(root: Path, subfolder: str) -> Path:
+    """The folder in which the run works; it need not have been committed."""
+    real = os.path.realpath(root / subfolder)
+    if os.path.commonpath((real, str(root))) != str(root):
+        raise RetinueError(f"the folder {quote(subfolder, 200)} of the run is a link out of its repository")
+    try:
+        os.makedirs(real, exist_ok=True)
+    except (FileExistsError, NotADirectoryError):
+        raise RetinueError(f"the folder {quote(subfolder, 200)} of the run is a file in its repository") from None
+    return Path(real)
+
+
+def _discard(site: Path, held: Sequence[int]) -> None:
+    try:
+        if os.path.lexists(site):
+            remove_tree(str(site))
+    finally:
+        for handle in held:
+            os.close(handle)

@@ -1,0 +1,306 @@
+"""Connections to the shared Postgres: a few, made when needed, made again when they break.
+
+A database that is away for a while, or refuses for a reason that somebody can mend, stops whoever asks it, and nothing
+else: each question waits until it is answered, and an `Alarm` says for what. Knows tables only as far as their version.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from urllib.parse import urlsplit
+
+from retinue.core.errors import ConfigError, RetinueError, quote
+from retinue.durable.cluster.permission import find_lacks
+from retinue.durable.cluster.schema import STEPS, VERSION
+from retinue.durable.trouble import RIGHTS, Alarm, first_line, recognise
+
+if TYPE_CHECKING:
+    from psycopg import AsyncConnection
+    from psycopg.rows import TupleRow
+
+    Connection = AsyncConnection[TupleRow]
+    Upgrade = Callable[[Connection, int, str], Awaitable[None]]
+    """Brings tables of an older version up to date, in a database that is called so; raises RetinueError."""
+
+MAX_CONNECTIONS = 4
+CONNECT_S = 10
+RETRY_S = 0.5
+IDLE_MS = 5_000
+SCHEMES = ("postgresql", "postgres")
+MIGRATION_LOCK = 0x72657469
+"""Only one program at a time makes the tables."""
+_RIGHTS = "connect as the role that owns it, or let that one give this role its rights"
+_STARTING = "the database system is "
+"""As in `starting up`: what a server says that is not ready yet."""
+_SAME = "install the same retinue everywhere, or give this one a database of its own"
+_NEWER = "start a worker of this version, which brings them up to date"
+Value = TypeVar("Value")
+
+
+class DatabaseAway(RetinueError):
+    """Raised when the database cannot be reached and nobody wants to wait."""
+
+
+class NoTables(ConfigError):
+    """Raised when a database that is only looked at has never been used by a cluster."""
+
+
+def import_driver() -> Any:
+    """The driver. Raises ConfigError when the extra is not installed."""
+    try:
+        import psycopg
+    except ImportError as error:
+        raise ConfigError("runs on other machines need the extra: pip install 'retinue[cluster]'") from error
+    return psycopg
+
+
+class Database:
+    """One shared database. Use it as an async context manager; entering checks the address and the tables."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        name: str = "retinue",
+        patience_s: float | None = None,
+        creates: bool = True,
+        upgrade: "Upgrade | None" = None,
+        alarm: Alarm | None = None,
+    ) -> None:
+        """`patience_s`: how long a question waits for a database that is away; None for ever, and `alarm` says so.
+
+        `creates`: whether tables are made where there are none. Without `upgrade` older ones are refused.
+        """
+        self.url = url
+        self.alarm = alarm or Alarm()
+        self.waits_for_rights = False
+        """Whether a role that may not do something waits until it may: for those who have others' work in hand."""
+        self._name = name
+        self._patience_s = patience_s
+        self._creates = creates
+        self._upgrade = upgrade
+        self._psycopg = import_driver()
+        self._idle: list[Connection] = []
+        self._is_closed = False
+        self._room = asyncio.Semaphore(MAX_CONNECTIONS)
+
+    async def __aenter__(self) -> Self:
+        self._is_closed = False
+        await self._check()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._is_closed = True
+        while self._idle:
+            await self._idle.pop().close()
+
+    async def fetch(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Run one statement, again when the connection breaks: it must not matter whether it ran once or twice."""
+
+        async def ask(connection: "Connection") -> list[tuple[Any, ...]]:
+            # A transaction by itself, without two more questions to say so.
+            cursor = await connection.execute(sql, values)
+            return await cursor.fetchall() if cursor.description else []
+
+        return await self._insist(ask)
+
+    async def transact(self, work: "Callable[[Connection], Awaitable[Value]]") -> Value:
+        """Do something in one transaction, from the start again when the connection breaks."""
+
+        async def ask(connection: "Connection") -> Value:
+            async with connection.transaction():
+                return await work(connection)
+
+        return await self._insist(ask)
+
+    async def _insist(self, work: "Callable[[Connection], Awaitable[Value]]") -> Value:
+        """Do it on one of the connections; a database that cannot do it now is waited for."""
+        waited_s = 0.0
+        who = object()
+        try:
+            while True:
+                try:
+                    async with self._borrow() as connection:
+                        return await work(connection)
+                except self._psycopg.errors.RaiseException as error:  # by the tables themselves, and only for this
+                    told = first_line(error.diag.message_primary or error)
+                    raise ConfigError(f"the database {self.describe()}: {told}: {_SAME}") from error
+                except self._passing as error:
+                    self._judge(who, error, waited_s)
+                await asyncio.sleep(RETRY_S)
+                waited_s += RETRY_S
+        finally:
+            self.alarm.clear(who)
+
+    def _judge(self, who: object, error: BaseException, waited_s: float) -> None:
+        """Say what is waited for. Raises RetinueError when nobody wants to wait for it any longer."""
+        trouble = recognise(error, f"the database {self.describe()}")
+        if trouble.kind == RIGHTS and not self.waits_for_rights:
+            raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {_RIGHTS}") from error
+        if self._patience_s is not None and waited_s >= self._patience_s:
+            raise DatabaseAway(trouble.text) from error
+        self.alarm.note(who, recognise(error, self.alarm.subject))
+
+    @property
+    def _passing(self) -> tuple[type[Exception], ...]:
+        """What may be otherwise the next time, by itself or because somebody mends it."""
+        errors = self._psycopg.errors
+        return (
+            self._psycopg.OperationalError,
+            OSError,
+            errors.InsufficientPrivilege,
+            errors.ReadOnlySqlTransaction,
+            errors.IdleInTransactionSessionTimeout,
+            errors.InFailedSqlTransaction,
+        )
+
+    async def connect(self) -> "Connection":
+        """A connection of one's own, for locks and for listening; the caller closes it."""
+        connection: Connection = await self._psycopg.AsyncConnection.connect(
+            self.url,
+            autocommit=True,
+            connect_timeout=CONNECT_S,
+            application_name=self._name,
+            # Whoever falls asleep in the middle of something must not keep the others from it.
+            options=f"-c idle_in_transaction_session_timeout={IDLE_MS} -c retinue.version={VERSION}",
+        )
+        return connection
+
+    async def await_room(self, count: int) -> None:
+        """Return when so many connections more can be had: for those who cannot say that they wait for one."""
+        made: list[Connection] = []
+        who = object()
+        try:
+            while len(made) < count:
+                try:
+                    made.append(await self.connect())
+                except self._passing as error:
+                    self._judge(who, error, 0.0)
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            self.alarm.clear(who)
+            for connection in made:
+                await connection.close()
+
+    async def find_lacks(self) -> list[str]:
+        """Why runs cannot be kept here by this role. Nothing where they can, or where nobody is there to be asked."""
+        try:
+            connection = await self.connect()
+        except (self._psycopg.Error, OSError, ValueError):
+            return []
+        try:
+            return await find_lacks(connection)
+        except self._psycopg.Error as error:
+            return [f"what this role may do cannot be found out: {first_line(error)}"]
+        finally:
+            await connection.close()
+
+    def describe(self) -> str:
+        """The address as it may be shown: without a password."""
+        return describe_address(self.url)
+
+    @asynccontextmanager
+    async def _borrow(self) -> "AsyncIterator[Connection]":
+        async with self._room:
+            connection = self._idle.pop() if self._idle else await self.connect()
+            try:
+                yield connection
+            except BaseException:
+                # Whatever it was in the middle of, nobody knows now.
+                await connection.close()
+                raise
+            if self._is_closed:
+                await connection.close()  # whoever is still asking was left behind
+            elif not connection.closed:
+                self._idle.append(connection)
+
+    async def _check(self) -> None:
+        """Make the tables where there are none, bring older ones up to date if wanted, refuse any other."""
+        check_address(self.url)
+        connection = await self._reach()
+        try:
+            await connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+            cursor = await connection.execute("SELECT to_regclass('retinue.meta') IS NOT NULL")
+            row = await cursor.fetchone()
+            if row is None or not row[0]:
+                if not self._creates:
+                    raise NoTables(f"the database {self.describe()} has no tables yet: the first worker makes them")
+                await self._create(connection)
+            cursor = await connection.execute("SELECT version FROM retinue.meta")
+            row = await cursor.fetchone()
+            found = 0 if row is None else row[0]
+            if self._upgrade is not None and 0 < found < VERSION:
+                await self._upgrade(connection, found, self.describe())
+            elif found != VERSION:
+                raise ConfigError(
+                    f"the database {self.describe()} has tables of version {'none' if row is None else found}, "
+                    f"this program knows {VERSION}: {_NEWER if 0 < found < VERSION else _SAME}"
+                )
+        except self._psycopg.errors.InsufficientPrivilege as error:
+            raise ConfigError(f"the database {self.describe()}: {first_line(error)}; {_RIGHTS}") from error
+        except self._psycopg.Error as error:
+            raise ConfigError(recognise(error, f"the database {self.describe()}").text) from error
+        finally:
+            await connection.close()
+
+    async def _reach(self) -> "Connection":
+        """The first connection. An address that leads nowhere is a mistake; a server that is there is waited for."""
+        who = object()
+        try:
+            while True:
+                try:
+                    return await self.connect()
+                except (self._psycopg.Error, OSError, ValueError) as error:
+                    self._refuse(who, error)
+                await asyncio.sleep(RETRY_S)
+        finally:
+            self.alarm.clear(who)
+
+    def _refuse(self, who: object, error: BaseException) -> None:
+        trouble = recognise(error, f"the database {self.describe()}")
+        is_there = trouble.kind != "away" or _STARTING in trouble.text
+        if is_there and self._patience_s is None:
+            self.alarm.note(who, recognise(error, self.alarm.subject))
+            return
+        if is_there:
+            raise ConfigError(trouble.text) from error
+        raise ConfigError(
+            f"the database {self.describe()} cannot be used: {first_line(error)}; "
+            "it is named by --database, by RETINUE_DATABASE, or by cluster.database in the user's subagents.json"
+        ) from error
+
+    async def _create(self, connection: "Connection") -> None:
+        async with connection.transaction():
+            for step in STEPS:
+                await connection.execute(step)
+            await connection.execute("INSERT INTO retinue.meta VALUES (%s)", (VERSION,))
+
+
+def check_address(url: str) -> None:
+    """Raise ConfigError unless this is an address of a Postgres. Never shows it: there may be a password in it."""
+    psycopg = import_driver()
+    try:
+        parts = urlsplit(url)
+        # What a password may not hold as it is ends the host too early: the rest of it would pass for a path.
+        is_plain = parts.scheme in SCHEMES and (parts.port or 1) > 0 and "@" not in parts.path and " " not in url
+        psycopg.conninfo.conninfo_to_dict(url)
+    except (ValueError, psycopg.Error):
+        is_plain = False
+    if not is_plain:
+        raise ConfigError(
+            "the address of the database is not one; expected postgresql://USER:PASSWORD@HOST:PORT/NAME, where / @ : % "
+            "in a password are written %2F %40 %3A %25"
+        )
+
+
+def describe_address(url: str) -> str:
+    """An address without its password."""
+    try:
+        parts = urlsplit(url)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "(not an address)"
+    if parts.scheme not in SCHEMES or "@" in parts.path:
+        return "(not an address)"
+    return quote(f"{parts.hostname or ''}{port}{parts.path}", 200)

@@ -1,0 +1,255 @@
+"""Who works on the cluster, and who does no longer: a lock for the living, a sign of life for the awake.
+
+A worker holds an advisory lock for as long as its connection lives, so that one that dies is noticed at once. One that
+only hangs keeps the lock and gives no sign: its connection is cut, and then it is as good as dead. Whoever finds a lock
+free takes it, gives the dead worker's runs back to their queues, and lets go.
+"""
+
+import asyncio
+import os
+import socket
+import time
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from retinue.core.errors import quote
+from retinue.durable.cluster.database import MIGRATION_LOCK, RETRY_S, Database
+from retinue.durable.cluster.dbos_queues import TABLE, Waiting
+from retinue.durable.cluster.upgrade import LEASE_S
+from retinue.durable.trouble import Alarm, Trouble, recognise, render_notice
+
+if TYPE_CHECKING:
+    from retinue.durable.cluster.database import Connection
+
+BEAT_S = 0.5
+LEAVE_S = 5.0
+"""A worker that cannot say goodbye goes without."""
+CALM_S = 3.0
+"""After the database was away nobody is judged for so long: everyone has to find back first."""
+REPEAT_S = 10.0
+"""How often faces are told what their runs wait for: one that has just come does not know it."""
+_STAYS = ("full", "memory", "limit", "timeout", "disk")
+"""What a connection outlives, and with it the lock."""
+
+
+class Membership:
+    """One worker's place among the others."""
+
+    def __init__(
+        self, database: Database, waiting: Waiting, worker: str, slots: int, *, say: Callable[[str], None]
+    ) -> None:
+        self.worker = worker
+        self._database = database
+        self._waiting = waiting
+        self._slots = slots
+        self._say = say
+        self._key = zlib.crc32(worker.encode()) | 0x7265_0000_0000
+        self._connection: Connection | None = None
+        self._since_s = 0.0
+        self._suspects: set[str] = set()
+        self._told: tuple[Trouble | None, float] = (None, 0.0)
+        """What faces know of, and since when."""
+        self._hearers: set[str] = set()
+
+    async def join(self, version: str) -> None:
+        """Be one of the workers from now on."""
+        backend = await self._enter()
+        assert self._connection is not None
+        await self._database.fetch(
+            "INSERT INTO retinue.workers (id, lock_key, backend, host, pid, version, slots)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            self.worker,
+            self._key,
+            backend,
+            socket.gethostname(),
+            os.getpid(),
+            version,
+            self._slots,
+        )
+        self._since_s = time.monotonic()
+        await self._give_back_left(self._connection)
+        await self._compare(version)
+
+    async def _enter(self) -> int:
+        """A connection with this worker's lock; the process behind it. Waits until there is one to be had."""
+        try:
+            while True:
+                try:
+                    self._connection = await self._database.connect()
+                    await self._lock(self._connection)
+                    cursor = await self._connection.execute("SELECT pg_backend_pid()")
+                    return int((await cursor.fetchone() or (0,))[0])
+                except (*_driver_errors(), OSError) as error:
+                    self._note(error)
+                await asyncio.sleep(RETRY_S)
+        finally:
+            self._alarm.clear(self)
+
+    async def _give_back_left(self, connection: "Connection") -> None:
+        """Queue again what workers had that an upgrade of the tables has sent away."""
+        # One after the other: what the first has given back, somebody may be working on by now.
+        await connection.execute("SELECT pg_advisory_lock(%s)", (MIGRATION_LOCK,))
+        try:
+            rows = await self._database.fetch(
+                f"SELECT DISTINCT w.id FROM {TABLE} e JOIN retinue.workers w ON w.id = e.executor_id"
+                " WHERE e.status = 'PENDING' AND w.gone IS NOT NULL"
+            )
+            for (worker,) in rows:
+                runs = await self._waiting.give_back(worker)
+                self._say(f"worker {worker} is gone; {len(runs)} of its runs go on elsewhere")
+        finally:
+            await connection.execute("SELECT pg_advisory_unlock(%s)", (MIGRATION_LOCK,))
+
+    async def _compare(self, version: str) -> None:
+        """Whoever comes last says that it is another version than the others: it can still be exchanged."""
+        rows = await self._database.fetch(
+            "SELECT version, count(*) FROM retinue.workers WHERE gone IS NULL AND version <> %s"
+            " AND seen > now() - make_interval(secs => %s) GROUP BY version ORDER BY version",
+            version,
+            LEASE_S,
+        )
+        if rows:
+            told = ", ".join(f"{count} of {quote(other, 40)}" for other, count in rows)
+            self._say(
+                f"this worker is of version {quote(version, 40)}, others are not ({told}): install the same everywhere"
+            )
+
+    async def live(self) -> None:
+        """Give signs of life and look after the others; returns when the others have given this worker up."""
+        errors = (*_driver_errors(), OSError)
+        while True:
+            try:
+                if not await self._beat():
+                    return
+                if self._alarm.is_waiting(self):
+                    self._alarm.clear(self)
+                    self._since_s = time.monotonic()
+                if time.monotonic() - self._since_s > CALM_S:
+                    await self._look_around()
+            except errors as error:
+                if self._note(error).kind not in _STAYS or self._connection is None or self._connection.closed:
+                    is_back = await self._rejoin()
+                    self._alarm.clear(self)
+                    if not is_back:
+                        return
+            await self._tell_faces()
+            await asyncio.sleep(BEAT_S)
+
+    @property
+    def _alarm(self) -> Alarm:
+        return self._database.alarm
+
+    def _note(self, error: BaseException) -> Trouble:
+        trouble = recognise(error, self._alarm.subject)
+        self._alarm.note(self, trouble)
+        return trouble
+
+    async def _tell_faces(self) -> None:
+        """Let those know who wait for runs here that these cannot go on: what they read themselves may be in order."""
+        trouble, (known, at_s) = self._alarm.current, self._told
+        is_known = trouble == known and (trouble is None or time.monotonic() - at_s < REPEAT_S)
+        if is_known or self._connection is None or self._connection.closed:
+            return
+        faces = "SELECT face FROM retinue.runs WHERE owner = %s AND finished IS NULL UNION SELECT unnest(%s::text[])"
+        # When there is no way to tell it now, there is the next time.
+        with suppress(OSError, *_driver_errors()):
+            cursor = await self._connection.execute(
+                f"SELECT face, pg_notify(face, %s) FROM ({faces}) AS f",
+                (render_notice(self.worker, trouble), self.worker, list(self._hearers)),
+            )
+            self._hearers = {face for face, _ in await cursor.fetchall()} if trouble is not None else set()
+            self._told = trouble, time.monotonic()
+
+    async def leave(self) -> None:
+        """Go in good order: what is not finished is for the others."""
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._waiting.give_back(self.worker)
+                await self._database.fetch("UPDATE retinue.workers SET gone = now() WHERE id = %s", self.worker)
+        except TimeoutError:
+            self._say("the database is away: the other workers will find what was not finished here")
+        if self._connection is not None:
+            await self._connection.close()
+
+    async def _beat(self) -> bool:
+        assert self._connection is not None
+        cursor = await self._connection.execute(
+            "UPDATE retinue.workers SET seen = now() WHERE id = %s AND gone IS NULL RETURNING 1", (self.worker,)
+        )
+        return await cursor.fetchone() is not None
+
+    async def _look_around(self) -> None:
+        assert self._connection is not None
+        cursor = await self._connection.execute(
+            "SELECT id, lock_key, backend, extract(epoch FROM now() - seen)::float FROM retinue.workers"
+            " WHERE gone IS NULL AND id <> %s",
+            (self.worker,),
+        )
+        suspects = set()
+        for worker, key, backend, silent_s in await cursor.fetchall():
+            if silent_s > LEASE_S:
+                await self._connection.execute("SELECT pg_terminate_backend(%s)", (backend,))
+            elif silent_s < BEAT_S * 1.5:
+                continue
+            if not await self._try_lock(key):
+                continue
+            try:
+                # Seen free twice: it may just have lost its connection and be on its way back.
+                if worker in self._suspects or silent_s > LEASE_S:
+                    await self._inherit(worker)
+                else:
+                    suspects.add(worker)
+            finally:
+                await self._connection.execute("SELECT pg_advisory_unlock(%s)", (key,))
+        self._suspects = suspects
+
+    async def _inherit(self, worker: str) -> None:
+        """Give a dead worker's runs back. Its lock is held meanwhile: nobody else does the same, nor does it return."""
+        assert self._connection is not None
+        # From now on it can write no more, should it only have slept.
+        await self._connection.execute(
+            "UPDATE retinue.runs SET epoch = epoch + 1 WHERE owner = %s AND finished IS NULL", (worker,)
+        )
+        runs = await self._waiting.give_back(worker)
+        await self._connection.execute("UPDATE retinue.workers SET gone = now() WHERE id = %s", (worker,))
+        self._say(f"worker {worker} is gone; {len(runs)} of its runs go on elsewhere")
+
+    async def _rejoin(self) -> bool:
+        """Find back to a database that was away; False when the others have given this worker up meanwhile."""
+        errors = (*_driver_errors(), OSError)
+        while True:
+            try:
+                if self._connection is not None:
+                    await self._connection.close()
+                self._connection = await self._database.connect()
+                if not await self._try_lock(self._key):
+                    return False
+                cursor = await self._connection.execute("SELECT pg_backend_pid()")
+                backend = (await cursor.fetchone() or (0,))[0]
+                cursor = await self._connection.execute(
+                    "UPDATE retinue.workers SET backend = %s, seen = now() WHERE id = %s AND gone IS NULL RETURNING 1",
+                    (backend, self.worker),
+                )
+                self._since_s = time.monotonic()
+                return await cursor.fetchone() is not None
+            except errors as error:
+                self._note(error)
+                await self._tell_faces()
+                await asyncio.sleep(BEAT_S / 2)
+
+    async def _lock(self, connection: "Connection") -> None:
+        await connection.execute("SELECT pg_advisory_lock(%s)", (self._key,))
+
+    async def _try_lock(self, key: int) -> bool:
+        assert self._connection is not None
+        cursor = await self._connection.execute("SELECT pg_try_advisory_lock(%s)", (key,))
+        row = await cursor.fetchone()
+        return row is not None and bool(row[0])
+
+
+def _driver_errors() -> tuple[Any, ...]:
+    import psycopg
+
+    return (psycopg.Error,)

@@ -1,0 +1,165 @@
+"""The record of one run in the database: what its worker writes, what its next worker and its face read.
+
+All writes are fenced: who has claimed the run last may write, anybody else learns that by `Fenced`. Must not know
+models or tools.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from retinue.core.errors import RetinueError, quote
+from retinue.core.run import Outcome, Reason, Status
+from retinue.durable.cluster.assignment import Assignment
+from retinue.durable.cluster.database import Database
+from retinue.durable.cluster.json_columns import pack_json, to_column, unpack_json
+from retinue.durable.pieces import Piece
+
+_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_CHECK = "SELECT id, face FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NULL FOR SHARE"
+"""Gives a row to whoever has the run, and until the end of the transaction nobody else takes it."""
+# One question each, since they are asked at every turn: what is written hangs on the row of the fence.
+_KEEP = (
+    f"WITH fence AS MATERIALIZED ({_CHECK}), kept AS ("
+    "INSERT INTO retinue.records (run, attempt, epoch, kind, path, place, data)"
+    " SELECT %s, %s, %s, p.kind, p.path, p.place, p.data FROM fence,"
+    " unnest(%s::text[], %s::text[], %s::bigint[], %s::bytea[]) WITH ORDINALITY AS p (kind, path, place, data, number)"
+    " ORDER BY p.number ON CONFLICT DO NOTHING) SELECT 1 FROM fence"
+)
+_TELL = (
+    f"WITH fence AS MATERIALIZED ({_CHECK}), told AS ("
+    "INSERT INTO retinue.events (id, epoch, number, data) SELECT %s, %s, %s, %s FROM fence ON CONFLICT DO NOTHING)"
+    # The face that is there now, which need not be the one that has sent the run.
+    " SELECT pg_notify(face, id) FROM fence"
+)
+
+
+class Fenced(RetinueError):
+    """Raised when another worker has the run now: nothing was written, and nothing may be done any more."""
+
+
+class Claim:
+    """One worker's right to a run."""
+
+    def __init__(self, database: Database, assignment: Assignment, worker: str, epoch: int) -> None:
+        self.assignment = assignment
+        self.epoch = epoch
+        self._database = database
+        self._worker = worker
+        self._number = 0
+
+    @classmethod
+    async def take(cls, database: Database, run: str, worker: str) -> "Claim | None":
+        """Take a run over from whoever had it; None when it is finished or unknown, or nobody here can read it."""
+        rows = await database.fetch(
+            "UPDATE retinue.runs SET owner = %s, epoch = epoch + 1, started = coalesce(started, now())"
+            " WHERE id = %s AND finished IS NULL RETURNING epoch, assignment::text",
+            worker,
+            run,
+        )
+        if not rows:
+            return None
+        try:
+            assignment = unpack_json(rows[0][1], Assignment)
+        except msgspec.DecodeError as error:
+            await _refuse(database, run, rows[0][0], f"it was sent by another version of retinue: {error}")
+            return None
+        # Both become names of folders here, and of what is written in the run's name.
+        if assignment.id != run or not _ID.fullmatch(assignment.run_id):
+            await _refuse(database, run, rows[0][0], f"it is on record as another one, {quote(assignment.id)}")
+            return None
+        claim = cls(database, assignment, worker, rows[0][0])
+        await claim.tell([])  # the face learns where it works
+        return claim
+
+    async def read(self) -> list[tuple[Piece, int]]:
+        """All that is kept of the run, in order, each with the attempt it is of."""
+        rows = await self._database.fetch(
+            "SELECT kind, path, place, data, attempt FROM retinue.records WHERE run = %s ORDER BY seq",
+            self.assignment.run_id,
+        )
+        return [(Piece(kind, path, place, bytes(data)), attempt) for kind, path, place, data, attempt in rows]
+
+    async def check(self) -> None:
+        """Raise Fenced when somebody else has the run."""
+        await self.keep([])
+
+    async def keep(self, pieces: Sequence[Piece]) -> None:
+        """Write parts of the record: all of them, or none."""
+        assignment = self.assignment
+        values: tuple[Any, ...] = (assignment.id, self.epoch)
+        if pieces:
+            columns = zip(*((piece.kind, piece.path, piece.place, piece.data) for piece in pieces), strict=True)
+            values += (assignment.run_id, assignment.attempt, self.epoch, *map(list, columns))
+        self._need(await self._database.fetch(_KEEP if pieces else _CHECK, *values))
+
+    async def tell(self, lines: Sequence[bytes], outcome: Outcome | None = None) -> None:
+        """Show events to the face; an outcome ends the run, once."""
+        assignment, self._number = self.assignment, self._number + 1
+        values = (assignment.id, self.epoch, assignment.id, self.epoch, self._number, b"\n".join(lines))
+        if outcome is None:
+            self._need(await self._database.fetch(_TELL, *values))
+            return
+
+        async def write(connection: Any) -> None:
+            if await self._has_ended(connection):
+                return
+            cursor = await connection.execute(_TELL, values)
+            self._need(await cursor.fetchall())
+            await connection.execute(
+                "UPDATE retinue.runs SET outcome = %s, finished = now() WHERE id = %s",
+                (pack_json(outcome), assignment.id),
+            )
+
+        await self._database.transact(write)
+
+    def _need(self, rows: Sequence[object]) -> None:
+        if not rows:
+            raise Fenced(f"run {self.assignment.id} is another worker's now")
+
+    async def hold_fence(self, connection: Any) -> None:
+        """Until the end of the transaction nobody takes the run; raises Fenced when somebody has."""
+        cursor = await connection.execute(_CHECK, (self.assignment.id, self.epoch))
+        self._need(await cursor.fetchall())
+
+    async def _has_ended(self, connection: Any) -> bool:
+        """Whether this very end is written already: the connection broke when nobody knew."""
+        cursor = await connection.execute(
+            "SELECT 1 FROM retinue.runs WHERE id = %s AND epoch = %s AND finished IS NOT NULL",
+            (self.assignment.id, self.epoch),
+        )
+        return await cursor.fetchone() is not None
+
+
+async def _refuse(database: Database, run: str, epoch: int, problem: str) -> None:
+    """End a run that cannot be read: without a word its face would wait for ever."""
+    outcome = Outcome(Status.FAILED, Reason.ERROR, error=problem)
+    await database.fetch(
+        "WITH ended AS (UPDATE retinue.runs SET outcome = %s, finished = now()"
+        " WHERE id = %s AND epoch = %s AND finished IS NULL RETURNING id, face)"
+        " SELECT pg_notify(face, id) FROM ended",
+        pack_json(outcome),
+        run,
+        epoch,
+    )
+
+
+async def submit(database: Database, assignment: Assignment) -> None:
+    """Put a run on record, before it is queued. The same run twice is one run."""
+    await database.fetch(
+        "INSERT INTO retinue.runs (id, run, attempt, face, agent, description, queue, assignment)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s)"
+        # A face that has come back is told from now on.
+        " ON CONFLICT (id) DO UPDATE SET face = excluded.face,"
+        " assignment = jsonb_set(retinue.runs.assignment, '{face}', to_jsonb(excluded.face))",
+        assignment.id,
+        assignment.run_id,
+        assignment.attempt,
+        assignment.face,
+        to_column(assignment.agent),
+        to_column(assignment.description),
+        assignment.queue,
+        pack_json(assignment),
+    )

@@ -1,0 +1,391 @@
+"""A run that works on another machine: sent, followed, spoken to, brought home. To all others a run like any other."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid5
+
+import msgspec
+
+from retinue.core.clock import Clock
+from retinue.core.errors import RetinueError, SessionError
+from retinue.core.events import (
+    Answered,
+    Asked,
+    Event,
+    MessageFinished,
+    RunForgotten,
+    RunPlaced,
+    RunQueued,
+    RunRead,
+    RunSteered,
+    Warned,
+)
+from retinue.core.messages import AssistantMessage, TextContent, UserContent
+from retinue.core.question import Question
+from retinue.core.run import Outcome, Reason, Status
+from retinue.durable.cluster.approval import Wants
+from retinue.durable.cluster.approval_judge import Court, OpenBelow, is_end
+from retinue.durable.cluster.approval_listener import Hearing
+from retinue.durable.cluster.assignment import Assignment, Cover, WordKind
+from retinue.durable.cluster.branch_import import land
+from retinue.durable.cluster.remote_approvals import merge_wants
+from retinue.durable.cluster.remote_sessions import Find, bring_files
+from retinue.durable.cluster.sender import Cluster
+from retinue.durable.cluster.session_copy import HomeFile
+from retinue.durable.cluster.workspace_bundle import Parcel, release
+from retinue.durable.session_files import SESSION
+from retinue.engine.external.command_line import Post
+from retinue.engine.external.program import Premises
+from retinue.engine.ids import make_uuid
+from retinue.engine.loop import Ending
+from retinue.engine.runner import LiveRun
+from retinue.engine.scope import run_shielded
+from retinue.engine.setup import RunSetup
+from retinue.features.approvals.gate import ALLOW, ALLOW_AGAIN
+from retinue.features.worktree.copies import BRANCH_PREFIX
+from retinue.features.worktree.feature import RULE, render_kept
+from retinue.features.worktree.saved_work import Kept
+from retinue.sessions.entry import check_session_id
+from retinue.sessions.log import Session
+
+GOODBYE_S = 5.0
+"""For a run that is stopped to say how far it came."""
+_THERE = ("worktree", "sandbox", "lsp-diagnostics", "finalising", "deferred tools")
+"""What stands around a run where its tools work: there it is put around it again."""
+_NAMESPACE = UUID("6c9b7a3e-2f0d-4a57-9a31-5d3c0e8f4b12")
+"""Of the ids of sessions that are made on workers."""
+_OURS = (RunForgotten, RunPlaced, RunQueued, RunRead, RunSteered)
+"""Told by whoever has started a run, and never by the run."""
+RULED_S = 5.0
+"""For those who only watch to be told the rest, when a run has ended."""
+Ask = Callable[[Question], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """What is known of a run's way, beside its setup."""
+
+    post: Post
+    premises: Premises
+    cluster: Cluster
+    attempt: int
+    ask: Ask | None = None
+    """Puts a question to a person; None where nobody is there."""
+    is_attended: Callable[[], bool] = lambda: False
+    """Whether somebody is there now."""
+    open_below: OpenBelow | None = None
+    """What stands here around runs that this one starts."""
+    guards_below: Callable[[], bool] = lambda: False
+    """Whether there is anything that does, by now."""
+    cover: Cover = field(default_factory=Cover)
+    """What its session begins with, beside its id."""
+    hear_below: Callable[[Event], None] = lambda event: None
+    """Takes what its worker says of runs that it starts."""
+    find_below: Find = lambda run_id: None
+    """Where the sessions of such runs are kept here."""
+
+
+class RemoteRun(LiveRun):
+    """The live side of a run on a worker. Its own session is a memory of what was heard of it."""
+
+    def __init__(self, setup: RunSetup, journey: Journey, *, clock: Clock) -> None:
+        identity = find_session_id(setup.run_id, journey.post.errand.session_file)
+        memory = Session.create(cwd=setup.cwd, directory=None, session_id=identity, clock=clock, new_id=make_uuid)
+        features = [feature for feature in setup.features if feature.name not in _THERE]
+        limits = replace(setup.limits, wall_s=None, idle_s=None)  # they count where it works, not while it waits
+        super().__init__(setup.change(features=features, limits=limits), memory, clock=clock)
+        self._limits = setup.limits
+        errand = journey.post.errand
+        self._home = HomeFile(errand.session_file, is_shared=bool(errand.request.session_file))
+        self._finalises = any(feature.name == "finalising" for feature in setup.features)
+        self._journey = journey
+        self._words: asyncio.Queue[tuple[WordKind, dict[str, Any]]] = asyncio.Queue()
+        self._losses: list[tuple[WordKind, dict[str, Any]]] = []
+        """What was taken from it and is not on its way for sure."""
+        self._has_demand = asyncio.Event()
+        self._worker = ""
+        self._text = ""
+        self._seq = 0
+        """Of the last that was heard of it."""
+        self._ended: Outcome | None = None
+
+    def steer(self, content: str | Sequence[UserContent]) -> None:
+        """Say something before its next reply, wherever it is."""
+        self._words.put_nowait(("steer", {"text": content if isinstance(content, str) else _join(content)}))
+
+    def restrict(self, tools: Sequence[str], *, readonly: bool) -> None:
+        """Take tools from it where it works, and from all that it has started."""
+        loss = {"tools": list(tools), "readonly": readonly}
+        self._lose("restrict", loss)
+
+    def pass_on(self, run_id: str, verb: str, data: Mapping[str, Any]) -> None:
+        """Let its worker say something to a run that it has started."""
+        word = {**data, "run": run_id, "verb": verb}
+        if verb == "restrict":
+            self._lose("below", word)
+        else:
+            self._words.put_nowait(("below", word))
+
+    def _lose(self, kind: WordKind, loss: dict[str, Any]) -> None:
+        self._losses.append((kind, loss))
+        self._words.put_nowait((kind, loss))
+
+    def demand_judgement(self) -> None:
+        """There may be more to judge here than there was."""
+        self._has_demand.set()
+
+    async def _work(self, blocks: list[UserContent]) -> Ending:
+        """Send it, and follow it to its end."""
+        self._begin()
+        self._ended, self._text, self._worker = None, "", ""
+        court = Court(self.setup, self._journey.open_below)
+        # Who stands at the end of the run is asked by the run itself, which goes on where it works.
+        self.setup = self.setup.change(reviewers=[each for each in self.setup.reviewers if not is_end(each)])
+        try:
+            with self._home.hold():
+                self._ended = await self._travel(self._assign(_join(blocks), court.wants), court)
+        except RetinueError as error:
+            return Ending(Reason.ERROR, error=str(error))
+        return Ending(self._ended.reason, error=self._ended.error)
+
+    async def _travel(self, sent: Assignment, court: Court) -> Outcome:
+        """There and back."""
+        cluster, errand = self._journey.cluster, self._journey.post.errand
+        past = await asyncio.to_thread(self._home.read) or cluster.recall(self.setup.run_id)
+        try:
+            # First, since packing and the first connection take a while.
+            self._publish(RunPlaced(run_id=self.setup.run_id))
+            sent = await cluster.send(sent, errand.lease, self.setup.cwd, errand.branch, past)
+            self._ended = await self._accompany(sent, court)
+            await self._bring_home(sent)
+        except asyncio.CancelledError:
+            await run_shielded(court.close(), RULED_S)
+            await run_shielded(self._say_losses(sent.id), GOODBYE_S)
+            # Only a stop is meant for the run; whoever merely goes away leaves it to those who come back.
+            if self._scope.reason is not None:
+                await run_shielded(self._stop(sent), GOODBYE_S)
+            raise
+        return self._ended
+
+    def _assign(self, task: str, judged: Wants) -> Assignment:
+        journey, setup, limits = self._journey, self.setup, self._limits
+        tools, missing = journey.post.list_tools(setup, journey.premises)
+        for reason in missing:
+            text = f"agent {journey.post.errand.definition.name}: {reason}; left out"
+            self._publish(Warned(run_id=setup.run_id, text=text))
+        request = journey.post.errand.request
+        return Assignment(
+            run_id=setup.run_id,
+            attempt=journey.attempt,
+            agent=journey.post.errand.definition.name,
+            description=request.description,
+            # Counted from the first face, through all workers: else a run could wait for a place that it holds.
+            depth=int(setup.environment.get("PI_SUBAGENT_DEPTH", 1)),
+            task=task,
+            sections=tuple(setup.sections.items()),
+            session=self._home.name,
+            cwd=str(setup.cwd),
+            tools=tuple(tools),
+            names=journey.post.list_names(setup, tools),
+            refusals=dict(setup.refusals),
+            cover=msgspec.structs.replace(journey.cover, id=self.session.id),
+            model=setup.model.info.ref,
+            thinking=setup.thinking,
+            marks={**journey.premises.marks, **journey.post.render_marks(setup), "PI_SUBAGENT_CHILD": "1"},
+            trusted=bool(journey.premises.trusted),
+            wall_s=limits.wall_s,
+            idle_s=limits.idle_s,
+            strict_idle=limits.strict_idle,
+            tool_s=limits.tool_s,
+            priority=2 if request.is_background else 1,
+            asks=journey.ask is not None,
+            judged=judged,
+            judged_below=journey.guards_below(),
+            tells_below=True,
+            finalises=self._finalises,
+        )
+
+    async def _accompany(self, sent: Assignment, court: Court) -> Outcome:
+        """Hear, speak and judge until it ends."""
+        run, self._seq = sent.id, 0
+        session = Hearing(self._journey.cluster, sent.id, court, self._journey.is_attended)
+        async with asyncio.TaskGroup() as group:
+            speaking = group.create_task(self._speak(run))
+            asked: dict[str, asyncio.Task[None]] = {}
+            judging = group.create_task(self._oversee(sent, court, session))
+            while True:
+                news = await self._journey.cluster.follow(run, self._seq)
+                self._seq = news.seq
+                if news.worker != self._worker:
+                    self._worker = news.worker
+                    self._publish(RunPlaced(run_id=self.setup.run_id, worker=news.worker))
+                for event in news.events:
+                    if isinstance(event, Asked):
+                        asked[event.question.id] = group.create_task(self._pass_on(event.question, court))
+                    elif isinstance(event, Answered):
+                        # Nobody waits for it any more: it was taken back, or answered before we came back.
+                        if (task := asked.pop(event.question_id, None)) is not None:
+                            task.cancel()
+                    elif event.run_id != self.setup.run_id:
+                        # Of which it may say something about those below: whoever takes it knows them.
+                        self._journey.hear_below(event)
+                    elif not isinstance(event, _OURS):
+                        # A worker speaks for its run, not for the main agent or for others.
+                        self._take(event)
+                if news.outcome is not None:
+                    break
+            for task in (speaking, judging, *asked.values()):
+                task.cancel()
+        if session.has_sat:
+            await run_shielded(session.close(), RULED_S)
+        await self._journey.cluster.forget_events(run)
+        return _strip(news.outcome)
+
+    async def _oversee(self, sent: Assignment, court: Court, session: Hearing) -> None:
+        """Judge for ever, as soon as anybody here has something to say: also when nobody had when it was sent."""
+        wants, below = dict(sent.judged), sent.judged_below
+        async with asyncio.TaskGroup() as group:
+            while True:
+                self._has_demand.clear()
+                known = dict(wants), below
+                merge_wants(wants, court.wants)
+                below = below or self._journey.guards_below()
+                if (wants, below) != known:
+                    await self._journey.cluster.say(sent.id, "judge", {"wants": wants, "below": below})
+                if (wants or below) and not session.has_sat:
+                    session.has_sat = True
+                    group.create_task(session.sit())
+                await self._has_demand.wait()
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, MessageFinished) and isinstance(event.message, AssistantMessage):
+            self._text = event.message.text if event.message.text.strip() else self._text
+            self._journey.post.errand.lease.settle(0, 0.0, event.message.usage)
+        self._publish(event)
+
+    async def _speak(self, run: str) -> None:
+        while True:
+            kind, data = await self._words.get()
+            await self._journey.cluster.say(run, kind, data)
+            if (kind, data) in self._losses:
+                self._losses.remove((kind, data))
+
+    async def _say_losses(self, run: str) -> None:
+        """Before this face goes: what is taken from a run counts also when nobody is there. Said twice is once."""
+        try:
+            while self._losses:
+                await self._journey.cluster.say(run, *self._losses[0])
+                self._losses.pop(0)
+        except RetinueError:
+            return
+
+    async def _pass_on(self, question: Question, court: Court) -> None:
+        """A question of the run, put to whoever is here under its name."""
+        ask = self._journey.ask
+        agent = self._journey.post.errand.definition.name
+        mine = msgspec.structs.replace(question, run_id=self.setup.run_id, agent=agent)
+        answer = question.default if ask is None else await ask(mine)
+        if question.kind == "approval" and answer in (ALLOW, ALLOW_AGAIN):
+            court.spare(question.tool, question.text)
+        self._words.put_nowait(("answer", {"question": question.id, "answer": answer}))
+
+    async def _stop(self, sent: Assignment) -> None:
+        """Stop it, hear how far it came, and bring home what it has."""
+        cluster = self._journey.cluster
+        try:
+            if await cluster.withdraw(sent.id):
+                await release(self.setup.cwd, msgspec.convert(sent.parcel, type=Parcel))
+                return
+            await cluster.say(sent.id, "stop", {"reason": str(self._scope.reason or Reason.USER)})
+            while self._ended is None:
+                news = await cluster.follow(sent.id, self._seq)
+                self._seq = news.seq
+                for event in news.events:
+                    if event.run_id != self.setup.run_id:
+                        self._journey.hear_below(event)
+                self._ended = None if news.outcome is None else _strip(news.outcome)
+            await self._bring_home(sent)
+        except RetinueError:
+            return
+
+    async def _bring_home(self, assignment: Assignment) -> None:
+        """Put its session where sessions are, and its changes into a branch."""
+        assert self._ended is not None
+        cluster, errand, setup = self._journey.cluster, self._journey.post.errand, self.setup
+        pieces = await cluster.read_files(setup.run_id, SESSION) if errand.session_file else []
+        own = b"".join(data for path, _, data in pieces if path == assignment.session)
+        file = await self._keep_session(own)
+        for text in await bring_files(pieces, assignment.session, self._journey.find_below):
+            self._publish(Warned(run_id=setup.run_id, text=text))
+        branch, problem = "", ""
+        states = await cluster.read_states(assignment)
+        parcel = msgspec.convert(assignment.parcel, type=Parcel)
+        try:
+            branch = await land(
+                setup.cwd,
+                parcel,
+                states,
+                f"{BRANCH_PREFIX}{setup.run_id}",
+                description=assignment.description,
+                find_bundle=lambda: cluster.read_bundle(assignment.digest),
+            )
+        except RetinueError as error:
+            remedy = f"when that is mended: retinue cluster fetch {setup.run_id}"
+            problem = f"Its changes are in the cluster's database only: {error}; {remedy}"
+            self._publish(Warned(run_id=setup.run_id, text=problem))
+        is_home = not problem and (bool(file) or not own)
+        await cluster.take_home(assignment, keeps_session=bool(errand.session_file), has_changes=is_home)
+        notes = _render_notes(self._ended.notes, Kept(branch), problem)
+        self._ended = msgspec.structs.replace(self._ended, session_file=file, branch=branch, notes=notes)
+
+    async def _keep_session(self, data: bytes) -> str:
+        """Where its session is now; nowhere when that cannot be, which costs it neither its result nor its branch."""
+        try:
+            return await asyncio.to_thread(self._home.write, data)
+        except SessionError as error:
+            self._publish(Warned(run_id=self.setup.run_id, text=f"its session is in the database only: {error}"))
+            return ""
+
+    def _judge(self, ending: Ending) -> Outcome:
+        """Its own word on how it ended; ours where it has none."""
+        if self._ended is not None:
+            return self._ended
+        reason = ending.reason
+        stopped = Status.INTERRUPTED if reason is Reason.PARENT else Status.STOPPED
+        status = Status.FAILED if reason in (Reason.ERROR, Reason.CRASH) else stopped
+        return Outcome(status, reason, text=self._text, error=ending.error)
+
+
+def _strip(outcome: Outcome) -> Outcome:
+    """What a worker says of an end: which files and branches are here is not for it to say."""
+    return msgspec.structs.replace(outcome, session_file="", branch="")
+
+
+def find_session_id(run_id: str, session_file: str) -> str:
+    """The id of a run's session: that of the file which it goes on with, else one that every face of the run knows."""
+    if session_file and (identity := _read_id(Path(session_file))):
+        return identity
+    # An attempt with another file has another session.
+    return str(uuid5(_NAMESPACE, f"{run_id}/{Path(session_file).name}"))
+
+
+def _read_id(path: Path) -> str:
+    try:
+        head = HomeFile(str(path), is_shared=False).read_head()
+        return check_session_id(str(msgspec.json.decode(head, type=dict)["id"]))
+    except (KeyError, msgspec.DecodeError, RetinueError):
+        return ""
+
+
+def _render_notes(told: str, kept: Kept, problem: str) -> str:
+    """What is put under the result: what the worker has to say, and where the changes are."""
+    lines = [told.strip().removeprefix(RULE.strip()).strip(), *render_kept(kept), problem]
+    text = "\n".join(filter(None, lines))
+    return f"{RULE}{text}" if text else ""
+
+
+def _join(blocks: Sequence[UserContent]) -> str:
+    return "\n".join(block.text for block in blocks if isinstance(block, TextContent))

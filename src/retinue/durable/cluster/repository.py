@@ -1,0 +1,245 @@
+"""One git repository as workspaces on the way see it: hardened calls, bundles in and out. Must not know runs."""
+
+import asyncio
+import os
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from retinue.core.errors import RetinueError, quote
+from retinue.features.worktree.copies import is_directory
+from retinue.features.worktree.objects import WORK_TIMEOUT_S
+from retinue.features.worktree.saved_work import AUTHOR, to_variables
+from retinue.sandbox.stubs import is_stub
+from retinue.tools.git import GitResult, Guard, load_guard, run_git
+
+MAX_BUNDLE = 256 * 1024 * 1024
+"""Bytes that one bundle may have."""
+SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
+_MEGABYTE = 1024 * 1024
+_PLACES = (
+    ("--show-toplevel",),
+    ("--show-prefix",),
+    ("--absolute-git-dir",),
+    ("--path-format=absolute", "--git-common-dir"),
+)
+"""What is asked of a checkout."""
+_TOO_MUCH = 125
+# In repositories that we made ourselves nothing is to be blanked out; what else a user has set is not for them.
+OWN = Guard(
+    (
+        ("core.excludesFile", os.devnull),
+        ("core.attributesFile", os.devnull),
+        ("core.autocrlf", "false"),
+        ("core.logAllRefUpdates", "false"),
+    )
+)
+# What is worth keeping is sent away; the rest may go with the machine.
+FLEETING = Guard((*OWN.settings, ("core.fsync", "none")))
+
+
+class BundleTooLarge(RetinueError):
+    """Raised when a bundle would be larger than allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """Where git works, said to it in full: nothing is looked up from a directory."""
+
+    git_dir: str
+    work_tree: str = ""
+    index: str = ""
+    common: str = ""
+    """The git directory that is shared with others, when it is another one."""
+    guard: Guard = field(default=OWN)
+
+    async def ask(
+        self,
+        *arguments: str,
+        env: Mapping[str, str] | None = None,
+        timeout_s: float = WORK_TIMEOUT_S,
+        max_output: int = 64 * _MEGABYTE,
+        pass_fds: tuple[int, ...] = (),
+    ) -> GitResult:
+        """Run git; a failure is a result."""
+        places = {
+            "GIT_DIR": self.git_dir,
+            "GIT_WORK_TREE": self.work_tree,
+            "GIT_INDEX_FILE": self.index,
+            "GIT_COMMON_DIR": self.common,
+        }
+        given = {name: value for name, value in places.items() if value} | dict(env or {})
+        cwd = self.work_tree or self.git_dir
+        return await run_git(
+            arguments,
+            cwd,
+            timeout_s=timeout_s,
+            env=given,
+            guard=self.guard,
+            pass_fds=pass_fds,
+            max_output=max_output,
+        )
+
+    async def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> GitResult:
+        """Run git. Raises RetinueError when it fails."""
+        done = await self.ask(*arguments, env=env)
+        if not done.ok:
+            raise RetinueError(
+                f"git {arguments[0]} failed in {quote(self.work_tree or self.git_dir, 200)}: {done.problem}"
+            )
+        return done
+
+    async def find_commit(self, name: str) -> str:
+        """The id of a commit that is there, else nothing."""
+        found = await self.ask("rev-parse", "--quiet", "--verify", "--end-of-options", f"{name}^{{commit}}")
+        return found.text if found.ok else ""
+
+    async def find_tree(self, commit: str) -> str:
+        """The id of a commit's files."""
+        return (await self.run("rev-parse", "--verify", "--end-of-options", f"{commit}^{{tree}}")).text
+
+    async def commit(
+        self, tree: str, parents: Sequence[str], message: str, author: tuple[str, str] | None, *, date: str = ""
+    ) -> str:
+        """Make a commit in the author's name; in ours when there is none, or git does not like it.
+
+        With a date it is the same commit each time.
+        """
+        times = {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date} if date else {}
+        above = [part for sha in dict.fromkeys(parents) for part in ("-p", sha)]
+        arguments = ["commit-tree", tree, *above, "-m", message]
+        if author is not None:
+            done = await self.ask(*arguments, env=to_variables(*author) | times)
+            if done.ok:
+                return done.text
+        return (await self.run(*arguments, env=to_variables(*AUTHOR) | times)).text
+
+    async def write_tree(self, before: str) -> tuple[str, list[str]]:
+        """The index as a tree, and which paths in it are repositories of their own and were none before.
+
+        What our own sandbox puts into a workspace while commands run is no file of the user's, and is left out.
+        """
+        tree = (await self.run("write-tree")).text
+        if tree == before:
+            return tree, []
+        rows = await self._list_new(before, tree)
+        if stubs := [path for mode, path in rows if mode == "100644" and is_stub(os.path.join(self.work_tree, path))]:
+            await self.run("update-index", "--force-remove", "--", *stubs)
+            tree = (await self.run("write-tree")).text
+        return tree, [path for mode, path in rows if mode == "160000"]
+
+    async def _list_new(self, before: str, tree: str) -> list[tuple[str, str]]:
+        """Mode and path of all that is of another kind than before, or was not there."""
+        if not before:
+            listed = (await self.run("ls-tree", "-r", "-z", tree)).fields
+            return [(row[:6], row.partition("\t")[2]) for row in listed]
+        told = await self.run("diff", "--raw", "-z", "--no-renames", "--ignore-submodules=none", before, tree)
+        pairs = [(row.split(), path) for row, path in zip(told.fields[::2], told.fields[1::2], strict=False)]
+        return [(row[1], path) for row, path in pairs if row[0][1:] != row[1]]
+
+    async def make_bundle(self, ref: str, without: Sequence[str], max_bytes: int) -> bytes:
+        """All that leads to a ref, less what leads to other commits. Raises BundleTooLarge."""
+        scope = (ref, *(f"^{sha}" for sha in without))
+        made = await self.ask("bundle", "create", "--quiet", "-", *scope, max_output=max_bytes)
+        if made.ok:
+            return made.out
+        if made.code != _TOO_MUCH:
+            raise RetinueError(f"git bundle failed in {quote(self.work_tree or self.git_dir, 200)}: {made.problem}")
+        measured = await self.ask("rev-list", "--objects", "--disk-usage", *scope)
+        size = int(measured.text) if measured.ok and measured.text.isdigit() else 0
+        told = f"about {render_size(size)}" if size > max_bytes else f"more than {render_size(max_bytes)}"
+        raise BundleTooLarge(f"it is {told}, and at most {render_size(max_bytes)} are carried with a run")
+
+    async def take_bundle(self, data: bytes) -> str:
+        """Put a bundle's objects into the repository and give the commit it is about. Raises RetinueError.
+
+        What it is based on MUST be reachable from a ref.
+        """
+        # A file without a name: nothing stays behind whoever is killed.
+        with tempfile.TemporaryFile() as file:
+            handle = file.fileno()
+            await asyncio.to_thread(_write, handle, data)
+            taken = await self.ask("bundle", "unbundle", f"/dev/fd/{handle}", pass_fds=(handle,))
+        if not taken.ok:
+            raise RetinueError(f"git cannot read the bundle that came with the run: {taken.problem}")
+        rows = taken.text.split("\n")
+        if len(rows) != 1 or not SHA.fullmatch(sha := rows[0].partition(" ")[0]):
+            raise RetinueError(f"the bundle that came with the run names {len(rows)} commits; expected one")
+        return sha
+
+    async def check_whole(self, commit: str, known: Sequence[str], others: Sequence[str] = ()) -> None:
+        """Raise RetinueError unless all that a commit, and others, need beyond the known ones is there."""
+        if known:
+            known = ("--not", *known)
+        done = await self.ask("rev-list", "--objects", "--quiet", commit, *others, *known)
+        if not done.ok:
+            raise RetinueError(f"commit {commit} came incomplete: {done.problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class Workspace:
+    """The checkout of a user's that a directory belongs to."""
+
+    top: str
+    prefix: str
+    """Of the directory inside of it; ends with a slash, or is empty."""
+    git_dir: str
+    common: str
+    guard: Guard
+
+    def open(self, index: str = "") -> Repository:
+        """Its repository; with an index of our own, the user's is not touched."""
+        common = self.common if self.common != self.git_dir else ""
+        return Repository(self.git_dir, self.top, index, common, self.guard)
+
+
+async def find_workspace(cwd: Path) -> Workspace | None:
+    """The checkout around a directory; None where there is no repository. Raises RetinueError when git fails."""
+    if not is_directory(str(cwd)):
+        raise RetinueError(f"{quote(str(cwd), 200)} is not a directory")
+    found = await _ask_places(cwd)
+    for each in found:
+        if "not a git repository (or any" in each.error:
+            return None
+        if not each.ok:
+            raise RetinueError(f"{quote(str(cwd), 200)} cannot be sent with a run: {each.problem}")
+    top, prefix, git_dir, common = _resolve_places(found, cwd)
+    guard = await load_guard(top)
+    if not isinstance(guard, Guard):
+        raise RetinueError(f"git config failed in {quote(top, 200)}: {guard.problem}")
+    return Workspace(top, prefix, git_dir, common, guard)
+
+
+async def _ask_places(cwd: Path) -> list[GitResult]:
+    """What git says of a directory's checkout: in one answer, or in one for each question."""
+    together = await run_git(["rev-parse", *(word for words in _PLACES for word in words)], cwd)
+    # More lines than questions: a directory's name has line breaks in it.
+    if not together.ok or together.out.count(b"\n") == len(_PLACES):
+        return [together]
+    return [await run_git(["rev-parse", *words], cwd) for words in _PLACES]
+
+
+def _resolve_places(answers: Sequence[GitResult], cwd: Path) -> tuple[str, str, str, str]:
+    together = len(answers) == 1
+    top, prefix, git_dir, common = answers[0].text.split("\n") if together else [each.text for each in answers]
+    # A repository may claim another directory as its checkout.
+    if os.path.realpath(os.path.join(top, prefix)) != os.path.realpath(cwd):
+        raise RetinueError(
+            f"{quote(str(cwd), 200)} is not where its repository says its checkout is, {quote(top, 200)}; "
+            "correct core.worktree in its configuration"
+        )
+    return top, prefix, os.path.realpath(git_dir), os.path.realpath(common)
+
+
+def render_size(size: int) -> str:
+    """Bytes in megabytes, or in kilobytes when there are few."""
+    return f"{size / _MEGABYTE:,.0f} MB" if size >= _MEGABYTE else f"{size / 1024:,.1f} kB"
+
+
+def _write(handle: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(handle, view) :]
+    os.lseek(handle, 0, os.SEEK_SET)

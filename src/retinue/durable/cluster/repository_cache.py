@@ -1,0 +1,354 @@
+"""What a worker keeps of the projects it has seen: one bare repository each, filled from a remote or a bundle.
+
+Several processes may use it at once. Only we write there: runs have repositories of their own and read it as an
+alternate. Must not know runs.
+"""
+
+import asyncio
+import fcntl
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from retinue.core.errors import RetinueError, quote
+from retinue.durable.cluster.git_address import check_address, hide_secrets
+from retinue.durable.cluster.repository import SHA, Repository
+from retinue.durable.cluster.workspace_bundle import Parcel
+from retinue.sandbox.open_beneath import remove_tree
+from retinue.sessions.files import make_private
+from retinue.tools.git import FETCH_TIMEOUT_S, fetch_git
+
+_HAVE = "refs/retinue/have"
+_REMOTE = "refs/retinue/remote"
+_MAX_HAVE = 200
+_MAX_PACKS = 20
+_BLANK = "blank/.git"
+# Inside of the repository: who removes that one forgets these, too.
+_TREES = "git/trees"
+_LATE = 124
+"""Status of a git that took too long."""
+_PATIENCE_S = FETCH_TIMEOUT_S + 60.0
+_CONFIG = "[core]\n\trepositoryformatversion = {version}\n\tfilemode = true\n\tbare = true\n"
+_LONG_CONFIG = "[extensions]\n\tobjectformat = sha256\n"
+_SETTLING_S = 60.0
+"""How long a folder may be without its lock: it is being made."""
+
+
+class Cache:
+    """The repository of one project. `hold` it while anything depends on it."""
+
+    def __init__(self, folder: Path, parcel: Parcel) -> None:
+        origin = parcel.remote or parcel.project or parcel.commit
+        # A repository with cut-off ends must not be taken for a whole one.
+        key = hashlib.sha256(msgspec.json.encode([origin, parcel.shallow])).hexdigest()[:32]
+        self._parcel = parcel
+        self._place = folder / "cache" / key
+        self.objects = str(self._place / "git" / "objects")
+        self._repository = Repository(str(self._place / "git"))
+        self._config = self._place / "git" / "config"
+
+    async def hold(self) -> int:
+        """A descriptor; while it is open nobody removes the cache."""
+        handle = await take_lock(self._place / "use", shared=True)
+        os.utime(handle)
+        return handle
+
+    async def fill(self, bundle: bytes, *, timeout_s: float = FETCH_TIMEOUT_S) -> str:
+        """Have the parcel's commit and all it needs; returns its tree. Raises RetinueError; what was there stays good.
+
+        What is there already costs neither a question to git nor a lock: many runs begin at once at the same commit.
+        """
+        parcel = self._parcel
+        if tree := self._recall():
+            return tree
+        async with hold_lock(self._place / "lock"):
+            await self._make()
+            tree = self._recall() or await self._find_tree(parcel.commit)
+            if not tree:
+                if parcel.remote:
+                    await self._fetch(timeout_s)
+                if bundle and not await self._has(parcel.commit):
+                    await self._unpack(bundle)
+                tree = await self._find_tree(parcel.commit)
+                await self._tidy()
+            if not tree:
+                raise RetinueError(f"nothing that came with the run has its commit {parcel.commit}; send the run again")
+            self._remember(tree)
+            return tree
+
+    def read_config(self, *, bare: bool) -> bytes:
+        """The configuration of an empty repository on this disk."""
+        return (self._place / ("git" if bare else _BLANK) / "config").read_bytes()
+
+    def _recall(self) -> str:
+        """The tree of the parcel's commit, when it was found here before."""
+        tree = _read(self._place / _TREES / self._parcel.commit)
+        is_usable = SHA.fullmatch(tree) and _read(self._config) == self._render_config()
+        return tree if is_usable and _read(self._place / _BLANK / "config") else ""
+
+    def _remember(self, tree: str) -> None:
+        path = self._place / _TREES / self._parcel.commit
+        make_private(path.parent)
+        draft = path.with_name("draft")
+        draft.write_text(tree)
+        draft.replace(path)
+
+    def _render_config(self) -> str:
+        is_long = len(self._parcel.commit) == 64
+        return (_LONG_CONFIG if is_long else "") + _CONFIG.format(version=int(is_long))
+
+    async def _make(self) -> None:
+        """Make the repository, unless it is there as we made it."""
+        config = self._render_config()
+        if _read(self._config) != config:
+            await make_repository(self._repository, shallow=self._parcel.shallow, config=config.encode())
+        # We are the only ones who write here: a lock is that of a git which was killed.
+        for lock in (*self._config.parent.glob("*.lock"), *self._config.parent.glob("refs/retinue/**/*.lock")):
+            lock.unlink(missing_ok=True)
+        blank = (self._place / _BLANK).parent
+        if not _read(self._place / _BLANK / "config"):
+            # Asked here once, since disks differ: whether names have capital letters, whether files can be executed.
+            draft = blank.with_name("blank.draft")
+            for half in (draft, blank):
+                await asyncio.to_thread(remove_tree, str(half))
+            own = Repository(str(draft / ".git"), str(draft))
+            await make_repository(own, id_length=len(self._parcel.commit))
+            draft.rename(blank)
+
+    async def _find_tree(self, commit: str) -> str:
+        """The tree of a commit that is there and was found to be whole, else nothing."""
+        name = f"{_HAVE}/{commit}"
+        told = await self._repository.ask("rev-parse", f"{name}^{{commit}}", f"{name}^{{tree}}")
+        found = told.text.split("\n") if told.ok else []
+        return found[1] if found[:1] == [commit] else ""
+
+    async def _has(self, commit: str) -> bool:
+        """Whether a commit is there and was found to be whole."""
+        return await self._repository.find_commit(f"{_HAVE}/{commit}") == commit
+
+    async def _keep(self, commit: str) -> None:
+        await self._repository.run("update-ref", f"{_HAVE}/{commit}", commit)
+
+    async def _fetch(self, timeout_s: float) -> None:
+        parcel = self._parcel
+        missing = [sha for sha in parcel.known if not await self._has(sha)]
+        if not missing:
+            return
+        check_address(parcel.remote)
+        repository = self._repository
+        # By name first: it brings no more than what is needed, but not every server allows it.
+        told = await fetch_git(
+            parcel.remote, [f"+{sha}:{_HAVE}/{sha}" for sha in missing], repository.git_dir, timeout_s=timeout_s
+        )
+        if told.ok:
+            return
+        if told.code == _LATE:
+            self._refuse("cannot be fetched from", told.problem)
+        all_told = await fetch_git(
+            parcel.remote, [f"+refs/heads/*:{_REMOTE}/*"], repository.git_dir, timeout_s=timeout_s
+        )
+        if not all_told.ok:
+            self._refuse("cannot be fetched from", all_told.error or all_told.problem)
+        for sha in missing:
+            if await repository.find_commit(sha) != sha:
+                self._refuse(f"has no commit {sha} on any branch", told.error or told.problem)
+            await repository.check_whole(sha, ())
+            await self._keep(sha)
+
+    def _refuse(self, problem: str, told: str) -> NoReturn:
+        lines = " ".join(hide_secrets(told).split())
+        remedy = "check that this worker may read it" if problem.startswith("cannot") else "push the commit there"
+        raise RetinueError(
+            f"the remote {quote(self._parcel.remote, 200)} {problem}, git said {quote(lines, 400)}; "
+            f"{remedy}, or send all of it with the run: cluster.useRemote false in subagents.json where it comes from"
+        )
+
+    async def _unpack(self, bundle: bytes) -> None:
+        parcel = self._parcel
+        found = await self._repository.take_bundle(bundle)
+        if found != parcel.commit:
+            raise RetinueError(
+                f"the bundle that came with the run has commit {found}, expected {parcel.commit}; send the run again"
+            )
+        await self._repository.check_whole(found, parcel.known)
+        await self._keep(found)
+
+    async def _tidy(self) -> None:
+        """Few refs and few packs; no object is dropped, since runs may depend on it."""
+        repository = self._repository
+        listed = await repository.run("for-each-ref", "--sort=-creatordate", "--format=%(refname)", _HAVE)
+        keep = {f"{_HAVE}/{sha}" for sha in (self._parcel.commit, *self._parcel.known)}
+        for name in listed.text.split("\n")[_MAX_HAVE:]:
+            if name not in keep:
+                (self._place / _TREES / name.rpartition("/")[2]).unlink(missing_ok=True)
+                await repository.run("update-ref", "-d", name)
+        packs = await asyncio.to_thread(os.listdir, os.path.join(self.objects, "pack"))
+        if sum(name.endswith(".pack") for name in packs) > _MAX_PACKS:
+            await repository.ask("repack", "-a", "-d", "-k", "-q")
+
+
+async def make_repository(
+    repository: Repository,
+    *,
+    shallow: Sequence[str] = (),
+    id_length: int = 40,
+    alternates: Sequence[str] = (),
+    config: bytes = b"",
+) -> None:
+    """Make an empty repository that reads others; bare, unless it has a work tree.
+
+    With the configuration of another one, made by git on the same disk, git need not be asked again.
+    """
+    git_dir = repository.git_dir
+    # First what git would otherwise miss if we were killed before the end.
+    _write(os.path.join(git_dir, "objects", "info", "alternates"), alternates)
+    _write(os.path.join(git_dir, "shallow"), shallow)
+    if config:
+        _lay_out(Path(git_dir), config)
+        return
+    bare = () if repository.work_tree else ("--bare",)
+    kind = f"--object-format={'sha256' if id_length == 64 else 'sha1'}"
+    await repository.run("init", "--quiet", "--template=", "--initial-branch=main", kind, *bare)
+
+
+def _lay_out(git_dir: Path, config: bytes) -> None:
+    for name in ("objects/pack", "refs/heads", "refs/tags"):
+        (git_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    # The configuration last: with it the repository is whole.
+    for name, content in (("HEAD", b"ref: refs/heads/main\n"), ("config", config)):
+        draft = git_dir / f"{name}.draft"
+        draft.write_bytes(content)
+        draft.replace(git_dir / name)
+
+
+def _write(path: str, rows: Sequence[str]) -> None:
+    make_private(Path(path).parent)
+    if rows:
+        Path(path).write_bytes(os.fsencode("".join(f"{row}\n" for row in rows)))
+
+
+@asynccontextmanager
+async def hold_lock(path: Path) -> AsyncIterator[None]:
+    """Be the only one who holds a lock file."""
+    handle = await take_lock(path)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+async def take_lock(path: Path, *, shared: bool = False, patience_s: float = _PATIENCE_S) -> int:
+    """Lock a file, for as long as the descriptor is open, and make it when it is missing. Raises RetinueError."""
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        handle = _try_lock(path, shared=shared)
+        if handle is not None:
+            return handle
+        if time.monotonic() >= deadline_s:
+            raise RetinueError(
+                f"{quote(str(path), 200)} was held by another process for {patience_s:g} s; see what that one does"
+            )
+        await asyncio.sleep(0.02)
+
+
+def _try_lock(path: Path, *, shared: bool = False) -> int | None:
+    """The locked file; None when somebody else holds it, or has just removed it."""
+    try:
+        make_private(path.parent)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise RetinueError(f"{quote(str(path), 200)} cannot be made: {error.strerror or error}") from error
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        # Somebody may have moved it away, to remove it.
+        if os.path.samestat(os.fstat(handle), os.stat(path)):
+            return handle
+    except (BlockingIOError, FileNotFoundError):
+        pass
+    except OSError as error:
+        os.close(handle)
+        raise RetinueError(
+            f"{quote(str(path), 200)} cannot be locked: {error.strerror or error}; choose a folder on a local disk"
+        ) from error
+    os.close(handle)
+    return None
+
+
+async def prune_cache(folder: Path, max_bytes: int) -> int:
+    """Remove what dead workers left, and the caches unused for longest until the rest has at most so many bytes.
+
+    Gives the bytes of the caches that were removed. What is in use stays.
+    """
+    return await asyncio.to_thread(_prune, folder, max_bytes)
+
+
+def _prune(folder: Path, max_bytes: int) -> int:
+    for place in _list_folders(folder / "runs"):
+        _remove_unlocked(place, "lock")
+    caches = sorted(_list_folders(folder / "cache"), key=_read_time, reverse=True)
+    total = removed = 0
+    for place in caches:
+        size = _measure(place)
+        total += size
+        if total > max_bytes and _remove_unlocked(place, "use"):
+            total -= size
+            removed += size
+    return removed
+
+
+def _remove_unlocked(place: Path, lock: str) -> bool:
+    """Remove a folder that nobody holds."""
+    if not os.path.lexists(place / lock) and time.time() - _read_time(place) < _SETTLING_S:
+        return False
+    handle = _try_lock(place / lock)
+    if handle is None:
+        return False
+    try:
+        # First away from its place: whoever comes now makes a new one.
+        gone = place.with_name(f"{place.name}.{secrets.token_hex(4)}.gone")
+        os.rename(place, gone)
+        remove_tree(str(gone))
+    except OSError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _list_folders(folder: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    except FileNotFoundError:
+        return []
+
+
+def _read_time(place: Path) -> float:
+    for path in (place / "use", place):
+        with suppress(OSError):
+            return path.stat().st_mtime
+    return 0.0
+
+
+def _measure(place: Path) -> int:
+    total = 0
+    for folder, _, files in os.walk(place):
+        for name in files:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(folder, name)).st_blocks * 512
+    return total

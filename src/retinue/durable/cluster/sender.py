@@ -1,0 +1,315 @@
+"""A face's side of the cluster: sends runs, hears of them, speaks to them. Opened with the first run that is sent.
+
+One connection listens for all runs of a face; what it misses is found by looking again after a while.
+"""
+
+import asyncio
+import copy
+import secrets
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+
+from retinue.core.events import Event
+from retinue.core.run import Outcome
+from retinue.durable.cluster.approval import Case, Ruling
+from retinue.durable.cluster.approval_table import forget_cases, list_cases, settle_case
+from retinue.durable.cluster.assignment import CHANNEL, Assignment, Home, WordKind
+from retinue.durable.cluster.database import Database
+from retinue.durable.cluster.dbos_queues import Waiting, prepare_engine
+from retinue.durable.cluster.delivery import note_heard, take_session
+from retinue.durable.cluster.json_columns import pack_json, unpack_json
+from retinue.durable.cluster.record import submit
+from retinue.durable.cluster.shared_budget import Purse, open_leases
+from retinue.durable.cluster.workspace_bundle import Parcel, pack
+from retinue.durable.recorded_run import SNAPSHOT
+from retinue.durable.session_files import SESSION
+from retinue.durable.trouble import MARK, Alarm, recognise
+from retinue.engine.budget import Lease
+
+LOOK_S = 1.0
+ALONE_S = 0.2
+PACKED_S = 2.0
+"""Runs that start together get the same workspace."""
+_PAST = """
+WITH sent (run, kind, path, data) AS (VALUES (%s, %s, %s, %s::bytea))
+INSERT INTO retinue.records (run, attempt, epoch, kind, path, place, data)
+SELECT run, 0, 0, kind, path, 0, data FROM sent WHERE NOT EXISTS (
+    SELECT 1 FROM retinue.records r WHERE r.run = sent.run AND r.kind = sent.kind AND r.path = sent.path)
+ON CONFLICT DO NOTHING
+"""
+"""Of no attempt, so that nobody takes the run for one that goes on."""
+_decoder = msgspec.json.Decoder(Event)
+
+
+class News(msgspec.Struct, frozen=True):
+    """What is new of a run."""
+
+    events: list[Event]
+    seq: int
+    """Of the last of them."""
+    worker: str = ""
+    outcome: Outcome | None = None
+
+
+async def keep_nothing() -> None:
+    """For faces that keep no record in the database themselves."""
+
+
+class Cluster:
+    """The cluster as one main agent's crew sees it."""
+
+    def __init__(self, url: str, *, use_remote: bool = True, alarm: Alarm | None = None) -> None:
+        """`use_remote`: workers fetch what a repository's remote has; else all of it is sent.
+
+        `alarm`: says what runs wait for, when it is neither a worker nor the run itself.
+        """
+        self._alarm = alarm or Alarm()
+        self._use_remote = use_remote
+        self.face = f"retinue_face_{secrets.token_hex(8)}"
+        self._before_send: Callable[[], Awaitable[None]] = keep_nothing
+        self._above: tuple[str, ...] = ()
+        self.home: Home | None = None
+        """Where the run belongs that sends others from a worker; None at the first face."""
+        self._is_shared = False
+        self._database = Database(url, name="retinue", alarm=self._alarm)
+        self._waiting = Waiting(url, self._alarm)
+        self._url = url
+        self._opened = asyncio.Event()
+        self._opening = asyncio.Lock()
+        self._listening = asyncio.Lock()
+        self._news: dict[str, asyncio.Event] = {}
+        self._brought: dict[str, asyncio.Event] = {}
+        self._leased: set[str] = set()
+        self._packed: dict[Path, tuple[float, Parcel, bytes]] = {}
+        self._recalled: dict[str, bytes] = {}
+        """Sessions that are kept nowhere, for runs that are resumed by this very process."""
+
+    def share(self, before_send: Callable[[], Awaitable[None]], above: tuple[str, ...]) -> "Cluster":
+        """The same connections for one of several runs on a worker.
+
+        `before_send` puts its own record in order before it sends others; `above` are its leases.
+        """
+        shared = copy.copy(self)
+        shared._before_send, shared._above, shared._is_shared = before_send, above, True
+        shared._recalled = {}
+        return shared
+
+    async def listen(self) -> None:
+        """Wake whoever follows a run that there is news of. For ever; whoever owns this object runs it.
+
+        Of those who share the connections one listens for all, and the next one goes on when it ends.
+        """
+        import psycopg
+
+        # Opened by whoever sends the first run, who is also told when it cannot be.
+        await self._opened.wait()
+        async with self._listening:
+            try:
+                while True:
+                    try:
+                        connection = await self._database.connect()
+                        try:
+                            await self._hear(connection)
+                        finally:
+                            await connection.close()
+                    except (psycopg.Error, OSError) as error:
+                        await asyncio.sleep(LOOK_S)
+                        self._alarm.note(self.face, recognise(error, self._alarm.subject))
+                        self._wake({*self._news, *self._brought})  # nobody tells us now, so look
+            finally:
+                self._alarm.clear(self.face)
+                self._wake({*self._news, *self._brought})
+
+    async def _hear(self, connection: Any) -> None:
+        await connection.execute(f"LISTEN {self.face}")
+        self._alarm.clear(self.face)
+        told: list[str] = []
+        while True:
+            self._wake(told or {*self._news, *self._brought})
+            told = [notice.payload async for notice in connection.notifies(timeout=LOOK_S, stop_after=1)]
+
+    def _wake(self, runs: Iterable[str]) -> None:
+        """Let those look who follow these runs."""
+        for run in runs:
+            if run.startswith(MARK):
+                self._alarm.hear(run)
+            for flags in (self._news, self._brought):
+                if (flag := flags.get(run)) is not None:
+                    flag.set()
+
+    async def _await(self, flag: asyncio.Event) -> None:
+        """Wait to be woken. While nobody listens, as when a face that stops its runs is closed, look now and then."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if self._listening.locked() else ALONE_S):
+                await flag.wait()
+
+    async def close(self) -> None:
+        """Let go; runs that were sent go on. What is shared stays open for the others."""
+        if self._is_shared:
+            return
+        await self._waiting.__aexit__(None, None, None)
+        await self._database.__aexit__(None, None, None)
+
+    async def send(
+        self, assignment: Assignment, lease: Lease, cwd: Path, branch: str = "", past: bytes = b""
+    ) -> Assignment:
+        """Queue a run for whichever worker is free; the same run twice is one.
+
+        `branch` has what an earlier attempt has changed; `past` is the session that it goes on with, for a database
+        that has none of it. What is returned is the run as it was sent, perhaps earlier.
+        """
+        await self._open()
+        known = await self._database.fetch("SELECT assignment::text FROM retinue.runs WHERE id = %s", assignment.id)
+        if known:
+            assignment = unpack_json(known[0][0], Assignment)
+        else:
+            await self._before_send()
+            parcel, bundle = await self._pack(cwd, branch)
+            digest = parcel.digest
+            if digest:
+                await self._database.fetch(
+                    "INSERT INTO retinue.parcels (digest, data) VALUES (%s, %s)"
+                    " ON CONFLICT (digest) DO UPDATE SET created = now()",  # used again: not to be pruned now
+                    digest,
+                    bundle,
+                )
+            if past:
+                await self._database.fetch(_PAST, assignment.run_id, SESSION, assignment.session, past)
+            own = await open_leases(self._database, lease)
+            self._leased.update(own)
+            leases = (*own, *self._above)
+            assignment = msgspec.structs.replace(
+                assignment, parcel=msgspec.to_builtins(parcel), digest=digest, leases=leases, face=self.face
+            )
+        self._news[assignment.id] = asyncio.Event()
+        await submit(self._database, msgspec.structs.replace(assignment, face=self.face))
+        await self._waiting.add(assignment)
+        return assignment
+
+    def find_purse(self, lease: Lease, run_id: str) -> Purse | None:
+        """What the main agent shares with runs that were sent; None while there are none that draw on its lease."""
+        return Purse(self._database, run_id, (lease.key,)) if lease.key in self._leased else None
+
+    async def follow(self, run: str, seq: int) -> News:
+        """Wait for news of a run after `seq`."""
+        flag = self._news.setdefault(run, asyncio.Event())
+        while True:
+            flag.clear()
+            # One question, so that the end is never seen without the events that were written with it.
+            rows = await self._database.fetch(
+                "SELECT r.outcome::text, r.owner, e.seq, e.data FROM retinue.runs r"
+                " LEFT JOIN retinue.events e ON e.id = r.id AND e.seq > %s WHERE r.id = %s ORDER BY e.seq",
+                seq,
+                run,
+            )
+            told = [(number, bytes(data)) for _, _, number, data in rows if number is not None]
+            ended = rows[0][0] if rows else None
+            if told or ended is not None:
+                events = [_decoder.decode(line) for _, data in told for line in data.splitlines() if line]
+                outcome = None if ended is None else unpack_json(ended, Outcome)
+                return News(events, told[-1][0] if told else seq, rows[0][1], outcome)
+            await self._await(flag)
+
+    async def say(self, run: str, kind: WordKind, data: dict[str, Any]) -> None:
+        """Say something to a run, wherever it works."""
+        key = uuid4().hex
+        await self._database.fetch(
+            "WITH said AS (INSERT INTO retinue.words (id, key, kind, data) VALUES (%s, %s, %s, %s)"
+            " ON CONFLICT DO NOTHING) SELECT pg_notify(%s, %s)",
+            run,
+            key,
+            kind,
+            pack_json(data),
+            CHANNEL,
+            run,
+        )
+
+    async def read_cases(self, run: str) -> list[Case]:
+        """What a run and those below it wait for, or have told, and nobody has judged."""
+        return await list_cases(self._database, run)
+
+    async def await_cases(self, run: str) -> None:
+        """Return when there may be others."""
+        flag = self._brought.setdefault(run, asyncio.Event())
+        await self._await(flag)
+        flag.clear()
+
+    async def settle(self, run: str, case: Case, ruling: Ruling) -> None:
+        """Let a run know what becomes of a case, once."""
+        await settle_case(self._database, run, case, ruling)
+
+    async def forget_cases(self, run: str) -> None:
+        """Nobody will judge a finished run."""
+        self._brought.pop(run, None)
+        await forget_cases(self._database, run)
+
+    async def withdraw(self, run: str) -> bool:
+        """Take a run back that nobody has begun; False when somebody has."""
+        outcome = '{"status": "stopped", "reason": "user"}'
+        rows = await self._database.fetch(
+            "UPDATE retinue.runs SET finished = now(), outcome = %s WHERE id = %s AND epoch = 0 AND finished IS NULL"
+            " RETURNING 1",
+            outcome,
+            run,
+        )
+        if rows:
+            await self._waiting.cancel(run)
+        return bool(rows)
+
+    async def read_files(self, run_id: str, kind: str) -> list[tuple[str, int, bytes]]:
+        """What is kept of a run: parts of its session, or states of its workspace."""
+        rows = await self._database.fetch(
+            "SELECT path, place, data FROM retinue.records WHERE run = %s AND kind = %s ORDER BY seq", run_id, kind
+        )
+        return [(path, place, bytes(data)) for path, place, data in rows]
+
+    async def read_states(self, assignment: Assignment) -> list[bytes]:
+        """The states of a run's workspace in this attempt, in order."""
+        files = await self.read_files(assignment.run_id, SNAPSHOT)
+        return [data for attempt, _, data in files if attempt == str(assignment.attempt)]
+
+    async def read_bundle(self, digest: str) -> bytes | None:
+        """What was sent with a run."""
+        rows = await self._database.fetch("SELECT data FROM retinue.parcels WHERE digest = %s", digest)
+        return bytes(rows[0][0]) if rows else None
+
+    async def take_home(self, sent: Assignment, *, keeps_session: bool, has_changes: bool) -> None:
+        """Note that this face has the outcome, and perhaps the changes; take what is to be kept nowhere."""
+        if not keeps_session:
+            self._recalled[sent.run_id] = await take_session(self._database, sent)
+        await note_heard(self._database, sent.id, has_changes=has_changes)
+
+    def recall(self, run_id: str) -> bytes:
+        """What a run has said that leaves no session, as far as it was this process that had it."""
+        return self._recalled.get(run_id, b"")
+
+    async def forget_events(self, run: str) -> None:
+        """Nobody will ask for the events of a finished run again."""
+        self._news.pop(run, None)
+        await self._database.fetch("DELETE FROM retinue.events WHERE id = %s", run)
+
+    async def _open(self) -> None:
+        async with self._opening:
+            if self._opened.is_set():
+                return
+            await self._database.__aenter__()
+            rows = await self._database.fetch("SELECT to_regclass('dbos.workflow_status') IS NOT NULL")
+            if not rows[0][0]:
+                await prepare_engine(self._url)
+            self._opened.set()
+
+    async def _pack(self, cwd: Path, branch: str) -> tuple[Parcel, bytes]:
+        if branch:
+            return await pack(cwd, branch=branch, use_remote=self._use_remote)
+        async with self._opening:
+            loop = asyncio.get_running_loop()
+            at_s, parcel, bundle = self._packed.get(cwd, (0.0, None, b""))
+            if parcel is None or loop.time() - at_s > PACKED_S:
+                parcel, bundle = await pack(cwd, use_remote=self._use_remote)
+                self._packed[cwd] = (loop.time(), parcel, bundle)
+            return parcel, bundle

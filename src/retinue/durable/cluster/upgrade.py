@@ -1,0 +1,78 @@
+"""Brings the tables of an older version up to date: by a worker, when none of the older version is left.
+
+All in one transaction, with the lock in hand that everybody takes who looks at the version. Whoever sleeps through it
+can neither write nor come back. Must not know what a step does.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from retinue.core.errors import ConfigError
+from retinue.durable.cluster.dbos_queues import adopt_runs
+from retinue.durable.cluster.schema import STEPS, VERSION
+from retinue.durable.trouble import first_line
+
+if TYPE_CHECKING:
+    from retinue.durable.cluster.database import Connection
+
+LEASE_S = 10.0
+"""Without a sign for so long a worker counts as hanging."""
+MOST_NAMED = 10
+
+
+async def upgrade_tables(say: Callable[[str], None], connection: "Connection", found: int, place: str) -> None:
+    """From the version that was found to ours. Raises ConfigError while workers of the older one are there."""
+    import psycopg
+
+    await _refuse_living(connection, found, place)
+    try:
+        async with connection.transaction():
+            for step in STEPS[found:]:
+                await connection.execute(step)
+            await connection.execute("UPDATE retinue.meta SET version = %s", (VERSION,))
+            # Who only seemed dead finds that it was given up, and its runs in another epoch.
+            await connection.execute(
+                "WITH left_behind AS (UPDATE retinue.workers SET gone = now() WHERE gone IS NULL RETURNING id)"
+                " UPDATE retinue.runs SET epoch = epoch + 1 FROM left_behind WHERE owner = left_behind.id"
+                " AND finished IS NULL"
+            )
+            await adopt_runs(connection)
+    except psycopg.Error as error:
+        raise ConfigError(
+            f"the tables of the database {place} could not be brought up to date and are still of version {found}: "
+            f"{first_line(error)}"
+        ) from error
+    say(f"brought from version {found} to {VERSION}: the tables of {place}")
+
+
+async def _refuse_living(connection: "Connection", found: int, place: str) -> None:
+    cursor = await connection.execute(
+        "SELECT id, lock_key, backend, extract(epoch FROM now() - seen)::float FROM retinue.workers"
+        " WHERE gone IS NULL ORDER BY host, started, id"
+    )
+    living = []
+    for worker, key, backend, silent_s in await cursor.fetchall():
+        if silent_s > LEASE_S:
+            await connection.execute("SELECT pg_terminate_backend(%s)", (backend,))
+        elif not await _is_free(connection, key):
+            living.append(worker)
+    if living:
+        count, more = len(living), len(living) - MOST_NAMED
+        named = ", ".join(living[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+        raise ConfigError(
+            f"the database {place} has tables of version {found}, this program knows {VERSION}. It brings them up to "
+            f"date when no worker of the older version is left, and {count} {'is' if count == 1 else 'are'}: {named}. "
+            f"Stop {'it' if count == 1 else 'these'} (SIGTERM; what {'it has' if count == 1 else 'they have'} not "
+            "finished goes on afterwards), then start this one"
+        )
+
+
+async def _is_free(connection: "Connection", key: int) -> bool:
+    """Whether nobody has this lock; looked up, since whoever finds back to the database would miss one we took."""
+    cursor = await connection.execute(
+        "SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1"
+        " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        " AND classid::bigint = %s AND objid::bigint = %s",
+        (key >> 32, key & 0xFFFF_FFFF),
+    )
+    return await cursor.fetchone() is None

@@ -1,0 +1,360 @@
+"""A worker: takes runs from the queues, works on them as their faces would have, and keeps their record.
+
+How a run is worked on is a port; this file knows how it is claimed, restored, told of and ended.
+"""
+
+import asyncio
+import os
+import secrets
+import shutil
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from retinue.core.environment import EXPOSED, WORKER_DIR
+from retinue.core.errors import RetinueError, quote
+from retinue.core.events import Event
+from retinue.core.model import Model
+from retinue.core.run import Outcome, Reason, Status
+from retinue.core.terminal import escape_line
+from retinue.durable.cluster.approval import Case
+from retinue.durable.cluster.approval_table import bring_case
+from retinue.durable.cluster.assignment import CHANNEL, Assignment, Word
+from retinue.durable.cluster.bundle_io import read_bundle
+from retinue.durable.cluster.checkout import Checkout
+from retinue.durable.cluster.database import Database
+from retinue.durable.cluster.dbos_queues import ROOM, Taking, Waiting, prepare_engine
+from retinue.durable.cluster.event_batches import Teller
+from retinue.durable.cluster.json_columns import unpack_json
+from retinue.durable.cluster.membership import Membership
+from retinue.durable.cluster.record import Claim, Fenced
+from retinue.durable.cluster.repository_cache import prune_cache
+from retinue.durable.cluster.shared_budget import Purse, SharedBudgetModel
+from retinue.durable.cluster.upgrade import upgrade_tables
+from retinue.durable.cluster.worker_folder import FolderWatch, is_ours
+from retinue.durable.cluster.workspace_bundle import Parcel
+from retinue.durable.pieces import Piece
+from retinue.durable.recorded_run import SNAPSHOT, Keeper, Recorded, Snapshot, States
+from retinue.durable.session_files import SESSION, Mirror
+from retinue.durable.trouble import Alarm, recognise
+
+DROP_S = 10.0
+CACHE_BYTES = 20 << 30
+"""Repositories that were fetched, and are kept for the next run."""
+PLACE = "place"
+"""How it is kept in which folder a run has worked."""
+MOST_TOLD = 1000
+WORD_S = 1.0
+"""How long a word may take when its notice got lost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One run as whoever works on it gets it."""
+
+    assignment: Assignment
+    sessions: Path
+    """The folder of its session."""
+    workspace: Path
+    recorded: Recorded
+    keep: Callable[[], Awaitable[None]]
+    """Brings the record up to date."""
+    goes_on: bool
+    """Its task has been said already."""
+    hear: Callable[[Event], None]
+    submit: Callable[[Case], Awaitable[None]]
+    """Puts something before its face that is judged there."""
+    former: tuple[str, ...] = ()
+    """Workspaces of workers that had it before."""
+    surroundings: Mapping[str, str] = field(default_factory=dict)
+    """Variables that say what of this worker's folder it may see."""
+
+
+class Hosted(Protocol):
+    """A run at work."""
+
+    async def work(self) -> Outcome:
+        """Work to the end."""
+        ...
+
+    def take(self, word: Word) -> None:
+        """Hear something. MUST NOT raise."""
+        ...
+
+
+Host = Callable[[Job], Hosted]
+
+
+class Worker:
+    """One process that works on runs."""
+
+    def __init__(
+        self,
+        url: str,
+        host: Host,
+        folder: Path,
+        *,
+        slots: int,
+        total: int | None = None,
+        version: str = "",
+        alarm: Alarm | None = None,
+    ) -> None:
+        """`alarm`: says to whoever runs this worker what it does, and what it waits for."""
+        self._url = url
+        self._host = host
+        self._folder = folder.absolute()
+        self._slots = slots
+        self._total = total
+        self._version = version
+        self._alarm = alarm or Alarm()
+        self._say = self._alarm.say
+        self._watch = FolderWatch(folder, self._alarm)
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+        self._dropped: set[str] = set()
+        self._hosted: dict[str, Hosted] = {}
+        self._heard: dict[str, int] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._is_leaving = False
+        self.name = ""
+
+    async def run(self, stop: asyncio.Event, *, drain_s: float = 0.0) -> None:
+        """Work until told to stop; then what is not finished in `drain_s` is left to others."""
+        upgrade = partial(upgrade_tables, self._say)
+        async with (
+            Database(self._url, name="retinue worker", upgrade=upgrade, alarm=self._alarm) as database,
+            Waiting(self._url, self._alarm) as waiting,
+        ):
+            # What takes long comes before anybody waits for a sign of life.
+            await prepare_engine(self._url)
+            await self._watch.check()
+            await prune_cache(self._folder / "workspaces", CACHE_BYTES)
+            while not stop.is_set():
+                await self._serve(database, waiting, stop, drain_s)
+
+    async def _serve(self, database: Database, waiting: Waiting, stop: asyncio.Event, drain_s: float) -> None:
+        """Be one worker; returns when told to stop, or when the others have given this one up."""
+        self._is_leaving = False
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(2)}"
+        member = Membership(database, waiting, self.name, self._slots, say=self._say)
+        await member.join(self._version)
+        # Who has runs in hand does not let them fall for what somebody can mend.
+        database.waits_for_rights = True
+        taking = Taking(self._url, self.name, lambda run: self._perform(database, run), self._alarm)
+        await database.await_room(ROOM)
+        await taking.open(self._slots, self._total)
+        self._say(f"worker {self.name} takes up to {self._slots} runs from {database.describe()}")
+        async with asyncio.TaskGroup() as group:
+            life = group.create_task(member.live())
+            words = group.create_task(self._listen(database))
+            watch = group.create_task(self._watch.run(self.name, taking))
+            ended = group.create_task(stop.wait())
+            await asyncio.wait((life, ended), return_when=asyncio.FIRST_COMPLETED)
+            self._is_leaving = True
+            watch.cancel()
+            taking.pause()
+            if stop.is_set() and drain_s > 0 and self._tasks:
+                count = len(self._tasks)
+                self._say(f"waiting up to {drain_s:g} s for {count} run{'' if count == 1 else 's'}")
+                await self._drain(drain_s)
+            for task in (life, words, ended):
+                task.cancel()
+        if not stop.is_set():
+            self._say(f"worker {self.name} was given up by the others, perhaps because it slept; it begins anew")
+        await self._drop_all()
+        await taking.close()
+        await member.leave()
+
+    async def _drain(self, limit_s: float) -> None:
+        """Let what works here come to its end."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self._idle.wait()
+
+    async def _drop_all(self) -> None:
+        """Stop what is working here, without a word about how it ended."""
+        tasks = list(self._tasks.values())
+        self._dropped.update(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await self._drain(DROP_S)
+
+    async def _perform(self, database: Database, run: str) -> None:
+        """One workflow: a run from its claim to its outcome."""
+        # Taken before anybody knew that it could only fail here.
+        await self._watch.usable.wait()
+        if not self._is_leaving:
+            claim = await Claim.take(database, run, self.name)
+            if claim is None:
+                return
+            # Told to stop while it was being claimed: nobody waits for it here any more.
+            if not self._is_leaving and await self._attend(database, claim):
+                return
+        # Whoever returns has done the work, as far as the queues know: a run that goes on elsewhere never returns here.
+        await asyncio.Event().wait()
+
+    async def _attend(self, database: Database, claim: Claim) -> bool:
+        """Work on a run; False when it was dropped, or is another worker's."""
+        run, task = claim.assignment.id, asyncio.current_task()
+        assert task is not None
+        self._tasks[run] = task
+        self._idle.clear()
+        is_done = False
+        try:
+            await self._work(database, claim)
+            is_done = True
+        except* Fenced:
+            self._say(f"run {run} is another worker's now")
+        except* asyncio.CancelledError:
+            if run not in self._dropped:
+                raise
+            task.uncancel()
+        finally:
+            del self._tasks[run]
+            self._dropped.discard(run)
+            if not self._tasks:
+                self._idle.set()
+        return is_done
+
+    async def _work(self, database: Database, claim: Claim) -> None:
+        assignment = claim.assignment
+        purse = Purse(database, assignment.id, assignment.leases, claim)
+        await purse.recover()
+        teller = Teller(claim)
+        folder = self._folder / "runs" / f"{assignment.id}-{claim.epoch}"
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(teller.run())
+                outcome = await self._contain(claim, self._work_in(database, claim, purse, teller, folder))
+                teller.end()
+            await teller.flush(outcome)
+            if outcome.status is Status.FAILED and is_ours(outcome.error):
+                self._say(f"run {assignment.id} has failed here: {escape_line(outcome.error, MOST_TOLD)}")
+        finally:
+            await asyncio.to_thread(shutil.rmtree, folder, True)
+
+    async def _contain(self, claim: Claim, work: Awaitable[Outcome]) -> Outcome:
+        """One failed run, never a worker that others wait for."""
+        try:
+            return await work
+        except Fenced:
+            raise
+        except RetinueError as error:
+            reason, told = Reason.ERROR, str(error)
+        except OSError as error:
+            reason, told = Reason.ERROR, f"{quote(error.filename or 'a file', 200)}: {error.strerror or error}"
+        except Exception as error:
+            reason, told = Reason.CRASH, f"{type(error).__name__}: {error}"
+        # Whoever can mend it may be here or where the run came from, and each has to know where it went wrong.
+        self._say(f"run {claim.assignment.id} cannot work here: {escape_line(told, MOST_TOLD)}")
+        return Outcome(Status.FAILED, reason, error=f"on worker {self.name}: {told}")
+
+    async def _work_in(self, database: Database, claim: Claim, purse: Purse, teller: Teller, folder: Path) -> Outcome:
+        assignment = claim.assignment
+        kept = await claim.read()
+        if assignment.session != Path(assignment.session).name:
+            raise RetinueError(f"the run names a session outside of its folder: {quote(assignment.session)}")
+        sessions = folder / "sessions"
+        sessions.mkdir(mode=0o700, parents=True)
+        mirror = Mirror(sessions)
+        mirror.restore(piece for piece, _ in kept)
+        goes_on = any(attempt == assignment.attempt and piece.kind == SESSION for piece, attempt in kept)
+        # What an earlier attempt has changed is in the branch that this one was sent with.
+        states = [piece for piece, attempt in kept if piece.kind == SNAPSHOT and attempt == assignment.attempt]
+        async with self._open_workspace(database, assignment, states) as (workspace, snapshot, exposed):
+            keeper = Keeper(claim, mirror, States(snapshot, str(assignment.attempt), len(states)))
+            # With the first of its record: nothing names a place in which nothing was said.
+            keeper.note(Piece(PLACE, str(workspace), 0, b""))
+            budget = _find_budget(purse, assignment)
+            submit = partial(bring_case, database, assignment.id, claim.epoch)
+            former = tuple(dict.fromkeys(piece.path for piece, _ in kept if piece.kind == PLACE))
+            recorded = Recorded(keeper, budget)
+            job = Job(assignment, sessions, workspace, recorded, keeper.keep, goes_on, teller.hear, submit, former)
+            around = {WORKER_DIR: str(self._folder), EXPOSED: "\n".join(exposed)}
+            hosted = self._host(replace(job, surroundings=around))
+            self._hosted[assignment.id] = hosted
+            try:
+                await self._deliver(database, assignment.id)
+                outcome = await hosted.work()
+            finally:
+                del self._hosted[assignment.id]
+                self._heard.pop(assignment.id, None)
+            await keeper.look()
+            await keeper.keep()
+        notes = dict.fromkeys((outcome.notes, *keeper.notes))
+        return msgspec.structs.replace(outcome, notes="\n".join(filter(None, notes)))
+
+    @asynccontextmanager
+    async def _open_workspace(
+        self, database: Database, assignment: Assignment, states: list[Piece]
+    ) -> "AsyncIterator[tuple[Path, Snapshot, tuple[str, ...]]]":
+        """The run's own copy of its repository, in the state its last worker has left on record."""
+        parcel = msgspec.convert(assignment.parcel, type=Parcel)
+        bundle = await read_bundle(database, assignment.digest)
+        checkout = await Checkout.restore(parcel, bundle, [piece.data for piece in states], self._folder / "workspaces")
+
+        async def snapshot() -> tuple[bytes | None, tuple[str, ...]]:
+            state = await checkout.snapshot()
+            return (None, ()) if state is None else (state.bundle, state.notes)
+
+        try:
+            yield checkout.path, snapshot, checkout.list_exposed()
+        finally:
+            await checkout.close()
+
+    async def _listen(self, database: Database) -> None:
+        """Hand words to the runs they are for, soon after they are said."""
+        while True:
+            try:
+                connection = await database.connect()
+                try:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    self._alarm.clear(self._listen)
+                    while True:
+                        told = {notice.payload async for notice in connection.notifies(timeout=WORD_S, stop_after=1)}
+                        for run in list(self._hosted):
+                            if not told or run in told:
+                                await self._deliver(database, run)
+                finally:
+                    await connection.close()
+            except (OSError, *_driver_errors()) as error:
+                self._alarm.note(self._listen, recognise(error, self._alarm.subject))
+                await asyncio.sleep(WORD_S)
+                for run in list(self._hosted):  # nobody tells us now, so look
+                    await self._deliver(database, run)
+
+    async def _deliver(self, database: Database, run: str) -> None:
+        rows = await database.fetch(
+            "SELECT seq, kind, data::text FROM retinue.words WHERE id = %s AND seq > %s ORDER BY seq",
+            run,
+            self._heard.get(run, 0),
+        )
+        hosted = self._hosted.get(run)
+        for seq, kind, data in rows if hosted is not None else ():
+            self._heard[run] = max(seq, self._heard.get(run, 0))
+            assert hosted is not None
+            try:
+                word = Word(kind, unpack_json(data, dict[str, Any]))
+            except msgspec.DecodeError:
+                # One run that stops, never a worker that others wait for.
+                self._say(f"run {run} is stopped: it was told something that cannot be read")
+                word = Word("stop")
+            hosted.take(word)
+
+
+def _find_budget(purse: Purse, assignment: Assignment) -> Callable[[Model], Model]:
+    if not assignment.leases:
+        return lambda model: model
+    return lambda model: SharedBudgetModel(model, lambda: purse)
+
+
+def _driver_errors() -> tuple[Any, ...]:
+    import psycopg
+
+    return (psycopg.Error,)

@@ -1,0 +1,324 @@
+"""Packs the workspace that a run is sent from: a snapshot of what is there now, and what another machine needs of it.
+
+The user's index, stash, branches and HEAD stay as they are. Must not know who carries the parcel, nor where it goes.
+"""
+
+import asyncio
+import hashlib
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from retinue.core.errors import RetinueError, quote
+from retinue.durable.cluster.git_address import check_address, clean_address, list_addresses
+from retinue.durable.cluster.lfs import restore_pointers
+from retinue.durable.cluster.repository import (
+    MAX_BUNDLE,
+    SHA,
+    BundleTooLarge,
+    Repository,
+    Workspace,
+    find_workspace,
+    render_size,
+)
+from retinue.features.worktree.saved_work import list_some, render_message
+from retinue.features.worktree.traces import find_nested
+from retinue.tools.git import GitResult, list_config, run_git
+
+SENT_REFS = "refs/retinue/sent"
+"""Below it the face keeps what it has sent until the work is back."""
+_MAX_KNOWN = 50
+_MAX_SHALLOW = 1000
+_REMOTE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]*")
+_BRANCH = re.compile(r"[A-Za-z0-9_][^\x00-\x20\x7f~^:?*\[\\]*")
+_UNSAVED = "what was not committed when the run was sent"
+
+
+class Parcel(Struct, frozen=True, kw_only=True):
+    """A workspace as it is sent with a run; the bundle goes beside it. Holds no secret."""
+
+    commit: str = ""
+    """What the workspace looks like; empty where there is no repository."""
+    base: str = ""
+    """The user's last commit; empty when there is none yet."""
+    subfolder: str = ""
+    """Where in the repository the run works."""
+    remote: str = ""
+    """Where the worker gets what the bundle builds upon; empty when the bundle is complete."""
+    known: tuple[str, ...] = ()
+    """The commits that the remote must have."""
+    shallow: tuple[str, ...] = ()
+    """Commits whose parents the sender does not have either."""
+    project: str = ""
+    """The first commit: names the worker's cache where there is no remote."""
+    digest: str = ""
+    """SHA-256 of the bundle; empty when there is none."""
+    size: int = 0
+    """Bytes of the bundle."""
+    author: tuple[str, str] | None = None
+    """Name and address for commits, when the sender has configured them."""
+    branch: str = ""
+    """The branch of an earlier attempt that this run continues."""
+    sent_ref: str = ""
+    """Keeps the commit in the sender's repository."""
+    notes: tuple[str, ...] = ()
+    """What the run and its owner should know: what does not travel."""
+
+
+async def pack(
+    cwd: Path, *, branch: str = "", max_bytes: int = MAX_BUNDLE, use_remote: bool = True
+) -> tuple[Parcel, bytes]:
+    """Pack the workspace around a directory; the bytes are the bundle, empty when a remote has everything.
+
+    With a branch that one is sent, and nothing that is not committed. Without `use_remote` the bundle is complete.
+    Raises RetinueError, BundleTooLarge among them, with nothing left behind.
+    """
+    workspace = await find_workspace(cwd)
+    if workspace is None:
+        return Parcel(notes=(_tell_empty(cwd),)), b""
+    subfolder = _check_subfolder(workspace.prefix)
+    scratch = await asyncio.to_thread(tempfile.mkdtemp, prefix="retinue-pack-")
+    try:
+        return await _Packer(workspace, scratch).pack(subfolder, branch, max_bytes, use_remote=use_remote)
+    finally:
+        await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
+
+
+async def release(repo: Path, parcel: Parcel) -> None:
+    """Let go of what was kept in the sender's repository for a run that has nothing to bring back."""
+    # Git looks for the repository itself: many runs end at once, and each call costs some milliseconds.
+    if _is_sent(parcel.sent_ref):
+        await run_git(["update-ref", "-d", parcel.sent_ref], repo)
+
+
+async def drop_sent(repository: Repository, parcel: Parcel) -> None:
+    """Remove the ref that keeps a parcel's commit; nothing else below it is touched."""
+    if _is_sent(parcel.sent_ref):
+        await repository.ask("update-ref", "-d", parcel.sent_ref)
+
+
+def _is_sent(ref: str) -> bool:
+    return re.fullmatch(rf"{SENT_REFS}/[0-9a-f]+", ref) is not None
+
+
+class _Packer:
+    """The steps of packing one workspace, with an index of our own."""
+
+    def __init__(self, workspace: Workspace, scratch: str) -> None:
+        self._workspace = workspace
+        self._repository = workspace.open(os.path.join(scratch, "index"))
+        self._nested: list[str] = []
+        self._notes: list[str] = []
+
+    async def pack(self, subfolder: str, branch: str, max_bytes: int, *, use_remote: bool) -> tuple[Parcel, bytes]:
+        """All of it."""
+        repository = self._repository
+        base, commit = await self._find_branch(branch) if branch else await self._save_files()
+        await self._note_inner(commit)
+        remote, known = await self._find_remote(commit) if use_remote and base else ("", ())
+        sent_ref = f"{SENT_REFS}/{secrets.token_hex(8)}"
+        await repository.run("update-ref", sent_ref, commit)
+        parcel = Parcel(
+            commit=commit,
+            base=base,
+            subfolder=subfolder,
+            remote=remote,
+            known=known,
+            author=self._workspace.guard.author,
+            branch=branch,
+            sent_ref=sent_ref,
+        )
+        try:
+            return await self._add_bundle(parcel, max_bytes)
+        except BaseException:
+            # Not awaited before: a cancel must not leave it either.
+            await asyncio.shield(drop_sent(repository, parcel))
+            raise
+
+    async def _find_branch(self, branch: str) -> tuple[str, str]:
+        name = branch if _BRANCH.fullmatch(branch) else ""
+        commit = await self._repository.find_commit(f"refs/heads/{name}") if name else ""
+        if not commit:
+            raise RetinueError(
+                f"there is no branch {quote(branch)} in {quote(self._workspace.top, 200)}; start a new run"
+            )
+        return commit, commit
+
+    async def _save_files(self) -> tuple[str, str]:
+        """The last commit, and one of all that is there now: the same when nothing was changed."""
+        repository, workspace = self._repository, self._workspace
+        base = await repository.find_commit("HEAD")
+        _copy_index(workspace.git_dir, repository.index)
+        ignored = (await repository.run("ls-files", "-z", "-o", "-i", "--exclude-standard", "--directory")).fields
+        found = await asyncio.to_thread(find_nested, workspace.top, ignored)
+        tracked = (await repository.run("ls-files", "-z", "--stage")).fields if found else []
+        inner = {row.partition("\t")[2] for row in tracked if row.startswith("160000 ")}
+        self._nested = [path for path in found if path not in inner]
+        await repository.run("add", "--all", "--sparse", *exclude(self._nested))
+        before = await repository.find_tree(base) if base else ""
+        tree, _ = await repository.write_tree(before)
+        if base and tree != before and workspace.guard.filters:
+            tree = await self._undo_filters(base, tree)
+        if base and tree == before:
+            return base, base
+        parents = (base,) if base else ()
+        return base, await repository.commit(tree, parents, render_message(_UNSAVED), workspace.guard.author)
+
+    async def _undo_filters(self, base: str, tree: str) -> str:
+        """Filters of the user's were not run: leave what they stand for as it was, and tell of the rest."""
+        repository, filters = self._repository, self._workspace.guard.filters
+        listed = await repository.run("diff", "--name-only", "-z", "--no-renames", "--diff-filter=d", base, tree)
+        changed = listed.fields
+        found = []
+        for start in range(0, len(changed), 500):
+            asked = (await repository.run("check-attr", "-z", "filter", "--", *changed[start : start + 500])).fields
+            found += [path for path, name in zip(asked[::3], asked[2::3], strict=False) if name in filters]
+        restored = await restore_pointers(repository, base, found)
+        if left := [path for path in found if path not in restored]:
+            self._notes.append(f"Sent as they are, without the git filter configured for them: {list_some(left)}")
+        return (await repository.run("write-tree")).text if restored else tree
+
+    async def _note_inner(self, commit: str) -> None:
+        # A tree that is too large to be listed is not refused for a note.
+        listed = await self._repository.ask("ls-tree", "-r", "-z", commit)
+        if found := [row.partition("\t")[2] for row in listed.fields if row.startswith("160000 ")]:
+            self._notes.append(f"Submodules are not sent; their folders are empty: {list_some(found)}")
+        if self._nested:
+            self._notes.append(f"Git repositories inside of this one are not sent: {list_some(self._nested)}")
+
+    async def _find_remote(self, commit: str) -> tuple[str, tuple[str, ...]]:
+        """A remote that has most of it, and the commits at which the rest begins."""
+        listed = await list_config(self._workspace.top)
+        for name, address in list_addresses([] if isinstance(listed, GitResult) else listed).items():
+            cleaned = clean_address(address)
+            if cleaned and _REMOTE_NAME.fullmatch(name):
+                known = await self._find_known(commit, name)
+                if known and len(known) <= _MAX_KNOWN:
+                    return cleaned, known
+        return "", ()
+
+    async def _find_known(self, commit: str, remote: str) -> tuple[str, ...]:
+        scope = (commit, "--not", f"--remotes={remote}")
+        missing = await self._repository.ask("rev-list", "--max-count=1", *scope)
+        if not missing.ok:
+            return ()
+        if not missing.text:
+            return (commit,)
+        rows = (await self._repository.ask("rev-list", "--boundary", *scope)).text.split("\n")
+        return tuple(row[1:] for row in rows if row.startswith("-"))
+
+    async def _add_bundle(self, parcel: Parcel, max_bytes: int) -> tuple[Parcel, bytes]:
+        parcel = replace(parcel, notes=tuple(self._notes))
+        if parcel.known == (parcel.commit,):
+            return parcel, b""
+        if not parcel.remote:
+            parcel = replace(parcel, shallow=self._read_shallow(), project=await self._find_project(parcel.commit))
+        try:
+            data = await self._repository.make_bundle(parcel.sent_ref, parcel.known, max_bytes)
+        except BundleTooLarge as error:
+            remedy = "let git ignore large new files"
+            remedy += "" if parcel.remote else ", or push the commit to a remote,"
+            raise BundleTooLarge(
+                f"the workspace {quote(self._workspace.top, 200)} is too large to be sent: {error}; "
+                f"{remedy} and try again"
+            ) from None
+        digest = await asyncio.to_thread(_digest, data)
+        return replace(parcel, digest=digest, size=len(data)), data
+
+    async def _find_project(self, commit: str) -> str:
+        return min((await self._repository.run("rev-list", "--max-parents=0", commit)).text.split())
+
+    def _read_shallow(self) -> tuple[str, ...]:
+        try:
+            rows = Path(self._workspace.common, "shallow").read_text("ascii").split()
+        except FileNotFoundError:
+            return ()
+        except (OSError, ValueError) as error:
+            raise RetinueError(f"{quote(self._workspace.common, 200)}/shallow cannot be read: {error}") from error
+        if len(rows) > _MAX_SHALLOW or not all(map(SHA.fullmatch, rows)):
+            raise RetinueError(
+                f"{quote(self._workspace.top, 200)} is a shallow clone with {len(rows)} ends, at most {_MAX_SHALLOW} "
+                "can be sent; run `git fetch --unshallow`, or push the commit to a remote"
+            )
+        return tuple(sorted(rows))
+
+
+def check_parcel(parcel: Parcel) -> None:
+    """Raise RetinueError unless a parcel that came from elsewhere can be used."""
+    names = {"commit": [parcel.commit], "base": [parcel.base], "known": parcel.known, "shallow": parcel.shallow}
+    for field, values in {**names, "project": [parcel.project]}.items():
+        for value in values:
+            if value and (not SHA.fullmatch(value) or len(value) != len(parcel.commit)):
+                _refuse(field, value, f"a commit id as long as {quote(parcel.commit)}")
+    if bool(parcel.remote) != bool(parcel.known):
+        _refuse("known", ", ".join(parcel.known), "the commits that the remote has, where there is a remote")
+    if parcel.remote:
+        check_address(parcel.remote)
+    parts = parcel.subfolder.split("/")
+    if "\0" in parcel.subfolder or (
+        parcel.subfolder and not all(part not in ("", ".", "..", ".git") for part in parts)
+    ):
+        _refuse("subfolder", parcel.subfolder, "a folder inside of the repository")
+
+
+def _refuse(field: str, value: str, expected: str) -> NoReturn:
+    raise RetinueError(f"the workspace of the run cannot be used: {field} is {quote(value)}, expected {expected}")
+
+
+async def check_bundle(parcel: Parcel, bundle: bytes, max_bytes: int) -> None:
+    """Raise RetinueError unless the bundle is the one that belongs to the parcel."""
+    if len(bundle) > max_bytes:
+        raise BundleTooLarge(
+            f"the bundle that came with the run has {render_size(len(bundle))}, at most {render_size(max_bytes)} are "
+            "taken; push the commit to a remote and try again"
+        )
+    digest = await asyncio.to_thread(_digest, bundle) if bundle else ""
+    if digest != parcel.digest:
+        raise RetinueError(
+            f"the bundle that came with the run is not the one that was sent: its SHA-256 is {digest or 'missing'}, "
+            f"expected {quote(parcel.digest) if parcel.digest else 'none'}; send the run again"
+        )
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def exclude(paths: Sequence[str]) -> tuple[str, ...]:
+    """Pathspecs for everything but these."""
+    return ("--", ".", *(f":(top,exclude,literal){path}" for path in paths))
+
+
+def _copy_index(git_dir: str, index: str) -> None:
+    """What git knows about the files, with its time: by that it tells which of them it must look at again."""
+    try:
+        shutil.copy2(os.path.join(git_dir, "index"), index)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise RetinueError(f"{quote(git_dir, 200)}/index cannot be read: {error.strerror or error}") from error
+
+
+def _check_subfolder(prefix: str) -> str:
+    try:
+        prefix.encode()
+    except UnicodeEncodeError:
+        raise RetinueError(
+            f"the folder {quote(prefix, 200)} has a name that is not UTF-8 and cannot be sent; start the run elsewhere"
+        ) from None
+    return prefix.rstrip("/")
+
+
+def _tell_empty(cwd: Path) -> str:
+    return (
+        f"{quote(str(cwd), 200)} is not in a git repository, so none of its files were sent: the run begins in an "
+        "empty folder. Run `git init` and commit, to send them with the next one."
+    )

@@ -1,0 +1,1 @@
+"""Durable runs of one machine: recorded in SQLite, continued after a crash."""

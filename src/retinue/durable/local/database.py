@@ -1,0 +1,236 @@
+"""The record of the durable runs of one machine: a SQLite file in the agent directory, shared by all its processes.
+
+What is committed survives a power cut. Knows no runs, models or tools, and no event loop: its one user is a thread.
+"""
+
+import errno
+import os
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from retinue.core.errors import quote
+from retinue.durable.pieces import Piece, RecordError
+from retinue.sessions.files import make_private
+
+VERSION = 1
+BUSY_S = 5.0
+"""How long another process may hold the file."""
+_WAL_BYTES = 4 << 20
+_FREE_PAGES = 256
+_TABLES = (
+    "CREATE TABLE runs (session TEXT NOT NULL, run TEXT NOT NULL, attempt INTEGER NOT NULL, began INTEGER NOT NULL,"
+    " main TEXT NOT NULL, PRIMARY KEY (session, run)) WITHOUT ROWID",
+    "CREATE TABLE pieces (session TEXT NOT NULL, run TEXT NOT NULL, kind TEXT NOT NULL, path TEXT NOT NULL,"
+    " place INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (session, run, kind, path, place))",
+)
+Act = Callable[[sqlite3.Connection], Any]
+"""Something to be done in a transaction."""
+
+
+class HeldError(RecordError):
+    """Raised when another program writes to the file for longer than anybody should."""
+
+
+class Entry(NamedTuple):
+    """One run on record."""
+
+    session: str
+    """The id of its main session."""
+    run: str
+    attempt: int
+    began: int
+    """How long the file of its own session was when this attempt began."""
+    main: str
+    """The file of the main session."""
+
+
+class Ledger:
+    """The file, opened when it is needed, and anew after a failure."""
+
+    def __init__(self, path: Path, *, busy_s: float = BUSY_S) -> None:
+        self.path = path
+        self._busy_s = busy_s
+        self._connection: sqlite3.Connection | None = None
+
+    def transact(self, acts: Sequence[Act]) -> list[Any]:
+        """Do all of it or nothing, and return when it is on the disk. Raises RecordError."""
+        try:
+            connection = self._open()
+            connection.execute("BEGIN IMMEDIATE")
+            results = [act(connection) for act in acts]
+            connection.execute("COMMIT")
+            return results
+        except RecordError:
+            self._drop()
+            raise
+        except (sqlite3.Error, OSError) as error:
+            self._drop()
+            raise RecordError(f"cannot record runs in {self.path}: {self._explain(error)}") from error
+
+    def check(self) -> list[Entry]:
+        """Look at all of a file that is there, whether it could be written, and what is on record; changes nothing.
+
+        Raises RecordError.
+        """
+        try:
+            _refuse_other(self.path)
+            connection = sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode=rw", uri=True, timeout=self._busy_s, isolation_level=None
+            )
+            with closing(connection):
+                version = self._read_version(connection)
+                connection.execute("BEGIN IMMEDIATE")
+                said = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if said != "ok":
+                    raise RecordError(f"cannot record runs in {self.path}: {_damage(str(said))}")
+                found = read_runs(connection) if version else []
+                connection.execute("ROLLBACK")
+                return found
+        except (sqlite3.Error, OSError) as error:
+            kind = HeldError if _is_busy(error) else RecordError
+            raise kind(f"cannot record runs in {self.path}: {self._explain(error)}") from error
+
+    def close(self) -> None:
+        """Give back what runs that are gone have used, and close."""
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._shrink(self._connection)
+            self._drop()
+
+    def _open(self) -> sqlite3.Connection:
+        if self._connection is None:
+            make_private(self.path.parent)
+            _make_file(self.path)
+            connection = sqlite3.connect(self.path, timeout=self._busy_s, isolation_level=None, cached_statements=16)
+            try:
+                self._prepare(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _prepare(self, connection: sqlite3.Connection) -> None:
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # counts for a new file only
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+        if self._read_version(connection) == 0:
+            connection.execute("BEGIN IMMEDIATE")
+            if self._read_version(connection) == 0:  # else another process was faster
+                for statement in _TABLES:
+                    connection.execute(statement)
+                connection.execute(f"PRAGMA user_version = {VERSION}")
+            connection.execute("COMMIT")
+        self._shrink(connection)
+
+    def _read_version(self, connection: sqlite3.Connection) -> int:
+        version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        if version > VERSION:
+            raise RecordError(
+                f"cannot record runs in {self.path}: it is of version {version}, written by a newer retinue; "
+                f"this one knows version {VERSION}. Use the newer one, or move the file away"
+            )
+        return version
+
+    def _shrink(self, connection: sqlite3.Connection) -> None:
+        if connection.execute("PRAGMA freelist_count").fetchone()[0] > _FREE_PAGES:
+            # By `execute` it would free one page and come back.
+            connection.executescript("PRAGMA incremental_vacuum")
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sqlite3.Error):
+                connection.close()
+
+    def _explain(self, error: sqlite3.Error | OSError) -> str:
+        if isinstance(error, OSError):
+            return f"{error.strerror or error}; check the file, its folder and their rights"
+        name = str(getattr(error, "sqlite_errorname", ""))
+        said = quote(str(error), 200)
+        if _is_busy(error):
+            return f"another program has held it for more than {self._busy_s:g} s; end that one, or try again"
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+            return _damage(str(error))
+        if name.startswith("SQLITE_FULL"):
+            return "the disk is full; make room, and resume the run"
+        if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+            return f"it cannot be written ({said}); check the rights of the file and of its folder"
+        return f"{said}; check the disk, or move the file away"
+
+
+def _is_busy(error: Exception) -> bool:
+    return str(getattr(error, "sqlite_errorname", "")).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
+def _damage(said: str) -> str:
+    return f"it is damaged ({quote(said, 200)}); move it away, and resume by hand what had not finished"
+
+
+def _refuse_other(path: Path) -> None:
+    """Raise OSError for what can be no record."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link")
+    if path.is_dir():
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
+def _make_file(path: Path) -> None:
+    """Make the file where there is none, private from its first moment; what SQLite puts beside it is as private.
+
+    One that is there is not opened here: closing it again would take away the locks of every connection of this
+    process, and another one would then believe that it is the last, and clear away what these still write to.
+    """
+    _refuse_other(path)
+    if path.exists():
+        return
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    os.close(handle)
+    with suppress(FileExistsError):  # another process was faster
+        try:
+            os.link(name, path)
+        except PermissionError:  # no links on this disk
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        finally:
+            os.unlink(name)
+
+
+def put_run(connection: sqlite3.Connection, entry: Entry) -> None:
+    """A run begins; what an earlier attempt has left goes."""
+    connection.execute("DELETE FROM pieces WHERE session = ? AND run = ?", (entry.session, entry.run))
+    connection.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", entry)
+
+
+def put_pieces(connection: sqlite3.Connection, session: str, run: str, pieces: Iterable[Piece]) -> None:
+    """Keep parts of a run; one that was kept in a shorter form is replaced."""
+    connection.executemany(
+        "INSERT OR REPLACE INTO pieces VALUES (?, ?, ?, ?, ?, ?)",
+        [(session, run, piece.kind, piece.path, piece.place, piece.data) for piece in pieces],
+    )
+
+
+def drop_run(connection: sqlite3.Connection, session: str, run: str, attempt: int) -> None:
+    """This attempt has ended, and that is on the disk; a later one may have begun."""
+    key = (session, run, attempt)
+    found = connection.execute("DELETE FROM runs WHERE session = ? AND run = ? AND attempt = ?", key)
+    if found.rowcount:
+        connection.execute("DELETE FROM pieces WHERE session = ? AND run = ?", key[:2])
+
+
+def read_runs(connection: sqlite3.Connection) -> list[Entry]:
+    """All runs on record, of every session."""
+    return [Entry(*row) for row in connection.execute("SELECT session, run, attempt, began, main FROM runs")]
+
+
+def read_pieces(connection: sqlite3.Connection, session: str, run: str) -> list[Piece]:
+    """What is kept of a run, in order."""
+    rows = connection.execute(
+        "SELECT kind, path, place, data FROM pieces WHERE session = ? AND run = ? ORDER BY kind, path, place",
+        (session, run),
+    )
+    return [Piece(kind, path, place, bytes(data)) for kind, path, place, data in rows]

@@ -1,0 +1,111 @@
+"""One run that works in a process of its own, as its command line says it. Pure."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import msgspec
+
+from retinue.core.tool import Effect
+from retinue.engine.external.program import Premises
+from retinue.engine.remote_request import Errand
+from retinue.engine.setup import RunSetup
+
+OURS = ("offline", "scripted", "bridge")
+"""Models that only this program knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """What a process is started for."""
+
+    errand: Errand
+    model: str = ""
+    """As the child is to be told it, where the call or the file names one."""
+    thinking: str = ""
+    """The same of its level."""
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether only what the definition says is on its command line: callers of this surface rely on that."""
+        return self.errand.request.surface == "subagent"
+
+    def render_task(self, text: str) -> str:
+        """What the child is told, in the words of the surface."""
+        return f"Task: {text}" if self.is_bare and self.errand.definition.dialect != "sticky" else text
+
+    def list_tools(self, setup: RunSetup, premises: Premises) -> tuple[list[str], list[str]]:
+        """The tools the child is given, and those that it cannot have there, each with the reason."""
+        given, missing, rights = list[str](), list[str](), self.errand.rights
+        is_pi = self.errand.runner == "pi"
+        for name, tool in setup.tools.items():
+            target = rights.targets.get(name, name)
+            if target in premises.private_tools:
+                missing.append(f"tool {target} exists in this process only")
+            elif rights.readonly and (tool.effect is Effect.WRITE or (is_pi and tool.effect is Effect.EXECUTE)):
+                # What confines a command here reaches into a process of ours by a mark, and into no other.
+                missing.append(f"tool {target} cannot be kept read-only there")
+            else:
+                given.append(target)
+        return list(dict.fromkeys(given)), missing
+
+    def list_names(self, setup: RunSetup, tools: Collection[str]) -> dict[str, str]:
+        """What the model calls each of these tools, with its own name; empty where all are called by that."""
+        targets = self.errand.rights.targets
+        names = {name: targets.get(name, name) for name in setup.tools}
+        given = {name: own for name, own in names.items() if own in tools}
+        return given if any(name != own for name, own in given.items()) else {}
+
+    def render_flags(self, setup: RunSetup, tools: list[str], prompt_file: str, *, trusted: bool | None) -> list[str]:
+        """The command line between the program and the task."""
+        errand, is_pi = self.errand, self.errand.runner == "pi"
+        flags = ["--mode", "json", "-p"]
+        flags += ["--session", errand.session_file] if errand.session_file else ["--no-session"]
+        if model := self._choose_model(setup):
+            flags += ["--model", model]
+        if level := self.thinking if self.is_bare else setup.thinking:
+            flags += ["--thinking", level]
+        flags += ["--tools", ",".join(tools)] if tools else ["--no-tools"]
+        # The prompt is whole: what else belongs into it is in it.
+        flags += ["--system-prompt", prompt_file, "--no-context-files", "--no-skills"]
+        if trusted is False:
+            flags.append("--no-approve")
+        elif trusted and not is_pi:
+            flags.append("--approve")
+        is_isolated = errand.request.isolated or errand.definition.isolated or not errand.definition.extensions
+        if is_pi and is_isolated:
+            flags.append("--no-extensions")
+        return flags
+
+    def render_marks(self, setup: RunSetup) -> dict[str, str]:
+        """What the child is told by its environment: how deep it is, and what it inherits where no flag says so."""
+        info, limits = setup.model.info, setup.limits
+        # A pi may know a model that we do not.
+        provider, _, id = self.model.partition("/") if self.model else (info.provider, "", info.id)
+        marks = {**setup.environment, "PI_PROVIDER": provider, "PI_MODEL": id}
+        marks["PI_REASONING_LEVEL"] = setup.thinking
+        allowed = self.errand.definition.allowed_subagents
+        # Said in any case: else it would be told what its parent may start.
+        marks["RETINUE_AGENTS"] = "*" if allowed is None else ",".join(allowed)
+        marks["RETINUE_EXTENSIONS"] = self._name_extensions()
+        if self.errand.rights.readonly:
+            marks["RETINUE_READONLY"] = "1"
+        if limits.max_turns is not None:
+            marks["RETINUE_MAX_TURNS"] = str(limits.max_turns)
+            marks["RETINUE_GRACE_TURNS"] = str(limits.grace_turns)
+        return marks
+
+    def _name_extensions(self) -> str:
+        """Which extensions the child asks for, as JSON: it has the same ones as a run of this process would."""
+        definition, request = self.errand.definition, self.errand.request
+        asked = {
+            "selection": definition.extensions,
+            "excluded": definition.exclude_extensions,
+            "isolated": bool(definition.isolated or request.isolated),
+        }
+        return msgspec.json.encode(asked).decode()
+
+    def _choose_model(self, setup: RunSetup) -> str:
+        # A child of ours is told by a mark; a pi that is told nothing asks whom it likes.
+        if self.model or (self.is_bare and self.errand.runner != "pi"):
+            return self.model
+        return setup.model.info.ref

@@ -1,0 +1,144 @@
+"""Several reports as one answer: each part's lead and evidence, what stands twice once, one footer.
+
+This file must not know how the reports were fetched.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from retinue.models.offline.answer import NOTE
+from retinue.models.offline.errands import Errand, Notice, Round
+from retinue.models.offline.quotes import shorten
+from retinue.models.offline.subquestions import AGENT
+
+_PLACE = re.compile(r"`([^`\s:]+\.[^`\s:]+|[A-Za-z]\w*file):(\d+)`")
+_QUOTE = re.compile(r"^- `.*\n  ```.*\n(?:  .*\n)*?  ```\n", re.MULTILINE)
+"""A place and the code that stands there."""
+MAX_QUOTES = 2
+_LOOKED = re.compile(r"(\d+) (searches|reads|listings)\b")
+_READ = re.compile(r"\(read ((?:`[^`]+`(?:, )?)+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What one agent said, its footer taken apart."""
+
+    asked: str
+    label: str
+    """How sure, or how it went."""
+    body: str
+    footer: str = ""
+
+    @property
+    def files(self) -> list[str]:
+        """The files it points to."""
+        return list(dict.fromkeys(path for path, _ in _PLACE.findall(self.body)))
+
+
+def read_report(errand: Errand) -> Report:
+    """Take a report apart; one that this model did not write is kept whole."""
+    asked = errand.question
+    body, _, footer = errand.report.strip().rpartition("\n---\n")
+    if "`offline/rules`" not in footer:
+        body, footer = errand.report.strip(), ""
+    footer, _, notes = footer.partition(NOTE)
+    body = f"{body}\n\n{notes.strip()}".strip()
+    sure = re.match(r"Confidence: (\w+)\.?", footer)
+    label = sure.group(1) if sure else ""
+    if errand.is_success:
+        body = _condense(body) if footer else body
+        return Report(asked, label, body or "The agent said nothing.", footer)
+    if not errand.status:
+        return Report(asked, "no report yet", "The agent was still at work.")
+    said = f"There is no complete report: {shorten(errand.status, 200)}."
+    return Report(asked, "failed", f"{said}\n\n{body}".strip(), footer)
+
+
+def _condense(body: str) -> str:
+    """A report of these rules as it would be if it had been one part of several: less of what comes second."""
+    body = re.sub(r"\n\*\*Also look at\*\*\n(?:- .*(?:\n|$))+", "\n", body + "\n")
+    quotes = list(_QUOTE.finditer(body))
+    for found in reversed(quotes[MAX_QUOTES:]):
+        body = body[: found.start()] + body[found.end() :]
+    return body.strip()
+
+
+def merge_round(done: Round) -> str:
+    """The answer to the question whose parts these were."""
+    reports = [read_report(errand) for errand in done.errands]
+    shown: set[str] = set()
+    lines: list[str] = []
+    for report in reports:
+        label = f" ({report.label})" if report.label else ""
+        lines += [f"### {report.asked}{label}", *_show_once(report.body, shown), ""]
+    common = _find_common(reports)
+    if common:
+        lines += [f"**In more than one part:** {', '.join(f'`{path}`' for path in common[:6])}", ""]
+    return "\n".join([*lines, _render_footer(done, reports)])
+
+
+def render_strangers(notices: Sequence[Notice]) -> str:
+    """What is known about runs that somebody else started."""
+    lines: list[str] = []
+    for notice in notices:
+        lines += [
+            f"{notice.summary or f'Agent {notice.run_id}'}: {shorten(notice.status, 200)}.",
+            "",
+            notice.preview,
+            "",
+        ]
+    return "\n".join([*lines, NOTE])
+
+
+def _show_once(body: str, shown: set[str]) -> list[str]:
+    """The lines of a report, without the quotes of places that were quoted before."""
+    lines: list[str] = []
+    is_known = False
+    for line in body.splitlines():
+        found = re.match(r"- (`[^`]+:\d+`)", line)
+        if found is not None:
+            is_known = found.group(1) in shown
+            shown.add(found.group(1))
+            lines.append(line + (" (see above)" if is_known else ""))
+        elif not (is_known and line.startswith("  ")):
+            is_known = False
+            lines.append(line)
+    return lines
+
+
+def _find_common(reports: Sequence[Report]) -> list[str]:
+    counts = Counter(path for report in reports for path in report.files)
+    return [path for path, count in counts.most_common() if count > 1]
+
+
+def _render_footer(done: Round, reports: Sequence[Report]) -> str:
+    started = [errand for errand in done.errands if errand.run_id]
+    totals = Counter[str]()
+    for report in reports:
+        totals.update({what: int(count) for count, what in _LOOKED.findall(report.footer)})
+    counted = ", ".join(f"{totals[what]} {what}" for what in ("searches", "reads", "listings") if totals[what])
+    agents = f"{len(started)} `{AGENT}` {'agent' if len(started) == 1 else 'agents'} in parallel"
+    looked = f"{agents} looked at: {counted}" if counted else f"Asked: {agents}"
+    paths = dict.fromkeys(
+        path for report in reports for row in _READ.findall(report.footer) for path in re.findall(r"`([^`]+)`", row)
+    )
+    if paths:
+        more = ", …" if len(paths) > 5 else ""
+        looked += f" (read {', '.join(f'`{path}`' for path in list(paths)[:5])}{more})"
+    looked += "."
+    weak = [report.asked for report in reports if report.label in ("none", "failed", "no report yet")]
+    if weak:
+        looked += f" Not answered: {'; '.join(weak)}"
+    missing = dict.fromkeys(
+        word
+        for report in reports
+        for row in re.findall(r"Not found: ([^.\n]*)\.", report.footer)
+        for word in row.split(", ")
+    )
+    if missing:
+        looked += f" Not found: {', '.join(missing)}."
+    if any("Some results were cut off" in report.footer for report in reports):
+        looked += " Some results were cut off, so there may be more."
+    return f"---\n{looked}\n{NOTE}"

@@ -1,0 +1,217 @@
+"""A reply while it is read: writes the Draft, keeps its limits, and ends as a Reply.
+
+One subclass a wire format says what the payloads mean. Must not know HTTP.
+"""
+
+import json
+from typing import Any
+
+import orjson
+from msgspec import UNSET, UnsetType
+
+from retinue.core.messages import StopReason, ToolCall
+from retinue.core.model import Draft, Failure, ModelInfo, Reply
+from retinue.models.arguments import check_arguments, parse_arguments
+from retinue.models.cost import to_usage
+from retinue.models.failures import ProviderError, classify_event, fail
+
+REPLY_LIMIT_CHARS = 8 << 20
+_FULL_NOTE = "\n\n[The reply was cut off here: it is longer than 8 MiB.]"
+_CUT_BY_LENGTH = (
+    "The reply reached its length limit inside or right after this call, so its arguments may be incomplete; the tool "
+    "was not run. Send the call again, in smaller parts if it is large."
+)
+_SHAPE_ERRORS = (KeyError, IndexError, TypeError, AttributeError, ValueError, RecursionError)
+
+
+class Reading:
+    """What has been received of one reply."""
+
+    def __init__(self, info: ModelInfo, draft: Draft) -> None:
+        self.info = info
+        self.draft = draft
+        self.is_complete = False
+        self.is_done = False
+        self.may_end = info.compat.get("supportsFinishReason") is False
+        self.raw_stop = ""
+        self.response_id: str | UnsetType = UNSET
+        self.response_model: str | UnsetType = UNSET
+        self.faults: dict[str, str] = {}
+        self.refusal = ""
+        """Why the provider refused, when it said so apart from the stop reason."""
+        self._call_ids: set[str] = set()
+        self._last_call_id = ""
+        self._chars = 0
+        self._is_full = False
+        self._was_odd = False
+
+    def take(self, payload: bytes) -> bool:
+        """Take one event of a stream; False when it was a sign of life only. Raises ProviderError."""
+        if payload.startswith(b"[DONE]"):
+            self.is_complete = self.is_done = True
+            return True
+        try:
+            event = self._load(payload)
+            if type(event) is list and event:
+                return any([self.read_event(item) for item in event])
+            return self.read_event(event)
+        except _SHAPE_ERRORS as error:
+            raise ProviderError(self._unreadable(payload, error)) from error
+
+    def take_whole(self, body: bytes) -> None:
+        """Take a reply that came in one piece. Raises ProviderError."""
+        try:
+            data = self._load(body)
+            # Gemini answers with a list of events when nobody understood that they were to be streamed.
+            for item in data if type(data) is list and data else [data]:
+                self.raise_error(item)
+                self.read_whole(item)
+        except _SHAPE_ERRORS as error:
+            raise ProviderError(self._unreadable(body, error)) from error
+        self.is_complete = self.is_done = True
+
+    def finish(self) -> Reply:
+        """The reply, all of it received. Raises ProviderError."""
+        self.close_open()
+        if self._is_full:
+            stop: StopReason = "length"
+            failure = None
+        else:
+            stop, failure = self.judge()
+            if failure is None and not self.raw_stop and (self.faults or not self.draft.has_content):
+                # Many servers say that they are done but not why; a reply that is empty or cut off is not.
+                failure = fail(self.info, "truncated", "the reply ended without a finish reason")
+        if failure is None and self.refusal:
+            failure = fail(self.info, "refused", self.refusal)
+        if failure is not None:
+            return self.fail(failure)
+        if stop == "length" and self._last_call_id:
+            self.faults.setdefault(self._last_call_id, _CUT_BY_LENGTH)
+        if stop in ("stop", "toolUse"):
+            stop = "toolUse" if self._call_ids else "stop"
+        return Reply(self._finish_draft(stop), None, self.faults)
+
+    def fail(self, failure: Failure) -> Reply:
+        """What there is of the reply, as a failed one."""
+        return Reply(self._finish_draft("error", failure.message), failure, self.faults)
+
+    def read_event(self, event: Any) -> bool:
+        """Read one parsed event; False when it was a sign of life only."""
+        raise NotImplementedError
+
+    def read_whole(self, data: Any) -> None:
+        """Read a parsed reply."""
+        raise NotImplementedError
+
+    def raise_error(self, event: Any) -> None:
+        """Raise what the event reports if it is an error, in any of the shapes that servers use."""
+        error, kind = event.get("error"), f"{event.get('type') or ''}{event.get('object') or ''}"
+        if not error and ("error" in kind if kind else isinstance(event.get("message", event.get("detail")), str)):
+            error = event
+        if error:
+            raise ProviderError(classify_event(self.info, error))
+
+    def judge(self) -> tuple[StopReason, Failure | None]:
+        """What the provider's stop reason means."""
+        raise NotImplementedError
+
+    def close_open(self) -> None:
+        """End blocks that the wire format does not end itself."""
+
+    def open_text(self) -> int:
+        """Begin a text block."""
+        self._last_call_id = ""
+        return self.draft.open_text()
+
+    def open_thinking(self) -> int:
+        """Begin a thinking block."""
+        self._last_call_id = ""
+        return self.draft.open_thinking()
+
+    def open_call(self, call_id: str, name: str) -> tuple[int, str]:
+        """Begin a tool call under an id that no other call of the reply has."""
+        base = unique = call_id or f"call_{len(self._call_ids) + 1}"
+        number = 1
+        while unique in self._call_ids:
+            number += 1
+            unique = f"{base}_{number}"
+        self._call_ids.add(unique)
+        return self.draft.open_call(unique, name), unique
+
+    def write(self, index: int, piece: str) -> None:
+        """Append to a block, up to the limit of a reply."""
+        self._chars += len(piece)
+        if self._chars <= REPLY_LIMIT_CHARS:
+            self.draft.add(index, piece)
+        elif not self._is_full:
+            self._is_full = self.is_complete = self.is_done = True
+            self.draft.add(index, piece[: REPLY_LIMIT_CHARS - self._chars + len(piece)])
+            self.draft.add(index, _FULL_NOTE)
+
+    def close_call(
+        self,
+        index: int,
+        call_id: str,
+        name: str,
+        arguments: str | dict[str, Any],
+        *,
+        signature: str | UnsetType = UNSET,
+        namespace: str | UnsetType = UNSET,
+    ) -> None:
+        """End a tool call; arguments that cannot be used become a fault."""
+        if isinstance(arguments, str):
+            parsed, fault = parse_arguments(arguments)
+        else:
+            fault = check_arguments(arguments, strict=self._was_odd)
+            parsed = {} if fault else arguments
+        if fault:
+            self.faults[call_id] = fault
+        self._last_call_id = call_id
+        self.draft.close_call(index, ToolCall(call_id, name, parsed, signature, namespace))
+
+    def set_usage(
+        self, *, fresh: int, output: int, cache_read: int = 0, cache_write: int = 0, reasoning: int | UnsetType = UNSET
+    ) -> None:
+        """Note what the reply used, in all."""
+        self.draft.usage = to_usage(
+            self.info.cost,
+            fresh=fresh,
+            output=output,
+            cache_read=cache_read,
+            cache_write=cache_write,
+            reasoning=reasoning,
+        )
+
+    def set_response(self, response_id: Any, model: Any) -> None:
+        """Note the provider's name for the reply, and the model that really answered when it is another."""
+        if isinstance(response_id, str) and response_id:
+            self.response_id = response_id
+        if isinstance(model, str) and model and model != self.info.id:
+            self.response_model = model
+
+    def refuse(self, text: str) -> tuple[StopReason, Failure | None]:
+        """The judgement that the provider refused."""
+        return "error", fail(self.info, "refused", text)
+
+    def _finish_draft(self, stop: StopReason, error: str | UnsetType = UNSET) -> Any:
+        return self.draft.finish(
+            stop,
+            error=error,
+            response_id=self.response_id,
+            response_model=self.response_model,
+            raw_stop_reason=self.raw_stop or UNSET,
+        )
+
+    def _load(self, payload: bytes) -> Any:
+        try:
+            return orjson.loads(payload)
+        except ValueError:
+            # The stdlib reads what orjson rightly refuses (NaN, lone surrogates): the call with it becomes a fault,
+            # not the whole reply.
+            self._was_odd = True
+            return json.loads(payload.decode("utf-8", "replace"))
+
+    def _unreadable(self, payload: bytes, error: Exception) -> Failure:
+        shown = ascii(payload[:80].decode("utf-8", "replace"))
+        note = f"an answer that cannot be read ({type(error).__name__}): {shown}"
+        return fail(self.info, "protocol", note, retryable=True, advice="is the base URL that of this API?")

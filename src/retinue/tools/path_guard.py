@@ -1,0 +1,163 @@
+"""Holds the file tools to a territory: what is hidden is not read, and nothing is changed outside.
+
+What counts is the file that was really opened, not the name it was asked for. Blocks; knows no tool.
+"""
+
+import errno
+import os
+import re
+import unicodedata
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+
+from retinue.core.errors import ToolFailed, quote
+from retinue.core.territory import Territory
+from retinue.sandbox.open_beneath import open_beneath
+from retinue.sandbox.survey import find_guard
+from retinue.tools.revision import find_real_path
+
+_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+"""Nonblocking, so that a pipe without a writer does not hold us."""
+_ENDS = re.compile(r"[ .]+(?=/|$)")
+_PROCESS = re.compile(r"/proc/[^/]+/(task/[^/]+/)?(environ|cmdline|mem|maps|auxv|stack)$")
+"""Other processes' memory, environment and words, our own too: keys are in there."""
+
+
+def open_reading(path: str, shown: str, territory: Territory) -> int:
+    """A descriptor to read from, of whatever kind of file. Raises OSError, or ToolFailed for what is hidden."""
+    _check_hidden(os.path.normpath(path), shown, territory)
+    handle = os.open(path, _READING)
+    try:
+        _check_hidden(find_real_path(handle, path), shown, territory)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def open_real(path: str, shown: str, territory: Territory) -> int:
+    """The same for a real path: a link on the way was put there since, and ends here."""
+    _check_hidden(path, shown, territory)
+    parent, name = os.path.split(path)
+    folder = open_beneath("/", parent.strip("/"))
+    try:
+        return os.open(name, _READING | os.O_NOFOLLOW, dir_fd=folder)
+    finally:
+        os.close(folder)
+
+
+@contextmanager
+def open_folder(path: str, shown: str, territory: Territory) -> Iterator[int]:
+    """A directory to list. Raises OSError, or ToolFailed for what is hidden."""
+    handle = os.open(path, _READING | os.O_DIRECTORY)
+    try:
+        _check_hidden(find_real_path(handle, path), shown, territory)
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def find_ground(path: str, shown: str, territory: Territory) -> tuple[str, list[str]]:
+    """The real path of what is searched, and what below it is not to be looked into, relative to it.
+
+    Raises ToolFailed when it is hidden itself.
+    """
+    try:
+        real = os.path.realpath(path)
+    except OSError as error:  # a link that was there a moment ago
+        raise ToolFailed(f"{quote(shown, 200)} cannot be followed: {error.strerror}.") from None
+    for each in (os.path.normpath(path), real):
+        _check_hidden(each, shown, territory)
+    inside = real.rstrip("/") + "/"
+    return real, [each.removeprefix(inside) for each in territory.hidden if each.startswith(inside)]
+
+
+def open_parent(path: str, shown: str, territory: Territory, *, make: bool = False) -> tuple[int, str, str]:
+    """A descriptor of the directory in which a file may be changed, its name there, and its real path.
+
+    With `make`, missing directories are made. Raises OSError, or ToolFailed where nothing may be changed.
+    """
+    real = os.path.realpath(path)
+    folder, name = os.path.split(real)
+    if not name:
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    root = _find_root(real, shown, territory)
+    for each in (os.path.normpath(path), real):
+        _check_hidden(each, shown, territory)
+    # All links are followed above: one that is there now was put there since, and ends here.
+    return open_beneath(root, folder[len(root.rstrip("/")) :].strip("/"), make=make), name, real
+
+
+def _find_root(real: str, shown: str, territory: Territory) -> str:
+    roots = territory.roots
+    if roots is None:
+        return "/"
+    granted = next((root for root in territory.granted if _is_inside(real, root) and real != root), None)
+    if granted is not None:
+        return granted
+    # The nearest: what is protected around it is none of its business.
+    root = max((root for root in roots if _is_inside(real, root) and real != root), key=len, default=None)
+    if root is None:
+        where = ", ".join(map(quote, roots[:3])) or "nowhere"
+        raise ToolFailed(f"{quote(shown, 200)} is outside of where this agent may change files ({where}).")
+    places = (*territory.protected, *territory.list_guarded())
+    guards = (each for each in places if is_like(real, each) and not _is_inside(root, each))
+    if guard := next(guards, "") or find_guard(real, root, territory.made):
+        raise ToolFailed(
+            f"{quote(shown, 200)} is protected: what is in {quote(guard)} takes effect outside of this agent's work. "
+            "A person has to change it, or to name it in sandbox.writable of the user's own subagents.json."
+        )
+    return root
+
+
+def is_hidden(path: str, territory: Territory) -> bool:
+    """Whether a real path is not to be read."""
+    found = _find_around(fold_name(path), _index_places(territory.hidden))
+    if found:
+        shown = [place for place in territory.exposed if _is_inside(path, place)]
+        if not all(any(_is_inside(place, each) for place in shown) for each in found):
+            return True
+    return path.startswith("/proc/") and _PROCESS.match(path) is not None
+
+
+@lru_cache(maxsize=64)
+def _index_places(places: tuple[str, ...]) -> dict[str, list[str]]:
+    """Places by their folded names: there are many of them, and each call of a tool asks."""
+    index: dict[str, list[str]] = {}
+    for place in places:
+        index.setdefault(fold_name(place).rstrip("/"), []).append(place)
+    return index
+
+
+def _find_around(path: str, index: dict[str, list[str]]) -> list[str]:
+    """The places that a path is, or is inside of."""
+    found, end = list(index.get(path, ())), path.rfind("/")
+    while end >= 0:
+        found += index.get(path[:end], ())
+        end = path.rfind("/", 0, end)
+    return found
+
+
+def _check_hidden(path: str, shown: str, territory: Territory) -> None:
+    if is_hidden(path, territory):
+        raise ToolFailed(f"{quote(shown, 200)} is hidden from agents: it may hold keys or other secrets.")
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return path == folder or path.startswith(folder.rstrip("/") + "/")
+
+
+def is_like(path: str, folder: str) -> bool:
+    """The same for what is forbidden: also by another spelling that some disk takes for the same name."""
+    return _is_inside(fold_name(path), fold_name(folder))
+
+
+@lru_cache(maxsize=4096)
+def fold_name(path: str) -> str:
+    """One spelling for all that a disk somewhere does not tell apart: case, accents, characters nobody sees, ends."""
+    text = path.casefold()
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
+        text = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
+    return _ENDS.sub("", text)

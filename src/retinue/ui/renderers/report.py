@@ -1,0 +1,84 @@
+"""Runs have ended: a box for each, with its figures and the beginning of its result."""
+
+from typing import Any
+
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from retinue.core.figures import format_duration, format_tokens
+from retinue.ui.blocks import ReportBlock
+from retinue.ui.formats import clean, clean_line, fold_middle
+from retinue.ui.renderers.base import BlockView
+from retinue.ui.renderers.prose import stack
+
+_FOLDED_LINES = 4
+_SIGNS = {
+    **dict.fromkeys(("completed", "finished", "done"), ("✓", "success")),
+    "steered": ("✓", "warning"),
+    "stopped": ("■", "warning"),
+}
+
+
+def find_report_sign(status: str) -> tuple[str, str]:
+    """The sign of how a run ended and the name of its colour; as in the list of runs."""
+    return _SIGNS.get(status, ("✗", "error"))
+
+
+class ReportView(BlockView):
+    """One notification."""
+
+    DEFAULT_CSS = """
+    ReportView { padding: 0 1; border: round $foreground 30%; }
+    """
+    block: ReportBlock
+    can_fold = True
+
+    def draw(self) -> None:
+        """Head and preview of each run."""
+        parts: list[RenderableType] = []
+        for run in self.block.runs:
+            parts += [self._draw_head(run), self._draw_preview(run)]
+        self.update(stack(*parts))
+
+    def _draw_head(self, run: dict[str, Any]) -> Text:
+        status = str(run.get("status", ""))
+        sign, color = find_report_sign("error" if run.get("error") and status != "stopped" else status)
+        head = Text()
+        head.append(f"{sign} ", style=self.app.theme_variables.get(color, ""))
+        head.append(clean_line(str(run.get("description", "")), 120), style="bold")
+        facts = [clean_line(status, 40)]
+        if isinstance(run.get("turnCount"), int):
+            facts.append(f"↻{run['turnCount']}")
+        if isinstance(run.get("toolUses"), int):
+            facts.append(f"{run['toolUses']} tools")
+        if isinstance(run.get("totalTokens"), int):
+            facts.append(f"{format_tokens(run['totalTokens'])} token")
+        if isinstance(run.get("durationMs"), int | float):
+            facts.append(format_duration(run["durationMs"]))
+        if run.get("branch"):
+            facts.append(f"branch {clean_line(str(run['branch']), 60)}")
+        head.append("  " + " · ".join(facts), style="dim not bold")
+        return head
+
+    def _draw_preview(self, run: dict[str, Any]) -> Padding:
+        """What it said, or why it failed and what it had said by then; opened, where all of it is."""
+        error, said = clean(str(run.get("error") or "")).strip(), clean(str(run.get("resultPreview") or "")).strip()
+        text = Text()
+        if error:
+            shown = error if self.is_open else fold_middle(error, _FOLDED_LINES, 0)[0]
+            text.append(f"{shown}\n", style=self.app.theme_variables.get("text-error", "red"))
+        if said and (self.is_open or not error):
+            text.append(f"{said if self.is_open else fold_middle(said, _FOLDED_LINES, 0)[0]}\n")
+        if self.is_open or error:
+            text.append(_tell_place(run), style="dim")
+        text.rstrip()
+        return Padding(text, (0, 0, 0, 2))
+
+
+def _tell_place(run: dict[str, Any]) -> str:
+    """Where the rest is, and how to go on."""
+    ident, file = clean_line(str(run.get("id") or ""), 40), clean_line(str(run.get("outputFile") or ""), 200)
+    lines = [f"transcript: {file}"] if file else []
+    lines += [f"ask for it to be resumed (ID: {ident}), or look at it in /agents"] if ident else []
+    return "\n".join(lines)

@@ -1,0 +1,143 @@
+"""One conversation as HTML: each message, each call with its result, in order. Pure."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from retinue.core.figures import format_cost, format_tokens
+from retinue.core.messages import (
+    AssistantMessage,
+    BashExecutionMessage,
+    BranchSummaryMessage,
+    CompactionSummaryMessage,
+    CustomMessage,
+    ImageContent,
+    Message,
+    SystemMessage,
+    TextContent,
+    ThinkingContent,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+)
+from retinue.views.export.markup import escape, render_pre, render_prose
+
+_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+_MOST_RESULT = 200_000
+_DATA = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/=\n")
+
+
+def render_messages(messages: Iterable[Message]) -> str:
+    """All of them."""
+    listed = list(messages)
+    results = {message.tool_call_id: message for message in listed if isinstance(message, ToolResultMessage)}
+    called = {call.id for message in listed if isinstance(message, AssistantMessage) for call in message.calls}
+    return "\n".join(filter(None, (_render(message, results, called) for message in listed)))
+
+
+def _render(message: Message, results: dict[str, ToolResultMessage], called: set[str]) -> str:
+    match message:
+        case UserMessage():
+            return _box("user", "user", _render_content(message.content))
+        case AssistantMessage():
+            return _render_reply(message, results)
+        case ToolResultMessage() if message.tool_call_id not in called:
+            return _box("tool", message.tool_name, _render_result(message))
+        case CustomMessage(display=True):
+            return _fold("note", _name_note(message), _render_content(message.content, is_prose=False))
+        case BashExecutionMessage():
+            return _box("tool", f"$ {message.command}", render_pre(message.output))
+        case CompactionSummaryMessage() | BranchSummaryMessage():
+            is_branch = isinstance(message, BranchSummaryMessage)
+            head = "another branch was left here" if is_branch else "the conversation before this was summarised"
+            return _fold("note", head, render_prose(message.summary))
+        case SystemMessage(sections=dict() as sections):
+            text = "\n\n".join(text for text in sections.values() if text)
+            return _fold("system", "system prompt", render_pre(text)) if text else ""
+        case _:
+            return ""
+
+
+def _name_note(message: CustomMessage) -> str:
+    details = message.details if isinstance(message.details, dict) else {}
+    if "description" not in details:
+        return message.custom_type
+    others = details.get("others")
+    runs = [details, *(others if isinstance(others, list) else [])]
+    told = [f"{run.get('description')} {run.get('status', '')}".strip() for run in runs if isinstance(run, dict)]
+    return f"told: {'; '.join(told)}"
+
+
+def _render_reply(message: AssistantMessage, results: dict[str, ToolResultMessage]) -> str:
+    parts = []
+    for block in message.content:
+        match block:
+            case TextContent() if block.text.strip():
+                parts.append(f'<div class="prose">{render_prose(block.text)}</div>')
+            case ThinkingContent() if block.thinking.strip():
+                parts.append(_fold("thinking", "thinking", render_pre(block.thinking)))
+            case ToolCall():
+                parts.append(_render_call(block, results.get(block.id)))
+            case _:
+                pass
+    if isinstance(message.error_message, str):
+        parts.append(f'<p class="error">{escape(message.error_message)}</p>')
+    usage = message.usage
+    facts = [f"{message.provider}/{message.model}", f"↑{format_tokens(usage.input + usage.cache_read)}"]
+    facts += [f"↓{format_tokens(usage.output)}", format_cost(usage.cost.total)]
+    return _box("assistant", " ".join(filter(None, facts)), "\n".join(parts))
+
+
+def _render_call(call: ToolCall, result: ToolResultMessage | None) -> str:
+    about = next((v for v in call.arguments.values() if isinstance(v, str)), "")
+    line = " ".join(about.split())[:140]
+    state = "" if result is None else " failed" if result.is_error else " done"
+    arguments = render_pre(json.dumps(call.arguments, indent=2, ensure_ascii=False, default=str))
+    body = arguments + ("<p>no result</p>" if result is None else _render_result(result))
+    return f'<details class="call{state}"><summary><b>{escape(call.name)}</b> {escape(line)}</summary>{body}</details>'
+
+
+def _render_result(result: ToolResultMessage) -> str:
+    details = result.details if isinstance(result.details, dict) else {}
+    diff = details.get("diff")
+    extra = _render_changes(details) + (render_pre(diff) if isinstance(diff, str) and diff else "")
+    return extra + _render_content(result.content, is_prose=False)
+
+
+def _render_changes(details: dict[str, Any]) -> str:
+    """What hooks have changed of a call, and of what came of it."""
+    parts = []
+    for key, words in (("modifiedInput", "made with other arguments by"), ("modifiedOutput", "result changed by")):
+        change = details.get(key)
+        if isinstance(change, dict) and isinstance(change.get("by"), list):
+            parts.append(f"<p>{words} {escape(', '.join(map(str, change['by'])))}</p>")
+            if "args" in change:
+                parts.append(render_pre(json.dumps(change["args"], indent=2, ensure_ascii=False, default=str)))
+    return "\n".join(parts)
+
+
+def _render_content(content: Any, *, is_prose: bool = True) -> str:
+    if isinstance(content, str):
+        return render_prose(content) if is_prose else render_pre(content)
+    parts = []
+    for block in content:
+        if isinstance(block, ImageContent):
+            parts.append(_render_image(block))
+        elif isinstance(block, TextContent):
+            text = block.text[:_MOST_RESULT]
+            parts.append(render_prose(text) if is_prose else render_pre(text))
+    return "\n".join(parts)
+
+
+def _render_image(image: ImageContent) -> str:
+    if image.mime_type not in _IMAGES or not _DATA.issuperset(image.data):
+        return f"<p>[{escape(image.mime_type)}]</p>"
+    return f'<img alt="image" src="data:{image.mime_type};base64,{image.data}">'
+
+
+def _box(kind: str, head: str, body: str) -> str:
+    return f'<section class="message {kind}"><header>{escape(head)}</header>{body}</section>'
+
+
+def _fold(kind: str, head: str, body: str) -> str:
+    return f'<details class="message {kind}"><summary>{escape(head)}</summary>{body}</details>'

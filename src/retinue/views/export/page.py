@@ -1,0 +1,86 @@
+"""The whole page: head, figures, timeline, tree and conversations, under a policy that lets nothing else in. Pure."""
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+
+from retinue.core.figures import format_cost, format_duration, format_tokens
+from retinue.views.export.charts import draw_bars, draw_timeline, order_chapters
+from retinue.views.export.conversation import render_messages
+from retinue.views.export.markup import escape
+from retinue.views.report import Chapter, Story
+
+_LEGEND = '<p class="legend"><i class="waiting"></i>waiting<i class="model"></i>model<i class="tool"></i>tool</p>'
+
+
+def render_page(story: Story) -> str:
+    """One HTML document."""
+    style = _load_style()
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">',
+        '<meta name="referrer" content="no-referrer">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(story.title)}</title><style>{style}</style></head><body>",
+        f"<h1>{escape(story.title)}</h1>",
+        _render_facts(story),
+    ]
+    if timeline := draw_timeline(story):
+        parts += ["<h2>Timeline</h2>", _LEGEND, timeline]
+    if bars := draw_bars(order_chapters(story)):
+        parts += ["<h2>Tokens and cost</h2>", bars]
+    if story.runs:
+        parts += ["<h2>Runs</h2>", _render_tree(story)]
+    parts += ['<h2 id="main">Conversation</h2>', render_messages(story.main.messages)]
+    for chapter in order_chapters(story)[1:]:
+        parts.append(_render_chapter(chapter))
+    return "\n".join([*parts, "</body></html>", ""])
+
+
+def _render_facts(story: Story) -> str:
+    cost = sum(chapter.usage.cost.total for chapter in story.chapters)
+    tokens = sum(chapter.usage.total_tokens for chapter in story.chapters)
+    spans = [chapter for chapter in story.chapters if chapter.spans]
+    length = max((c.end_ms for c in spans), default=0) - min((c.start_ms for c in spans), default=0)
+    facts = [story.cwd, story.created, f"session {story.session_id}", story.main.model]
+    facts += [f"{len(story.runs)} runs" if story.runs else "", f"{format_tokens(tokens)} tokens", format_cost(cost)]
+    facts += [format_duration(length) if spans else "", story.damage]
+    return f'<p class="facts">{escape(" · ".join(fact for fact in facts if fact))}</p>'
+
+
+def _render_tree(story: Story) -> str:
+    return _render_branch(story.main.id, story.map_children())
+
+
+def _render_branch(parent_id: str, below: Mapping[str, list[Chapter]], depth: int = 0) -> str:
+    if depth > 50 or not below.get(parent_id):
+        return ""
+    items = []
+    for run in below[parent_id]:
+        facts = [run.status, f"{run.turns} turns", f"{run.tool_uses} tools"]
+        facts += [f"{format_tokens(run.usage.total_tokens)} tokens", format_cost(run.usage.cost.total)]
+        facts.append(format_duration(run.end_ms - run.start_ms) if run.spans else "")
+        line = f'<a href="#{escape(run.id)}"><b>{escape(run.agent)}</b> {escape(run.title)}</a>'
+        told = f'<span class="facts"> {escape(" · ".join(fact for fact in facts if fact))}</span>'
+        items.append(f"<li>{line}{told}{_render_branch(run.id, below, depth + 1)}</li>")
+    return f'<ul class="tree">{"".join(items)}</ul>'
+
+
+def _render_chapter(chapter: Chapter) -> str:
+    error = f'<p class="error">{escape(chapter.error)}</p>' if chapter.error else ""
+    head = f"{chapter.agent}: {chapter.title}"
+    body = render_messages(chapter.messages) or "<p>nothing was kept of what it said</p>"
+    return (
+        f'<details id="{escape(chapter.id)}"><summary><h2>{escape(head)}</h2></summary>'
+        f'<p class="facts">{escape(chapter.status)} {escape(chapter.model)}</p>{error}{body}</details>'
+    )
+
+
+@cache
+def _load_style() -> str:
+    return files(__package__).joinpath("page.css").read_text(encoding="utf-8")

@@ -1,0 +1,225 @@
+"""What the main session holds, for faces: its messages, its entries and their tree, its name and its figures.
+
+Values are in pi's form, ready to be encoded. Reads the session and changes nothing but its name.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from retinue.core.errors import SessionError, quote
+from retinue.core.events import SessionRenamed
+from retinue.core.messages import AssistantMessage, Message, TextContent, ToolResultMessage, Usage, UserMessage
+from retinue.engine.runner import LiveRun
+from retinue.sessions.compaction import count_context_tokens
+from retinue.sessions.entry import Entry
+from retinue.sessions.view import Context
+
+if TYPE_CHECKING:
+    from retinue.views.history_tail import Backlog
+
+
+class ContextUsage(Struct, rename="camel"):
+    """How full the model's window is; unknown between a compaction and the next reply."""
+
+    tokens: int | None
+    context_window: int
+    percent: float | None
+
+
+class Tokens(Struct, frozen=True, rename="camel"):
+    """All that was ever used, on all branches."""
+
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    total: int = 0
+
+
+class Stats(Struct, rename="camel"):
+    """The figures of a session."""
+
+    session_file: str | UnsetType
+    session_id: str
+    user_messages: int = 0
+    assistant_messages: int = 0
+    tool_calls: int = 0
+    tool_results: int = 0
+    total_messages: int = 0
+    tokens: Tokens = Tokens()
+    cost: float = 0
+    context_usage: ContextUsage | UnsetType = UNSET
+
+
+class Prompted(Struct, rename="camel"):
+    """Something the user has said, from which the session can be forked."""
+
+    entry_id: str
+    text: str
+
+
+class Chronicle:
+    """The session of one main agent."""
+
+    def __init__(self, main: LiveRun) -> None:
+        self._main = main
+        self._session = main.session
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self._session.id
+
+    @property
+    def file(self) -> str | None:
+        """Where it is kept; None when it is not."""
+        return None if self._session.path is None else str(self._session.path)
+
+    @property
+    def name(self) -> str:
+        """What the user calls it; empty without a name."""
+        return self._session.name
+
+    @property
+    def leaf_id(self) -> str | None:
+        """The entry that the next one will hang on."""
+        return self._session.leaf_id
+
+    def rename(self, name: str) -> None:
+        """Give it a name."""
+        main = self._main
+        main.journal.write(lambda: main.session.append_session_info(name))
+        main.bus.publish(SessionRenamed(run_id=main.setup.run_id, name=self.name))
+
+    def label(self, entry_id: str, label: str) -> None:
+        """Mark an entry with some words; empty takes them away. Raises SessionError."""
+        main = self._main
+        main.journal.write(lambda: main.session.append_label(entry_id, label or None))
+
+    def list_messages(self) -> list[Message]:
+        """The conversation as the model sees it."""
+        return self._session.context().messages
+
+    def list_recent(self, count: int) -> tuple[list[Message], bool]:
+        """The end of the conversation, about so many messages, and whether it is all; no more than that is read."""
+        if len(self._session) < count:
+            return self.list_messages(), True
+        return self._session.present.read_recent(count)
+
+    def __len__(self) -> int:
+        """Entries on all branches."""
+        return len(self._session)
+
+    def list_entries(self, since: str | None = None) -> list[dict[str, Any]]:
+        """All entries as stored, or those written after one. Raises SessionError for one that is not there."""
+        return self._session.stored_entries(since)
+
+    def build_tree(self) -> list[dict[str, Any]]:
+        """All entries below those they hang on: `entry`, `children`, `label`, `labelTimestamp`."""
+        entries = self._session.stored_entries()
+        nodes: dict[str, dict[str, Any]] = {entry["id"]: {"entry": entry, "children": []} for entry in entries}
+        roots: list[dict[str, Any]] = []
+        for entry in entries:
+            parent = nodes.get(entry["parentId"] or "")
+            (roots if parent is None else parent["children"]).append(nodes[entry["id"]])
+            if entry.get("type") == "label":
+                _label(nodes.get(str(entry.get("targetId"))), entry)
+        return roots
+
+    def list_prompts(self) -> list[Prompted]:
+        """What the user has said, on all branches, oldest first."""
+        said = [(entry.id, _to_text(entry)) for entry in self._session.all_entries()]
+        return [Prompted(entry_id, text) for entry_id, text in said if text]
+
+    def find_prompt(self, entry_id: str) -> tuple[str, str | None]:
+        """The text of something the user has said, and the entry before it. Raises SessionError when it is none."""
+        for entry in self._session.all_entries():
+            if entry.id == entry_id and isinstance(entry.message, UserMessage):
+                return _to_text(entry), self._session.read_entry(entry_id)["parentId"]
+        raise SessionError(f"Invalid entry ID for forking: {quote(entry_id)} is no message of the user in this session")
+
+    def find_last_text(self) -> str | None:
+        """What the model said last; None when it has said nothing."""
+        for message in reversed(self.list_messages()):
+            if isinstance(message, AssistantMessage) and (message.content or message.stop_reason != "aborted"):
+                return message.text.strip() or None
+        return None
+
+    def open_backlog(self) -> "Backlog":
+        """A way to read all of it without making anybody wait."""
+        from retinue.views.history_tail import Backlog
+
+        return Backlog(self, self._session)
+
+    def count(self) -> Stats:
+        """The figures of the whole session, and how full the context is."""
+        return self.sum_up(self._session.context())
+
+    def sum_up(self, context: Context) -> Stats:
+        """The same for a context that was read elsewhere; may be called in another thread."""
+        stats = Stats(self.file or UNSET, self.id, context_usage=self._measure(context))
+        used = Usage()
+        for entry in self._session.all_entries():
+            used += _count_entry(entry, stats)
+        total = used.input + used.output + used.cache_read + used.cache_write
+        stats.tokens = Tokens(used.input, used.output, used.cache_read, used.cache_write, total)
+        stats.cost = used.cost.total
+        return stats
+
+    def _measure(self, context: Context) -> ContextUsage | UnsetType:
+        window = self._main.setup.model.info.context_window
+        if window <= 0:
+            return UNSET
+        fresh = context.messages[context.trusted_from :]
+        if context.compaction is not None and not any(isinstance(message, AssistantMessage) for message in fresh):
+            return ContextUsage(None, window, None)
+        tokens = count_context_tokens(context)
+        return ContextUsage(tokens, window, tokens / window * 100)
+
+
+def _count_entry(entry: Entry, stats: Stats) -> Usage:
+    message = entry.message
+    if entry.type != "message" or message is UNSET:
+        return _read_usage(entry.usage)
+    stats.total_messages += 1
+    match message:
+        case UserMessage():
+            stats.user_messages += 1
+        case AssistantMessage():
+            stats.assistant_messages += 1
+            stats.tool_calls += len(message.calls)
+            return message.usage
+        case ToolResultMessage():
+            stats.tool_results += 1
+            return message.usage or Usage()
+    return Usage()
+
+
+def _read_usage(value: Any) -> Usage:
+    """The usage of an entry that is no message; another program may have written anything there."""
+    from msgspec import MsgspecError, convert
+
+    if not isinstance(value, dict):
+        return Usage()
+    try:
+        return convert(value, Usage)
+    except MsgspecError:
+        return Usage()
+
+
+def _to_text(entry: Entry) -> str:
+    message = entry.message
+    if not isinstance(message, UserMessage):
+        return ""
+    content = message.content
+    return content if isinstance(content, str) else "".join(b.text for b in content if isinstance(b, TextContent))
+
+
+def _label(node: dict[str, Any] | None, entry: dict[str, Any]) -> None:
+    if node is None:
+        return
+    for name in ("label", "labelTimestamp"):
+        node.pop(name, None)
+    if entry.get("label"):
+        node.update(label=entry["label"], labelTimestamp=entry.get("timestamp"))

@@ -1,0 +1,159 @@
+"""Which model the main agent asks and how hard it thinks: what there is, what is chosen, and other choices.
+
+A choice is an entry of the session, as pi writes it, and counts from the next reply on. Knows no face.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from retinue.core.errors import ModelError
+from retinue.core.events import ModelChanged, ThinkingChanged, Warned
+from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
+from retinue.core.model import Model, ModelInfo
+from retinue.engine.runner import LiveRun
+from retinue.models.registry import Registry
+from retinue.models.resolve import Choice, match_pattern
+from retinue.models.thinking_levels import clamp_level, supported_levels
+from retinue.sessions.compaction import CompactionConfig
+from retinue.settings.schema import Settings
+from retinue.views.model_scope import ModelScope
+
+
+class Chosen(NamedTuple):
+    """What `cycle` came to."""
+
+    model: ModelInfo
+    thinking: ThinkingLevel
+    is_scoped: bool
+    """Whether only the models of `enabledModels` were in question."""
+
+
+class Selection:
+    """The model and the thinking level of one main agent."""
+
+    def __init__(
+        self,
+        main: LiveRun,
+        registry: Registry,
+        settings: Settings,
+        open_model: Callable[[ModelInfo], Model],
+        scope: ModelScope,
+    ) -> None:
+        self._main = main
+        self._scope = scope
+        self._registry = registry
+        self._settings = settings
+        self._open_model = open_model
+
+    @property
+    def model(self) -> ModelInfo:
+        """The one that is asked next."""
+        return self._main.setup.model.info
+
+    @property
+    def thinking(self) -> ThinkingLevel:
+        """How hard it thinks."""
+        return self._main.setup.thinking
+
+    @property
+    def levels(self) -> list[ThinkingLevel]:
+        """The levels that the model has, weakest first."""
+        return supported_levels(self.model)
+
+    def list_models(self) -> list[ModelInfo]:
+        """The models that can be asked."""
+        return list(self._registry.candidates)
+
+    def select(self, provider: str, model_id: str) -> ModelInfo:
+        """Ask this model from now on. Raises ModelError when there is none, or it cannot be reached."""
+        try:
+            choice = self._registry.find(provider, model_id)
+        except ModelError as error:
+            raise ModelError(f"Model not found: {provider}/{model_id} ({error})") from error
+        self._take(choice.info)
+        if choice.reason:
+            self._main.bus.publish(Warned(run_id=self._main.setup.run_id, text=choice.reason))
+        return choice.info
+
+    def cycle(self, step: int = 1) -> Chosen | None:
+        """Go on to the next model, among those of `enabledModels` if that names some; None when there is one only.
+
+        A step of -1 goes back.
+        """
+        scoped = self._list_scoped()
+        # Nobody comes upon the model without a mind by turning the wheel.
+        choices = scoped or [Choice(info) for info in self.list_models() if info.api != "offline"]
+        if len(choices) < 2:
+            return None
+        refs = [choice.info.ref for choice in choices]
+        place = refs.index(self.model.ref) if self.model.ref in refs else 0
+        following = choices[(place + step) % len(choices)]
+        self._take(following.info, following.thinking)
+        return Chosen(self.model, self.thinking, bool(scoped))
+
+    def think(self, level: ThinkingLevel) -> ThinkingLevel:
+        """Think so hard from now on, or as near to it as the model can; returns what it came to."""
+        main, effective = self._main, clamp_level(self.model, level)
+        if effective != self.thinking:
+            main.change(thinking=effective)
+            main.journal.write(lambda: main.session.append_thinking_level(effective))
+            main.bus.publish(ThinkingChanged(run_id=main.setup.run_id, level=effective))
+        return effective
+
+    def cycle_thinking(self) -> ThinkingLevel | None:
+        """Go on to the next level; None when the model does not think."""
+        levels = self.levels
+        if not self.model.reasoning:
+            return None
+        place = levels.index(self.thinking) if self.thinking in levels else -1
+        return self.think(levels[(place + 1) % len(levels)])
+
+    def restore(self) -> None:
+        """Go on as the session says, where that is still possible; nothing is noted."""
+        context = self._main.session.context()
+        if context.model is not None and "/".join(context.model) != self.model.ref:
+            with suppress(ModelError):
+                self._use(self._registry.find(*context.model).info)
+        level = next((level for level in THINKING_LEVELS if level == context.thinking), self.thinking)
+        self._main.change(thinking=clamp_level(self.model, level))
+
+    def _take(self, info: ModelInfo, thinking: ThinkingLevel | None = None) -> None:
+        main = self._main
+        self._use(info)
+        main.journal.write(lambda: main.session.append_model_change(info.provider, info.id))
+        main.bus.publish(ModelChanged(run_id=main.setup.run_id, provider=info.provider, model_id=info.id))
+        self.think(thinking or self.thinking)
+
+    def _use(self, info: ModelInfo) -> None:
+        reserve, keep = self._settings.compaction.for_model(info.ref)
+        enabled = self._main.setup.compaction.enabled
+        self._main.change(model=self._open_model(info), compaction=CompactionConfig(enabled, reserve, keep))
+
+    @property
+    def scope(self) -> list[str]:
+        """The models that are turned through, each as `enabledModels` names one; empty for all.
+
+        What names no model that can be asked now is kept as it is.
+        """
+        found: dict[str, str] = {}
+        for pattern in self._patterns:
+            matching = match_pattern(pattern, self._registry.names)
+            for ref, thinking in ((choice.info.ref, choice.thinking) for choice in matching):
+                found.setdefault(ref, f"{ref}:{thinking}" if thinking else ref)
+            if not matching:
+                found.setdefault(pattern, pattern)
+        return list(found.values())
+
+    def limit(self, names: Sequence[str]) -> None:
+        """Turn through these from now on, in this order; none for all. It counts until the program ends."""
+        self._scope.names = tuple(names)
+
+    @property
+    def _patterns(self) -> Sequence[str]:
+        return self._settings.enabled_models if self._scope.names is None else self._scope.names
+
+    def _list_scoped(self) -> list[Choice]:
+        names = self._registry.names
+        found = [choice for pattern in self._patterns for choice in match_pattern(pattern, names)]
+        return list({choice.info.ref: choice for choice in found}.values())

@@ -1,0 +1,209 @@
+"""A session with all its runs, read for people who look back: what was said, who worked when, and what it cost.
+
+Reads files and changes nothing; what it finds is plain data for whatever shows it.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from retinue.core.errors import SessionError
+from retinue.core.messages import AssistantMessage, Message, ToolResultMessage, Usage, UserMessage
+from retinue.core.run import Run
+from retinue.settings.request import Request
+
+Kind = Literal["waiting", "model", "tool"]
+
+
+class Span(Struct, frozen=True):
+    """Some time in which one thing was done."""
+
+    kind: Kind
+    start_ms: int
+    end_ms: int
+    label: str = ""
+
+
+class Chapter(Struct):
+    """One conversation: the main agent's, or a run's."""
+
+    id: str
+    title: str
+    agent: str = ""
+    parent_id: str = ""
+    depth: int = 0
+    status: str = ""
+    error: str = ""
+    model: str = ""
+    messages: list[Message] = []
+    spans: list[Span] = []
+    usage: Usage = Usage()
+    turns: int = 0
+    tool_uses: int = 0
+
+    @property
+    def start_ms(self) -> int:
+        """When it was first heard of; 0 when never."""
+        return min((span.start_ms for span in self.spans), default=0)
+
+    @property
+    def end_ms(self) -> int:
+        """When it was last heard of."""
+        return max((span.end_ms for span in self.spans), default=0)
+
+
+class Story(Struct):
+    """A whole session."""
+
+    session_id: str
+    title: str
+    cwd: str
+    created: str
+    path: str
+    main: Chapter
+    runs: list[Chapter]
+    """In the order they were asked for."""
+    damage: str = ""
+
+    @property
+    def chapters(self) -> list[Chapter]:
+        """The main agent's first."""
+        return [self.main, *self.runs]
+
+    def map_children(self) -> dict[str, list[Chapter]]:
+        """The runs below each chapter, in order; one whose parent is not there is the main agent's."""
+        known = {chapter.id for chapter in self.chapters}
+        below: dict[str, list[Chapter]] = {}
+        for run in self.runs:
+            below.setdefault(run.parent_id if run.parent_id in known else self.main.id, []).append(run)
+        return below
+
+
+def find_session_file(reference: str, request: Request) -> str:
+    """The file of a session by its path, its id or the start of one; the newest of this folder without any.
+
+    Raises SessionError.
+    """
+    from retinue.sessions.search import find_recent, find_session
+    from retinue.settings.layers import load_settings
+    from retinue.settings.paths import find_paths, find_session_dir
+
+    paths = find_paths(".", os.environ)
+    setting = load_settings(paths, os.environ, approve=request.approve).settings.session_dir
+    flag = request.session.directory or None
+    directory = find_session_dir(paths, os.environ, flag=flag, setting=setting)
+    if reference:
+        return str(find_session(reference, directory=directory, agent_dir=paths.agent_dir, cwd=paths.cwd))
+    found = find_recent(directory, str(paths.cwd))
+    if found is None:
+        raise SessionError("there is no session of this folder; see retinue sessions --all")
+    return str(found)
+
+
+def read_story(path: str | Path) -> Story:
+    """Read a session and the sessions of all its runs. Raises SessionError when it cannot be read at all."""
+    from retinue.engine.clock import SystemClock
+    from retinue.engine.ids import make_uuid
+    from retinue.engine.journal import CREW
+    from retinue.engine.recovery import read_remains
+    from retinue.sessions.log import Session
+
+    session = Session.open(path, clock=SystemClock(), new_id=make_uuid, read_only=True)
+    try:
+        main = Chapter("main", session.name, agent="main")
+        _read_session(session, main)
+        remains = read_remains(session.customs(CREW))
+        is_own = _is_own(Path(path))
+        runs = [_read_run(run, Path(path), is_own=is_own) for run in remains.runs.values()]
+        return Story(
+            session_id=session.id,
+            title=session.name or _find_title(main.messages),
+            cwd=session.cwd,
+            created=str(session.header.get("timestamp", "")),
+            path=str(path),
+            main=main,
+            runs=runs,
+            damage=str(session.damage) if session.damage else "",
+        )
+    finally:
+        session.close()
+
+
+def _is_own(path: Path) -> bool:
+    """Whether a session lies where only we write: else it must not choose which files are read with it."""
+    from retinue.settings.paths import find_agent_dir, find_home
+
+    folder = find_agent_dir(os.environ, find_home(os.environ))
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def _read_run(run: Run, main: Path, *, is_own: bool) -> Chapter:
+    from retinue.engine.clock import SystemClock
+    from retinue.engine.ids import make_uuid
+    from retinue.sessions.log import Session
+
+    outcome = run.outcome
+    chapter = Chapter(
+        run.id,
+        run.description,
+        agent=run.agent,
+        parent_id=run.parent_id if run.depth > 1 else "main",
+        depth=run.depth,
+        status=str(run.status),
+        error=outcome.error if outcome is not None else "",
+        usage=outcome.usage if outcome is not None else run.usage,
+    )
+    if run.queued_ms and run.started_ms > run.queued_ms:
+        chapter.spans.append(Span("waiting", run.queued_ms, run.started_ms, "queued"))
+    told = outcome.session_file if outcome is not None and is_own else ""
+    path = Path(told) if told else main.with_suffix("") / run.id / "session.jsonl"
+    try:
+        session = Session.open(path, clock=SystemClock(), new_id=make_uuid, read_only=True)
+    except SessionError as error:
+        chapter.error = chapter.error or str(error)
+        return chapter
+    try:
+        _read_session(session, chapter)
+    finally:
+        session.close()
+    return chapter
+
+
+def _read_session(session: object, chapter: Chapter) -> None:
+    """Fill a chapter with what one session holds, all of its branch, what was summarised too."""
+    from retinue.sessions.log import Session
+    from retinue.sessions.view import parse_time_ms, to_messages
+
+    assert isinstance(session, Session)
+    used, begun = Usage(), dict[str, int]()
+    for entry in session.entries():
+        at_ms = parse_time_ms(entry.timestamp)
+        for message in to_messages(entry):
+            chapter.messages.append(message)
+            if isinstance(message, AssistantMessage):
+                used += message.usage
+                chapter.turns += 1
+                chapter.model = f"{message.provider}/{message.model}"
+                chapter.spans.append(Span("model", min(message.timestamp, at_ms), at_ms, message.model))
+                begun.update({call.id: at_ms for call in message.calls})
+            elif isinstance(message, ToolResultMessage):
+                chapter.tool_uses += 1
+                start_ms = begun.pop(message.tool_call_id, at_ms)
+                chapter.spans.append(Span("tool", start_ms, max(start_ms, message.timestamp), message.tool_name))
+    if used.total_tokens or used.input or used.output:
+        chapter.usage = used
+
+
+def _find_title(messages: Iterable[Message]) -> str:
+    for message in messages:
+        if isinstance(message, UserMessage):
+            text = message.content if isinstance(message.content, str) else _join(message.content)
+            return " ".join(text.split())[:80]
+    return "empty session"
+
+
+def _join(content: Iterable[object]) -> str:
+    return " ".join(str(getattr(block, "text", "")) for block in content)

@@ -1,0 +1,25 @@
+import pytest
+
+from retinue.settings.devkit import KeyedProvider, Web
+from retinue.settings.subagents import CrewSettings
+from retinue.settings.web import export_search_keys
+
+ENVIRONMENT = {"A_KEY": "a", "B_KEY": "b", "C_KEY": "", "PATH": "/bin"}
+BRAVE, SERPER = KeyedProvider("https://b.test/", "A_KEY", True), KeyedProvider("https://s.test/", "B_KEY", True)
+OFF, EMPTY = KeyedProvider("https://t.test/", "B_KEY"), KeyedProvider("https://t.test/", "C_KEY", True)
+
+
+@pytest.mark.parametrize(
+    ("web", "tools", "names"),
+    [
+        (Web(provider="brave", brave=BRAVE, serper=SERPER), ["web_search"], ["A_KEY"]),
+        (Web(provider="auto", brave=BRAVE, serper=SERPER, tavily=EMPTY), ["web_search", "read"], ["B_KEY", "A_KEY"]),
+        (Web(provider="auto", provider_priority=("brave",), brave=BRAVE, serper=SERPER), ["web_search"], ["A_KEY"]),
+        (Web(provider="serper", serper=OFF), ["web_search"], []),
+        (Web(provider="ddgs", brave=BRAVE), ["web_search"], []),
+        (Web(provider="brave", brave=BRAVE), ["fetch_content", "bash"], []),
+        (Web(provider="brave", brave=BRAVE, enabled=False), ["web_search"], []),
+    ],
+)
+def test_processes_get_the_keys_they_need(web, tools, names):
+    assert list(export_search_keys(CrewSettings(web=web), ENVIRONMENT, tools)) == names
