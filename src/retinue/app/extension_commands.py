@@ -37,6 +37,7 @@ class Commands:
             return await self._extended[name].run(args)
         if not self.has(name):
             raise UsageError(f"there is no command /{quote(name)[1:-1]}{suggest(name, self._extended)}")
-        from retinue.app.toolkit import Toolkit
+        from retinue.app import run_checkup
+        from retinue.views.toolkit import Toolkit
 
-        return (await asyncio.to_thread(Toolkit(self._request).answer, args)).text
+        return (await asyncio.to_thread(Toolkit(self._request, run_checkup).answer, args)).text

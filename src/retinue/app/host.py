@@ -27,7 +27,7 @@ from retinue.settings.overrides import Overrides
 from retinue.settings.providers import load_registry
 from retinue.settings.request import Request
 from retinue.tools.registry import ToolOptions
-from retinue.views.model_scope import ModelScope
+from retinue.views.models import ModelScope
 
 if TYPE_CHECKING:
     from retinue.app.config import World

@@ -33,11 +33,9 @@ from retinue.settings.paths import find_paths, find_session_dir
 from retinue.settings.request import Request
 
 if TYPE_CHECKING:  # loaded when somebody asks for one
-    from retinue.app.catalogue import Catalogue
     from retinue.app.delegation_calls import Delegation
     from retinue.app.extension_commands import Commands
     from retinue.app.guards import Judging
-    from retinue.app.handle import Handle
     from retinue.app.main_settings import Tuning
     from retinue.app.session_branch import Branching
     from retinue.app.setting_change import SettingChange
@@ -48,9 +46,10 @@ if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.settings.preferences import Preferences
     from retinue.settings.subagents import CrewSettings
     from retinue.settings.user_defaults import Defaults
+    from retinue.views.catalogue import Catalogue
     from retinue.views.history import Chronicle
     from retinue.views.models import Selection
-    from retinue.views.runs import Lookout
+    from retinue.views.runs import Handle, Lookout
 
 
 def ignore_message(text: str) -> None:
@@ -152,8 +151,8 @@ class Retinue:
 
         Raises RetinueError when the agent is unknown or disabled, or no further run may be started.
         """
-        from retinue.app.handle import Handle
         from retinue.engine.request import RunRequest
+        from retinue.views.runs import Handle
 
         check_task(task)
         check_texts(agent=agent or "", description=description, model=model, thinking=options.get("thinking"))
@@ -175,7 +174,7 @@ class Retinue:
 
     async def resume(self, run_id: str, task: str) -> "Handle":
         """Let a finished run go on with a new task, with all it knows. Raises RetinueError."""
-        from retinue.app.handle import Handle
+        from retinue.views.runs import Handle
 
         check_task(task)
         crew = await self._here.need_crew()
@@ -183,7 +182,7 @@ class Retinue:
 
     async def runs(self) -> "list[Handle]":
         """All runs of the crew, newest first, those of earlier processes included."""
-        from retinue.app.handle import Handle
+        from retinue.views.runs import Handle
 
         crew = await self._here.need_crew()
         return [Handle(crew.manager, run) for run in crew.manager.list_runs()]
@@ -262,13 +261,13 @@ class Retinue:
 
     def list_jobs(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The scheduled agents of this session, as stored, and what is wrong with their file."""
-        from retinue.app.reports import list_schedules
+        from retinue.views.overview import list_schedules
 
         return list_schedules(self._here.world.paths.project, self._main.session.id)
 
     def cancel_job(self, job_id: str) -> bool:
         """Forget a scheduled agent of this session; False when there is none. Raises RetinueError."""
-        from retinue.app.reports import cancel_schedule
+        from retinue.views.overview import cancel_schedule
 
         return cancel_schedule(job_id, self._here.world.paths.project, self._main.session.id)
 
@@ -343,9 +342,12 @@ class Retinue:
     @property
     def catalogue(self) -> "Catalogue":
         """What the user can call by a slash."""
-        from retinue.app.catalogue import Catalogue
+        from retinue.views.catalogue import Catalogue
 
-        return Catalogue(self._here.world, self._here.extending.commands)
+        world, commands = self._here.world, self._here.extending.commands
+        return Catalogue(
+            world.paths, world.configs, lambda: world.roster.read().list(enabled_only=True), commands, world.redact
+        )
 
     @property
     def shell(self) -> "Shell":
