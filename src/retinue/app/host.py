@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.app.inheritance import inherit_budget
 from retinue.app.model_access import Models, add_models
 from retinue.core.clock import Clock
 from retinue.core.diagnostics import Diagnostic
@@ -23,6 +22,7 @@ from retinue.engine.questions import Desk
 from retinue.engine.revoked_tools import Restraint
 from retinue.engine.setup import Feature
 from retinue.sandbox.profile import TMP_PREFIX
+from retinue.settings.inheritance import inherit_budget
 from retinue.settings.overrides import Overrides
 from retinue.settings.providers import load_registry
 from retinue.settings.request import Request

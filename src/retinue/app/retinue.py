@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from retinue.app.host import Own, Stock
-from retinue.app.inheritance import inherit
 from retinue.app.open_session import Berth, open_berth, wait_until_idle
-from retinue.app.session_choice import open_session
-from retinue.app.session_switch import Audience, Sessions
+from retinue.app.session_switch import Audience, Sessions, open_session
 from retinue.core.amounts import check_task, check_texts
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
@@ -27,18 +25,17 @@ from retinue.engine.clock import SystemClock
 from retinue.engine.questions import Desk
 from retinue.engine.runner import LiveRun
 from retinue.sessions.log import Session
+from retinue.settings.inheritance import inherit
 from retinue.settings.layers import load_settings
 from retinue.settings.overrides import read_overrides
 from retinue.settings.paths import find_paths, find_session_dir
 from retinue.settings.request import Request
 
 if TYPE_CHECKING:  # loaded when somebody asks for one
-    from retinue.app.delegation_calls import Delegation
-    from retinue.app.extension_commands import Commands
+    from retinue.app.delegation_tools import Delegation
+    from retinue.app.extensions import Commands
     from retinue.app.guards import Judging
-    from retinue.app.main_settings import Tuning
-    from retinue.app.session_branch import Branching
-    from retinue.app.setting_change import SettingChange
+    from retinue.app.session_switch import Branching, SettingChange, Tuning
     from retinue.app.user_commands import Shell
     from retinue.durable.cluster.sender import Cluster
     from retinue.engine.setup import Feature
@@ -247,7 +244,7 @@ class Retinue:
 
         What cannot be written counts for as long as this process lives. Raises UsageError for a bad value.
         """
-        from retinue.app.setting_change import change_setting
+        from retinue.app.session_switch import change_setting
 
         return await change_setting(self._here, self._stock, key, text, accepts_file=accepts_file)
 
@@ -321,7 +318,7 @@ class Retinue:
     @property
     def tuning(self) -> "Tuning":
         """How the main agent goes about it."""
-        from retinue.app.main_settings import Tuning
+        from retinue.app.session_switch import Tuning
 
         return Tuning(self._main)
 
@@ -362,7 +359,7 @@ class Retinue:
     @property
     def branching(self) -> "Branching":
         """The other points of the session that the main agent can go on from."""
-        from retinue.app.session_branch import Branching
+        from retinue.app.session_switch import Branching
 
         here = self._here
         reactions = None if here.crew is None else here.crew.reactions
@@ -427,7 +424,7 @@ class Retinue:
     @property
     def commands(self) -> "Commands":
         """What can be called by name, without the model."""
-        from retinue.app.extension_commands import Commands
+        from retinue.app.extensions import Commands
 
         return Commands(self._here.extending.commands, self.crew_settings, self._stock.request)
 
@@ -465,7 +462,7 @@ class Retinue:
 
     async def open_delegation(self) -> "Delegation":
         """The delegation tools for a caller that is no agent of ours."""
-        from retinue.app.delegation_calls import Delegation
+        from retinue.app.delegation_tools import Delegation
         from retinue.surfaces.fleet.surface import map_fleet_tools
 
         here = self._here
