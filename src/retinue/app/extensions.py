@@ -254,11 +254,13 @@ def _find_clashes(commands: "Sequence[Command]") -> list[Diagnostic]:
 
 def _defer(extras: Extras) -> Extras:
     """The same, with tools that wait hidden until they are looked for; that comes last, when all tools are there."""
-    # A feature may bring tools along when the run begins, as servers do that connect late.
-    if not extras.features and not any(getattr(tool, "deferred", False) for tool in extras.tools.values()):
+    if not extras.features and not extras.tools:
         return extras
-    from retinue.features.deferred import Deferring
+    from retinue.features.deferred import Deferring, is_deferred
 
+    # A feature may bring tools along when the run begins, as servers do that connect late.
+    if not extras.features and not any(map(is_deferred, extras.tools.values())):
+        return extras
     return replace(extras, features=(*extras.features, Deferring()))
 
 

@@ -32,10 +32,10 @@ from retinue.views.models import ModelScope
 if TYPE_CHECKING:
     from retinue.app.config import World
     from retinue.app.extensions import Extending
-    from retinue.app.guards import Judging
     from retinue.durable.cluster.sender import Cluster
     from retinue.engine.external.budget_socket import ParentBudget
     from retinue.sandbox.probe import Machine
+    from retinue.settings.guards import Judging
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from retinue.app.config import World, read_world
 from retinue.app.extensions import Extending
-from retinue.app.guards import Guarding
 from retinue.app.host import Stock
 from retinue.app.main_agent import Casting
 from retinue.app.main_tools import Offering
@@ -28,6 +27,7 @@ from retinue.engine.ids import make_run_id
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.sessions.log import Session
+from retinue.settings.guards import Guarding
 from retinue.settings.inheritance import inherit_extensions
 from retinue.settings.layers import Loaded, load_settings
 from retinue.settings.paths import Paths, find_session_dir

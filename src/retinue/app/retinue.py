@@ -34,12 +34,12 @@ from retinue.settings.request import Request
 if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.app.delegation_tools import Delegation
     from retinue.app.extensions import Commands
-    from retinue.app.guards import Judging
     from retinue.app.session_switch import Branching, SettingChange, Tuning
-    from retinue.app.user_commands import Shell
     from retinue.durable.cluster.sender import Cluster
     from retinue.engine.setup import Feature
+    from retinue.engine.user_commands import Shell
     from retinue.features.extensions.contained import Renderer
+    from retinue.settings.guards import Judging
     from retinue.settings.preferences import Preferences
     from retinue.settings.subagents import CrewSettings
     from retinue.settings.user_defaults import Defaults
@@ -350,7 +350,7 @@ class Retinue:
     def shell(self) -> "Shell":
         """Runs commands of the user's, of which the model learns with the next prompt."""
         if self._shell is None:
-            from retinue.app.user_commands import Shell
+            from retinue.engine.user_commands import Shell
 
             stock = self._stock
             self._shell = Shell(lambda: self._main, lambda: stock.tool_options, stock.environment, stock.clock)

@@ -15,7 +15,6 @@ from retinue.app.delegation_tools import make_tools
 from retinue.app.durable_runs import FILE, Enduring
 from retinue.app.extensions import Extending
 from retinue.app.model_access import CrewModels, to_retry
-from retinue.app.recovery import Aftermath, has_left_copies
 from retinue.app.schedules import Scheduling
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
@@ -37,7 +36,7 @@ from retinue.engine.manager import Manager
 from retinue.engine.notify import Notifier
 from retinue.engine.outfit import Outfitter
 from retinue.engine.reactions import Reactions
-from retinue.engine.recovery import Remains, read_remains
+from retinue.engine.recovery import Aftermath, Remains, has_left_copies, read_remains
 from retinue.engine.remote_request import Errand
 from retinue.engine.request import RunRequest
 from retinue.engine.revoked_tools import Restraint
