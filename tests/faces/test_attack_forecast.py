@@ -5,7 +5,7 @@ import json
 import pytest
 
 from retinue.app import Request
-from retinue.app.reports import open_roster
+from retinue.views.overview import open_roster
 
 AGENTS = {
     ".pi/agent/agents/writer.md": "name: writer\ntools: read, edit, bash, lsp, web_search, convert_content, todo_write",

@@ -5,11 +5,15 @@ It decides nothing: what a file means is in `settings`, which model a name means
 engine.
 """
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from retinue.app.handle import Handle
-    from retinue.app.reports import (
+    from retinue.app.retinue import Retinue
+    from retinue.settings.checkup import Report
+    from retinue.settings.habits import Habits
+    from retinue.settings.request import Request, SessionWish
+    from retinue.views.overview import (
         Portrait,
         Roster,
         cancel_schedule,
@@ -20,12 +24,11 @@ if TYPE_CHECKING:
         open_folder,
         open_roster,
         refresh_models,
-        run_checkup,
     )
-    from retinue.app.retinue import Retinue
-    from retinue.settings.request import Request, SessionWish
+    from retinue.views.runs import Handle
 
 __all__ = [
+    "Habits",
     "Handle",
     "Portrait",
     "Request",
@@ -44,20 +47,29 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Handle": "app.handle",
+    "Habits": "settings.habits",
+    "Handle": "views.runs",
     "Request": "settings.request",
     "Retinue": "app.retinue",
     "SessionWish": "settings.request",
-    "cancel_schedule": "app.reports",
-    "list_models": "app.reports",
-    "refresh_models": "app.reports",
-    "list_schedules": "app.reports",
-    "list_sessions": "app.reports",
-    "open_approval": "app.reports",
-    "open_folder": "app.reports",
-    "open_roster": "app.reports",
-    "run_checkup": "app.reports",
+    "cancel_schedule": "views.overview",
+    "list_models": "views.overview",
+    "refresh_models": "views.overview",
+    "list_schedules": "views.overview",
+    "list_sessions": "views.overview",
+    "open_approval": "views.overview",
+    "open_folder": "views.overview",
+    "open_roster": "views.overview",
 }
+
+
+def run_checkup(request: "Request") -> "Report":
+    """Check everything that is configured here, what runs are recorded in included."""
+    from retinue.app.cluster_check import check_cluster
+    from retinue.app.durable_check import check_record
+    from retinue.views.overview import run_checkup as check
+
+    return check(request, lambda: (*check_record(os.environ, approve=request.approve), *check_cluster(os.environ)))
 
 
 def __getattr__(name: str) -> Any:

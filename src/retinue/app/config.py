@@ -17,12 +17,12 @@ from retinue.settings.subagents import LoadedCrew, load_crew
 from retinue.tools.registry import ToolOptions
 
 if TYPE_CHECKING:
-    from retinue.app.guards import Guarding
     from retinue.app.host import Stock
     from retinue.app.web import Outside
     from retinue.features.activity import Recorder
     from retinue.features.sandbox import Boundaries
     from retinue.sandbox.probe import Machine
+    from retinue.settings.guards import Guarding
     from retinue.settings.roster import Roster
 
 

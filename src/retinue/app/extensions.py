@@ -5,7 +5,7 @@ Where there are none, nothing but their names is looked for.
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,24 +14,31 @@ from msgspec.structs import replace
 
 from retinue.app.config import World
 from retinue.core.definition import Definition
-from retinue.core.diagnostics import Diagnostic
-from retinue.core.errors import ConfigError, quote
-from retinue.core.events import Compacted, RunFinished, RunStarted, Warned
-from retinue.engine.bus import Listener
+from retinue.core.diagnostics import Diagnostic, suggest
+from retinue.core.errors import ConfigError, UsageError, quote
+from retinue.core.events import Compacted, Event, RunFinished, RunStarted, Warned
+from retinue.core.run import Run
+from retinue.engine.bus import Bus, Listener
 from retinue.engine.extras import Extras
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.features.extensions.candidates import Places, find_extensions
 from retinue.features.extensions.scope import Wanted, to_wanted
+from retinue.settings.request import Request
+from retinue.settings.subagents import CREW_SETTINGS, CrewSettings
 from retinue.tools.selectors import Offer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from retinue.app.mcp import Connecting
     from retinue.features.extensions.audience import Audience
     from retinue.features.extensions.channels import Channels
     from retinue.features.extensions.contained import Command, Handler, Renderer
     from retinue.features.extensions.loader import Library, Loaded
     from retinue.surfaces.base import Seat
+    from retinue.surfaces.fleet.ports import FleetPorts
+
 
 _TOLD_ABOVE = (RunStarted, RunFinished, Compacted, Warned)
 """What the main agent's bus tells of its runs, too."""
@@ -164,23 +171,20 @@ class Extending:
     async def _load(self, wanted: Wanted) -> "Loaded | None":
         if wanted.is_none or not (self._found.candidates or wanted.paths):
             return None
-        if self._library is None:
-            self._open_library()
-        assert self._library is not None
-        loaded = await self._library.load(wanted)
+        loaded = await self._need_library().load(wanted)
         self._report(loaded.diagnostics)
         return loaded
 
     async def _check(self, path: str) -> None:
         """Load an extension that the program names. Raises ConfigError when it fails: nobody else would be told."""
-        if self._library is None:
-            self._open_library()
-        assert self._library is not None
-        loaded = await self._library.load(Wanted((path,)))
+        loaded = await self._need_library().load(Wanted((path,)))
         if faults := [item.message for item in loaded.diagnostics if item.severity == "error"]:
             raise ConfigError("\n".join(faults))
 
-    def _open_library(self) -> None:
+    def _need_library(self) -> "Library":
+        """The loader, made for the first who wants an extension."""
+        if self._library is not None:
+            return self._library
         from retinue.features.extensions.audience import Audience
         from retinue.features.extensions.channels import Channels
         from retinue.features.extensions.loader import Library
@@ -193,6 +197,7 @@ class Extending:
         self._library = Library(self._places, self._found, channels=self._channels, judge=judge)
         if self._on_channels is not None:
             self._on_channels(self._channels)
+        return self._library
 
     def _find_listeners(self, loaded: "Loaded | None") -> tuple[tuple[Listener, bool], ...]:
         """Who hears what happens inside a run that has these extensions, and whether pieces are wanted."""
@@ -249,11 +254,13 @@ def _find_clashes(commands: "Sequence[Command]") -> list[Diagnostic]:
 
 def _defer(extras: Extras) -> Extras:
     """The same, with tools that wait hidden until they are looked for; that comes last, when all tools are there."""
-    # A feature may bring tools along when the run begins, as servers do that connect late.
-    if not extras.features and not any(getattr(tool, "deferred", False) for tool in extras.tools.values()):
+    if not extras.features and not extras.tools:
         return extras
-    from retinue.features.deferred import Deferring
+    from retinue.features.deferred import Deferring, is_deferred
 
+    # A feature may bring tools along when the run begins, as servers do that connect late.
+    if not extras.features and not any(map(is_deferred, extras.tools.values())):
+        return extras
     return replace(extras, features=(*extras.features, Deferring()))
 
 
@@ -267,3 +274,86 @@ def _join(own: Extras, served: Extras) -> Extras:
         release=served.release,
         found=(own.found or frozenset()) | {"mcp"},
     )
+
+
+TOOLKIT = "toolkit"
+
+
+class Commands:
+    """What can be called by name, without the model."""
+
+    def __init__(self, extended: "Mapping[str, Command]", settings: CrewSettings, request: Request) -> None:
+        """`extended` are those of extensions, which come before our own."""
+        self._extended = extended
+        self._settings = settings
+        self._request = request
+
+    def has(self, name: str) -> bool:
+        """Whether there is one of this name."""
+        if name in self._extended:
+            return True
+        return name == TOOLKIT and self._settings.enabled and self._settings.commands.enabled
+
+    async def run(self, name: str, args: str = "") -> str:
+        """Give one the text behind its name; returns what to show. Raises RetinueError."""
+        if name in self._extended:
+            return await self._extended[name].run(args)
+        if not self.has(name):
+            raise UsageError(f"there is no command /{quote(name)[1:-1]}{suggest(name, self._extended)}")
+        from retinue.app import run_checkup
+        from retinue.views.toolkit import Toolkit
+
+        return (await asyncio.to_thread(Toolkit(self._request, run_checkup).answer, args)).text
+
+
+OWNER = "subagents"
+"""What our own part in it is told under."""
+
+
+class Exchange:
+    """Between the channels and one main agent's crew."""
+
+    def __init__(
+        self,
+        channels: "Channels",
+        *,
+        open_ports: "Callable[[], Awaitable[FleetPorts]]",
+        find: Callable[[str], Run | None],
+    ) -> None:
+        """`open_ports` gives the main agent's, and makes the crew if there is none yet."""
+        from retinue.features.extensions.contained import make_handler
+        from retinue.surfaces.fleet.records import LifeRecords
+        from retinue.surfaces.fleet.rpc import METHODS, PREFIX, FleetRpc
+
+        self._channels = channels
+        self._life = LifeRecords(find)
+        rpc = FleetRpc(open_ports, channels.emit)
+        for method in METHODS:
+            answer = make_handler(OWNER, __file__, frozenset(), partial(rpc.answer, method))
+            channels.listen(f"{PREFIX}{method}", answer)
+
+    def open(self, bus: Bus, settings: CrewSettings) -> None:
+        """Begin to tell what happens."""
+        bus.listen(self._hear, pieces=False)
+        self._channels.emit("subagents:settings_loaded", {"settings": _list_settings(settings)})
+        self._channels.emit("subagents:ready", {})
+
+    def tell_change(self, settings: CrewSettings, *, persisted: bool) -> None:
+        """Say that the user has changed a setting, for good or for this session only."""
+        self._channels.emit(
+            "subagents:settings_changed", {"settings": _list_settings(settings), "persisted": persisted}
+        )
+
+    def _hear(self, event: Event) -> None:
+        record = self._life(event)
+        if record is None or not self._channels.has_listeners(record["type"]):
+            return
+        # A channel has its name already, so that the payload's own type can be called that.
+        facts = {("type" if name in ("agentType", "change") else name): record[name] for name in list(record)[1:]}
+        self._channels.emit(record["type"], facts)
+
+
+def _list_settings(settings: CrewSettings) -> dict[str, Any]:
+    """The settings in force that have no parts, by their names in the file."""
+    plain = (setting for setting in CREW_SETTINGS if "." not in setting.key)
+    return {setting.key: getattr(settings, setting.field) for setting in plain}

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.app.inheritance import inherit_budget
 from retinue.app.model_access import Models, add_models
 from retinue.core.clock import Clock
 from retinue.core.diagnostics import Diagnostic
@@ -23,19 +22,20 @@ from retinue.engine.questions import Desk
 from retinue.engine.revoked_tools import Restraint
 from retinue.engine.setup import Feature
 from retinue.sandbox.profile import TMP_PREFIX
+from retinue.settings.inheritance import inherit_budget
 from retinue.settings.overrides import Overrides
 from retinue.settings.providers import load_registry
 from retinue.settings.request import Request
 from retinue.tools.registry import ToolOptions
-from retinue.views.model_scope import ModelScope
+from retinue.views.models import ModelScope
 
 if TYPE_CHECKING:
     from retinue.app.config import World
     from retinue.app.extensions import Extending
-    from retinue.app.guards import Judging
     from retinue.durable.cluster.sender import Cluster
     from retinue.engine.external.budget_socket import ParentBudget
     from retinue.sandbox.probe import Machine
+    from retinue.settings.guards import Judging
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from retinue.app.config import World
 from retinue.app.host import Stock
 from retinue.app.model_access import Models, restrict_model, to_retry
-from retinue.app.reports import read_level, to_wishes
 from retinue.core.environment import DEPTH, select
 from retinue.core.errors import quote
 from retinue.core.messages import ThinkingLevel
@@ -24,6 +23,7 @@ from retinue.features.skills import find_skill_roots, list_skills, render_catalo
 from retinue.models.thinking_levels import clamp_level
 from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
+from retinue.settings.providers import read_level, to_wishes
 from retinue.surfaces.names import DISPATCH
 from retinue.tools.registry import build_extra_tools, build_tools
 

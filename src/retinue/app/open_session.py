@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 
 from retinue.app.config import World, read_world
 from retinue.app.extensions import Extending
-from retinue.app.guards import Guarding
 from retinue.app.host import Stock
-from retinue.app.inheritance import inherit_extensions
 from retinue.app.main_agent import Casting
 from retinue.app.main_tools import Offering
-from retinue.app.session_choice import find_folder
+from retinue.app.session_switch import find_folder
 from retinue.app.web import Outside
 from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.events import Event, RunFinished, Warned
@@ -29,6 +27,8 @@ from retinue.engine.ids import make_run_id
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.sessions.log import Session
+from retinue.settings.guards import Guarding
+from retinue.settings.inheritance import inherit_extensions
 from retinue.settings.layers import Loaded, load_settings
 from retinue.settings.paths import Paths, find_session_dir
 from retinue.settings.subagents import LoadedCrew
@@ -36,13 +36,13 @@ from retinue.surfaces.names import find_surfaces
 from retinue.tools.registry import build_extra_tools, build_tools
 
 if TYPE_CHECKING:  # only a session in which somebody delegates pays for these
-    from retinue.app.extension_events import Exchange
+    from retinue.app.extensions import Exchange
     from retinue.app.mcp import Connecting
     from retinue.app.model_access import CrewModels, Models
-    from retinue.app.session_trust import Vouchers
     from retinue.app.subagents import Crew
     from retinue.engine.manager import Manager
     from retinue.features.extensions.channels import Channels
+    from retinue.sessions.trust import Vouchers
     from retinue.surfaces.base import Seat
     from retinue.surfaces.fleet.ports import FleetPorts
 
@@ -286,7 +286,7 @@ class Berth:
 
     def _connect(self, channels: "Channels") -> None:
         """Let extensions hear of the crew, and ask it for runs."""
-        from retinue.app.extension_events import Exchange
+        from retinue.app.extensions import Exchange
 
         self._exchange = Exchange(channels, open_ports=self._open_ports, find=self._find_run)
         self._exchange.open(self.main.bus, self.world.crew.settings)
@@ -358,10 +358,11 @@ def _leads_away(stock: Stock, session: Session, paths: Paths, loaded: Loaded) ->
 
 
 def _open_vouchers(stock: Stock, paths: Paths, loaded: Loaded) -> "Vouchers":
-    from retinue.app.session_trust import Vouchers
+    from retinue.sessions.trust import Vouchers
 
     flag, setting = stock.request.session.directory or None, loaded.settings.session_dir
-    return Vouchers(paths, find_session_dir(paths, stock.environment, flag=flag, setting=setting))
+    directory = find_session_dir(paths, stock.environment, flag=flag, setting=setting)
+    return Vouchers(paths.own_dir, paths.agent_dir, paths.project, directory)
 
 
 async def wait_until_idle(run: LiveRun) -> None:

@@ -10,10 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from retinue.app.host import Own, Stock
-from retinue.app.inheritance import inherit
 from retinue.app.open_session import Berth, open_berth, wait_until_idle
-from retinue.app.session_choice import open_session
-from retinue.app.session_switch import Audience, Sessions
+from retinue.app.session_switch import Audience, Sessions, open_session
 from retinue.core.amounts import check_task, check_texts
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
@@ -27,30 +25,28 @@ from retinue.engine.clock import SystemClock
 from retinue.engine.questions import Desk
 from retinue.engine.runner import LiveRun
 from retinue.sessions.log import Session
+from retinue.settings.inheritance import inherit
 from retinue.settings.layers import load_settings
 from retinue.settings.overrides import read_overrides
 from retinue.settings.paths import find_paths, find_session_dir
 from retinue.settings.request import Request
 
 if TYPE_CHECKING:  # loaded when somebody asks for one
-    from retinue.app.catalogue import Catalogue
-    from retinue.app.delegation_calls import Delegation
-    from retinue.app.extension_commands import Commands
-    from retinue.app.guards import Judging
-    from retinue.app.handle import Handle
-    from retinue.app.main_settings import Tuning
-    from retinue.app.session_branch import Branching
-    from retinue.app.setting_change import SettingChange
-    from retinue.app.user_commands import Shell
+    from retinue.app.delegation_tools import Delegation
+    from retinue.app.extensions import Commands
+    from retinue.app.session_switch import Branching, SettingChange, Tuning
     from retinue.durable.cluster.sender import Cluster
     from retinue.engine.setup import Feature
+    from retinue.engine.user_commands import Shell
     from retinue.features.extensions.contained import Renderer
+    from retinue.settings.guards import Judging
     from retinue.settings.preferences import Preferences
     from retinue.settings.subagents import CrewSettings
     from retinue.settings.user_defaults import Defaults
+    from retinue.views.catalogue import Catalogue
     from retinue.views.history import Chronicle
     from retinue.views.models import Selection
-    from retinue.views.runs import Lookout
+    from retinue.views.runs import Handle, Lookout
 
 
 def ignore_message(text: str) -> None:
@@ -152,8 +148,8 @@ class Retinue:
 
         Raises RetinueError when the agent is unknown or disabled, or no further run may be started.
         """
-        from retinue.app.handle import Handle
         from retinue.engine.request import RunRequest
+        from retinue.views.runs import Handle
 
         check_task(task)
         check_texts(agent=agent or "", description=description, model=model, thinking=options.get("thinking"))
@@ -175,7 +171,7 @@ class Retinue:
 
     async def resume(self, run_id: str, task: str) -> "Handle":
         """Let a finished run go on with a new task, with all it knows. Raises RetinueError."""
-        from retinue.app.handle import Handle
+        from retinue.views.runs import Handle
 
         check_task(task)
         crew = await self._here.need_crew()
@@ -183,7 +179,7 @@ class Retinue:
 
     async def runs(self) -> "list[Handle]":
         """All runs of the crew, newest first, those of earlier processes included."""
-        from retinue.app.handle import Handle
+        from retinue.views.runs import Handle
 
         crew = await self._here.need_crew()
         return [Handle(crew.manager, run) for run in crew.manager.list_runs()]
@@ -248,7 +244,7 @@ class Retinue:
 
         What cannot be written counts for as long as this process lives. Raises UsageError for a bad value.
         """
-        from retinue.app.setting_change import change_setting
+        from retinue.app.session_switch import change_setting
 
         return await change_setting(self._here, self._stock, key, text, accepts_file=accepts_file)
 
@@ -262,13 +258,13 @@ class Retinue:
 
     def list_jobs(self) -> tuple[list[dict[str, Any]], list[str]]:
         """The scheduled agents of this session, as stored, and what is wrong with their file."""
-        from retinue.app.reports import list_schedules
+        from retinue.views.overview import list_schedules
 
         return list_schedules(self._here.world.paths.project, self._main.session.id)
 
     def cancel_job(self, job_id: str) -> bool:
         """Forget a scheduled agent of this session; False when there is none. Raises RetinueError."""
-        from retinue.app.reports import cancel_schedule
+        from retinue.views.overview import cancel_schedule
 
         return cancel_schedule(job_id, self._here.world.paths.project, self._main.session.id)
 
@@ -322,7 +318,7 @@ class Retinue:
     @property
     def tuning(self) -> "Tuning":
         """How the main agent goes about it."""
-        from retinue.app.main_settings import Tuning
+        from retinue.app.session_switch import Tuning
 
         return Tuning(self._main)
 
@@ -343,15 +339,18 @@ class Retinue:
     @property
     def catalogue(self) -> "Catalogue":
         """What the user can call by a slash."""
-        from retinue.app.catalogue import Catalogue
+        from retinue.views.catalogue import Catalogue
 
-        return Catalogue(self._here.world, self._here.extending.commands)
+        world, commands = self._here.world, self._here.extending.commands
+        return Catalogue(
+            world.paths, world.configs, lambda: world.roster.read().list(enabled_only=True), commands, world.redact
+        )
 
     @property
     def shell(self) -> "Shell":
         """Runs commands of the user's, of which the model learns with the next prompt."""
         if self._shell is None:
-            from retinue.app.user_commands import Shell
+            from retinue.engine.user_commands import Shell
 
             stock = self._stock
             self._shell = Shell(lambda: self._main, lambda: stock.tool_options, stock.environment, stock.clock)
@@ -360,7 +359,7 @@ class Retinue:
     @property
     def branching(self) -> "Branching":
         """The other points of the session that the main agent can go on from."""
-        from retinue.app.session_branch import Branching
+        from retinue.app.session_switch import Branching
 
         here = self._here
         reactions = None if here.crew is None else here.crew.reactions
@@ -425,7 +424,7 @@ class Retinue:
     @property
     def commands(self) -> "Commands":
         """What can be called by name, without the model."""
-        from retinue.app.extension_commands import Commands
+        from retinue.app.extensions import Commands
 
         return Commands(self._here.extending.commands, self.crew_settings, self._stock.request)
 
@@ -463,7 +462,7 @@ class Retinue:
 
     async def open_delegation(self) -> "Delegation":
         """The delegation tools for a caller that is no agent of ours."""
-        from retinue.app.delegation_calls import Delegation
+        from retinue.app.delegation_tools import Delegation
         from retinue.surfaces.fleet.surface import map_fleet_tools
 
         here = self._here

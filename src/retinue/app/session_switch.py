@@ -1,18 +1,40 @@
-"""Other sessions for the same Retinue: a new one, one of a file, a fork of the present one.
+"""The session a Retinue begins in, and what changes while it is open: another session, another branch, a setting."""
 
-What is here decides which session that is; going over to it is the Retinue's.
-"""
-
-from collections.abc import Awaitable, Callable
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
 
 from retinue.core.clock import Clock
-from retinue.core.errors import SessionError, UsageError, quote
+from retinue.core.errors import ConfigError, SessionError, UsageError, quote
+from retinue.core.messages import AssistantMessage
 from retinue.engine.bus import Listener
 from retinue.engine.ids import make_uuid
+from retinue.engine.inbox import Delivery
 from retinue.engine.journal import CREW, RECORD
 from retinue.engine.runner import LiveRun
+from retinue.engine.setup import RunSetup
+from retinue.sessions.entry import check_session_id
+from retinue.sessions.files import FleetingFiles
 from retinue.sessions.log import Session
+from retinue.sessions.search import find_recent, find_session
+from retinue.sessions.tree import SessionTree
+from retinue.settings.paths import Paths, find_paths, find_session_dir
+from retinue.settings.request import SessionWish
+from retinue.settings.schema import BranchSummaries, Settings
+
+if TYPE_CHECKING:
+    from retinue.app.host import Stock
+    from retinue.app.open_session import Berth
+    from retinue.engine.reactions import Reactions
+    from retinue.sessions.branch_summary import BranchSummary
+    from retinue.settings.preferences import Preference
+
 
 _LONGEST_PATH = 4096
 _OWN = (CREW, RECORD)
@@ -111,3 +133,253 @@ class Sessions:
             session.close()
             raise
         return session
+
+
+def open_session(
+    wish: SessionWish,
+    paths: Paths,
+    settings: Settings,
+    environment: Mapping[str, str],
+    clock: Clock,
+    say: Callable[[str], None],
+) -> Session:
+    """Open or make the session that is wished for."""
+    directory = find_session_dir(paths, environment, flag=wish.directory or None, setting=settings.session_dir)
+    found: Path | None = None
+    if wish.kind == "newest":
+        found = find_recent(directory, str(paths.cwd))
+        if found is None:
+            say("there is no session of this folder to continue; starting a new one")
+    elif wish.kind == "named":
+        found = _find_named(wish.reference, directory, paths)
+    elif wish.kind == "exact":
+        check_session_id(wish.reference)
+        found = next(directory.glob(f"*_{wish.reference}.jsonl"), None)
+    tree = SessionTree(FleetingFiles()) if wish.is_fleeting else None
+    if found is not None and found.exists():
+        cwd = str(paths.cwd)
+        return Session.open(found, clock=clock, new_id=make_uuid, cwd=cwd, is_alone=wish.is_alone, tree=tree)
+    session = Session.create(
+        cwd=wish.cover.cwd or paths.cwd,
+        directory=None if wish.kind in ("none", "children") else directory,
+        path=found,
+        session_id=wish.reference if wish.kind == "exact" else wish.cover.id or None,
+        parent_session=wish.cover.parent or None,
+        clock=clock,
+        new_id=make_uuid,
+        tree=tree,
+    )
+    if wish.cover.name:
+        session.append_session_info(wish.cover.name)
+    for kind, data in wish.cover.labels.items():
+        session.append_custom(kind, data)
+    return session
+
+
+def find_folder(session: Session, environment: Mapping[str, str]) -> Paths:
+    """The folder a session was begun in. Raises UsageError when it is gone."""
+    try:
+        return find_paths(session.cwd, environment)
+    except UsageError as error:
+        folder = quote(session.cwd, 200)
+        raise UsageError(f"session {session.id} works in {folder}, which cannot be entered: {error}") from error
+
+
+def _find_named(reference: str, directory: Path, paths: Paths) -> Path:
+    # A path that does not exist yet is where the session is made, as pi does for its children.
+    looks_like_path = os.sep in reference or reference.endswith(".jsonl")
+    path = Path(reference).expanduser()
+    if looks_like_path and not path.exists():
+        return path.absolute()
+    return find_session(reference, directory=directory, agent_dir=paths.agent_dir, cwd=paths.cwd)
+
+
+_WINDOW = 128_000
+"""Of a model that does not say its own."""
+_MOST_TOKENS = 4096
+"""Of a summary."""
+
+
+class Branching:
+    """The branches of one main agent's session. What fails leaves everything as it was."""
+
+    def __init__(self, main: LiveRun, reactions: "Reactions | None", clock: Clock, settings: BranchSummaries) -> None:
+        self._main = main
+        self._session = main.session
+        self._reactions = reactions
+        self._clock = clock
+        self._settings = settings
+
+    @property
+    def asks(self) -> bool:
+        """Whether the user wants to be asked about a summary."""
+        return not self._settings.skip_prompt
+
+    def is_here(self, entry_id: str) -> bool:
+        """Whether nothing was said after an entry, so that going there would change nothing. Raises SessionError."""
+        _, leaf_id = self._find(entry_id)
+        is_after = leaf_id == entry_id and self._session.present.passes(entry_id)
+        return is_after and not self.leaves_words(entry_id)
+
+    def leaves_words(self, entry_id: str) -> bool:
+        """Whether going to an entry leaves something behind that can be summed up. Raises SessionError."""
+        from retinue.sessions.branch_summary import has_words
+
+        self._find(entry_id)
+        return has_words(self._session.present.load_beyond(entry_id))
+
+    async def go(self, entry_id: str, *, summarise: bool = False, instructions: str = "") -> str:
+        """Go on from an entry: from before it where the user said it, and those words are returned.
+
+        With `summarise` the model first sums up what is left, which is then the first entry of the new branch. Reports
+        of runs wait for the next prompt. Raises RetinueError: the agent works, there is no such entry, no summary came
+        of it, or it cannot be written.
+        """
+        words, leaf_id = self._find(entry_id)
+        self._check()
+        with self._reactions.held() if self._reactions is not None else nullcontext():
+            summary = await self._sum_up(entry_id, instructions) if summarise else None
+            self._move(leaf_id, summary)
+        return words
+
+    def _find(self, entry_id: str) -> tuple[str, str | None]:
+        """The words to say again, and the entry to go on from."""
+        try:
+            stored = self._session.read_entry(entry_id)
+        except KeyError:
+            raise SessionError(f"Entry not found: session {self._session.id} has no {quote(entry_id)}") from None
+        message = stored.get("message")
+        if stored.get("type") == "message" and isinstance(message, dict) and message.get("role") == "user":
+            from retinue.views.history import Chronicle
+
+            return Chronicle(self._main).find_prompt(entry_id)
+        return "", entry_id
+
+    def _check(self) -> None:
+        main = self._main
+        if main.is_busy:
+            raise SessionError("the agent works: stop it, or wait until it is done, before going to another branch")
+        main.journal.flush()
+        if not main.journal.is_saved:
+            # What is missing would be written to the wrong branch later.
+            raise SessionError(f"session {self._session.id} cannot be written, so this branch cannot be left")
+
+    async def _sum_up(self, entry_id: str, instructions: str) -> "BranchSummary | None":
+        from retinue.engine.compaction import CAREFUL_CHARS_PER_TOKEN
+        from retinue.sessions.branch_summary import has_words, prepare_parting, sum_up
+
+        main = self._main
+        left = self._session.present.load_beyond(entry_id)
+        if not has_words(left):
+            return None
+        said = main.journal.last_message_id
+        window = main.setup.model.info.context_window or _WINDOW
+        room = window - min(self._settings.reserve_tokens, window // 2)
+        parting = prepare_parting(left, room)
+        summary = await sum_up(parting, self._ask, instructions, room * CAREFUL_CHARS_PER_TOKEN)
+        self._check()
+        if main.journal.last_message_id != said:
+            raise SessionError("something was said while the summary was made; nothing has changed")
+        return summary
+
+    async def _ask(self, system: str, prompt: str) -> AssistantMessage:
+        from retinue.engine.compaction import ask_for_summary
+
+        main, info = self._main, self._main.setup.model.info
+        most = min(_MOST_TOKENS, info.max_tokens or _MOST_TOKENS, max(256, info.context_window // 4))
+        return await ask_for_summary(main.setup, self._clock, main.bus.publish, system, prompt, most)
+
+    def _move(self, leaf_id: str | None, summary: "BranchSummary | None") -> None:
+        main, former = self._main, self._session.leaf_id
+        main.branch(leaf_id)
+        if summary is None:
+            return
+        try:
+            self._session.append_branch_summary(summary.summary, former, summary.usage, summary.details)
+        except SessionError:
+            main.branch(former)
+            raise
+
+
+class Tuning:
+    """The habits of one main agent. The user's settings stay as they are."""
+
+    def __init__(self, main: LiveRun) -> None:
+        self._main = main
+
+    @property
+    def steering_mode(self) -> Delivery:
+        """How many steering messages are said at once."""
+        return self._main.inbox.steering_mode
+
+    @steering_mode.setter
+    def steering_mode(self, mode: Delivery) -> None:
+        self._main.inbox.steering_mode = mode
+        self._main.change(steering_mode=mode)
+
+    @property
+    def follow_up_mode(self) -> Delivery:
+        """How many follow-ups are said at once."""
+        return self._main.inbox.follow_up_mode
+
+    @follow_up_mode.setter
+    def follow_up_mode(self, mode: Delivery) -> None:
+        self._main.inbox.follow_up_mode = mode
+        self._main.change(follow_up_mode=mode)
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the context is summarised when it gets long."""
+        return self._main.setup.compaction.enabled
+
+    @compacts.setter
+    def compacts(self, enabled: bool) -> None:
+        self._main.change(compaction=replace(self._main.setup.compaction, enabled=enabled))
+
+    @property
+    def retries(self) -> bool:
+        """Whether a reply that failed for a passing reason is asked for again."""
+        return self._main.setup.retry.enabled
+
+    @retries.setter
+    def retries(self, enabled: bool) -> None:
+        self._main.change(retry=structs.replace(self._main.setup.retry, enabled=enabled))
+
+    def take_over(self, setup: RunSetup) -> None:
+        """Have the habits of another main agent."""
+        self.steering_mode, self.follow_up_mode = setup.steering_mode, setup.follow_up_mode
+        self.compacts, self.retries = setup.compaction.enabled, setup.retry.enabled
+
+
+class SettingChange(NamedTuple):
+    """What became of it."""
+
+    preference: "Preference"
+    """As it is now."""
+    problem: str = ""
+    """Why it was not written and counts for this process alone; empty when it was."""
+
+
+async def change_setting(
+    berth: "Berth", stock: "Stock", key: str, text: str | None, *, accepts_file: bool
+) -> SettingChange:
+    """Write it, let the session go by it, and tell extensions; None takes it out. Raises UsageError."""
+    from retinue.settings.preferences import Preferences
+    from retinue.settings.subagents import load_crew
+
+    world, problem = berth.world, ""
+    values = {name: value for name, value in stock.settings.crew.items() if name != key}
+    own = Preferences(world.paths, stock.environment, world.loaded.trust, values)
+    try:
+        if text is None:
+            await asyncio.to_thread(own.reset, key)
+        else:
+            await asyncio.to_thread(own.change, key, text, accepts_file=accepts_file)
+    except ConfigError as error:
+        problem = str(error)
+        values |= {} if text is None else {key: own.read(key, text)[1]}
+    stock.settings = structs.replace(stock.settings, crew=values)
+    crew = load_crew(world.paths, stock.environment, trusted=world.is_trusted, flags=values)
+    berth.retune(crew, persisted=not problem)
+    own = Preferences(world.paths, stock.environment, world.loaded.trust, values)
+    return SettingChange(own.find(key), problem)

@@ -14,10 +14,7 @@ from retinue.app.config import World
 from retinue.app.delegation_tools import make_tools
 from retinue.app.durable_runs import FILE, Enduring
 from retinue.app.extensions import Extending
-from retinue.app.inheritance import inherit_agents
 from retinue.app.model_access import CrewModels, to_retry
-from retinue.app.reactions import Reactions
-from retinue.app.recovery import Aftermath, has_left_copies
 from retinue.app.schedules import Scheduling
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
@@ -38,7 +35,8 @@ from retinue.engine.kit import Kit
 from retinue.engine.manager import Manager
 from retinue.engine.notify import Notifier
 from retinue.engine.outfit import Outfitter
-from retinue.engine.recovery import Remains, read_remains
+from retinue.engine.reactions import Reactions
+from retinue.engine.recovery import Aftermath, Remains, has_left_copies, read_remains
 from retinue.engine.remote_request import Errand
 from retinue.engine.request import RunRequest
 from retinue.engine.revoked_tools import Restraint
@@ -50,6 +48,7 @@ from retinue.features.transcript import Transcribing
 from retinue.features.worktree.workshop import Tidying, Workshop
 from retinue.settings.bounds import bind_project, bind_user
 from retinue.settings.files import read_bounded
+from retinue.settings.inheritance import inherit_agents
 from retinue.settings.kit import build_kit, find_depth_left, find_features
 from retinue.settings.paths import find_session_dir
 from retinue.surfaces.base import Seat

@@ -15,7 +15,7 @@ from retinue.core.errors import UsageError, quote
 from retinue.core.terminal import escape_line, escape_text
 
 if TYPE_CHECKING:
-    from retinue.app.reports import Portrait, Roster
+    from retinue.views.overview import Portrait, Roster
 
 ACTIONS = ("show", "new", "eject", "enable", "disable", "delete")
 MARKS = {"project": "•", "user": "◦", "builtin": " "}

@@ -4,10 +4,9 @@ import json
 import sys
 from typing import Any
 
-from retinue.app.toolkit import MOST, Toolkit, filter_logs, find_limit, render_counts, render_history, select_logs
 from retinue.cli.options import Options
-from retinue.cli.requests import to_request
 from retinue.core.errors import UsageError, quote
+from retinue.views.toolkit import MOST, filter_logs, find_limit, open_log, render_counts, render_history, select_logs
 
 
 def show_logs(options: Options) -> int:
@@ -15,7 +14,7 @@ def show_logs(options: Options) -> int:
     if options.limit and not (options.limit.isascii() and options.limit.isdigit()):
         raise UsageError(f"--limit must be a whole number, not {quote(options.limit)}")
     words = [f"--{name}" for name in ("search", "fetch", "convert") if getattr(options, name)]
-    entries = select_logs(Toolkit(to_request(options)).open_log().read(), tool=options.tool, run=options.run)
+    entries = select_logs(open_log().read(), tool=options.tool, run=options.run)
     most = MOST if options.json and not options.limit else find_limit(("--limit", options.limit))
     # A limit counts what is shown: the last search is the last one, whatever came after it.
     found = filter_logs(entries, words)
@@ -28,7 +27,7 @@ def show_logs(options: Options) -> int:
 
 def show_activity(options: Options) -> int:
     """How often each tool was called and how that went."""
-    entries = Toolkit(to_request(options)).open_log().read()
+    entries = open_log().read()
     if options.json:
         tools: dict[str, dict[str, int]] = {}
         for entry in entries:

@@ -8,10 +8,10 @@ import select
 import stat
 import sys
 
-from retinue.app.attachment import MAX_PROMPT_BYTES, decode_text, read_attachment
 from retinue.cli.options import Options
 from retinue.core.errors import UsageError
 from retinue.core.messages import ImageContent, TextContent, UserContent
+from retinue.views.prompt_files import MAX_PROMPT_BYTES, decode_text, read_attachment
 
 STDIN_WAIT_S = 3.0
 """How long an open pipe that says nothing is listened to when there is a prompt without it."""

@@ -13,7 +13,7 @@ from retinue.core.terminal import escape_line
 from retinue.views.agent import render_surfaces
 
 if TYPE_CHECKING:
-    from retinue.app.reports import Chain
+    from retinue.views.overview import Chain
 
 
 def explain_right(options: Options) -> int:

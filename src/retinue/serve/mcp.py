@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from retinue.app.delegation_calls import Delegation
+from retinue.app.delegation_tools import Delegation
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import ToolResultMessage
 

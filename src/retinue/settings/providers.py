@@ -1,4 +1,4 @@
-"""Reads models.json and auth.json and puts the registry of models together."""
+"""Reads models.json and auth.json, builds the registry of models, and says which model a session begins with."""
 
 import os
 import stat
@@ -9,6 +9,8 @@ from typing import Any
 from msgspec import ValidationError, convert
 
 from retinue.core.diagnostics import Diagnostic
+from retinue.core.errors import ModelError, quote
+from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import ModelInfo
 from retinue.core.redaction import is_secret_name
 from retinue.models.auth import Credential, Keys, parse_auth
@@ -16,8 +18,12 @@ from retinue.models.catalog import Provider, load_catalog, move_provider
 from retinue.models.config import parse_models
 from retinue.models.model_list import ModelList, add_listed
 from retinue.models.registry import Registry
+from retinue.models.resolve import Wishes, match_pattern
+from retinue.sessions.log import Session
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
+from retinue.settings.request import Request
+from retinue.settings.schema import Settings
 
 _SECRETS = ("key", "access", "refresh")
 """Fields of an entry in auth.json."""
@@ -105,3 +111,34 @@ def _load_credentials(path: Path) -> tuple[dict[str, Credential], list[Diagnosti
         text = f"{path}: others can read or write it (mode {mode:04o}); run chmod 600 {path}"
         problems.append(Diagnostic(text, str(path), severity="warning", code="mode"))
     return credentials, diagnostics + problems
+
+
+def to_wishes(request: Request, settings: Settings, session: Session | None, registry: Registry) -> Wishes:
+    """A continued session goes on with its own model, when that can still be reached and nobody asks for another."""
+    default, scope = (settings.default_model, settings.default_provider), request.models or settings.enabled_models
+    if request.inherited_model and request.inherited_provider:
+        default, scope = (request.inherited_model, request.inherited_provider), request.models
+    if request.models:
+        _check_scope(request.models, registry)
+    used = session.choice[0] if session else None
+    if request.model is None and request.provider is None and used is not None:
+        try:
+            # What it was, and not what is called alike.
+            return Wishes(model=registry.find(*used).info.ref)
+        except ModelError as error:
+            trouble = f"the model of this session cannot be used ({error}); "
+        # The scope says what to begin with, and this has begun.
+        return Wishes(None, None, *default, () if default[0] else tuple(scope), trouble)
+    return Wishes(request.model, request.provider, *default, tuple(scope))
+
+
+def _check_scope(patterns: Sequence[str], registry: Registry) -> None:
+    """Raise ModelError when a flag names no model at all."""
+    if not any(match_pattern(pattern, registry.names) for pattern in patterns):
+        raise ModelError(f"--models: {quote(', '.join(patterns))} names no model that can be used; see retinue models")
+
+
+def read_level(session: Session) -> ThinkingLevel | None:
+    """The thinking level a session goes on with; None when it says nothing."""
+    chosen = session.choice[1]
+    return next((level for level in THINKING_LEVELS if level == chosen), None)

@@ -35,9 +35,9 @@ from retinue.ui.user_input import Speech
 from retinue.ui.widgets.editor import Editor
 
 if TYPE_CHECKING:
+    from retinue.app import Habits
     from retinue.ui.commands.registry import Commands
     from retinue.ui.shutdown import Ending
-    from retinue.views.user_habits import Habits
 
 Answer = TypeVar("Answer")
 

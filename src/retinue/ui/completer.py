@@ -12,7 +12,7 @@ from retinue.ui.completion import Offer, Stock, Token, complete, find_token, is_
 from retinue.ui.completion_files import FileIndex
 from retinue.ui.sessions import describe_session
 from retinue.ui.themes import THEMES
-from retinue.views.agent_files import list_files
+from retinue.views.catalogue import list_files
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from retinue.app.mentions import AGENT_PREFIX, render_mention
 from retinue.ui.completion_files import FileIndex
 from retinue.ui.fuzzy import rank_matches
+from retinue.views.prompt_files import AGENT_PREFIX, render_mention
 
 MOST = 50
 MOST_AGENTS = 5

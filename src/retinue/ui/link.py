@@ -22,8 +22,7 @@ from retinue.ui.talk import Talk
 
 if TYPE_CHECKING:
     from retinue.app import Retinue
-    from retinue.views.history import Stats
-    from retinue.views.history_tail import Backlog
+    from retinue.views.history import Backlog, Stats
 
 LONG = 2000
 """Entries from which on a session is read to its beginning while its end is shown already."""

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from retinue.app.attachment import MAX_IMAGE_BYTES, find_image_kind
+from retinue.views.prompt_files import MAX_IMAGE_BYTES, find_image_kind
 
 PATIENCE_S = 3.0
 """How long a program that reads the clipboard may take."""

@@ -3,10 +3,9 @@
 import shlex
 from dataclasses import dataclass, field
 
-from retinue.app import open_folder
+from retinue.app import Habits, open_folder
 from retinue.core.errors import RetinueError
 from retinue.ui.formats import clean_line
-from retinue.views.user_habits import Habits
 
 
 @dataclass(slots=True)

@@ -3,7 +3,7 @@
 Values are in pi's form, ready to be encoded. Reads the session and changes nothing but its name.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -13,10 +13,8 @@ from retinue.core.messages import AssistantMessage, Message, TextContent, ToolRe
 from retinue.engine.runner import LiveRun
 from retinue.sessions.compaction import count_context_tokens
 from retinue.sessions.entry import Entry
+from retinue.sessions.log import Session
 from retinue.sessions.view import Context
-
-if TYPE_CHECKING:
-    from retinue.views.history_tail import Backlog
 
 
 class ContextUsage(Struct, rename="camel"):
@@ -148,8 +146,6 @@ class Chronicle:
 
     def open_backlog(self) -> "Backlog":
         """A way to read all of it without making anybody wait."""
-        from retinue.views.history_tail import Backlog
-
         return Backlog(self, self._session)
 
     def count(self) -> Stats:
@@ -176,6 +172,25 @@ class Chronicle:
             return ContextUsage(None, window, None)
         tokens = count_context_tokens(context)
         return ContextUsage(tokens, window, tokens / window * 100)
+
+
+class Backlog:
+    """The conversation as it is when this is made: `run` in a thread, then `settle` in the loop."""
+
+    def __init__(self, chronicle: Chronicle, session: Session) -> None:
+        self._chronicle = chronicle
+        self._session = session
+        self._branch = session.present
+        self._context = Context()
+
+    def run(self) -> tuple[list[Message], Stats]:
+        """All messages, and the figures of the whole session."""
+        self._context = self._branch.read_context()
+        return list(self._context.messages), self._chronicle.sum_up(self._context)
+
+    def settle(self) -> None:
+        """Let the session keep what was read, so that the next prompt need not read it again."""
+        self._session.keep_context(self._branch, self._context)
 
 
 def _count_entry(entry: Entry, stats: Stats) -> Usage:

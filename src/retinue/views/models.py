@@ -5,6 +5,7 @@ A choice is an entry of the session, as pi writes it, and counts from the next r
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from retinue.core.errors import ModelError
@@ -17,7 +18,14 @@ from retinue.models.resolve import Choice, match_pattern
 from retinue.models.thinking_levels import clamp_level, supported_levels
 from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.schema import Settings
-from retinue.views.model_scope import ModelScope
+
+
+@dataclass(slots=True)
+class ModelScope:
+    """Of one Retinue, in whatever session it works."""
+
+    names: Sequence[str] | None = None
+    """As `enabledModels` names them, none for all; None for what the settings say."""
 
 
 class Chosen(NamedTuple):

@@ -11,7 +11,15 @@ from typing import Literal
 from msgspec import Struct
 
 from retinue.core.errors import SessionError
-from retinue.core.messages import AssistantMessage, Message, ToolResultMessage, Usage, UserMessage
+from retinue.core.messages import (
+    AssistantMessage,
+    Message,
+    TextContent,
+    ToolResultMessage,
+    Usage,
+    UserContent,
+    UserMessage,
+)
 from retinue.core.run import Run
 from retinue.settings.request import Request
 
@@ -205,5 +213,5 @@ def _find_title(messages: Iterable[Message]) -> str:
     return "empty session"
 
 
-def _join(content: Iterable[object]) -> str:
-    return " ".join(str(getattr(block, "text", "")) for block in content)
+def _join(content: Iterable[UserContent]) -> str:
+    return " ".join(block.text if isinstance(block, TextContent) else "" for block in content)

@@ -7,11 +7,45 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from retinue.core.errors import SessionError
-from retinue.core.events import Event
+from retinue.core.events import Event, RunFinished, RunQueued, RunStarted, RunSteered
 from retinue.core.messages import Message
-from retinue.core.run import Reason, Run
+from retinue.core.run import Outcome, Reason, Run, Status
+from retinue.engine.bus import Subscription
 from retinue.engine.manager import Manager
-from retinue.views.run_events import follow_run
+
+
+async def follow_run(manager: Manager, run: Run) -> AsyncIterator[Event]:
+    """Its life as the Manager tells it, and, while it works, all that happens in it."""
+    events = Subscription(10_000)
+    stops = []
+
+    def attach() -> None:
+        bus = manager.find_bus(run.id)
+        if bus is not None:
+            stops.append(bus.listen(lambda event: None if _is_life(event) else events.put(event)))
+
+    def hear(event: Event) -> None:
+        if event.run_id != run.id:
+            return
+        if isinstance(event, RunStarted):
+            attach()
+        if _is_life(event):
+            events.put(event)
+
+    stops.append(manager.root.bus.listen(hear, pieces=False))
+    attach()
+    try:
+        if run.status.is_final:
+            return
+        async for event in events:
+            yield event
+    finally:
+        for stop in stops:
+            stop()
+
+
+def _is_life(event: Event) -> bool:
+    return isinstance(event, RunQueued | RunStarted | RunSteered | RunFinished)
 
 
 class Lookout:
@@ -98,3 +132,55 @@ def _load_messages(path: str) -> list[Message]:
         return list(session.context().messages)
     finally:
         session.close()
+
+
+class Handle:
+    """One run of the crew: follow it, say something to it, wait for it, stop it."""
+
+    def __init__(self, manager: Manager, run: Run) -> None:
+        self._manager = manager
+        self._run = run
+
+    def __repr__(self) -> str:
+        return f"<run {self.id} {self._run.agent} {self.status}>"
+
+    @property
+    def id(self) -> str:
+        """Its id, by which it can be resumed."""
+        return self._run.id
+
+    @property
+    def status(self) -> Status:
+        """Where it stands now."""
+        return self._run.status
+
+    @property
+    def run(self) -> Run:
+        """All that is known about it; changes as it goes on."""
+        return self._run
+
+    async def events(self) -> AsyncIterator[Event]:
+        """What happens in it from now on, until it is finished; pieces of replies included once it works."""
+        from retinue.views.runs import follow_run
+
+        async for event in follow_run(self._manager, self._run):
+            yield event
+            if isinstance(event, RunFinished) and self._run.status.is_final:
+                return
+
+    async def steer(self, text: str) -> bool:
+        """Say something before its next reply, or before it starts; False when it is finished, or a process of its
+        own is at work, which hears nothing."""
+        return self._manager.steer(self.id, text)
+
+    async def stop(self) -> bool:
+        """Stop it and all it started; False when it is finished."""
+        return self._manager.stop(self.id, Reason.USER)
+
+    async def wait(self, timeout_s: float | None = None) -> Outcome:
+        """How it ended. Raises TimeoutError when it has not after the given time; it goes on then."""
+        if not await self._manager.wait(self.id, timeout_s):
+            raise TimeoutError(f"run {self.id} is not finished after {timeout_s} s")
+        self._manager.read(self.id)
+        assert self._run.outcome is not None
+        return self._run.outcome

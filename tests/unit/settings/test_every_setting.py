@@ -14,7 +14,7 @@ from retinue.settings.subagents import CREW_SETTINGS, CrewSettings
 
 SOURCE = Path(retinue.__file__).parent
 DECLARED = ("settings/schema.py", "settings/subagents.py", "settings/devkit.py", "sandbox/profile.py")
-SHOWN = ("settings/checkup.py", "app/toolkit.py", "settings/preferences.py")
+SHOWN = ("settings/checkup.py", "views/toolkit.py", "settings/preferences.py")
 """What shows settings to a person and acts on none."""
 READ = re.compile(r"^(\S+?):\d+:\d+: error\[[\w-]+\] .*?`(?:Self@)?(\w+)` has no attribute `(\w+)`", re.M)
 

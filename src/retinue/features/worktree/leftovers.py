@@ -25,6 +25,19 @@ class Leftover:
     repository: str
     kept: Kept
 
+    @property
+    def branch(self) -> str:
+        """Where its changes are; empty for nowhere."""
+        return self.kept.branch
+
+    @property
+    def notes(self) -> str:
+        """Where the work is, as it is said behind a run's report."""
+        from retinue.features.worktree.feature import render_kept
+
+        lines = render_kept(self.kept, self.repository)
+        return "\n".join(("\n\n---", *lines)) if lines else ""
+
 
 async def recover_leftovers(records: Records, spared: Collection[str] = ()) -> list[Leftover]:
     """Save and remove every copy whose owner is dead; those that had to stay are told again at each start.

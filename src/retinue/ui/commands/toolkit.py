@@ -12,9 +12,10 @@ if TYPE_CHECKING:
 
 async def show_toolkit(app: "RetinueApp", words: str) -> None:
     """A report for each word; without one that is known, which there are."""
-    from retinue.app.toolkit import Toolkit
+    from retinue.app import run_checkup
+    from retinue.views.toolkit import Toolkit
 
-    toolkit = Toolkit(app.request)
+    toolkit = Toolkit(app.request, run_checkup)
     if words.lower().split()[:1] == ["activity"]:
         from retinue.ui.screens.activity import ActivityPanel
 

@@ -5,13 +5,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from retinue.app import open_roster
-from retinue.app.agent_author import write_agent
 from retinue.core.errors import RetinueError
 from retinue.ui.menus.base import Menu
 from retinue.ui.menus.kinds import accept_file, choose_place
 from retinue.ui.screens.picker import Choice
 from retinue.ui.screens.progress import Waiting
 from retinue.ui.screens.textpage import TextPage
+from retinue.views.agent import write_agent
 
 if TYPE_CHECKING:
     from retinue.app import Roster
@@ -136,7 +136,7 @@ class CreationMenu(Menu):
         purpose = await self.app.ask(TextPage(f"What is {name} for? An agent writes its file from this."))
         if purpose is None or not purpose.strip():
             return False
-        work = write_agent(self.app.link.crew, name, purpose)
+        work = write_agent(self.app.link.crew.spawn, name, purpose)
         text = await self.app.ask(Waiting[str]("an agent writes the file", work))
         while text is not None:
             # What a model wrote is saved only after a person has seen it.

@@ -6,7 +6,7 @@ from retinue.app import open_approval
 from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.picker import Choice
-from retinue.views.entries import Entry, Kind, list_entries
+from retinue.views.overview import Entry, Kind, list_entries
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp

@@ -8,7 +8,7 @@ from retinue.ui.menus.base import Menu
 from retinue.ui.screens.picker import Choice
 
 if TYPE_CHECKING:
-    from retinue.app.reports import Preference
+    from retinue.views.overview import Preference
 
 _RESET = "\0default"
 

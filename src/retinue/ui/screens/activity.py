@@ -6,11 +6,11 @@ import time
 from rich.text import Text
 from textual.widgets import Static
 
-from retinue.app.toolkit import Toolkit, render_counts, render_logs
 from retinue.core.errors import RetinueError
 from retinue.ui.bindings import bind
 from retinue.ui.formats import clean
 from retinue.ui.screens.panel import Panel
+from retinue.views.toolkit import Toolkit, render_counts, render_logs
 
 _MOST = "200"
 

@@ -142,12 +142,12 @@ class SessionPicker(Picker):
 
 
 def _rename_file(path: str, name: str) -> None:
-    from retinue.app.shelf import rename_session
+    from retinue.views.overview import rename_session
 
     rename_session(path, name)
 
 
 def _delete_file(path: str) -> None:
-    from retinue.app.shelf import delete_session
+    from retinue.views.overview import delete_session
 
     delete_session(path)

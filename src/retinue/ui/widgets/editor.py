@@ -15,11 +15,11 @@ from textual.message import Message
 from textual.widgets import TextArea
 from textual.widgets.text_area import Location
 
-from retinue.app.mentions import MOST_IMAGES, is_image, render_mention
 from retinue.core.terminal import escape_text
 from retinue.ui.bindings import bind
 from retinue.ui.history import History
 from retinue.ui.pastes import Pastes
+from retinue.views.prompt_files import MOST_IMAGES, is_image, render_mention
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp

@@ -3,9 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from retinue.app.attachment import MAX_IMAGE_BYTES
-from retinue.app.mentions import compose_prompt, is_image, list_mentions, render_mention
 from retinue.core.messages import ImageContent, TextContent
+from retinue.views.prompt_files import MAX_IMAGE_BYTES, compose_prompt, is_image, list_mentions, render_mention
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 20
 IMAGE = ImageContent(base64.b64encode(PNG).decode(), "image/png")

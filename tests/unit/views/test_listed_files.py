@@ -1,7 +1,7 @@
 import os
 
 from retinue.testing import make_repo
-from retinue.views.agent_files import list_files, walk
+from retinue.views.catalogue import list_files, walk
 
 
 def plant(folder, *names):

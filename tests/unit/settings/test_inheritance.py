@@ -1,5 +1,5 @@
-from retinue.app.inheritance import inherit
 from retinue.engine.limits import Limits
+from retinue.settings.inheritance import inherit
 from retinue.settings.kit import find_depth_left
 from retinue.settings.request import Request, SessionWish
 

@@ -1,9 +1,9 @@
 import pytest
 
-from retinue.app.toolkit import render_agents, render_counts, render_logs, render_lsp, render_modules
 from retinue.features.activity import Activity
 from retinue.settings.devkit import Lsp, LspHook, LspTool
 from retinue.settings.subagents import CrewSettings
+from retinue.views.toolkit import render_agents, render_counts, render_logs, render_lsp, render_modules
 
 
 def make_entry(tool="read", status="success", **more):

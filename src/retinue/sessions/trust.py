@@ -11,7 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from retinue.sessions.files import make_private
-from retinue.settings.paths import Paths
 
 _MOST, _KEPT_S = 500, 90 * 86_400
 
@@ -23,11 +22,11 @@ class Vouchers:
     never, since its agents write there and a clone may bring one.
     """
 
-    def __init__(self, paths: Paths, directory: Path) -> None:
-        """`directory` is where new sessions go."""
-        self._folder = paths.own_dir / "sessions-elsewhere"
-        self._project = os.path.realpath(paths.project)
-        self._stores = [os.path.realpath(paths.agent_dir)]
+    def __init__(self, own_dir: Path, agent_dir: Path, project: Path, directory: Path) -> None:
+        """`directory` is where new sessions go; in `own_dir` it is noted which sessions elsewhere were seen."""
+        self._folder = own_dir / "sessions-elsewhere"
+        self._project = os.path.realpath(project)
+        self._stores = [os.path.realpath(agent_dir)]
         if not Path(os.path.realpath(directory)).is_relative_to(self._project):
             self._stores.append(os.path.realpath(directory))
 

@@ -2,10 +2,10 @@ import shutil
 
 import pytest
 
-from retinue.app.shelf import delete_session
 from retinue.core.errors import SessionError
 from retinue.sessions.log import Session
 from retinue.testing import FakeClock
+from retinue.views.overview import delete_session
 
 
 @pytest.fixture

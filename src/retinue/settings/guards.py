@@ -1,4 +1,4 @@
-"""What stands around the runs of one Retinue: the hooks of files, agents and extensions, and approvals.
+"""Hooks and approvals for the runs of one Retinue: those of files, agents and extensions.
 
 Where nobody has configured any of it, nothing of it is loaded and no run has anything around it.
 """
@@ -8,23 +8,25 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from retinue.app.config import World
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError, quote
 from retinue.engine.questions import Desk
+from retinue.engine.remote_request import Origin
 from retinue.engine.setup import Feature
+from retinue.settings.paths import Paths
+from retinue.settings.subagents import LoadedCrew
 from retinue.settings.yamlfile import is_there
 
 if TYPE_CHECKING:
     from retinue.core.launch import Confining
-    from retinue.durable.cluster.approval import Origin
     from retinue.engine.fitting import Fitting
     from retinue.features.approvals.book import Book
     from retinue.features.hooks.board import Board
     from retinue.features.hooks.command import Workplace
     from retinue.features.hooks.spec import HookSpec
+    from retinue.features.sandbox import Boundaries
     from retinue.settings.switches import Switches
     from retinue.tools.policy import Rights
 
@@ -42,8 +44,32 @@ class Judging(Protocol):
         """Whether there is anything to ask about, by now."""
         ...
 
-    def surround(self, origin: "Origin") -> Feature:
+    def surround(self, origin: Origin) -> Feature:
         """What stands around a run."""
+        ...
+
+
+class Configured(Protocol):
+    """What is configured for a folder, as it is now."""
+
+    @property
+    def paths(self) -> Paths:
+        """The folder and the user's."""
+        ...
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether the project's own configuration counts."""
+        ...
+
+    @property
+    def crew(self) -> LoadedCrew:
+        """What subagents.json says."""
+        ...
+
+    @property
+    def boundaries(self) -> "Boundaries":
+        """What commands are confined by."""
         ...
 
 
@@ -52,7 +78,7 @@ class Guarding:
 
     def __init__(
         self,
-        world: World,
+        world: Configured,
         environment: Mapping[str, str],
         clock: Clock,
         desk: Desk,
@@ -122,14 +148,13 @@ class Guarding:
         found = self.surround_definition(
             definition, fitting.extras.points, surface=surface, readonly=readonly, is_confined=is_confined
         )
-        if self.judge is not None:
-            from retinue.durable.cluster.approval import Origin
-
-            origin = Origin(run_id="", agent=definition.name, surface=surface, readonly=readonly, confined=is_confined)
         if (found or self._is_judged) and surface != "dispatch":
             self._check_runner(definition)
+        if self.judge is None:
+            return found
+        origin = Origin(run_id="", agent=definition.name, surface=surface, readonly=readonly, confined=is_confined)
         # Behind all the others: what is refused here need not be asked about elsewhere.
-        return found if self.judge is None else [*found, self.judge.surround(origin)]
+        return [*found, self.judge.surround(origin)]
 
     def surround_definition(
         self, definition: Definition, points: Sequence[Any], *, surface: str, readonly: bool, is_confined: bool

@@ -1,25 +1,21 @@
 """What can be known without starting an agent: models, sessions, agents, trust, and what is wrong with all that."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from retinue.core.errors import ModelError, RetinueError, UsageError, quote
-from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import Paths, find_paths, find_session_dir
 from retinue.settings.request import Request
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
 
-if TYPE_CHECKING:  # only the commands that have to do with these pay for them
+if TYPE_CHECKING:
     from retinue.features.schedule.store import ScheduleStore
-    from retinue.models.registry import Registry
-    from retinue.models.resolve import Wishes
-    from retinue.sessions.log import Session
-    from retinue.settings.checkup import Report
+    from retinue.settings.checkup import Item, Report
     from retinue.settings.decisions import Folder
     from retinue.settings.entry_approval import EntryApproval
     from retinue.settings.preferences import Preference as Preference
@@ -53,7 +49,7 @@ def open_roster(
 
 def _has_model(request: Request, paths: Paths, settings: Settings, name: str) -> bool:
     """Whether an agent of the next session could have the model that it wishes for."""
-    from retinue.settings.providers import load_registry
+    from retinue.settings.providers import load_registry, to_wishes
 
     registry, _ = load_registry(paths, os.environ, offline=request.offline)
     try:
@@ -87,20 +83,17 @@ def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryAp
     return ServerApproval(name, os.environ, approve=request.approve)
 
 
-def run_checkup(request: Request) -> "Report":
-    """Look at everything that is configured here and say what is wrong with it. Starts no agent and asks no model."""
-    from retinue.app.cluster_check import check_cluster
-    from retinue.app.durable_check import check_record
+def run_checkup(request: Request, more: "Callable[[], Iterable[Item]]") -> "Report":
+    """Check everything that is configured here, then `more`. Starts no agent and asks no model."""
     from retinue.settings.checkup import Report, examine
 
     report = examine(os.environ, approve=request.approve, offline=request.offline)
-    more = (*check_record(os.environ, approve=request.approve), *check_cluster(os.environ))
-    return Report((*report.items, *more))
+    return Report((*report.items, *more()))
 
 
 def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:
     """All models, usable ones first, and the default one: what `retinue models --json` prints."""
-    from retinue.settings.providers import load_registry
+    from retinue.settings.providers import load_registry, to_wishes
 
     paths = find_paths(".", os.environ)
     loaded = load_settings(paths, os.environ, approve=request.approve)
@@ -228,36 +221,67 @@ def _open_stores(project: Path | None, session_id: str) -> "list[ScheduleStore]"
     return [ScheduleStore(project, each) for each in ([session_id] if session_id else list_scheduled(project))]
 
 
-def to_wishes(request: Request, settings: Settings, session: "Session | None", registry: "Registry") -> "Wishes":
-    """A continued session goes on with its own model, when that can still be reached and nobody asks for another."""
-    from retinue.models.resolve import Wishes
-
-    default, scope = (settings.default_model, settings.default_provider), request.models or settings.enabled_models
-    if request.inherited_model and request.inherited_provider:
-        default, scope = (request.inherited_model, request.inherited_provider), request.models
-    if request.models:
-        _check_scope(request.models, registry)
-    used = session.choice[0] if session else None
-    if request.model is None and request.provider is None and used is not None:
-        try:
-            # What it was, and not what is called alike.
-            return Wishes(model=registry.find(*used).info.ref)
-        except ModelError as error:
-            trouble = f"the model of this session cannot be used ({error}); "
-        # The scope says what to begin with, and this has begun.
-        return Wishes(None, None, *default, () if default[0] else tuple(scope), trouble)
-    return Wishes(request.model, request.provider, *default, tuple(scope))
+Kind = Literal["mcp", "hook"]
 
 
-def _check_scope(patterns: Sequence[str], registry: "Registry") -> None:
-    """Raise ModelError when a flag names no model at all."""
-    from retinue.models.resolve import match_pattern
+class Entry(NamedTuple):
+    """One of them."""
 
-    if not any(match_pattern(pattern, registry.names) for pattern in patterns):
-        raise ModelError(f"--models: {quote(', '.join(patterns))} names no model that can be used; see retinue models")
+    name: str
+    state: str
+    """`ready`, `disabled`, `unapproved` or `changed`."""
+    about: str
+    """What would be started, or reached."""
+    path: str
+    """The file that names it."""
+    is_projects: bool
+    """The project's, not the user's own."""
+    needs_consent: bool
+    """The user decides about it: the project's, or one that runs files of the project."""
 
 
-def read_level(session: "Session") -> ThinkingLevel | None:
-    """The thinking level a session goes on with; None when it says nothing."""
-    chosen = session.choice[1]
-    return next((level for level in THINKING_LEVELS if level == chosen), None)
+def list_entries(request: Request, kind: Kind) -> tuple[list[Entry], list[str]]:
+    """All of a kind, and what is wrong with their files."""
+    paths = find_paths(".", os.environ)
+    trusted = load_settings(paths, os.environ, approve=request.approve).trust.trusted
+    if kind == "mcp":
+        from retinue.settings.mcp import load_servers
+
+        servers = load_servers(paths, os.environ, trusted=trusted)
+        rows = [
+            Entry(each.name, item.state, each.place, str(each.path), each.level != "user", item.is_bound)
+            for item in servers.found
+            for each in (item.server,)
+        ]
+        return rows, [problem.message for problem in servers.diagnostics]
+    from retinue.settings.hooks import load_hooks
+    from retinue.settings.switches import load_switches
+
+    own, project = load_switches(paths, trusted=trusted)[0].disabled_hooks
+    hooks = load_hooks(paths, trusted=trusted, disabled=own, muted=project)
+    found = [
+        Entry(each.name, item.state, each.describe(), str(each.path), each.scope == "project", item.is_bound)
+        for item in hooks.found
+        for each in (item.spec,)
+    ]
+    return found, [problem.message for problem in hooks.diagnostics]
+
+
+def rename_session(path: str, name: str) -> None:
+    """Give a session that nobody has open another name. Raises SessionError."""
+    from retinue.engine.clock import SystemClock
+    from retinue.engine.ids import make_uuid
+    from retinue.sessions.log import Session
+
+    session = Session.open(path, clock=SystemClock(), new_id=make_uuid)
+    try:
+        session.append_session_info(name)
+    finally:
+        session.close()
+
+
+def delete_session(path: str) -> None:
+    """Remove a session that nobody has open, and those of its runs. Raises SessionError."""
+    from retinue.sessions import removal
+
+    removal.delete_session(Path(path))

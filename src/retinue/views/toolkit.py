@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from retinue.app.reports import open_roster, run_checkup
 from retinue.core.errors import ConfigError, RetinueError
 from retinue.core.terminal import escape_line
 from retinue.features.activity import Activity, ActivityLog, find_log
@@ -19,6 +18,7 @@ from retinue.settings.paths import find_paths
 from retinue.settings.request import Request
 from retinue.settings.subagents import CrewSettings, load_crew
 from retinue.surfaces.names import SURFACE_TOOLS, list_tools
+from retinue.views.overview import open_roster
 
 if TYPE_CHECKING:
     from retinue.settings.checkup import Report
@@ -54,8 +54,9 @@ class Answer(NamedTuple):
 class Toolkit:
     """Answers the commands of one folder. Blocks for as long as looking at some files takes."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, run_checkup: "Callable[[Request], Report]") -> None:
         self._request = request
+        self._run_checkup = run_checkup
 
     def answer(self, words: str) -> Answer:
         """What a command says; anything that is none gets the help. MUST NOT raise for a broken file."""
@@ -74,19 +75,14 @@ class Toolkit:
             text = f"Toolkit command failed: {error}"
             return Answer("Toolkit", text, text)
 
-    def open_log(self) -> ActivityLog:
-        """What tools did in this project."""
-        paths = find_paths(".", os.environ)
-        return find_log(paths.own_dir, paths.project)
-
     def read_log(self) -> list[Activity]:
         """What `/toolkit` shows of it: as devkit-pi has it, no runs; `retinue logs` leaves nothing out."""
         own = list_tools(SURFACE_TOOLS)
-        return [entry for entry in self.open_log().read() if entry.tool not in own]
+        return [entry for entry in open_log().read() if entry.tool not in own]
 
     def clear_log(self) -> None:
         """Forget what tools did. Raises ConfigError."""
-        log = self.open_log()
+        log = open_log()
         try:
             log.clear()
         except OSError as error:
@@ -97,7 +93,7 @@ class Toolkit:
         return Answer(f"Toolkit Agents ({len(rows)})", render_agents(rows))
 
     def _examine(self, words: list[str]) -> Answer:
-        report = run_checkup(self._request)
+        report = self._run_checkup(self._request)
         counts = "{passed} passed, {warnings} warnings, {failed} failed".format(**report.summary)
         return Answer("Toolkit Doctor", render_checkup(report, counts), f"Doctor: {counts}")
 
@@ -117,6 +113,12 @@ class Toolkit:
         paths = find_paths(".", os.environ)
         trusted = load_settings(paths, os.environ, approve=self._request.approve).trust.trusted
         return load_crew(paths, os.environ, trusted=trusted).settings
+
+
+def open_log() -> ActivityLog:
+    """What tools did in this project."""
+    paths = find_paths(".", os.environ)
+    return find_log(paths.own_dir, paths.project)
 
 
 def render_help(words: Sequence[str] = ()) -> Answer:

@@ -1,0 +1,152 @@
+"""What a user can call: by a slash the commands of extensions, and skills; by an at sign agents and images.
+
+Knows no face: it says what there is, and puts a skill in place of its name.
+"""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from retinue.core.definition import Definition
+from retinue.core.messages import UserContent
+from retinue.features.skills import find_skill_roots, list_skills, preload_skill
+from retinue.settings.paths import Paths
+from retinue.views.prompt_files import compose_prompt
+
+if TYPE_CHECKING:
+    from retinue.features.extensions.contained import Command
+
+
+_SKILL = "/skill:"
+
+
+class SourceInfo(Struct, rename="camel"):
+    """Where a command comes from."""
+
+    path: str
+    source: str
+    scope: Literal["user", "project", "temporary"]
+    origin: str = "top-level"
+
+
+class Offer(Struct, rename="camel"):
+    """Something a user can call."""
+
+    name: str
+    description: str
+    source: Literal["extension", "skill"]
+    source_info: SourceInfo
+
+
+class Catalogue:
+    """What can be called in one session."""
+
+    def __init__(
+        self,
+        paths: Paths,
+        configs: Sequence[str],
+        find_agents: Callable[[], Iterable[Definition]],
+        commands: "Mapping[str, Command]",
+        redact: Callable[[str], str],
+    ) -> None:
+        """`configs` are the project's configuration folders that count; `redact` takes secrets out of skills."""
+        self._paths = paths
+        self._find_agents = find_agents
+        self._commands = commands
+        self._redact = redact
+        self._roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, configs=configs)
+
+    def list(self) -> list[Offer]:
+        """All of them, commands first."""
+        called = [
+            Offer(command.name, command.help, "extension", self._locate(command.path or command.extension))
+            for command in self._commands.values()
+        ]
+        skills, _ = list_skills(self._roots)
+        called += [
+            Offer(f"skill:{skill.name}", skill.description, "skill", self._locate(skill.path)) for skill in skills
+        ]
+        return called
+
+    def list_agents(self) -> Sequence[tuple[str, str]]:
+        """The agents that can be delegated to, each with what it is for."""
+        return [(each.name, each.description) for each in self._find_agents()]
+
+    @property
+    def folder(self) -> Path:
+        """Where the names of files start."""
+        return self._paths.cwd
+
+    def compose(self, text: str) -> tuple[Sequence[UserContent], Sequence[str]]:
+        """A prompt with what it names by an at sign, and what could not go along. Reads files."""
+        return compose_prompt(text, [name for name, _ in self.list_agents()], self.folder)
+
+    def expand(self, text: str) -> str:
+        """The text with the skill it names in place of the name; anything else stays as it is."""
+        if not text.startswith(_SKILL):
+            return text
+        name, _, rest = text[len(_SKILL) :].partition(" ")
+        skills = {skill.name: skill for skill in list_skills(self._roots)[0]}
+        if (skill := skills.get(name)) is None:
+            return text
+        folder = os.path.dirname(skill.path)
+        body = f"Paths in it start at {folder}.\n\n{self._redact(preload_skill(name, self._roots))}"
+        block = f'<skill name="{name}" location="{skill.path}">\n{body}\n</skill>'
+        return f"{block}\n\n{rest.strip()}" if rest.strip() else block
+
+    def _locate(self, path: str) -> SourceInfo:
+        project = Path(path).is_relative_to(self._paths.project) if os.path.isabs(path) else False
+        user = Path(path).is_relative_to(self._paths.agent_dir) if os.path.isabs(path) else True
+        return SourceInfo(path, "auto", "project" if project and not user else "user")
+
+
+MOST_FILES = 50_000
+WALK_S = 5.0
+_SKIPPED = frozenset({".git", ".hg", ".svn", ".venv", "__pycache__", "node_modules", ".mypy_cache", ".tox"})
+
+
+async def list_files(folder: Path, *, most: int = MOST_FILES) -> list[str]:
+    """Relative paths, nearest first; directories end with a slash. What git ignores is left out."""
+    from retinue.tools.git import run_git
+
+    listed = await run_git(["ls-files", "-z", "--cached", "--others", "--exclude-standard"], folder)
+    return await asyncio.to_thread(_sort_listed, folder, listed.fields, most) if listed.ok else await walk(folder, most)
+
+
+async def walk(folder: Path, most: int) -> list[str]:
+    """All files below a folder, but for those that nobody means."""
+    return await asyncio.to_thread(lambda: _arrange(_walk(folder, most)))
+
+
+def _sort_listed(folder: Path, names: list[str], most: int) -> list[str]:
+    # What was deleted stays in git's index for a while, and a conflict has a name several times.
+    names = list(dict.fromkeys(names))[:most]
+    return _arrange(name for name in names if os.path.lexists(folder / name))
+
+
+def _walk(folder: Path, most: int) -> list[str]:
+    found: list[str] = []
+    end_s = time.monotonic() + WALK_S
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        base = os.path.relpath(place, folder)
+        found += [name if base == "." else f"{base}/{name}" for name in sorted(files)]
+        if len(found) >= most or time.monotonic() > end_s:
+            break
+    return found[:most]
+
+
+def _arrange(names: Iterable[str]) -> list[str]:
+    files = list(names)
+    folders: dict[str, None] = {}
+    for name in files:
+        at = name.find("/")
+        while at >= 0:
+            folders[name[: at + 1]] = None
+            at = name.find("/", at + 1)
+    return sorted(dict.fromkeys([*files, *folders]), key=lambda name: (name.rstrip("/").count("/"), name))
