@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.app.durable_runs import FILE, is_there
 from retinue.core.errors import RetinueError
+from retinue.durable.local.backend import FILE, has_record
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths
 from retinue.settings.roster import Roster
@@ -26,7 +26,7 @@ def check_record(environment: Mapping[str, str], *, approve: bool | None) -> "li
 
     try:
         path = find_paths(".", environment).own_dir / FILE
-        if is_there(path):
+        if has_record(path):
             return _examine(path)
         if not _is_wanted(environment, approve):
             return []
@@ -58,7 +58,7 @@ def _examine(path: Path) -> "list[Item]":
     except RecordError as error:
         return [Item("fail", "record", "Record of durable runs cannot be used", str(error))]
     items = [Item("pass", "record", "Record of durable runs usable", str(path))]
-    here = [entry for entry in entries if is_there(Path(entry.main))]
+    here = [entry for entry in entries if has_record(Path(entry.main))]
     gone = [entry for entry in entries if entry not in here]
     if here:
         told = _list_sessions(here, "retinue --session ")

@@ -1,6 +1,6 @@
 """What is left of runs whose process died: their last words, and the branch their work was saved to."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,12 +19,30 @@ from retinue.sessions.tree import find_main
 
 if TYPE_CHECKING:
     from retinue.features.worktree.leftovers import Leftover
+    from retinue.features.worktree.workshop import Workshop
 
 
 def has_left_copies(remains: Remains) -> bool:
     """Whether a run that works in a copy was cut off."""
     cut_off = (run.id for run in remains.runs.values() if run.status is Status.RUNNING)
     return any(remains.requests[run_id].isolation is not None for run_id in cut_off)
+
+
+async def find_branches(remains: Remains, returning: Iterable[str], workshop: "Workshop", cwd: Path) -> None:
+    """Note the branches of runs that are continued: their copies may have been tidied up by another process."""
+    for run_id in returning:
+        run, request = remains.runs[run_id], remains.requests[run_id]
+        if request.isolation == "worktree" and not run.branch:
+            run.branch = await workshop.find_branch(run_id, _find_cwd(remains, run, cwd))
+
+
+def _find_cwd(remains: Remains, run: Run | None, cwd: Path) -> Path:
+    """Where a run was to work; in a copy of that place the same branches are found."""
+    while run is not None:
+        if asked := remains.requests[run.id].cwd:
+            return Path(asked)
+        run = remains.runs.get(run.parent_id)
+    return cwd
 
 
 class Aftermath:

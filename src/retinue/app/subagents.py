@@ -6,28 +6,26 @@ Made when the main agent may delegate or somebody asks for a run; a Retinue that
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.app.config import World
 from retinue.app.delegation_tools import make_tools
-from retinue.app.durable_runs import FILE, Enduring
 from retinue.app.extensions import Extending
 from retinue.app.inheritance import inherit_agents
 from retinue.app.model_access import CrewModels, to_retry
 from retinue.app.reactions import Reactions
-from retinue.app.recovery import Aftermath, has_left_copies
+from retinue.app.recovery import Aftermath, find_branches, has_left_copies
 from retinue.app.schedules import Scheduling
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
-from retinue.core.errors import RetinueError, UsageError
-from retinue.core.events import RunFinished, Warned
+from retinue.core.errors import UsageError
+from retinue.core.events import Warned
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Tool
+from retinue.durable.local.backend import FILE, DurableBackend, open_backend
 from retinue.engine.admission import Bounds
-from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
 from retinue.engine.choosing import choose_runner
 from retinue.engine.cleanup import Retention
@@ -40,14 +38,13 @@ from retinue.engine.notify import Notifier
 from retinue.engine.outfit import Outfitter
 from retinue.engine.recovery import Remains, read_remains
 from retinue.engine.remote_request import Errand
-from retinue.engine.request import RunRequest
 from retinue.engine.revoked_tools import Restraint
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import Grounds
 from retinue.engine.session_path import find_session_dir as find_keeping_dir
 from retinue.engine.setup import Feature, RunSetup
-from retinue.features.transcript import Transcribing
-from retinue.features.worktree.workshop import Tidying, Workshop
+from retinue.features.transcript import Transcripts
+from retinue.features.worktree.workshop import Workshop
 from retinue.settings.bounds import bind_project, bind_user
 from retinue.settings.files import read_bounded
 from retinue.settings.kit import build_kit, find_depth_left, find_features
@@ -95,7 +92,7 @@ class Crew:
         self._lease = lease
         self._extending = extending
         self._retries = RetryBook(clock)
-        self._backend = LocalBackend()
+        self._backend: DurableBackend | None = None
         self.restraint = Restraint()
         """What has been taken from its runs, and from the main agent."""
         self._workshop = Workshop(world.paths.copies_dir, self._warn)
@@ -105,7 +102,6 @@ class Crew:
         self._reactions: Reactions | None = None
         self._scheduling: Scheduling | None = None
         self._outfitter: Outfitter | None = None
-        self._enduring: Enduring | None = None
         self._clustering: Clustering | None = None
         self.cluster: Cluster | None = None
         """The other machines, when somebody has opened them already."""
@@ -163,39 +159,45 @@ class Crew:
         remains = self._read_remains(main.session)
         kit = self._build_kit()
         self._outfitter = outfitter = Outfitter(kit, root=rights, clock=self._clock)
-        enduring = await self._open_record(kit, outfitter, main, remains)
-        copies = await self._workshop.tidy(enduring.returning) if has_left_copies(remains) else {}
+        self._backend = backend = await open_backend(
+            self.world.paths.own_dir / FILE,
+            main,
+            remains,
+            choose=lambda run, request: choose_runner(kit.find(run.agent, request.surface), request, kit),
+            charge=outfitter.leases.charge,
+            warn=self._warn,
+        )
+        copies = await self._workshop.tidy(backend.returning) if has_left_copies(remains) else {}
+        await find_branches(remains, backend.returning, self._workshop, main.setup.cwd)
         aftermath = Aftermath(main.session, self._clock, remains, copies)
         remains.drop_used(aftermath.read_words)
         main.bus.listen(outfitter.hear, pieces=False, kinds=outfitter.hears)
         if self._extending.servers is not None:
             self._extending.servers.join(outfitter.rights.admit)
-        await self._backend.__aenter__()
-        recorder, tidying = self.world.recorder, Tidying(enduring, self._workshop)
+        await backend.__aenter__()
+        recorder, transcripts = self.world.recorder, Transcripts(clock=self._clock, warn=self._warn)
         self._manager = Manager(
             main,
-            Transcribing(tidying if recorder is None else recorder.wrap(tidying), clock=self._clock, warn=self._warn),
-            self._backend,
+            outfitter,
+            backend,
             clock=self._clock,
             new_id=make_run_id,
             bounds=Bounds(
                 self._find_width(), find_depth_left(self.environment), max_spawns=settings.max_spawns_per_tree
             ),
             judge_dead=aftermath.judge,
-            goes_on=partial(self._goes_on, kit),
+            watchers=[*([] if recorder is None else [recorder.watch]), transcripts.watch],
         )
         self._manager.find_grant = outfitter.rights.find_grant
-        self._reactions = Reactions(main, self._backend)
-        self._notifier = connect_notifier(
-            self._manager, self._backend, self._render, self._clock, self._reactions.rouse
-        )
+        self._reactions = Reactions(main, backend)
+        self._notifier = connect_notifier(self._manager, backend, self._render, self._clock, self._reactions.rouse)
         untold = self._manager.recover(remains)
         self._notifier.recovered(untold)
-        Retention(self._manager, self._backend, self._clock).open(untold)
+        Retention(self._manager, backend, self._clock).open(untold)
         if self.world.has_session:
             ports = self.open_fleet(main.setup.run_id)
             self._scheduling = Scheduling(self.world, main.session.id, ports, self._clock, main.bus.publish)
-            self._backend.start("scheduler", self._scheduling.run())
+            backend.start("scheduler", self._scheduling.run())
 
     def retune(self) -> None:
         """Go by the settings as they are now, as far as that is possible while a session goes on."""
@@ -218,33 +220,20 @@ class Crew:
 
     async def close(self) -> None:
         """Stop everything; what has not finished can be resumed."""
-        if self._manager is None:
-            if self._enduring is not None:
-                await self._enduring.close()
+        backend = self._backend
+        if backend is None:
             return
-        self.reactions.close()
-        self._manager.stop_all()
-        if self._notifier is not None:
-            self._notifier.close()
-        await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
-        await self._backend.__aexit__(None, None, None)
-        if self._enduring is not None:
-            await self._enduring.close()
+        if self._manager is not None:
+            self.reactions.close()
+            self._manager.stop_all()
+            if self._notifier is not None:
+                self._notifier.close()
+            await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
+            await backend.__aexit__(None, None, None)
+        await backend.close()
         if self._clustering is not None:
             await self._clustering.cluster.close()
         self._workshop.close()
-
-    async def _open_record(self, kit: Kit, outfitter: Outfitter, main: LiveRun, remains: Remains) -> Enduring:
-        """The outfitter of durable runs, which knows those of an earlier process that go on."""
-
-        def choose(run: Run, request: RunRequest) -> str:
-            return choose_runner(kit.find(run.agent, request.surface), request, kit)
-
-        ledger = self.world.paths.own_dir / FILE
-        self._enduring = enduring = Enduring(ledger, main, outfitter, choose, self._workshop, self._warn)
-        main.bus.listen(enduring.hear, pieces=False, kinds=(RunFinished,))
-        await enduring.take_over(remains)
-        return enduring
 
     def _build_kit(self) -> Kit:
         asked = find_features(self.world.roster, self._workshop)
@@ -289,17 +278,6 @@ class Crew:
             max(settings.max_concurrent, settings.cluster.max_concurrent) if is_elsewhere else settings.max_concurrent
         )
 
-    def _goes_on(self, kit: Kit, run: Run, request: RunRequest) -> bool:
-        """Whether a run of an earlier process is durable, or works elsewhere and has not noticed that one was gone."""
-        if self._enduring is not None and run.id in self._enduring.returning:
-            return True
-        if not kit.has_cluster:
-            return False
-        try:
-            return choose_runner(kit.find(run.agent, request.surface), request, kit) == "cluster"
-        except RetinueError:
-            return False
-
     def share(self, model: "Model") -> "Model":
         """The main agent's model: once runs on other machines draw on the same budget, it asks there, too."""
         if not self._has_cluster:
@@ -323,6 +301,7 @@ class Crew:
             self._clustering.main = self._main
             guests = self.manager.guests
             self._clustering.hear_below, self._clustering.find_below = guests.hear, guests.find_file
+            assert self._backend is not None
             self._backend.start("cluster", cluster.listen())
         return self._clustering
 

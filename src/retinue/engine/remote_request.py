@@ -11,6 +11,8 @@ from retinue.tools.policy import Rights
 Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
 HERE = ("inprocess", "durable")
 """Runners that work in this process."""
+REMOTE: Runner = "cluster"
+"""The runner that works on another machine, and outlives this process."""
 
 
 @dataclass(frozen=True, slots=True)
