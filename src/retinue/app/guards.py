@@ -19,8 +19,8 @@ from retinue.settings.yamlfile import is_there
 
 if TYPE_CHECKING:
     from retinue.core.launch import Confining
-    from retinue.durable.cluster.approval import Origin
     from retinue.engine.fitting import Fitting
+    from retinue.engine.remote_request import Origin
     from retinue.features.approvals.book import Book
     from retinue.features.hooks.board import Board
     from retinue.features.hooks.command import Workplace
@@ -70,7 +70,7 @@ class Guarding:
         self._told: set[str] = set()
         self._main_board: Board | None = None
         self.judge: Judging | None = None
-        """Lets the face of a main agent on a worker judge its runs; None on no worker."""
+        """Lets the face of a main agent that was sent here judge its runs; None where it was started here."""
 
     @property
     def board(self) -> "Board":
@@ -123,7 +123,7 @@ class Guarding:
             definition, fitting.extras.points, surface=surface, readonly=readonly, is_confined=is_confined
         )
         if self.judge is not None:
-            from retinue.durable.cluster.approval import Origin
+            from retinue.engine.remote_request import Origin
 
             origin = Origin(run_id="", agent=definition.name, surface=surface, readonly=readonly, confined=is_confined)
         if (found or self._is_judged) and surface != "dispatch":

@@ -15,6 +15,7 @@ from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
 
 if TYPE_CHECKING:  # only the commands that have to do with these pay for them
+    from retinue.core.diagnostics import Item
     from retinue.features.schedule.store import ScheduleStore
     from retinue.models.registry import Registry
     from retinue.models.resolve import Wishes
@@ -89,13 +90,24 @@ def open_approval(name: str, request: Request, *, kind: str = "mcp") -> "EntryAp
 
 def run_checkup(request: Request) -> "Report":
     """Look at everything that is configured here and say what is wrong with it. Starts no agent and asks no model."""
-    from retinue.app.cluster_check import check_cluster
-    from retinue.app.durable_check import check_record
+    from retinue.app.remote import check_remote
     from retinue.settings.checkup import Report, examine
 
     report = examine(os.environ, approve=request.approve, offline=request.offline)
-    more = (*check_record(os.environ, approve=request.approve), *check_cluster(os.environ))
-    return Report((*report.items, *more))
+    return Report((*report.items, *_check_record(request.approve), *check_remote(os.environ)))
+
+
+def _check_record(approve: bool | None) -> "list[Item]":
+    from retinue.durable.local.backend import FILE
+    from retinue.durable.local.check import check_record
+    from retinue.settings.checkup import try_writing, wants_runner
+
+    try:
+        paths = find_paths(".", os.environ)
+        is_wanted = partial(wants_runner, "durable", paths, os.environ, approve=approve)
+        return check_record(paths.own_dir / FILE, try_writing, is_wanted=is_wanted)
+    except RetinueError:
+        return []  # told by others
 
 
 def list_models(request: Request, say: Callable[[str], None]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Made when the main agent may delegate or somebody asks for a run; a Retinue that
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +33,11 @@ from retinue.engine.fitting import Fitting
 from retinue.engine.ids import make_run_id
 from retinue.engine.journal import CREW
 from retinue.engine.kit import Kit
-from retinue.engine.manager import Manager
+from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.notify import Notifier
 from retinue.engine.outfit import Outfitter
 from retinue.engine.recovery import Remains, read_remains
-from retinue.engine.remote_request import Errand
+from retinue.engine.remote_request import REMOTE, Errand
 from retinue.engine.revoked_tools import Restraint
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import Grounds
@@ -59,59 +59,61 @@ from retinue.surfaces.fleet.retries import RetryBook
 from retinue.surfaces.names import DISPATCH
 from retinue.tools.policy import Rights
 
-if TYPE_CHECKING:  # most crews work on one machine
-    from retinue.app.cluster import Clustering
+if TYPE_CHECKING:
     from retinue.core.model import Model
-    from retinue.durable.cluster.sender import Cluster
-    from retinue.durable.cluster.shared_budget import Purse
     from retinue.engine.questions import Desk
     from retinue.sessions.log import Session
+
+
+@dataclass(frozen=True, slots=True)
+class CrewParts:
+    """What the runs of one main agent are made from."""
+
+    world: World
+    models: CrewModels
+    environment: Mapping[str, str]
+    clock: Clock
+    run_id: str
+    """The main agent's."""
+    tools: Mapping[str, Tool]
+    """All there are for children, those of the surfaces left out."""
+    lease: Lease
+    extending: Extending
+    restraint: Restraint
+    """What has been taken from its runs, and from the main agent."""
+    desk: "Desk"
+    """Where its runs ask a person."""
+    is_own_session: bool = True
+    """Whether what the session says of earlier runs can be believed."""
 
 
 class Crew:
     """Everything around the runs that a main agent starts."""
 
-    def __init__(
-        self,
-        world: World,
-        models: CrewModels,
-        environment: Mapping[str, str],
-        clock: Clock,
-        *,
-        run_id: str,
-        tools: Mapping[str, Tool],
-        lease: Lease,
-        extending: Extending,
-    ) -> None:
-        """`run_id` is the main agent's; `tools` are all there are for children, those of the surfaces left out."""
-        self.world = world
-        self._models = models
-        self.environment = environment
-        self._clock = clock
-        self._own_tools = tools
-        self._lease = lease
-        self._extending = extending
+    def __init__(self, parts: CrewParts, remote: RemoteRuns | None = None) -> None:
+        """`remote` lets runs work on other machines."""
+        self.world = parts.world
+        self._models = parts.models
+        self.environment = parts.environment
+        self._clock = clock = parts.clock
+        self._own_tools = parts.tools
+        self._lease = parts.lease
+        self._extending = parts.extending
+        self.restraint = parts.restraint
+        self._is_own_session = parts.is_own_session
+        self._remote = remote
         self._retries = RetryBook(clock)
         self._backend: DurableBackend | None = None
-        self.restraint = Restraint()
-        """What has been taken from its runs, and from the main agent."""
-        self._workshop = Workshop(world.paths.copies_dir, self._warn)
+        self._workshop = Workshop(parts.world.paths.copies_dir, self._warn)
         self._main: LiveRun | None = None
         self._manager: Manager | None = None
         self._notifier: Notifier | None = None
         self._reactions: Reactions | None = None
         self._scheduling: Scheduling | None = None
         self._outfitter: Outfitter | None = None
-        self._clustering: Clustering | None = None
-        self.cluster: Cluster | None = None
-        """The other machines, when somebody has opened them already."""
-        self.is_own_session = True
-        """Whether what the session says of earlier runs can be believed."""
         self.dismissed = 0
         """Earlier runs that were not."""
-        self.desk: Desk | None = None
-        """Where runs on other machines ask a person."""
-        self.main_tools = make_tools(self, run_id)
+        self.main_tools = make_tools(self, parts.run_id)
         """The delegation tools of the main agent."""
 
     @property
@@ -213,7 +215,7 @@ class Crew:
     def _read_remains(self, session: "Session") -> Remains:
         """What an earlier process left; nothing where somebody else could have written it."""
         remains = read_remains(session.customs(CREW))
-        if self.is_own_session or not remains.runs:
+        if self._is_own_session or not remains.runs:
             return remains
         self.dismissed = len(remains.runs)
         return Remains()
@@ -231,8 +233,8 @@ class Crew:
             await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
             await backend.__aexit__(None, None, None)
         await backend.close()
-        if self._clustering is not None:
-            await self._clustering.cluster.close()
+        if self._remote is not None:
+            await self._remote.close()
         self._workshop.close()
 
     def _build_kit(self) -> Kit:
@@ -249,7 +251,7 @@ class Crew:
         )
         rules = self.world.guarding.rules
         # What was sent to another machine sends on from there.
-        runner = self.world.crew.settings.runner if self.cluster is None else "cluster"
+        runner = REMOTE if self._remote is not None and self._remote.is_usual else self.world.crew.settings.runner
         guarding, is_narrowed = self.world.guarding, self.world.is_narrowed
         return replace(
             kit,
@@ -260,55 +262,22 @@ class Crew:
             rules=rules,
             runner=runner,
             asks=lambda: is_narrowed or guarding.may_ask(),
-            has_cluster=self._has_cluster and not is_narrowed,
+            has_cluster=self._remote is not None and not is_narrowed,
             send_out=self._send_out,
             restraint=self.restraint,
         )
 
-    @property
-    def _has_cluster(self) -> bool:
-        settings = self.world.crew.settings
-        return self.cluster is not None or bool(self.environment.get("RETINUE_DATABASE") or settings.cluster.database)
-
     def _find_width(self) -> int:
-        """How many runs of one parent work at once; on other machines it is their workers who say how many can."""
-        settings = self.world.crew.settings
-        is_elsewhere = self.cluster is not None or (settings.runner == "cluster" and self._has_cluster)
-        return (
-            max(settings.max_concurrent, settings.cluster.max_concurrent) if is_elsewhere else settings.max_concurrent
-        )
+        """How many runs of one parent work at once."""
+        return self.world.crew.settings.max_concurrent if self._remote is None else self._remote.find_width()
 
     def share(self, model: "Model") -> "Model":
-        """The main agent's model: once runs on other machines draw on the same budget, it asks there, too."""
-        if not self._has_cluster:
-            return model
-        from retinue.durable.cluster.shared_budget import SharedBudgetModel
-
-        def find_purse() -> "Purse | None":
-            if self._clustering is None or self._main is None:
-                return None
-            return self._clustering.cluster.find_purse(self._lease, self._main.setup.run_id)
-
-        return SharedBudgetModel(model, find_purse)
-
-    def _need_clustering(self) -> "Clustering":
-        if self._clustering is None:
-            from retinue.app.cluster import Clustering, open_cluster
-
-            cluster = self.cluster or open_cluster(self.world.crew.settings, self.environment, self._warn)
-            self._clustering = Clustering(cluster, self.world, self._models, self.environment, self._clock)
-            self._clustering.extending, self._clustering.restraint = self._extending, self.restraint
-            self._clustering.main = self._main
-            guests = self.manager.guests
-            self._clustering.hear_below, self._clustering.find_below = guests.hear, guests.find_file
-            assert self._backend is not None
-            self._backend.start("cluster", cluster.listen())
-        return self._clustering
+        """The main agent's model, with the budget that it shares with runs elsewhere."""
+        return model if self._remote is None else self._remote.share(model)
 
     def _send_out(self, setup: RunSetup, errand: Errand) -> LiveRun:
-        if errand.runner == "cluster":
-            assert self.desk is not None
-            return self._need_clustering().send(setup, errand, self._own_tools, self.desk)
+        if errand.runner == REMOTE and self._remote is not None:
+            return self._remote.send(setup, errand, self.manager)
         from retinue.app.processes import build_outpost  # most crews work in one process
 
         outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools, setup.cwd)

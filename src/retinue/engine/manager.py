@@ -25,6 +25,7 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.fold import fold
+from retinue.core.model import Model
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.admission import Admission, Bounds
 from retinue.engine.backend import Arrange, Backend
@@ -33,10 +34,12 @@ from retinue.engine.journal import RECORD
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains, interrupt
 from retinue.engine.remote_children import Guests
+from retinue.engine.remote_request import Errand
 from retinue.engine.request import RunRequest
 from retinue.engine.restore import Returning
 from retinue.engine.run_table import Register
 from retinue.engine.runner import LiveRun, contain
+from retinue.engine.setup import RunSetup
 from retinue.engine.waiters import Bells
 
 Watch: TypeAlias = Callable[[LiveRun, Run, RunRequest, LiveRun], Callable[[], None]]
@@ -51,6 +54,31 @@ class Outfitter(Protocol):
         self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
     ) -> Outcome:
         """Build the run with everything around it, let `work` do it, undo everything, return the outcome."""
+        ...
+
+
+class RemoteRuns(Protocol):
+    """Lets runs of one main agent work on other machines."""
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether runs are sent whose definition does not say where they work."""
+        ...
+
+    def find_width(self) -> int:
+        """How many runs of one parent work at once."""
+        ...
+
+    def share(self, model: Model) -> Model:
+        """The main agent's model, with the budget that it shares with runs elsewhere."""
+        ...
+
+    def send(self, setup: RunSetup, errand: Errand, manager: "Manager") -> LiveRun:
+        """The live side of a run on another machine."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection; runs that were sent go on."""
         ...
 
 
@@ -72,7 +100,7 @@ class Manager:
         """`judge_dead` finds what is left of a run whose process died, unless the backend continues it."""
         self.root = root
         self._outfitter = outfitter
-        self._backend = backend
+        self.backend = backend
         self._clock = clock
         self._runs = Register(root.setup.run_id, root.bus)
         self.admission = Admission(bounds or Bounds(), self._runs, clock, new_id, root.session.path)
@@ -125,7 +153,7 @@ class Manager:
         own = [run for run in remains.runs.values() if not run.is_guest]
         for run in own:
             is_working, request = run.status is Status.RUNNING, runs.find_request(run.id)
-            if is_working and runs.has_parent(run) and self._backend.goes_on(run, request):
+            if is_working and runs.has_parent(run) and self.backend.goes_on(run, request):
                 self._queue.occupy(run.parent_id, run.id)
                 if self._returning.add(run):
                     self._start(run)
@@ -182,7 +210,7 @@ class Manager:
         live = self._live.get(run_id)
         # Work that has a slot but has not begun sees the wish itself: a cancel would keep it from ever running.
         if run_id in self._begun and (live is None or not live.abort(reason)):
-            self._backend.cancel(run_id)
+            self.backend.cancel(run_id)
         return True
 
     def stop_all(self, reason: Reason = Reason.USER) -> int:
@@ -311,7 +339,7 @@ class Manager:
             self._start(self._runs[run_id])
 
     def _start(self, run: Run) -> None:
-        self._backend.start(run.id, self._work(run))
+        self.backend.start(run.id, self._work(run))
 
     async def _work(self, run: Run) -> None:
         """One run from its slot to its final state. Never raises."""
@@ -339,7 +367,7 @@ class Manager:
             self._drain(run.parent_id)
 
     async def _build(self, run: Run, request: RunRequest, parent: LiveRun) -> Outcome:
-        arrange = await self._backend.prepare(run, request)
+        arrange = await self.backend.prepare(run, request)
         return await self._outfitter.outfit(
             run, request, parent, lambda live: self._converse(run, request, live, parent, arrange)
         )

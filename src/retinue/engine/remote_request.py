@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from msgspec import Struct
+
 from retinue.core.definition import Definition
 from retinue.engine.budget import Lease
 from retinue.engine.request import RunRequest
@@ -31,3 +33,14 @@ class Errand:
     """Where an earlier attempt has left its changes."""
     parent_session: str = ""
     """The file of the session of whoever asked for it; empty where there is none."""
+
+
+class Origin(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A run that was started by one on another machine: what has to be known to judge it."""
+
+    run_id: str
+    agent: str
+    surface: str = "fleet"
+    readonly: bool = False
+    confined: bool = False
+    """Its commands can change nothing, whatever they are."""

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct
 
 from retinue.core.messages import ImageContent, TextContent, ToolCall, UserContent
 from retinue.core.tool import Amendment, Effect, Tool, ToolResult
+from retinue.engine.remote_request import Origin
 
 Kind: TypeAlias = Literal["enter", "call", "result", "step", "reply", "stop", "leave"]
 """A run begins that another one on a worker has started; a call before it acts, and its result; a request to the model,
@@ -19,17 +20,6 @@ Wants: TypeAlias = dict[str, bool]
 """Which kinds of cases are wanted, and whether the run waits for a ruling."""
 MAX_TOLD = 64_000
 """Characters of a result or a reply that are told."""
-
-
-class Origin(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A run that was started by one on a worker: what has to be known to judge it."""
-
-    run_id: str
-    agent: str
-    surface: str = "fleet"
-    readonly: bool = False
-    confined: bool = False
-    """Its commands can change nothing, whatever they are."""
 
 
 class Called(Struct, frozen=True, kw_only=True, rename="camel"):
