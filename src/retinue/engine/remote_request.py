@@ -1,20 +1,18 @@
 """What is sent along with a run that works elsewhere, and where runs can work. Plain data."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from retinue.core.definition import REMOTE as REMOTE
 from retinue.core.definition import Definition
+from retinue.core.definition import Runner as Runner
 from retinue.engine.budget import Lease
 from retinue.engine.request import RunRequest
 from retinue.tools.policy import Rights
 
-Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
 HERE = ("inprocess", "durable")
 """Runners that work in this process."""
-REMOTE: Runner = "cluster"
-"""The runner that works on another machine, and outlives this process."""
 
 
 @dataclass(frozen=True, slots=True)
