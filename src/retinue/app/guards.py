@@ -59,8 +59,12 @@ class Guarding:
         *,
         tell: Callable[[Sequence[Diagnostic], Sequence[str]], None],
         warn: Callable[[str], None],
+        judge: Judging | None = None,
     ) -> None:
-        """`tell` gets what is wrong with the files, once; `warn` what goes wrong while runs work."""
+        """`tell` gets what is wrong with the files, once; `warn` what goes wrong while runs work.
+
+        `judge` lets the face of a main agent that was sent here judge its runs.
+        """
         self._world = world
         self._environment = environment
         self._clock = clock
@@ -69,8 +73,7 @@ class Guarding:
         self._warn = warn
         self._told: set[str] = set()
         self._main_board: Board | None = None
-        self.judge: Judging | None = None
-        """Lets the face of a main agent that was sent here judge its runs; None where it was started here."""
+        self.judge = judge
 
     @property
     def board(self) -> "Board":

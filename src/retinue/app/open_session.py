@@ -73,8 +73,8 @@ class Berth:
             stock.desk,
             tell=lambda problems, notes: stock.tell(problems, *notes),
             warn=self._warn,
+            judge=stock.own.judge,
         )
-        world.guarding.judge = stock.own.judge
         self.extending = Extending(
             world,
             stock.own.extensions,

@@ -37,6 +37,7 @@ from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.notify import Notifier
 from retinue.engine.outfit import Outfitter
 from retinue.engine.recovery import Remains, read_remains
+from retinue.engine.remote_children import RemoteHost
 from retinue.engine.remote_request import REMOTE, Errand
 from retinue.engine.revoked_tools import Restraint
 from retinue.engine.runner import LiveRun
@@ -301,8 +302,8 @@ class Crew:
                 continue
             if not manager.hears(run.id):
                 manager.stop(run.id, Reason.PARENT)
-            elif (restrict := getattr(live, "restrict", None)) is not None:
-                restrict(tools, readonly=readonly)
+            elif isinstance(live, RemoteHost):
+                live.restrict(tools, readonly=readonly)
 
     def judge_elsewhere(self) -> None:
         """Let runs that work elsewhere ask here from now on; who could not ask is stopped."""
@@ -310,8 +311,8 @@ class Crew:
             live = self.manager.live(run.id)
             if live is not None and not self.manager.hears(run.id):
                 self.manager.stop(run.id, Reason.PARENT)
-            elif (demand := getattr(live, "demand_judgement", None)) is not None:
-                demand()
+            elif isinstance(live, RemoteHost):
+                live.demand_judgement()
 
     def open_seat(self, run_id: str) -> Seat:
         """The place of one run in the crew."""
