@@ -217,14 +217,14 @@ def _name(database: str) -> str:
 
 
 def _be_worker(farm: Farm) -> None:
-    from retinue.app.worker import WorkerWish, work
+    from retinue.app.remote import WorkerWish, start_worker
     from tests.runners import use_runner
 
     def say(text: str) -> None:
         print(farm.database, text, file=sys.stderr, flush=True)
 
     with use_runner("cluster", farm):
-        asyncio.run(work(WorkerWish(database=farm.database, drain_s=0), asyncio.Event(), say))
+        asyncio.run(start_worker(WorkerWish(database=farm.database, drain_s=0), asyncio.Event(), say))
 
 
 def _be_program(words: list[str], said: str) -> None:
@@ -242,7 +242,14 @@ def _be_program(words: list[str], said: str) -> None:
 
 def _import_all() -> None:
     """What each worker would else spend a second on."""
-    for name in ("retinue.app.worker_host", "retinue.durable.cluster.worker", "dbos", "psycopg", "aiohttp"):
+    for name in (
+        "retinue.app.retinue",
+        "retinue.durable.cluster.worker_host",
+        "retinue.durable.cluster.worker",
+        "dbos",
+        "psycopg",
+        "aiohttp",
+    ):
         importlib.import_module(name)
 
 

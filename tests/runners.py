@@ -82,31 +82,33 @@ class AtOnce:
         self._ledger.close()
 
 
-class Endured:
-    """Another outfitter's runs, durable where that was chosen: for tests that have no app around them."""
+def make_backend(main: Any, find_file: Any, *, at_once: bool = False) -> Any:
+    """A backend whose runs are durable where that was chosen: for tests that have no app around them.
 
-    def __init__(self, inner: Any, main: Any, find_file: Any, *, at_once: bool = False) -> None:
-        """`main` is the live side of the main agent; `find_file` says where a run of some id has its session."""
-        self._inner = inner
-        self._embedded: Any = None
-        if is_durable():
-            from retinue.durable.local.backend import Embedded
-            from retinue.durable.local.database import Ledger
-            from retinue.durable.local.writer import Scribe
+    `main` is the live side of the main agent; `find_file` says where a run of some id has its session.
+    """
+    from retinue.engine.backend import LocalBackend
 
-            ledger = Ledger(main.session.path.parent / "runs.db")
-            self._writer: Any = AtOnce(ledger) if at_once else Scribe(ledger)
-            self._embedded = Embedded(self._writer, main.session, lambda run, request: find_file(run.id))
-            main.bus.listen(self._embedded.hear, pieces=False)
+    if not is_durable():
+        return LocalBackend()
+    from retinue.durable.local.database import Ledger
+    from retinue.durable.local.records import RunRecords
+    from retinue.durable.local.writer import Scribe
 
-    async def outfit(self, run: Any, request: Any, parent: Any, work: Any) -> Any:
-        if self._embedded is None:
-            return await self._inner.outfit(run, request, parent, work)
-        return await self._embedded.outfit(run, request, parent, work, self._inner)
+    ledger = Ledger(main.session.path.parent / "runs.db")
+    writer: Any = AtOnce(ledger) if at_once else Scribe(ledger)
+    records = RunRecords(writer, main.session, lambda run, request: find_file(run.id))
+    main.bus.listen(records.hear, pieces=False)
 
-    async def close(self) -> None:
-        if self._embedded is not None:
-            await self._writer.close()
+    class Backend(LocalBackend):
+        async def prepare(self, run: Any, request: Any) -> Any:
+            return await records.prepare(run, request)
+
+        async def __aexit__(self, *error: Any) -> None:
+            await super().__aexit__(*error)
+            await writer.close()
+
+    return Backend()
 
 
 if __name__ == "__main__":  # the program itself, with another default

@@ -131,13 +131,17 @@ def tell_family() -> list[Event]:
     return [queued("a"), queued("b", parent_id="a", depth=2), queued("c", parent_id="a", depth=2), *begun]
 
 
+class LastingBackend(LocalBackend):
+    def goes_on(self, run: Run, request: RunRequest) -> bool:
+        return True
+
+
 async def bring_back(outfitter: Returning) -> Manager:
     main = open_main()
     for event in tell_family():
         main.session.append_custom(CREW, msgspec.to_builtins(event))
-    async with LocalBackend() as backend:
-        clock = SystemClock()
-        manager = Manager(main, outfitter, backend, clock=clock, new_id=make_uuid, goes_on=lambda run, request: True)
+    async with LastingBackend() as backend:
+        manager = Manager(main, outfitter, backend, clock=SystemClock(), new_id=make_uuid)
         manager.recover(read_remains(main.session.customs(CREW)))
         for run in manager.list_runs():
             assert await manager.wait(run.id, 10)

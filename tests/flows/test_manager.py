@@ -8,7 +8,6 @@ import pytest
 from retinue.core.events import RunFinished, RunQueued, RunStarted
 from retinue.core.run import Reason, Status
 from retinue.engine.admission import Bounds, SpawnRefused
-from retinue.engine.backend import LocalBackend
 from retinue.engine.clock import SystemClock
 from retinue.engine.manager import Manager
 from retinue.engine.request import RunRequest
@@ -17,7 +16,7 @@ from retinue.engine.setup import RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
 from retinue.testing.collector import EventCollector
-from tests.runners import Endured, is_durable
+from tests.runners import is_durable, make_backend
 
 SLOW = {"text": "done", "delay_ms": 100}
 
@@ -53,12 +52,11 @@ class Crew:
         self.folder = TemporaryDirectory()
         self.root = make_run("main", [{"text": "main"}], self.find_file("main"))
         self.root.bus.listen(self.events, pieces=False)
-        self.backend = LocalBackend()
-        self.endured = Endured(Outfits(scripts, self.find_file), self.root, self.find_file)
+        self.backend = make_backend(self.root, self.find_file)
         clock = SystemClock()
         self.manager = Manager(
             self.root,
-            self.endured,
+            Outfits(scripts, self.find_file),
             self.backend,
             clock=clock,
             new_id=lambda: uuid4().hex[:17],
@@ -78,7 +76,6 @@ class Crew:
     async def __aexit__(self, *error):
         self.manager.stop_all()
         await self.backend.__aexit__(*error)
-        await self.endured.close()
         self.root.session.close()
         self.folder.cleanup()
 

@@ -8,14 +8,13 @@ from retinue.core.model import ModelInfo
 from retinue.core.schema import fit_arguments
 from retinue.core.tool import ToolContext
 from retinue.engine.admission import Bounds
-from retinue.engine.backend import LocalBackend
 from retinue.engine.ids import make_run_id, make_uuid
 from retinue.engine.inbox import to_text
 from retinue.engine.limits import Limits
 from retinue.engine.manager import Manager
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
-from retinue.features.transcript import Transcribing
+from retinue.features.transcript import Transcripts
 from retinue.models.resolve import Names, resolve_model
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
@@ -28,7 +27,7 @@ from retinue.surfaces.fleet.records import LifeRecords
 from retinue.surfaces.fleet.surface import map_fleet_tools
 from retinue.testing.clock import FakeClock
 from retinue.testing.collector import EventCollector
-from tests.runners import Endured
+from tests.runners import make_backend
 
 SONNET = ModelInfo("anthropic", "claude-sonnet-4-5", "scripted", "Claude Sonnet 4.5", context_window=200_000)
 HAIKU = ModelInfo("anthropic", "claude-haiku-4-5-20251001", "scripted", "Claude Haiku 4.5", reasoning=True)
@@ -54,7 +53,6 @@ class Fleet:
         self.settings = settings or FleetSettings()
         self.events, self.requests, self.setups = EventCollector(), [], {}
         self.records, self.life = [], LifeRecords()
-        self.backend = LocalBackend()
         seat = Seat(
             crew=lambda: self.manager,
             run_id="main",
@@ -69,11 +67,16 @@ class Fleet:
         self.root = self.open_run("main", list(main) or [{"text": "main"}], tools=self.tools)
         self.root.bus.listen(self.events, pieces=False)
         self.root.bus.listen(self._follow, pieces=False)
-        self.endured = Endured(self, self.root, self.find_file, at_once=True)
-        outfitter = Transcribing(self.endured, clock=self.clock, warn=seat.warn)
+        self.backend = make_backend(self.root, self.find_file, at_once=True)
         self.new_id = make_run_id
         self.manager = Manager(
-            self.root, outfitter, self.backend, clock=self.clock, new_id=lambda: self.new_id(), bounds=Bounds(**bounds)
+            self.root,
+            self,
+            self.backend,
+            clock=self.clock,
+            new_id=lambda: self.new_id(),
+            bounds=Bounds(**bounds),
+            watchers=[Transcripts(clock=self.clock, warn=seat.warn).watch],
         )
         self.notifier = connect_notifier(self.manager, self.backend, self._render_notification, self.clock)
 
@@ -131,7 +134,6 @@ class Fleet:
         self.notifier.close()
         self.manager.stop_all()
         await self.backend.__aexit__(None, None, None)
-        await self.endured.close()
         self.root.session.close()
 
     async def result(self, name, /, **arguments):

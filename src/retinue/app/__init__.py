@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
+    from retinue.core.diagnostics import Item
     from retinue.settings.checkup import Report
     from retinue.settings.habits import Habits
     from retinue.settings.request import Request, SessionWish
@@ -65,11 +66,27 @@ _HOMES = {
 
 def run_checkup(request: "Request") -> "Report":
     """Check everything that is configured here, what runs are recorded in included."""
-    from retinue.app.cluster_check import check_cluster
-    from retinue.app.durable_check import check_record
+    from retinue.app.remote import check_remote
     from retinue.views.overview import run_checkup as check
 
-    return check(request, lambda: (*check_record(os.environ, approve=request.approve), *check_cluster(os.environ)))
+    return check(request, lambda: (*_check_record(request.approve), *check_remote(os.environ)))
+
+
+def _check_record(approve: bool | None) -> "list[Item]":
+    from functools import partial
+
+    from retinue.core.errors import RetinueError
+    from retinue.durable.local.backend import FILE
+    from retinue.durable.local.check import check_record
+    from retinue.settings.checkup import try_writing, wants_runner
+    from retinue.settings.paths import find_paths
+
+    try:
+        paths = find_paths(".", os.environ)
+        is_wanted = partial(wants_runner, "durable", paths, os.environ, approve=approve)
+        return check_record(paths.own_dir / FILE, try_writing, is_wanted=is_wanted)
+    except RetinueError:
+        return []  # told by others
 
 
 def __getattr__(name: str) -> Any:

@@ -32,8 +32,9 @@ from retinue.views.models import ModelScope
 if TYPE_CHECKING:
     from retinue.app.config import World
     from retinue.app.extensions import Extending
-    from retinue.durable.cluster.sender import Cluster
+    from retinue.app.subagents import CrewParts
     from retinue.engine.external.budget_socket import ParentBudget
+    from retinue.engine.manager import RemoteRuns
     from retinue.sandbox.probe import Machine
     from retinue.settings.guards import Judging
 
@@ -52,14 +53,16 @@ class Own:
     """Beside those that are found."""
     features: Sequence[Feature] = ()
     """Around the main agent, inside of all others."""
-    cluster: "Cluster | None" = None
-    """The other machines, for a main agent that works on one of them itself."""
+    open_remote: "Callable[[CrewParts], RemoteRuns | None] | None" = None
+    """Gives the other machines to a main agent that works on one of them itself; None: those that settings name."""
     judge: "Judging | None" = None
     """Lets the face of such an agent judge what its runs do."""
     names: Mapping[str, str] = field(default_factory=dict)
     """What such an agent calls its tools, with their own names; empty where they are the same."""
     refusals: Mapping[str, str] = field(default_factory=dict)
     """What it is told when it calls a tool that it could not be given."""
+    tell_missing: Callable[[str], None] = lambda text: None
+    """Also gets which of its tools such an agent cannot have."""
 
 
 @dataclass(slots=True)
@@ -111,6 +114,12 @@ class Stock:
         """Say what is wrong, and what else is to be said."""
         for text in (*(problem.message for problem in problems), *filter(None, notes)):
             self.say(text)
+
+    def tell_missing(self, texts: Iterable[str]) -> None:
+        """Say which tools the main agent cannot have, also to whoever has sent it here."""
+        for text in texts:
+            self.say(text)
+            self.own.tell_missing(self.redactor.redact(text))
 
     def say_once(self, text: str) -> None:
         """Say what does not change while this process is there."""

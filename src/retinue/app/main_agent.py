@@ -99,7 +99,7 @@ class Casting:
             follow_up_mode=settings.follow_up_mode,
             redact=self._stock.redactor.redact_data,
             spill_dir=self._stock.spill_dir,
-            # Of its own process, in which a worker has many runs, commands would learn nothing of them.
+            # Of this process, which may work on many runs for other machines, commands would learn nothing.
             environment=select(self._stock.environment, DEPTH),
             hooks=(Restrained(self._stock.restraint, run_id), *self._extras.hooks),
             features=self._surround(),

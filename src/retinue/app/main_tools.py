@@ -41,7 +41,7 @@ class Offering:
         if request.is_child:
             # Whoever starts children names tools of its own world, and expects those that are here.
             gone = [name for name in left if name not in known]
-            self._stock.tell((), *(f"there is no tool {quote(name)} here; left out" for name in gone))
+            self._stock.tell_missing(f"there is no tool {quote(name)} here; left out" for name in gone)
             left = [name for name in left if name in known]
         for name in [*left, *request.exclude_tools]:
             if name not in known and name not in served:
@@ -78,7 +78,7 @@ class Offering:
         offers = {name: self._extras.offers.get(name) or Offer(tool.effect) for name, tool in tools.items()}
         denied = match_denied(words, offers, {})
         asked = [name for name in self._stock.request.tools or () if name in denied]
-        self._stock.tell((), *(f"{name} is denied by the user's settings (denyTools); left out" for name in asked))
+        self._stock.tell_missing(f"{name} is denied by the user's settings (denyTools); left out" for name in asked)
         return {name: tool for name, tool in tools.items() if name not in denied}
 
     def list_surfaces(self) -> list[str]:

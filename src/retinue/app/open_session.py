@@ -73,8 +73,8 @@ class Berth:
             stock.desk,
             tell=lambda problems, notes: stock.tell(problems, *notes),
             warn=self._warn,
+            judge=stock.own.judge,
         )
-        world.guarding.judge = stock.own.judge
         self.extending = Extending(
             world,
             stock.own.extensions,
@@ -204,10 +204,11 @@ class Berth:
         return BudgetedModel(model if self.crew is None else self.crew.share(model), self.lease)
 
     def _make_crew(self) -> "Crew":
-        from retinue.app.subagents import Crew
+        from retinue.app.remote import open_remote
+        from retinue.app.subagents import Crew, CrewParts
 
         stock, world = self.stock, self.world
-        crew = Crew(
+        parts = CrewParts(
             world,
             self.open_models(),
             stock.environment,
@@ -222,11 +223,11 @@ class Berth:
             },
             lease=self.lease,
             extending=self.extending,
+            restraint=stock.restraint,
+            desk=stock.desk,
+            is_own_session=self._judge_session(),
         )
-        crew.restraint = stock.restraint
-        crew.cluster, crew.desk = stock.own.cluster, stock.desk
-        crew.is_own_session = self._judge_session()
-        return crew
+        return Crew(parts, (stock.own.open_remote or open_remote)(parts))
 
     def _judge_session(self) -> bool:
         """Whether what the session says of earlier runs can be believed."""

@@ -35,7 +35,8 @@ if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.app.delegation_tools import Delegation
     from retinue.app.extensions import Commands
     from retinue.app.session_switch import Branching, SettingChange, Tuning
-    from retinue.durable.cluster.sender import Cluster
+    from retinue.app.subagents import CrewParts
+    from retinue.engine.manager import RemoteRuns
     from retinue.engine.setup import Feature
     from retinue.engine.user_commands import Shell
     from retinue.features.extensions.contained import Renderer
@@ -98,17 +99,15 @@ class Retinue:
         self,
         *,
         features: "Sequence[Feature]" = (),
-        cluster: "Cluster | None" = None,
+        open_remote: "Callable[[CrewParts], RemoteRuns | None] | None" = None,
         judge: "Judging | None" = None,
         names: "Mapping[str, str] | None" = None,
         refusals: "Mapping[str, str] | None" = None,
+        tell_missing: Callable[[str], None] = ignore_message,
     ) -> None:
-        """Before it is opened: what a worker puts around the main agent it works on and its runs, and its way out.
-
-        `names` are what that agent calls its tools, `refusals` what it is told of tools that it could not be given.
-        """
-        own = replace(self._stock.own, features=features, cluster=cluster, judge=judge)
-        self._stock.own = replace(own, names=names or {}, refusals=refusals or {})
+        """Before it is opened: what a run brings along that was sent here from another machine. See `Own`."""
+        own = replace(self._stock.own, features=features, open_remote=open_remote, judge=judge)
+        self._stock.own = replace(own, names=names or {}, refusals=refusals or {}, tell_missing=tell_missing)
 
     async def __aenter__(self) -> Self:
         stock, wish = self._stock, self._stock.request.session
@@ -205,7 +204,7 @@ class Retinue:
             self._here.crew.restrain_elsewhere(run_id or self._main.setup.run_id, tools, readonly=readonly)
 
     def demand_judgement(self) -> None:
-        """For a worker whose run is judged from now on: what works elsewhere for it is, too."""
+        """For a run that is judged elsewhere from now on: what works elsewhere for it is, too."""
         if self._here.crew is not None:
             self._here.crew.judge_elsewhere()
 

@@ -5,26 +5,24 @@ Made when the main agent may delegate or somebody asks for a run; a Retinue that
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.app.config import World
 from retinue.app.delegation_tools import make_tools
-from retinue.app.durable_runs import FILE, Enduring
 from retinue.app.extensions import Extending
 from retinue.app.model_access import CrewModels, to_retry
 from retinue.app.schedules import Scheduling
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
-from retinue.core.errors import RetinueError, UsageError
-from retinue.core.events import RunFinished, Warned
+from retinue.core.errors import UsageError
+from retinue.core.events import Warned
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Tool
+from retinue.durable.local.backend import FILE, DurableBackend, open_backend
 from retinue.engine.admission import Bounds
-from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
 from retinue.engine.choosing import choose_runner
 from retinue.engine.cleanup import Retention
@@ -32,20 +30,20 @@ from retinue.engine.fitting import Fitting
 from retinue.engine.ids import make_run_id
 from retinue.engine.journal import CREW
 from retinue.engine.kit import Kit
-from retinue.engine.manager import Manager
+from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.notify import Notifier
 from retinue.engine.outfit import Outfitter
 from retinue.engine.reactions import Reactions
-from retinue.engine.recovery import Aftermath, Remains, has_left_copies, read_remains
-from retinue.engine.remote_request import Errand
-from retinue.engine.request import RunRequest
+from retinue.engine.recovery import Aftermath, Remains, find_branches, has_left_copies, read_remains
+from retinue.engine.remote_children import RemoteHost
+from retinue.engine.remote_request import REMOTE, Errand
 from retinue.engine.revoked_tools import Restraint
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import Grounds
 from retinue.engine.session_path import find_session_dir as find_keeping_dir
 from retinue.engine.setup import Feature, RunSetup
-from retinue.features.transcript import Transcribing
-from retinue.features.worktree.workshop import Tidying, Workshop
+from retinue.features.transcript import Transcripts
+from retinue.features.worktree.workshop import Workshop
 from retinue.settings.bounds import bind_project, bind_user
 from retinue.settings.files import read_bounded
 from retinue.settings.inheritance import inherit_agents
@@ -61,60 +59,61 @@ from retinue.surfaces.fleet.retries import RetryBook
 from retinue.surfaces.names import DISPATCH
 from retinue.tools.policy import Rights
 
-if TYPE_CHECKING:  # most crews work on one machine
-    from retinue.app.cluster import Clustering
+if TYPE_CHECKING:
     from retinue.core.model import Model
-    from retinue.durable.cluster.sender import Cluster
-    from retinue.durable.cluster.shared_budget import Purse
     from retinue.engine.questions import Desk
     from retinue.sessions.log import Session
+
+
+@dataclass(frozen=True, slots=True)
+class CrewParts:
+    """What the runs of one main agent are made from."""
+
+    world: World
+    models: CrewModels
+    environment: Mapping[str, str]
+    clock: Clock
+    run_id: str
+    """The main agent's."""
+    tools: Mapping[str, Tool]
+    """All there are for children, those of the surfaces left out."""
+    lease: Lease
+    extending: Extending
+    restraint: Restraint
+    """What has been taken from its runs, and from the main agent."""
+    desk: "Desk"
+    """Where its runs ask a person."""
+    is_own_session: bool = True
+    """Whether what the session says of earlier runs can be believed."""
 
 
 class Crew:
     """Everything around the runs that a main agent starts."""
 
-    def __init__(
-        self,
-        world: World,
-        models: CrewModels,
-        environment: Mapping[str, str],
-        clock: Clock,
-        *,
-        run_id: str,
-        tools: Mapping[str, Tool],
-        lease: Lease,
-        extending: Extending,
-    ) -> None:
-        """`run_id` is the main agent's; `tools` are all there are for children, those of the surfaces left out."""
-        self.world = world
-        self._models = models
-        self.environment = environment
-        self._clock = clock
-        self._own_tools = tools
-        self._lease = lease
-        self._extending = extending
+    def __init__(self, parts: CrewParts, remote: RemoteRuns | None = None) -> None:
+        """`remote` lets runs work on other machines."""
+        self.world = parts.world
+        self._models = parts.models
+        self.environment = parts.environment
+        self._clock = clock = parts.clock
+        self._own_tools = parts.tools
+        self._lease = parts.lease
+        self._extending = parts.extending
+        self.restraint = parts.restraint
+        self._is_own_session = parts.is_own_session
+        self._remote = remote
         self._retries = RetryBook(clock)
-        self._backend = LocalBackend()
-        self.restraint = Restraint()
-        """What has been taken from its runs, and from the main agent."""
-        self._workshop = Workshop(world.paths.copies_dir, self._warn)
+        self._backend: DurableBackend | None = None
+        self._workshop = Workshop(parts.world.paths.copies_dir, self._warn)
         self._main: LiveRun | None = None
         self._manager: Manager | None = None
         self._notifier: Notifier | None = None
         self._reactions: Reactions | None = None
         self._scheduling: Scheduling | None = None
         self._outfitter: Outfitter | None = None
-        self._enduring: Enduring | None = None
-        self._clustering: Clustering | None = None
-        self.cluster: Cluster | None = None
-        """The other machines, when somebody has opened them already."""
-        self.is_own_session = True
-        """Whether what the session says of earlier runs can be believed."""
         self.dismissed = 0
         """Earlier runs that were not."""
-        self.desk: Desk | None = None
-        """Where runs on other machines ask a person."""
-        self.main_tools = make_tools(self, run_id)
+        self.main_tools = make_tools(self, parts.run_id)
         """The delegation tools of the main agent."""
 
     @property
@@ -162,39 +161,45 @@ class Crew:
         remains = self._read_remains(main.session)
         kit = self._build_kit()
         self._outfitter = outfitter = Outfitter(kit, root=rights, clock=self._clock)
-        enduring = await self._open_record(kit, outfitter, main, remains)
-        copies = await self._workshop.tidy(enduring.returning) if has_left_copies(remains) else {}
+        self._backend = backend = await open_backend(
+            self.world.paths.own_dir / FILE,
+            main,
+            remains,
+            choose=lambda run, request: choose_runner(kit.find(run.agent, request.surface), request, kit),
+            charge=outfitter.leases.charge,
+            warn=self._warn,
+        )
+        copies = await self._workshop.tidy(backend.returning) if has_left_copies(remains) else {}
+        await find_branches(remains, backend.returning, self._workshop, main.setup.cwd)
         aftermath = Aftermath(main.session, self._clock, remains, copies)
         remains.drop_used(aftermath.read_words)
         main.bus.listen(outfitter.hear, pieces=False, kinds=outfitter.hears)
         if self._extending.servers is not None:
             self._extending.servers.join(outfitter.rights.admit)
-        await self._backend.__aenter__()
-        recorder, tidying = self.world.recorder, Tidying(enduring, self._workshop)
+        await backend.__aenter__()
+        recorder, transcripts = self.world.recorder, Transcripts(clock=self._clock, warn=self._warn)
         self._manager = Manager(
             main,
-            Transcribing(tidying if recorder is None else recorder.wrap(tidying), clock=self._clock, warn=self._warn),
-            self._backend,
+            outfitter,
+            backend,
             clock=self._clock,
             new_id=make_run_id,
             bounds=Bounds(
                 self._find_width(), find_depth_left(self.environment), max_spawns=settings.max_spawns_per_tree
             ),
             judge_dead=aftermath.judge,
-            goes_on=partial(self._goes_on, kit),
+            watchers=[*([] if recorder is None else [recorder.watch]), transcripts.watch],
         )
         self._manager.find_grant = outfitter.rights.find_grant
-        self._reactions = Reactions(main, self._backend)
-        self._notifier = connect_notifier(
-            self._manager, self._backend, self._render, self._clock, self._reactions.rouse
-        )
+        self._reactions = Reactions(main, backend)
+        self._notifier = connect_notifier(self._manager, backend, self._render, self._clock, self._reactions.rouse)
         untold = self._manager.recover(remains)
         self._notifier.recovered(untold)
-        Retention(self._manager, self._backend, self._clock).open(untold)
+        Retention(self._manager, backend, self._clock).open(untold)
         if self.world.has_session:
             ports = self.open_fleet(main.setup.run_id)
             self._scheduling = Scheduling(self.world, main.session.id, ports, self._clock, main.bus.publish)
-            self._backend.start("scheduler", self._scheduling.run())
+            backend.start("scheduler", self._scheduling.run())
 
     def retune(self) -> None:
         """Go by the settings as they are now, as far as that is possible while a session goes on."""
@@ -210,40 +215,27 @@ class Crew:
     def _read_remains(self, session: "Session") -> Remains:
         """What an earlier process left; nothing where somebody else could have written it."""
         remains = read_remains(session.customs(CREW))
-        if self.is_own_session or not remains.runs:
+        if self._is_own_session or not remains.runs:
             return remains
         self.dismissed = len(remains.runs)
         return Remains()
 
     async def close(self) -> None:
         """Stop everything; what has not finished can be resumed."""
-        if self._manager is None:
-            if self._enduring is not None:
-                await self._enduring.close()
+        backend = self._backend
+        if backend is None:
             return
-        self.reactions.close()
-        self._manager.stop_all()
-        if self._notifier is not None:
-            self._notifier.close()
-        await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
-        await self._backend.__aexit__(None, None, None)
-        if self._enduring is not None:
-            await self._enduring.close()
-        if self._clustering is not None:
-            await self._clustering.cluster.close()
+        if self._manager is not None:
+            self.reactions.close()
+            self._manager.stop_all()
+            if self._notifier is not None:
+                self._notifier.close()
+            await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
+            await backend.__aexit__(None, None, None)
+        await backend.close()
+        if self._remote is not None:
+            await self._remote.close()
         self._workshop.close()
-
-    async def _open_record(self, kit: Kit, outfitter: Outfitter, main: LiveRun, remains: Remains) -> Enduring:
-        """The outfitter of durable runs, which knows those of an earlier process that go on."""
-
-        def choose(run: Run, request: RunRequest) -> str:
-            return choose_runner(kit.find(run.agent, request.surface), request, kit)
-
-        ledger = self.world.paths.own_dir / FILE
-        self._enduring = enduring = Enduring(ledger, main, outfitter, choose, self._workshop, self._warn)
-        main.bus.listen(enduring.hear, pieces=False, kinds=(RunFinished,))
-        await enduring.take_over(remains)
-        return enduring
 
     def _build_kit(self) -> Kit:
         asked = find_features(self.world.roster, self._workshop)
@@ -259,7 +251,7 @@ class Crew:
         )
         rules = self.world.guarding.rules
         # What was sent to another machine sends on from there.
-        runner = self.world.crew.settings.runner if self.cluster is None else "cluster"
+        runner = REMOTE if self._remote is not None and self._remote.is_usual else self.world.crew.settings.runner
         guarding, is_narrowed = self.world.guarding, self.world.is_narrowed
         return replace(
             kit,
@@ -270,65 +262,22 @@ class Crew:
             rules=rules,
             runner=runner,
             asks=lambda: is_narrowed or guarding.may_ask(),
-            has_cluster=self._has_cluster and not is_narrowed,
+            has_cluster=self._remote is not None and not is_narrowed,
             send_out=self._send_out,
             restraint=self.restraint,
         )
 
-    @property
-    def _has_cluster(self) -> bool:
-        settings = self.world.crew.settings
-        return self.cluster is not None or bool(self.environment.get("RETINUE_DATABASE") or settings.cluster.database)
-
     def _find_width(self) -> int:
-        """How many runs of one parent work at once; on other machines it is their workers who say how many can."""
-        settings = self.world.crew.settings
-        is_elsewhere = self.cluster is not None or (settings.runner == "cluster" and self._has_cluster)
-        return (
-            max(settings.max_concurrent, settings.cluster.max_concurrent) if is_elsewhere else settings.max_concurrent
-        )
-
-    def _goes_on(self, kit: Kit, run: Run, request: RunRequest) -> bool:
-        """Whether a run of an earlier process is durable, or works elsewhere and has not noticed that one was gone."""
-        if self._enduring is not None and run.id in self._enduring.returning:
-            return True
-        if not kit.has_cluster:
-            return False
-        try:
-            return choose_runner(kit.find(run.agent, request.surface), request, kit) == "cluster"
-        except RetinueError:
-            return False
+        """How many runs of one parent work at once."""
+        return self.world.crew.settings.max_concurrent if self._remote is None else self._remote.find_width()
 
     def share(self, model: "Model") -> "Model":
-        """The main agent's model: once runs on other machines draw on the same budget, it asks there, too."""
-        if not self._has_cluster:
-            return model
-        from retinue.durable.cluster.shared_budget import SharedBudgetModel
-
-        def find_purse() -> "Purse | None":
-            if self._clustering is None or self._main is None:
-                return None
-            return self._clustering.cluster.find_purse(self._lease, self._main.setup.run_id)
-
-        return SharedBudgetModel(model, find_purse)
-
-    def _need_clustering(self) -> "Clustering":
-        if self._clustering is None:
-            from retinue.app.cluster import Clustering, open_cluster
-
-            cluster = self.cluster or open_cluster(self.world.crew.settings, self.environment, self._warn)
-            self._clustering = Clustering(cluster, self.world, self._models, self.environment, self._clock)
-            self._clustering.extending, self._clustering.restraint = self._extending, self.restraint
-            self._clustering.main = self._main
-            guests = self.manager.guests
-            self._clustering.hear_below, self._clustering.find_below = guests.hear, guests.find_file
-            self._backend.start("cluster", cluster.listen())
-        return self._clustering
+        """The main agent's model, with the budget that it shares with runs elsewhere."""
+        return model if self._remote is None else self._remote.share(model)
 
     def _send_out(self, setup: RunSetup, errand: Errand) -> LiveRun:
-        if errand.runner == "cluster":
-            assert self.desk is not None
-            return self._need_clustering().send(setup, errand, self._own_tools, self.desk)
+        if errand.runner == REMOTE and self._remote is not None:
+            return self._remote.send(setup, errand, self.manager)
         from retinue.app.processes import build_outpost  # most crews work in one process
 
         outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools, setup.cwd)
@@ -352,8 +301,8 @@ class Crew:
                 continue
             if not manager.hears(run.id):
                 manager.stop(run.id, Reason.PARENT)
-            elif (restrict := getattr(live, "restrict", None)) is not None:
-                restrict(tools, readonly=readonly)
+            elif isinstance(live, RemoteHost):
+                live.restrict(tools, readonly=readonly)
 
     def judge_elsewhere(self) -> None:
         """Let runs that work elsewhere ask here from now on; who could not ask is stopped."""
@@ -361,8 +310,8 @@ class Crew:
             live = self.manager.live(run.id)
             if live is not None and not self.manager.hears(run.id):
                 self.manager.stop(run.id, Reason.PARENT)
-            elif (demand := getattr(live, "demand_judgement", None)) is not None:
-                demand()
+            elif isinstance(live, RemoteHost):
+                live.demand_judgement()
 
     def open_seat(self, run_id: str) -> Seat:
         """The place of one run in the crew."""

@@ -4,7 +4,7 @@ import json
 import sys
 from typing import Any
 
-from retinue.app.cluster_check import fetch_run, prune_cluster, read_cluster
+from retinue.app.remote import fetch_run, prune_cluster, read_cluster
 from retinue.cli.options import Options
 from retinue.cli.voice import say
 from retinue.cli.worker import read_number

@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import NoReturn
 
-from retinue.app.worker import WorkerWish, work
+from retinue.app.remote import WorkerWish, start_worker
 from retinue.cli.options import Options
 from retinue.cli.voice import say
 from retinue.core.errors import UsageError, quote
@@ -53,7 +53,7 @@ class _Shift:
         loop = asyncio.get_running_loop()
         for number, status in _SIGNALS.items():
             loop.add_signal_handler(number, self._end, status)
-        await work(self._wish, self._stop, say)
+        await start_worker(self._wish, self._stop, say)
         # All is given back. What the engine still holds on to, threads among it, need not be taken apart.
         sys.stderr.flush()
         os._exit(self._ended_by)

@@ -12,6 +12,10 @@ Dialect: TypeAlias = Literal["pi", "codingcode", "sticky"]
 Source: TypeAlias = Literal["builtin", "user", "project"]
 Selection: TypeAlias = bool | tuple[str, ...]
 """All of them, none of them, or exactly these."""
+Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
+"""Where a run works: in this process, there with a record, in one of its own, as a pi, on another machine."""
+REMOTE: Runner = "cluster"
+"""Works on another machine, and outlives this process."""
 
 
 class DeclaredTools(Struct, frozen=True):
@@ -71,7 +75,7 @@ class Definition(Struct, frozen=True, kw_only=True):
     persist_session: bool | None = None
     session_dir: str | None = None
     output_transcript: bool | None = None
-    runner: Literal["inprocess", "durable", "process", "pi", "cluster"] | None = None
+    runner: Runner | None = None
     completion: Literal["text", "finalize"] = "text"
     """What ends a run well: its last text, or a call of `subagent_finalize`."""
     color: str | None = None

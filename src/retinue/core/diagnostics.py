@@ -4,7 +4,7 @@ This file must not know which files exist.
 """
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -22,6 +22,18 @@ class Diagnostic(Struct, frozen=True, omit_defaults=True):
     code: str = ""
     field: str = ""
     """Dotted path of the field inside the file."""
+
+
+State: TypeAlias = Literal["pass", "warn", "fail", "info"]
+
+
+class Item(Struct, frozen=True):
+    """One thing that `retinue doctor` looked at."""
+
+    status: State
+    category: str
+    message: str
+    details: str = ""
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

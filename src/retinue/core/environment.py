@@ -15,7 +15,7 @@ _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "NODE_EX
 _WINDOWS = ("SYSTEMROOT", "WINDIR", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
 
 WORKER_DIR = "RETINUE_WORKER_DIR"
-"""Where a worker keeps repositories and workspaces."""
+"""Where repositories and workspaces are kept of runs that others have sent to this machine."""
 EXPOSED = "RETINUE_EXPOSED"
 """What of that one run may see: absolute paths, one a line."""
 BUDGET_FD = "RETINUE_BUDGET_FD"
@@ -42,7 +42,7 @@ DEPTH = ("PI_SUBAGENT_CHILD", "PI_SUBAGENT_DEPTH", "PI_SUBAGENT_MAX_DEPTH")
 OWN = ("PI_SUBAGENT_*", "PI_SESSION_*", "PI_PROVIDER", "PI_MODEL", "PI_REASONING_LEVEL", "RETINUE_READONLY")
 """What we set ourselves for a command."""
 MARKS = (*OWN, "RETINUE_AGENTS", "RETINUE_EXTENSIONS", "RETINUE_MAX_TURNS", "RETINUE_GRACE_TURNS")
-"""What a run that was sent to a worker may be told by its environment; all else there is the worker's own."""
+"""What a run that was sent here may be told by its environment; all else is this machine's own."""
 SHELL = ("PAGER", "MANPAGER", "SYSTEMD_PAGER", "SSH_ASKPASS_REQUIRE")
 HOOK = (
     *(*_FINDING, *_SPEAKING, "SHELL", "TMPDIR", "PWD", *_WINDOWS),

@@ -40,6 +40,11 @@ class RunPlaced(_Fact, frozen=True, tag=True):
 
     worker: str = ""
 
+    @property
+    def machine(self) -> str:
+        """The same for whoever shows it."""
+        return self.worker
+
 
 class RunProgressed(_Fact, frozen=True, tag=True):
     """Live. How far a run is that a run on another machine has started: all figures, so that the last word counts."""

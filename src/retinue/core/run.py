@@ -130,7 +130,7 @@ class Run(Struct, kw_only=True):
     is_read: bool = False
     """Its result reached whoever started it."""
     worker: str = ""
-    """Who works on it, when that is another machine."""
+    """Who works on it, when that is another machine; `machine` is for whoever shows it."""
     is_guest: bool = False
     """A run on another machine has started it, and there it is queued, stopped and told of; here it is listed."""
     call_id: str = ""
@@ -151,6 +151,11 @@ class Run(Struct, kw_only=True):
     def level(self) -> int:
         """How deep it counts."""
         return self.depth + self.extra_depth
+
+    @property
+    def machine(self) -> str:
+        """The other machine that works on it; empty for this one."""
+        return self.worker
 
     @property
     def text(self) -> str:

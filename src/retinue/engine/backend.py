@@ -2,13 +2,23 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 from retinue.core.collector import calm_collector
+from retinue.core.run import Run
+from retinue.engine.request import RunRequest
+from retinue.engine.runner import LiveRun
+
+Arrange: TypeAlias = Callable[[LiveRun], None]
+"""Called with a run when it has been built, before its first turn."""
+
+
+def keep_setup(live: LiveRun) -> None:
+    """Change nothing."""
 
 
 class Backend(Protocol):
-    """Executes runs. What it is given never raises."""
+    """Executes runs. What it starts never raises."""
 
     def start(self, run_id: str, work: Coroutine[Any, Any, None]) -> None:
         """Begin; returns at once."""
@@ -18,8 +28,12 @@ class Backend(Protocol):
         """Cancel what is working on the run; False when nothing is."""
         ...
 
-    async def wait(self) -> None:
-        """Return when nothing is working any more."""
+    async def prepare(self, run: Run, request: RunRequest) -> Arrange:
+        """Get ready for a run before it is built; the result may add features to it. Raises RetinueError."""
+        ...
+
+    def goes_on(self, run: Run, request: RunRequest) -> bool:
+        """Whether a run that an earlier process was working on is continued."""
         ...
 
 
@@ -54,6 +68,14 @@ class LocalBackend:
         """Cancel what is working on the run; False when nothing is."""
         task = self._tasks.get(run_id)
         return task is not None and task.cancel()
+
+    async def prepare(self, run: Run, request: RunRequest) -> Arrange:
+        """Nothing is needed."""
+        return keep_setup
+
+    def goes_on(self, run: Run, request: RunRequest) -> bool:
+        """A run ends with its process."""
+        return False
 
     async def wait(self) -> None:
         """Return when nothing is working any more."""

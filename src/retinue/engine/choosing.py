@@ -12,7 +12,7 @@ from retinue.core.model import Model
 from retinue.engine.budget import BudgetedModel
 from retinue.engine.kit import Kit, Models, Policy
 from retinue.engine.limits import CLEANUP_S, Limits
-from retinue.engine.remote_request import Runner
+from retinue.engine.remote_request import REMOTE, Runner
 from retinue.engine.request import RunRequest
 from retinue.models.reach import OutOfReach
 
@@ -29,7 +29,7 @@ def choose_runner(definition: Definition, request: RunRequest, kit: Kit) -> Runn
     if wanted == "pi" and definition.source == "project" and kit.runner != "pi":
         wanted = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
     # Servers that it was promised are known on this machine; another one may not have them.
-    if wanted == "cluster" and (not kit.has_cluster or definition.mcp_servers):
+    if wanted == REMOTE and (not kit.has_cluster or definition.mcp_servers):
         wanted = "inprocess"
     return "inprocess" if wanted == "process" and kit.asks() else wanted
 
@@ -39,7 +39,7 @@ def explain_runner(definition: Definition, request: RunRequest, kit: Kit) -> str
     wanted, runner = definition.runner or kit.runner, choose_runner(definition, request, kit)
     if runner == wanted or (request.surface == "dispatch" and wanted in ("process", "pi")):
         return ""
-    if wanted == "cluster" and kit.has_cluster:
+    if wanted == REMOTE and kit.has_cluster:
         return f"its MCP servers are those of this machine; it runs as {runner}"
     return f"runner {wanted} is not open to it; it runs as {runner}"
 

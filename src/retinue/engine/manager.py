@@ -6,7 +6,8 @@ runs is in the Register, which is changed by nobody else.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from contextlib import ExitStack
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -24,20 +25,25 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.fold import fold
+from retinue.core.model import Model
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.admission import Admission, Bounds
-from retinue.engine.backend import Backend
+from retinue.engine.backend import Arrange, Backend
 from retinue.engine.bus import Bus
 from retinue.engine.journal import RECORD
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains, interrupt
 from retinue.engine.remote_children import Guests
+from retinue.engine.remote_request import Errand
 from retinue.engine.request import RunRequest
 from retinue.engine.restore import Returning
 from retinue.engine.run_table import Register
 from retinue.engine.runner import LiveRun, contain
+from retinue.engine.setup import RunSetup
 from retinue.engine.waiters import Bells
 
+Watch: TypeAlias = Callable[[LiveRun, Run, RunRequest, LiveRun], Callable[[], None]]
+"""Begins to listen to a run, given its request and the run that started it; returns what ends that."""
 _ORPHANED = Outcome(Status.INTERRUPTED, Reason.PARENT, error="the run that started it ended")
 
 
@@ -48,6 +54,31 @@ class Outfitter(Protocol):
         self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
     ) -> Outcome:
         """Build the run with everything around it, let `work` do it, undo everything, return the outcome."""
+        ...
+
+
+class RemoteRuns(Protocol):
+    """Lets runs of one main agent work on other machines."""
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether runs are sent whose definition does not say where they work."""
+        ...
+
+    def find_width(self) -> int:
+        """How many runs of one parent work at once."""
+        ...
+
+    def share(self, model: Model) -> Model:
+        """The main agent's model, with the budget that it shares with runs elsewhere."""
+        ...
+
+    def send(self, setup: RunSetup, errand: Errand, manager: "Manager") -> LiveRun:
+        """The live side of a run on another machine."""
+        ...
+
+    async def close(self) -> None:
+        """End the connection; runs that were sent go on."""
         ...
 
 
@@ -64,12 +95,12 @@ class Manager:
         new_id: Callable[[], str],
         bounds: Bounds | None = None,
         judge_dead: Callable[[Run], Outcome] = interrupt,
-        goes_on: Callable[[Run, RunRequest], bool] = lambda run, request: False,
+        watchers: Sequence[Watch] = (),
     ) -> None:
-        """`judge_dead` finds what is left of a run whose process died, unless it `goes_on`, here or elsewhere."""
+        """`judge_dead` finds what is left of a run whose process died, unless the backend continues it."""
         self.root = root
         self._outfitter = outfitter
-        self._backend = backend
+        self.backend = backend
         self._clock = clock
         self._runs = Register(root.setup.run_id, root.bus)
         self.admission = Admission(bounds or Bounds(), self._runs, clock, new_id, root.session.path)
@@ -83,7 +114,7 @@ class Manager:
         self.guests = Guests(self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock)
         """The runs that those have started that work elsewhere."""
         self._judge_dead = judge_dead
-        self._goes_on = goes_on
+        self._watchers = watchers
         self.on_finish: Callable[[Run], None] = lambda run: None
         """Called once per finished run, after it is on record."""
         self.expects_news: Callable[[str], bool] = lambda run_id: False
@@ -121,11 +152,12 @@ class Manager:
         self.root.journal.take_over(remains.runs.values(), remains.ends, self.root.session.customs(RECORD))
         own = [run for run in remains.runs.values() if not run.is_guest]
         for run in own:
-            if run.status is Status.RUNNING and runs.has_parent(run) and self._goes_on(run, runs.find_request(run.id)):
+            is_working, request = run.status is Status.RUNNING, runs.find_request(run.id)
+            if is_working and runs.has_parent(run) and self.backend.goes_on(run, request):
                 self._queue.occupy(run.parent_id, run.id)
                 if self._returning.add(run):
                     self._start(run)
-            elif run.status is Status.RUNNING:
+            elif is_working:
                 runs.tell_dead(RunFinished(run_id=run.id, outcome=self._judge_dead(run), at_ms=self._clock.now_ms()))
             elif run.status is Status.QUEUED:
                 self._queue.add(run.parent_id, run.id)
@@ -178,7 +210,7 @@ class Manager:
         live = self._live.get(run_id)
         # Work that has a slot but has not begun sees the wish itself: a cancel would keep it from ever running.
         if run_id in self._begun and (live is None or not live.abort(reason)):
-            self._backend.cancel(run_id)
+            self.backend.cancel(run_id)
         return True
 
     def stop_all(self, reason: Reason = Reason.USER) -> int:
@@ -307,7 +339,7 @@ class Manager:
             self._start(self._runs[run_id])
 
     def _start(self, run: Run) -> None:
-        self._backend.start(run.id, self._work(run))
+        self.backend.start(run.id, self._work(run))
 
     async def _work(self, run: Run) -> None:
         """One run from its slot to its final state. Never raises."""
@@ -317,8 +349,7 @@ class Manager:
         try:
             if run.id in self._stopping:
                 raise asyncio.CancelledError
-            work = self._outfitter.outfit(run, request, parent, lambda live: self._converse(run, live))
-            outcome = await contain(work)
+            outcome = await contain(self._build(run, request, parent))
         except asyncio.CancelledError:
             reason = self._stopping.get(run.id)
             status = Status.INTERRUPTED if reason is None else Status.STOPPED
@@ -335,11 +366,21 @@ class Manager:
             self._finish(run, outcome)
             self._drain(run.parent_id)
 
-    async def _converse(self, run: Run, live: LiveRun) -> Outcome:
-        self._live[run.id] = live
-        request = self._runs.find_request(run.id)
-        stop_listening = live.bus.listen(lambda event: self._follow(run, event), pieces=False)
-        try:
+    async def _build(self, run: Run, request: RunRequest, parent: LiveRun) -> Outcome:
+        arrange = await self.backend.prepare(run, request)
+        return await self._outfitter.outfit(
+            run, request, parent, lambda live: self._converse(run, request, live, parent, arrange)
+        )
+
+    async def _converse(
+        self, run: Run, request: RunRequest, live: LiveRun, parent: LiveRun, arrange: Arrange
+    ) -> Outcome:
+        arrange(live)
+        with ExitStack() as listening:
+            for watch in self._watchers:
+                listening.callback(watch(live, run, request, parent))
+            self._live[run.id] = live
+            listening.callback(live.bus.listen(lambda event: self._follow(run, event), pieces=False))
             # Nobody waits any more for a run that has come back: the call that did was cut off.
             is_detached = run.id in self._returning and not run.is_background
             now_ms, grant = self._clock.now_ms(), self.find_grant(run.id)
@@ -348,8 +389,6 @@ class Manager:
                 live.steer(text)
             task = f"{request.preface}{request.task}"
             return await live.prompt(task, stay=lambda outcome: self.stay(run.id, live, outcome))
-        finally:
-            stop_listening()
 
     def _follow(self, run: Run, event: Event) -> None:
         # Its start and end are told by the Manager, with its own times; the rest is what the run itself says.

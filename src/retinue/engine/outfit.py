@@ -28,7 +28,7 @@ from retinue.engine.fitting import Fitting
 from retinue.engine.kit import Kit
 from retinue.engine.place_facts import Surveys
 from retinue.engine.prompt import render_prompt
-from retinue.engine.remote_request import HERE, Errand
+from retinue.engine.remote_request import HERE, REMOTE, Errand
 from retinue.engine.request import RunRequest
 from retinue.engine.revoked_tools import Restrained
 from retinue.engine.rights import CrewRights, list_doubts
@@ -115,7 +115,7 @@ class Outfitter:
                 parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {session.damage}"))
             return LiveRun(setup, session, clock=self._clock)
         path, _ = self._keeper.find_place(run, request, parent.session)
-        if path is None and run.attempt > 1 and runner != "cluster":
+        if path is None and run.attempt > 1 and runner != REMOTE:
             raise RetinueError(f"run {run.id!r} worked in a process that kept no session: it cannot be resumed")
         lease = self.leases.find(run.id)
         if runner == "pi" and lease.is_limited and not kit.policy.allow_pi:

@@ -143,6 +143,31 @@ def has_left_copies(remains: Remains) -> bool:
     return any(remains.requests[run_id].isolation is not None for run_id in cut_off)
 
 
+class SavedCopies(Protocol):
+    """Finds what copies of repositories were saved to."""
+
+    async def find_branch(self, run_id: str, cwd: Path) -> str:
+        """The branch of a run; empty for none."""
+        ...
+
+
+async def find_branches(remains: Remains, returning: Iterable[str], copies: SavedCopies, cwd: Path) -> None:
+    """Note the branches of runs that are continued: their copies may have been tidied up by another process."""
+    for run_id in returning:
+        run, request = remains.runs[run_id], remains.requests[run_id]
+        if request.isolation == "worktree" and not run.branch:
+            run.branch = await copies.find_branch(run_id, _find_cwd(remains, run, cwd))
+
+
+def _find_cwd(remains: Remains, run: Run | None, cwd: Path) -> Path:
+    """Where a run was to work; in a copy of that place the same branches are found."""
+    while run is not None:
+        if asked := remains.requests[run.id].cwd:
+            return Path(asked)
+        run = remains.runs.get(run.parent_id)
+    return cwd
+
+
 class SavedWork(Protocol):
     """What became of a copy that a dead process has left."""
 

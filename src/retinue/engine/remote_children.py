@@ -5,9 +5,9 @@ place on this machine, and gives no rights. Must not know how it gets here.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 from msgspec import structs
@@ -46,6 +46,23 @@ _KEPT = (
     *("wall_s", "idle_s", "strict_idle", "tool_s", "tokens", "cost_usd"),
 )
 """What of a request means the same here: nothing that names a file or a folder."""
+
+
+@runtime_checkable
+class RemoteHost(Protocol):
+    """The live side of a run on another machine, which passes on what is said there."""
+
+    def restrict(self, tools: Sequence[str], *, readonly: bool) -> None:
+        """Take tools from it where it works, and from all that it has started."""
+        ...
+
+    def demand_judgement(self) -> None:
+        """There may be more to judge here than there was."""
+        ...
+
+    def pass_on(self, run_id: str, verb: str, data: Mapping[str, Any]) -> None:
+        """Say something to a run that it has started, or about it."""
+        ...
 
 
 class Guests:
@@ -120,15 +137,15 @@ class Guests:
 
     def speak(self, run_id: str, verb: str, data: Mapping[str, Any]) -> bool:
         """Say something to a guest, or about it, through whoever follows its host; False when nobody does."""
-        pass_on = getattr(self._live.get(self.find_host(run_id)), "pass_on", None)
-        if pass_on is None:
+        host = self._live.get(self.find_host(run_id))
+        if not isinstance(host, RemoteHost):
             return False
-        pass_on(run_id, verb, {"attempt": self._runs[run_id].attempt, **data})
+        host.pass_on(run_id, verb, {"attempt": self._runs[run_id].attempt, **data})
         return True
 
     def can_speak(self, run_id: str) -> bool:
         """Whether anybody would pass it on."""
-        return hasattr(self._live.get(self.find_host(run_id)), "pass_on")
+        return isinstance(self._live.get(self.find_host(run_id)), RemoteHost)
 
     def find_file(self, host_id: str, run_id: str) -> Path | None:
         """Where the session of a guest is kept here; None for one that keeps none, or that is not below this host."""

@@ -1,16 +1,16 @@
 """What is sent along with a run that works elsewhere, and where runs can work. Plain data."""
 
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from retinue.core.definition import REMOTE as REMOTE
 from retinue.core.definition import Definition
+from retinue.core.definition import Runner as Runner
 from retinue.engine.budget import Lease
 from retinue.engine.request import RunRequest
 from retinue.tools.policy import Rights
 
-Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
 HERE = ("inprocess", "durable")
 """Runners that work in this process."""
 
@@ -34,7 +34,7 @@ class Errand:
 
 
 class Origin(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A run that one elsewhere has started: what has to be known to judge it."""
+    """A run that was started by one on another machine: what has to be known to judge it."""
 
     run_id: str
     agent: str

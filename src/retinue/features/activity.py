@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import os
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -22,8 +22,7 @@ from retinue.core.tool import find_code
 from retinue.sessions.linelog import LineLog
 
 if TYPE_CHECKING:  # most who look at a log start no run
-    from retinue.core.run import Outcome, Run
-    from retinue.engine.manager import Outfitter
+    from retinue.core.run import Run
     from retinue.engine.request import RunRequest
     from retinue.engine.runner import LiveRun
 
@@ -120,9 +119,9 @@ class Recorder:
         """Begin with a run; returns what ends it."""
         return live.bus.listen(_Ear(self, agent), pieces=False, kinds=(ToolStarted, ToolFinished))
 
-    def wrap(self, outfitter: "Outfitter") -> "Outfitter":
-        """An outfitter whose runs are listened to."""
-        return _Recording(outfitter, self)
+    def watch(self, live: "LiveRun", run: "Run", request: "RunRequest", parent: "LiveRun") -> Callable[[], None]:
+        """Begin with a subagent's run; returns what ends it."""
+        return self.listen(live, run.agent)
 
     def flush(self) -> None:
         """Write what waits."""
@@ -176,26 +175,6 @@ class _Ear:
         elif kind is ToolFinished:
             asked = self._asked.pop(event.result.tool_call_id, 0)  # type: ignore[union-attr]
             self._recorder.keep(event, self._agent, asked)  # type: ignore[arg-type]
-
-
-class _Recording:
-    def __init__(self, outfitter: "Outfitter", recorder: Recorder) -> None:
-        self._outfitter = outfitter
-        self._recorder = recorder
-
-    async def outfit(
-        self, run: "Run", request: "RunRequest", parent: "LiveRun", work: "Callable[[LiveRun], Awaitable[Outcome]]"
-    ) -> "Outcome":
-        """The same, listened to."""
-
-        async def record(live: "LiveRun") -> "Outcome":
-            stop = self._recorder.listen(live, run.agent)
-            try:
-                return await work(live)
-            finally:
-                stop()
-
-        return await self._outfitter.outfit(run, request, parent, record)
 
 
 def _measure(value: object) -> int:

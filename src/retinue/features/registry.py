@@ -9,7 +9,7 @@ from retinue.features.finalise import Finalising
 from retinue.features.memory import Memory, plan_memory
 from retinue.features.sandbox import Boundaries
 from retinue.features.skills import Glance, Skills, find_skill_roots
-from retinue.features.worktree.workshop import Workshop
+from retinue.features.worktree.workshop import Leftovers, Workshop
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ class Grounds:
 def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
     """What a run is surrounded with; its copy is there first, memory stands before skills in its prompt."""
     definition, features = fitting.definition, list[Feature]()
+    if grounds.workshop is not None:
+        features.append(Leftovers(grounds.workshop))
     if fitting.request.isolation == "worktree" and grounds.workshop is not None:
         features.append(grounds.workshop.isolate(fitting))
     if definition.memory is not None:

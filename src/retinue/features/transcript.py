@@ -5,7 +5,7 @@ They are a convenience beside the session, which is the record: what goes wrong 
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,8 +24,7 @@ from retinue.core.messages import (
     ToolResultMessage,
     UserMessage,
 )
-from retinue.core.run import Outcome, Run, Status
-from retinue.engine.manager import Outfitter
+from retinue.core.run import Run, Status
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.sandbox.open_beneath import open_beneath
@@ -124,42 +123,36 @@ class Transcript:
             self._warn(f"no transcript in {quote(self._path, 300)}: {error.strerror or error}")
 
 
-class Transcribing:
-    """Outfits runs as another outfitter does, and writes their transcripts."""
+class Transcripts:
+    """The transcripts of one main agent's runs."""
 
-    def __init__(self, outfitter: Outfitter, *, clock: Clock, warn: Callable[[str], None]) -> None:
-        self._outfitter = outfitter
+    def __init__(self, *, clock: Clock, warn: Callable[[str], None]) -> None:
         self._clock = clock
         self._warn = warn
         self._has_warned = False
         self._prepared: dict[Path, float] = {}
 
-    async def outfit(
-        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
-    ) -> Outcome:
-        """The same, with a listener on the run's bus when it has an output file."""
+    def watch(self, live: LiveRun, run: Run, request: RunRequest, parent: LiveRun) -> Callable[[], None]:
+        """Write the transcript of a run that has an output file; returns what ends it."""
         if not run.output_file:
-            return await self._outfitter.outfit(run, request, parent, work)
+            return lambda: None
+        transcript = Transcript(
+            run.output_file,
+            run_id=run.id,
+            cwd=str(parent.setup.cwd),
+            clock=self._clock,
+            warn=self._warn_once,
+            prepare=self._prepare,
+        )
+        if not _goes_on(run):
+            transcript.begin(request.task, request.preface)
+        stop = live.bus.listen(transcript, pieces=False, kinds=(MessageFinished,))
 
-        async def transcribe(live: LiveRun) -> Outcome:
-            transcript = Transcript(
-                run.output_file,
-                run_id=run.id,
-                cwd=str(parent.setup.cwd),
-                clock=self._clock,
-                warn=self._warn_once,
-                prepare=self._prepare,
-            )
-            if not _goes_on(run):
-                transcript.begin(request.task, request.preface)
-            stop = live.bus.listen(transcript, pieces=False, kinds=(MessageFinished,))
-            try:
-                return await work(live)
-            finally:
-                stop()
-                transcript.close()
+        def end() -> None:
+            stop()
+            transcript.close()
 
-        return await self._outfitter.outfit(run, request, parent, transcribe)
+        return end
 
     def _prepare(self, folder: Path) -> None:
         """Once for all the runs that start in the same moment."""

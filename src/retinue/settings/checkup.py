@@ -12,11 +12,11 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
-from retinue.core.diagnostics import Diagnostic
+from retinue.core.diagnostics import Diagnostic, Item, State
 from retinue.core.errors import RetinueError, quote
 from retinue.features.place import find_program
 from retinue.features.sandbox import Boundaries
@@ -33,17 +33,7 @@ from retinue.settings.subagents import find_devkit_file, find_project_file, find
 from retinue.settings.trust import find_bindings_file, load_bindings, load_decisions
 from retinue.settings.yamlfile import is_there
 
-State = Literal["pass", "warn", "fail", "info"]
 ASK_S = 5.0
-
-
-class Item(Struct, frozen=True):
-    """One thing that was looked at."""
-
-    status: State
-    category: str
-    message: str
-    details: str = ""
 
 
 class Report(Struct, frozen=True):
@@ -162,6 +152,15 @@ def _check_places(paths: Paths, loaded: Loaded, environment: Mapping[str, str]) 
         yield Item("fail", "permissions", "Session directory not writable", f"{sessions}: {problem}")
     else:
         yield Item("pass", "permissions", "Session directory writable", str(sessions))
+
+
+def wants_runner(runner: str, paths: Paths, environment: Mapping[str, str], *, approve: bool | None) -> bool:
+    """Whether the settings or an agent name this runner. Raises RetinueError."""
+    loaded = load_settings(paths, environment, approve=approve)
+    settings = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
+    if settings.runner == runner:
+        return True
+    return any(definition.runner == runner for definition in Roster(paths, loaded, settings).read().definitions)
 
 
 def try_writing(folder: Path) -> str:

@@ -22,6 +22,7 @@ from retinue.settings.yamlfile import is_there
 if TYPE_CHECKING:
     from retinue.core.launch import Confining
     from retinue.engine.fitting import Fitting
+    from retinue.engine.remote_request import Origin
     from retinue.features.approvals.book import Book
     from retinue.features.hooks.board import Board
     from retinue.features.hooks.command import Workplace
@@ -85,8 +86,12 @@ class Guarding:
         *,
         tell: Callable[[Sequence[Diagnostic], Sequence[str]], None],
         warn: Callable[[str], None],
+        judge: Judging | None = None,
     ) -> None:
-        """`tell` gets what is wrong with the files, once; `warn` what goes wrong while runs work."""
+        """`tell` gets what is wrong with the files, once; `warn` what goes wrong while runs work.
+
+        `judge` lets the face of a main agent that was sent here judge its runs.
+        """
         self._world = world
         self._environment = environment
         self._clock = clock
@@ -95,8 +100,7 @@ class Guarding:
         self._warn = warn
         self._told: set[str] = set()
         self._main_board: Board | None = None
-        self.judge: Judging | None = None
-        """Lets the face of a main agent on a worker judge its runs; None on no worker."""
+        self.judge = judge
 
     @property
     def board(self) -> "Board":

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from msgspec import Struct, structs
 
+from retinue.core.definition import Runner
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.run import Join
 from retinue.sandbox.profile import Sandbox
@@ -42,7 +43,6 @@ from retinue.settings.layers import Layer, Scope, merge_layers, read_layer
 from retinue.settings.paths import Paths
 
 Surface: TypeAlias = Literal["fleet", "subagent", "dispatch"]
-Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
 Approvals: TypeAlias = Literal["never", "ask", "acceptEdits", "plan", "bypass"]
 
 

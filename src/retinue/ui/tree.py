@@ -157,8 +157,8 @@ def _render_row(row: _Row, outlook: Outlook) -> Text:
 def render_figures(run: Run, outlook: Outlook) -> Text:
     """` · ↻5≤30 · 7 tools · 12.3s · 33.8k token 41% ⇊1`; ` · on box-7` before it for a run on another machine."""
     text = Text(style="dim")
-    if run.worker:
-        text.append(f" · on {clean_line(run.worker, 40)}")
+    if run.machine:
+        text.append(f" · on {clean_line(run.machine, 40)}")
     limit = run.invocation.get("maxTurns")
     if run.turns:
         text.append(f" · ↻{run.turns}{f'≤{limit}' if isinstance(limit, int) and limit else ''}")

@@ -14,8 +14,9 @@ from retinue.settings.schema import Settings
 from retinue.settings.subagents import load_crew
 
 if TYPE_CHECKING:
+    from retinue.core.diagnostics import Item
     from retinue.features.schedule.store import ScheduleStore
-    from retinue.settings.checkup import Item, Report
+    from retinue.settings.checkup import Report
     from retinue.settings.decisions import Folder
     from retinue.settings.entry_approval import EntryApproval
     from retinue.settings.preferences import Preference as Preference

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import msgspec
 
-from retinue.app.worker_host import bring_home, build_sections
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment
 from retinue.durable.cluster.worker import Job
+from retinue.durable.cluster.worker_host import bring_home, build_sections
 
 ASSIGNMENT = Assignment(
     run_id="r",

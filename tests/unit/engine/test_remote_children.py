@@ -42,6 +42,12 @@ class Follower:
     def pass_on(self, run_id, verb, data):
         self.said.append((run_id, verb, data))
 
+    def restrict(self, tools, *, readonly):
+        raise NotImplementedError
+
+    def demand_judgement(self):
+        raise NotImplementedError
+
 
 class Inn:
     """A main agent with the runs `one` and `two` elsewhere."""

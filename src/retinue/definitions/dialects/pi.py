@@ -4,10 +4,10 @@ The name is `name` or the file's stem; without `tools` an agent asks for all bui
 """
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, get_args
 
 from retinue.core.amounts import is_amount
-from retinue.core.definition import Definition, Source
+from retinue.core.definition import Definition, Runner, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
 from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
@@ -145,7 +145,7 @@ def _read_running(fields: Fields) -> dict[str, Any]:
     """Where and how it runs; a switch that cannot be read takes the value that gives less."""
     told = len(fields.problems)
     # What is no runner names another program: to run it as one of ours would give it what it never asked for.
-    runner = fields.read_choice("runner", ("inprocess", "durable", "process", "pi", "cluster"), "the agent is disabled")
+    runner = fields.read_choice("runner", get_args(Runner), "the agent is disabled")
     can_run = len(fields.problems) == told
     return {
         "isolated": fields.read_switch("isolated", doubt=True),

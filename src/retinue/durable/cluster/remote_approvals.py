@@ -22,7 +22,6 @@ from retinue.durable.cluster.approval import (
     MAX_TOLD,
     Case,
     Kind,
-    Origin,
     Ruling,
     Verdict,
     Wants,
@@ -30,6 +29,7 @@ from retinue.durable.cluster.approval import (
     describe_tool,
 )
 from retinue.engine.calls import Answer
+from retinue.engine.remote_request import Origin
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.rules import describe_call
 from retinue.features.hooks.feature import CallWatch
@@ -42,8 +42,18 @@ _ANY: Wants = {"call": True, "step": True, "stop": True}
 class Appeals:
     """One run's way to its face, also for the runs that it starts."""
 
-    def __init__(self, submit: Submit, wants: Wants | None = None, *, is_on: bool = False) -> None:
-        """`wants`: what the face judges of the run itself; `is_on`: whether also what those do that it starts."""
+    def __init__(
+        self,
+        submit: Submit,
+        wants: Wants | None = None,
+        *,
+        is_on: bool = False,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`wants`: what the face judges of the run itself; `is_on`: whether also what those do that it starts.
+
+        `on_change` is called when it has turned out what is asked about of a run below.
+        """
         self.wants: Wants = dict(wants or {})
         self.is_on = is_on
         self._below: list[Judged] = []
@@ -52,8 +62,7 @@ class Appeals:
         self._spare: dict[str, list[Verdict]] = {}
         """Rulings on calls of an earlier worker that died before it could use them."""
         self._is_open = False
-        self.on_change: Callable[[], None] = lambda: None
-        """Called when it has turned out what is asked about of a run below."""
+        self.on_change = on_change
 
     def awaken(self, wants: Wants, *, is_on: bool) -> None:
         """The face has come to have something to say, with the run on its way already: from now on it is asked."""

@@ -89,13 +89,15 @@ class Cluster:
         self._recalled: dict[str, bytes] = {}
         """Sessions that are kept nowhere, for runs that are resumed by this very process."""
 
-    def share(self, before_send: Callable[[], Awaitable[None]], above: tuple[str, ...]) -> "Cluster":
+    def share(self, before_send: Callable[[], Awaitable[None]], above: tuple[str, ...], home: Home) -> "Cluster":
         """The same connections for one of several runs on a worker.
 
-        `before_send` puts its own record in order before it sends others; `above` are its leases.
+        `before_send` puts its own record in order before it sends others; `above` are its leases; `home` is where it
+        belongs.
         """
         shared = copy.copy(self)
         shared._before_send, shared._above, shared._is_shared = before_send, above, True
+        shared.home = home
         shared._recalled = {}
         return shared
 

@@ -1,235 +1,121 @@
-"""Durable runs of one process: each is on record before it begins, asks its model or acts, and goes on after a crash.
+"""Runs durable runs in this process, as LocalBackend does, with a record that outlives it.
 
-The run itself is the engine's, as any other; here stand its record, and what becomes of it at the next opening of its
-main session. Must not know settings, definitions or what a run is about.
+Where no runner is durable, the record and its database are not loaded.
 """
 
-import asyncio
-import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING
 
 from retinue.core.errors import RetinueError
-from retinue.core.events import Event, RunFinished
-from retinue.core.messages import AssistantMessage, Usage, UserMessage
-from retinue.core.run import Outcome, Run
-from retinue.durable.local.database import Act, Entry, drop_run, put_pieces, put_run, read_pieces, read_runs
-from retinue.durable.pieces import Piece, RecordError
-from retinue.durable.recorded_run import Keeper, Recorded
-from retinue.durable.session_files import Mirror
-from retinue.engine.manager import Outfitter
-from retinue.engine.outcome import Past
+from retinue.core.events import RunFinished
+from retinue.core.messages import Usage
+from retinue.core.run import Run
+from retinue.engine.backend import Arrange, LocalBackend, keep_setup
+from retinue.engine.recovery import Remains
+from retinue.engine.remote_request import REMOTE, Runner
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import Feature
-from retinue.features.deferred import Deferring
-from retinue.sessions.entry import decode_entry
-from retinue.sessions.log import Session
+from retinue.engine.session_path import find_file
 
-_VOID = ("error", "aborted", "pending")
-FindFile = Callable[[Run, RunRequest], Path | None]
+if TYPE_CHECKING:  # most main agents start no durable run
+    from retinue.durable.local.records import RunRecords
+    from retinue.durable.local.writer import Scribe
 
-
-class Writer(Protocol):
-    """What writes into the ledger."""
-
-    async def write(self, act: Act, synced: Sequence[Path] = ()) -> object:
-        """Do something in it, after these files are on the disk; returns when it is. Raises RecordError."""
-        ...
-
-    def post(self, act: Act, synced: Sequence[Path] = (), wished: Sequence[Path] = ()) -> None:
-        """The same some time later, after the files in `wished` as well if there is time for that."""
-        ...
+FILE = "runs.db"
 
 
-class _Return(NamedTuple):
-    """A run that goes on."""
-
-    entry: Entry
-    kept: int
-    """How much of its session is on record."""
+def has_record(path: Path) -> bool:
+    """Whether there has been a durable run."""
+    return path.exists()
 
 
-class Embedded:
-    """The durable runs of one main session."""
+async def open_backend(
+    path: Path,
+    main: LiveRun,
+    remains: Remains,
+    *,
+    choose: Callable[[Run, RunRequest], Runner],
+    charge: Callable[[str, Usage], None],
+    warn: Callable[[str], None],
+) -> "DurableBackend":
+    """A backend that knows which runs of an earlier process are continued; an unusable record is only warned about.
+
+    `path` is the database's; `choose` says with which runner a run works, and may raise RetinueError; `charge` takes
+    what a run had spent before a crash.
+    """
+    backend = DurableBackend(path, main, choose, charge)
+    if remains.runs and main.session.path is not None and has_record(path):
+        try:
+            await backend.take_over(remains, warn)
+        except RetinueError as error:
+            warn(f"durable runs do not go on by themselves: {error}")
+        except BaseException:
+            await backend.close()
+            raise
+    return backend
+
+
+class DurableBackend(LocalBackend):
+    """Runs of one main agent in this process; those whose runner is durable are recorded."""
 
     def __init__(
         self,
-        writer: Writer,
-        main: Session,
-        find_file: FindFile,
-        charge: Callable[[str, Usage], None] = lambda run_id, usage: None,
-        is_saved: Callable[[], bool] = lambda: True,
+        path: Path,
+        main: LiveRun,
+        choose: Callable[[Run, RunRequest], Runner],
+        charge: Callable[[str, Usage], None],
     ) -> None:
-        """`find_file`: where a run keeps its session. `charge` takes what a run had spent before a crash.
-
-        `is_saved`: whether the main session has all that it should.
-        """
-        self._writer = writer
+        super().__init__()
+        self._path = path
         self._main = main
-        self._find_file = find_file
+        self._choose = choose
         self._charge = charge
-        self._is_saved = is_saved
-        self._returning: dict[str, _Return] = {}
-        self._is_named = False
-        self._files: dict[str, tuple[Path, int]] = {}
-        """Sessions of the runs that are on record, and in which attempt."""
+        self._records: RunRecords | None = None
+        self._writer: Scribe | None = None
+        self.returning: frozenset[str] = frozenset()
+        """The runs of an earlier process that are continued here."""
 
-    async def take_over(
-        self, runs: Mapping[str, Run], requests: Mapping[str, RunRequest], warn: Callable[[str], None]
-    ) -> list[str]:
-        """Repair the sessions of runs that a dead process has left at work; these go on. Raises RecordError."""
-        entries: list[Entry] = await self._read(read_runs)
-        own = [entry for entry in entries if entry.session == self._main.id and self._is_ours(entry)]
-        for entry in own:
-            run = runs.get(entry.run)
-            if run is None or run.attempt != entry.attempt:
-                continue
-            # Also of one that has ended: there was no time to see to it that its session is on the disk.
-            path = self._find_file(run, requests[run.id])
-            pieces: list[Piece] = await self._read(partial(read_pieces, session=entry.session, run=entry.run))
-            try:
-                kept = await asyncio.to_thread(repair_file, path, entry.began, pieces)
-            except RetinueError as error:
-                warn(f"run {run.id} cannot go on by itself: {error}")
-                continue
-            # That it began may be lost where it was not waited for; that it was asked for is not.
-            if not run.status.is_final:
-                self._returning[run.id] = _Return(entry, kept)
-        gone = [entry for entry in entries if entry not in own and not is_there(entry.main)]
-        ended = [entry for entry in own if entry.run not in self._returning]
-        for entry in (*ended, *gone):
-            self._writer.post(partial(drop_run, session=entry.session, run=entry.run, attempt=entry.attempt))
-        return list(self._returning)
+    async def take_over(self, remains: Remains, warn: Callable[[str], None]) -> None:
+        """Find out which runs of an earlier process are continued. Raises RecordError."""
+        self.returning = frozenset(await self._need_records().take_over(remains.runs, remains.requests, warn))
 
-    async def outfit(
-        self,
-        run: Run,
-        request: RunRequest,
-        parent: LiveRun,
-        work: Callable[[LiveRun], Awaitable[Outcome]],
-        inner: Outfitter,
-    ) -> Outcome:
-        """As another outfitter does, with a record around it; a run that leaves no session has none."""
-        path, main = self._find_file(run, request), self._main.path
-        if path is None or main is None:
-            return await inner.outfit(run, request, parent, work)
-        self._files[run.id] = path, run.attempt
-        back = self._returning.pop(run.id, None)
-        if back is None or back.entry.attempt != run.attempt:
-            back = None
-            began = measure(path)
-            await self._begin(Entry(self._main.id, run.id, run.attempt, began, str(main)), path)
-        kept = began if back is None else back.kept
-        shelf = _RunShelf(self._writer, self._main.id, run.id)
-        recorded = Recorded(Keeper(shelf, Mirror(path.parent, path.name, kept)))
+    async def prepare(self, run: Run, request: RunRequest) -> Arrange:
+        """Record that a durable run begins. Raises RecordError."""
+        is_durable = run.id in self.returning or self._find_runner(run, request) == "durable"
+        if self._main.session.path is None or not is_durable:
+            return keep_setup
+        return await self._need_records().prepare(run, request)
 
-        async def endure(live: LiveRun) -> Outcome:
-            shelf.live = live
-            live.change(features=_add_feature(live.setup.features, recorded))
-            if back is not None and (past := read_past(path, back.entry.began)) is not None:
-                live.take_up(past)
-                self._charge(run.id, past.usage)
-            return await work(live)
+    def goes_on(self, run: Run, request: RunRequest) -> bool:
+        """A recorded run is continued here; one on another machine has not noticed that this process was gone."""
+        return run.id in self.returning or self._find_runner(run, request) == REMOTE
 
-        return await inner.outfit(run, request, parent, endure)
+    async def close(self) -> None:
+        """Write what is left."""
+        if self._writer is not None:
+            await self._writer.close()
 
-    def hear(self, event: Event) -> None:
-        """A run whose end is on record needs no other: that is dropped, once the end is on the disk."""
-        if isinstance(event, RunFinished) and (known := self._files.pop(event.run_id, None)) is not None:
-            (path, attempt), main = known, self._main.path
-            assert main is not None
-            folders = (path.parent, path.parent.parent)
-            drop = partial(drop_run, session=self._main.id, run=event.run_id, attempt=attempt)
-            self._writer.post(drop, [main], [path, *folders])
+    def _find_runner(self, run: Run, request: RunRequest) -> Runner | None:
+        try:
+            return self._choose(run, request)
+        except RetinueError:
+            return None  # whoever builds the run reports it
 
-    def _is_ours(self, entry: Entry) -> bool:
-        """Whether a record of this session's id is of this file: of a copy of it somebody else may be at work."""
-        path = self._main.path
-        return not is_there(entry.main) or (path is not None and path.exists() and path.samefile(entry.main))
+    def _need_records(self) -> "RunRecords":
+        if self._records is None:
+            from retinue.durable.local.database import Ledger
+            from retinue.durable.local.records import RunRecords
+            from retinue.durable.local.writer import Scribe
 
-    async def _begin(self, entry: Entry, path: Path) -> None:
-        """That the run was asked for is in the main session, and nothing must be known of it that is not there."""
-        main = Path(entry.main)
-        if not is_there(entry.main) or not self._is_saved():
-            raise RecordError(f"cannot record runs: the session {main} cannot be written")
-        # A new name is in its directory, once; what an earlier attempt has written may not be on the disk yet.
-        synced = (main, *([] if self._is_named else [main.parent]), *([path] if entry.began else []))
-        await self._writer.write(partial(put_run, entry=entry), synced)
-        self._is_named = True
-
-    async def _read(self, act: Act) -> list:  # type: ignore[type-arg]
-        found = await self._writer.write(act)
-        assert isinstance(found, list)
-        return found
-
-
-class _RunShelf:
-    """The record of one run in the ledger."""
-
-    def __init__(self, writer: Writer, session: str, run: str) -> None:
-        self._writer = writer
-        self._session = session
-        self._run = run
-        self.live: LiveRun | None = None
-
-    async def keep(self, pieces: Sequence[Piece]) -> None:
-        """One transaction; nothing new needs none."""
-        if self.live is not None and not self.live.journal.is_saved:
-            raise RecordError(f"cannot record run {self._run}: its session {self.live.session.path} cannot be written")
-        if pieces:
-            await self._writer.write(partial(put_pieces, session=self._session, run=self._run, pieces=pieces))
-
-
-def _add_feature(features: Sequence[Feature], recorded: Recorded) -> tuple[Feature, ...]:
-    # That one is entered last, since it keeps the tools it hands over.
-    last = tuple(feature for feature in features if isinstance(feature, Deferring))
-    return (*(feature for feature in features if not isinstance(feature, Deferring)), recorded, *last)
-
-
-def is_there(path: str) -> bool:
-    """Whether a file is there."""
-    return os.path.exists(path)
-
-
-def measure(path: Path) -> int:
-    """How long a file is; 0 for none."""
-    try:
-        return path.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def repair_file(path: Path | None, began: int, pieces: Sequence[Piece]) -> int:
-    """Let a session file be what is on record, and longer where it is longer; returns how much is on record.
-
-    Raises RetinueError when what the record continues is not there any more.
-    """
-    if path is None:
-        raise RetinueError("it leaves no session")
-    if measure(path) < began:
-        raise RetinueError(f"its session {path} is shorter than when it began")
-    kept = max((piece.place + len(piece.data) for piece in pieces), default=began)
-    Mirror(path.parent, path.name).restore(piece for piece in pieces if piece.path == path.name)
-    return kept
-
-
-def read_past(path: Path, began: int) -> Past | None:
-    """What a run has used in its present attempt; None when nothing was said in it."""
-    try:
-        with path.open("rb") as file:
-            file.seek(began)
-            lines = file.read().splitlines()
-    except OSError:
-        return None
-    usage, turns, calls, is_said = Usage(), 0, 0, False
-    for line in lines:
-        message = decode_entry(line).message
-        is_said = is_said or isinstance(message, UserMessage)
-        if isinstance(message, AssistantMessage):
-            usage += message.usage
-            turns += message.stop_reason not in _VOID
-            calls += len(message.calls)
-    return Past(usage, turns, calls) if is_said else None
+            main = self._main
+            self._writer = Scribe(Ledger(self._path))
+            self._records = RunRecords(
+                self._writer,
+                main.session,
+                lambda run, request: find_file(main.session.tree, run.id, request),
+                self._charge,
+                lambda: main.journal.is_saved,
+            )
+            main.bus.listen(self._records.hear, pieces=False, kinds=(RunFinished,))
+        return self._records

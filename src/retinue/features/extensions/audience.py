@@ -31,7 +31,7 @@ class Audience:
         self._farewell_s = farewell_s
         self._group: asyncio.TaskGroup | None = None
         self._queues: dict[Handler, asyncio.Queue[Any]] = {}
-        self._workers: dict[Handler, asyncio.Task[None]] = {}
+        self._tasks: dict[Handler, asyncio.Task[None]] = {}
         self.failures: Counter[str] = Counter()
         """By extension."""
         self.dropped: Counter[str] = Counter()
@@ -52,8 +52,8 @@ class Audience:
             pass  # what is still waiting was only news
         finally:
             self._group = None
-            for worker in self._workers.values():
-                worker.cancel()
+            for task in self._tasks.values():
+                task.cancel()
 
     def tell(self, handler: Handler, item: Any) -> None:
         """Tell one handler. Does not raise and does not wait."""
@@ -78,14 +78,14 @@ class Audience:
         try:
             queue.put_nowait(_LEAVE)
         except asyncio.QueueFull:
-            if (worker := self._workers.get(handler)) is not None:
-                worker.cancel()
+            if (task := self._tasks.get(handler)) is not None:
+                task.cancel()
 
     def _begin(self, handler: Handler) -> None:
         if self._group is not None:
-            worker = self._group.create_task(self._serve(handler, self._queues[handler]))
-            self._workers[handler] = worker
-            worker.add_done_callback(lambda done: self._workers.pop(handler, None))
+            task = self._group.create_task(self._serve(handler, self._queues[handler]))
+            self._tasks[handler] = task
+            task.add_done_callback(lambda done: self._tasks.pop(handler, None))
 
     def _tell_now(self, handler: Handler, item: Any) -> None:
         loop = asyncio.get_running_loop()

@@ -65,5 +65,5 @@ class Handlers:
         try:
             await self._audience.close(is_patient=kind is None)
         finally:
-            # The group is not told of an error, which it would wrap: its workers know nothing of it.
+            # The group is not told of an error, which it would wrap: its tasks know nothing of it.
             await self._group.__aexit__(None, None, None)

@@ -4,16 +4,13 @@ Nothing is read, locked or imported before somebody wants a copy or somebody has
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.core.run import Outcome, Run
+from retinue.core.run import Outcome
 from retinue.engine.fitting import Fitting
-from retinue.engine.manager import Outfitter
-from retinue.engine.request import RunRequest
-from retinue.engine.runner import LiveRun
-from retinue.engine.setup import Feature
+from retinue.engine.setup import Feature, RunSetup
 
 if TYPE_CHECKING:  # git and all around it is loaded when it is needed
     from retinue.features.worktree.leftovers import Leftover
@@ -93,16 +90,19 @@ class Workshop:
         return self._records
 
 
-class Tidying:
-    """An outfitter that clears up after dead processes before it outfits its first run."""
+class Leftovers:
+    """The feature that clears up after dead processes before the first run works."""
 
-    def __init__(self, inner: Outfitter, workshop: Workshop) -> None:
-        self._inner = inner
+    name = "worktree leftovers"
+
+    def __init__(self, workshop: Workshop) -> None:
         self._workshop = workshop
 
-    async def outfit(
-        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
-    ) -> Outcome:
-        """As the one inside does, once everything is tidy."""
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """Tidy once for all runs."""
         await self._workshop.tidy()
-        return await self._inner.outfit(run, request, parent, work)
+        return setup
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Nothing to undo."""
+        return outcome

@@ -9,7 +9,7 @@ from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.request import DEFAULT_AGENT
-from retinue.surfaces.fleet.status import ACTIVE, SUCCESSES, to_word
+from retinue.surfaces.fleet.status import ACTIVE, SUCCESSES, describe_machines, to_word
 from retinue.tools.descriptions import load_description
 
 SHOWN_SUCCESSES = 2
@@ -40,8 +40,7 @@ class ListTool:
         if hidden:
             lines.append(f"{hidden} done {'agent is' if hidden == 1 else 'agents are'} hidden; all: true shows them.")
         details: dict[str, Any] = {"visible": len(shown), "total": len(runs)}
-        if workers := {run.id: run.worker for run in shown if run.worker}:
-            details["workers"] = workers
+        details |= describe_machines(shown)
         return ToolResult.of("\n".join(lines), details)
 
 

@@ -10,7 +10,7 @@ from retinue.core import events as ev
 from retinue.core.run import Run
 from retinue.surfaces.fleet.result import render_result_text
 from retinue.surfaces.fleet.stats import count_tokens, measure_ms
-from retinue.surfaces.fleet.status import SUCCESSES, explain_error, to_word
+from retinue.surfaces.fleet.status import SUCCESSES, describe_machine, explain_error, to_word
 
 
 class LifeRecords:
@@ -42,7 +42,7 @@ class LifeRecords:
             case ev.RunStarted():
                 return self._tell("started", run)
             case ev.RunPlaced():
-                return {**self._identify("placed", run), "worker": event.worker}
+                return {**self._identify("placed", run), **describe_machine(event.machine)}
             case ev.RunFinished():
                 return self._finish(run)
             case ev.RunSteered():
@@ -57,7 +57,7 @@ class LifeRecords:
         return {
             **self._identify(name, run),
             **more,
-            **({"worker": run.worker} if run.worker else {}),
+            **(describe_machine(run.machine) if run.machine else {}),
             "status": to_word(run),
             "startedAt": run.started_ms or run.queued_ms,
             "toolUses": run.tool_uses,

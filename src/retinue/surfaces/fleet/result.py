@@ -13,7 +13,7 @@ from retinue.surfaces.fleet.conversation import load_messages, render_conversati
 from retinue.surfaces.fleet.peek import Peek, read_transcript, render_peek
 from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.refusal import Refusal, tell_missing
-from retinue.surfaces.fleet.status import ACTIVE, explain_error, name_agent, note_status, to_word
+from retinue.surfaces.fleet.status import ACTIVE, describe_machine, explain_error, name_agent, note_status, to_word
 from retinue.surfaces.fleet.wait import WaitEnd, limit_wait, wait_for_run
 from retinue.tools.descriptions import load_description
 from retinue.tools.files.ripgrep import find_ripgrep
@@ -117,7 +117,7 @@ class ResultTool:
         return await render_peek(peek, read_transcript(Path(run.output_file)), "live output file", program)
 
     def _detail(self, run: Run) -> dict[str, Any]:
-        place = {"worker": run.worker} if run.worker else {}
+        place = describe_machine(run.machine) if run.machine else {}
         return {"agentId": run.id, "status": to_word(run), "description": run.description, **place}
 
 

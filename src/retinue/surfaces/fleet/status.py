@@ -1,5 +1,6 @@
 """The engine's states and reasons in the fleet's words. Pure."""
 
+from collections.abc import Iterable
 from typing import Literal, TypeAlias
 
 from retinue.core.run import Reason, Run, Status
@@ -30,6 +31,17 @@ _LIMITS = {
     Reason.CRASH: "the run broke off",
     Reason.PARENT: "the run was interrupted",
 }
+
+
+def describe_machine(name: str) -> dict[str, str]:
+    """Which machine works on a run, in its details."""
+    return {"worker": name}
+
+
+def describe_machines(runs: Iterable[Run]) -> dict[str, dict[str, str]]:
+    """The same for those of several runs that work elsewhere."""
+    machines = {run.id: run.machine for run in runs if run.machine}
+    return {"workers": machines} if machines else {}
 
 
 def to_word(run: Run) -> Word:

@@ -132,7 +132,7 @@ class FleetList(Static):
         line.append(clean_line(run.description, 60), style="" if is_chosen else "dim")
         seconds = format_duration((run.finished_ms or now_ms) - run.started_ms) if run.started_ms else "queued"
         tokens = f" · ↓ {format_tokens(run.usage.output)} tokens" if run.usage.output else ""
-        place = f" · on {clean_line(run.worker, 30)}" if run.worker else ""
+        place = f" · on {clean_line(run.machine, 30)}" if run.machine else ""
         line.append(f"  {seconds}{tokens}{place}", style="dim")
         line.truncate(max(4, self.size.width - 4), overflow="ellipsis")
         return line

@@ -6,10 +6,11 @@ import pytest
 from retinue.core.messages import ToolCall
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Effect, ToolResult
-from retinue.durable.cluster.approval import MAX_TOLD, Case, Origin, Ruling, Verdict, bound_result
+from retinue.durable.cluster.approval import MAX_TOLD, Case, Ruling, Verdict, bound_result
 from retinue.durable.cluster.approval_judge import Court
 from retinue.durable.cluster.remote_approvals import Appeals, Judged
 from retinue.engine.questions import Desk
+from retinue.engine.remote_request import Origin
 from retinue.engine.revoked_tools import Restrained, Restraint
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.book import Book

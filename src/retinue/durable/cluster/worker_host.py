@@ -1,81 +1,150 @@
-"""Works on a run for somebody on another machine: the same main agent and crew as here, with a record around it."""
+"""Works on a run for somebody on another machine: a main agent as anywhere, with a record around it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 import msgspec
 
-from retinue.app.retinue import Retinue
-from retinue.app.worker_events import Relay
-from retinue.core.environment import MARKS, select
 from retinue.core.errors import quote
 from retinue.core.events import Answered, Asked, Event, Warned
-from retinue.core.messages import AssistantMessage, TextContent, Usage, UserMessage
+from retinue.core.messages import AssistantMessage, Message, TextContent, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, Home, Word
 from retinue.durable.cluster.remote_approvals import Appeals, Judged
 from retinue.durable.cluster.sender import Cluster
 from retinue.durable.cluster.worker import Hosted, Job
+from retinue.durable.cluster.worker_events import Relay, RunView
 from retinue.durable.cluster.workspace_bundle import Parcel
 from retinue.durable.trouble import Alarm
 from retinue.engine.child_prompt import ENVIRONMENT, to_line
 from retinue.engine.journal import CREW
-from retinue.engine.limits import Limits
 from retinue.engine.prompt import CWD, render_cwd
+from retinue.engine.questions import Desk
+from retinue.engine.setup import Feature
 from retinue.features.finalise import Finalising
-from retinue.settings.request import Request, SessionCover, SessionWish
 
 MOST_NAMED = 5
 """Former places that an agent is told of."""
 
 
-class Hosting:
-    """Opens runs; one for each worker."""
+class Agent(Protocol):
+    """The main agent that works on a run: a Retinue."""
 
-    def __init__(self, url: str, environment: Mapping[str, str], alarm: Alarm, *, approve: bool = False) -> None:
-        """With `approve` the projects of runs are trusted that are trusted where they come from."""
-        self._environment = environment
-        self._approve = approve
+    async def __aenter__(self) -> Self:
+        """Open it."""
+        ...
+
+    async def __aexit__(self, *error: object) -> None:
+        """Close it."""
+        ...
+
+    @property
+    def run_id(self) -> str:
+        """Of its own run."""
+        ...
+
+    @property
+    def questions(self) -> Desk:
+        """What its runs want a person to decide."""
+        ...
+
+    @property
+    def lookout(self) -> RunView:
+        """The runs it has started."""
+        ...
+
+    @property
+    def chronicle(self) -> "History":
+        """What its session holds."""
+        ...
+
+    async def prompt(self, content: str, *, settle: bool = False) -> Outcome:
+        """Say something and wait until it is done; with `settle` also for what it started."""
+        ...
+
+    async def go_on(self) -> Outcome:
+        """Let it go on from where its session ends."""
+        ...
+
+    def steer(self, content: str) -> None:
+        """Say something before its next reply."""
+        ...
+
+    def restrict(self, *tools: str, readonly: bool = False, run_id: str = "") -> None:
+        """Take tools from it or a run, and from all below."""
+        ...
+
+    def demand_judgement(self) -> None:
+        """What it has sent on is judged from now on."""
+        ...
+
+    def abort(self) -> bool:
+        """Stop it and all it started."""
+        ...
+
+    def listen(self, listener: Callable[[Event], None]) -> Callable[[], None]:
+        """Call the listener with each event; returns what ends it."""
+        ...
+
+
+class History(Protocol):
+    """What the session of the main agent holds."""
+
+    def list_messages(self) -> list[Message]:
+        """What was said."""
+        ...
+
+    def list_entries(self) -> list[dict[str, Any]]:
+        """The entries as they are stored."""
+        ...
+
+
+class OpenAgent(Protocol):
+    """Makes the main agent of a run."""
+
+    def __call__(
+        self,
+        job: Job,
+        cluster: Cluster,
+        judge: Appeals,
+        features: Sequence[Feature],
+        tell_missing: Callable[[str], None],
+    ) -> Agent:
+        """`features` are entered around it; `tell_missing` gets which of its tools it cannot have here."""
+        ...
+
+
+class WorkerHost:
+    """Opens the runs of one worker."""
+
+    def __init__(self, url: str, alarm: Alarm, open_agent: OpenAgent) -> None:
         self._cluster = Cluster(url, alarm=alarm)
         """For all runs that send others: opened by the first of them."""
+        self._open_agent = open_agent
 
     def open(self, job: Job) -> Hosted:
         """A run at work."""
-        cluster = self._cluster.share(job.keep, job.assignment.leases)
-        cluster.home = Home.of(job.assignment, job.workspace)
-        return HostedRun(job, cluster, self._environment, approve=self._approve)
+        home = Home.of(job.assignment, job.workspace)
+        return HostedRun(job, self._cluster.share(job.keep, job.assignment.leases, home), self._open_agent)
 
 
 class HostedRun:
-    """One run as a Retinue of its own."""
+    """One run with a main agent of its own."""
 
-    def __init__(self, job: Job, cluster: Cluster, environment: Mapping[str, str], *, approve: bool) -> None:
+    def __init__(self, job: Job, cluster: Cluster, open_agent: OpenAgent) -> None:
+        assignment = job.assignment
         self._job = job
-        self._assignment = job.assignment
-        self._appeals = Appeals(job.submit, job.assignment.judged, is_on=job.assignment.judged_below)
-        self._retinue = Retinue(
-            job.workspace,
-            request=to_request(job, job.sessions / job.assignment.session, approve=approve),
-            environment={**environment, **select(job.assignment.marks, MARKS), **job.surroundings},
-            say=self._say,
-            output_transcript=False,  # they would lie in the workspace, and travel as its changes
+        self._assignment = assignment
+        self._appeals = Appeals(
+            job.submit, assignment.judged, is_on=assignment.judged_below, on_change=self._demand_judgement
         )
-        self._appeals.on_change = self._retinue.demand_judgement
         # Also where nobody has anything to say yet: a face may come back with rules.
         judged = Judged(self._appeals, wants=self._appeals.wants)
-        finalising = [Finalising()] if job.assignment.finalises else []
-        self._retinue.bring(
-            features=[*finalising, job.recorded, judged],
-            cluster=cluster,
-            judge=self._appeals,
-            names=job.assignment.names,
-            refusals=job.assignment.refusals,
-        )
+        features: list[Feature] = [*([Finalising()] if assignment.finalises else []), job.recorded, judged]
+        self._retinue = open_agent(job, cluster, self._appeals, features, self._tell_missing)
         self._relay: Relay | None = None
         self._early: list[Word] = []
         self._is_open = False
@@ -143,12 +212,12 @@ class HostedRun:
             outcome = msgspec.structs.replace(outcome, status=Status.STOPPED, reason=self._stopped)
         return bring_home(msgspec.structs.replace(outcome, session_file="", branch=""), self._job)
 
-    async def _work(self, retinue: Retinue) -> Outcome:
+    async def _work(self, retinue: Agent) -> Outcome:
         if self._job.goes_on:
             return _count_all(retinue, await retinue.go_on(), self._assignment.task)
         return await retinue.prompt(self._assignment.task, settle=True)
 
-    def _begin(self, retinue: Retinue) -> None:
+    def _begin(self, retinue: Agent) -> None:
         """Hear what was said meanwhile, but for what an earlier worker has said to the run already."""
         said = Counter(_read_words(retinue)) if self._job.goes_on else Counter[str]()
         said[self._assignment.task] -= 1
@@ -175,46 +244,21 @@ class HostedRun:
         if self._is_open and self._appeals.is_on:
             self._retinue.demand_judgement()
 
-    def _say(self, text: str) -> None:
-        """Which of its tools a run cannot have here is told to whoever sent it; all else is this machine's business."""
-        if text.endswith("; left out"):
-            words = f"agent {quote(self._assignment.agent)}, on its worker: {text}"
-            self._job.hear(Warned(run_id=self._assignment.run_id, text=words))
+    def _demand_judgement(self) -> None:
+        self._retinue.demand_judgement()
 
-    def _hear(self, retinue: Retinue, event: Event) -> None:
+    def _tell_missing(self, text: str) -> None:
+        """Tell whoever sent the run which of its tools it cannot have here."""
+        words = f"agent {quote(self._assignment.agent)}, on its worker: {text}"
+        self._job.hear(Warned(run_id=self._assignment.run_id, text=words))
+
+    def _hear(self, retinue: Agent, event: Event) -> None:
         """What the run itself says goes to its face under the name it has there."""
         # What a run that it has started asks is asked under its name, as all that is its own.
         if event.run_id == retinue.run_id or isinstance(event, Asked | Answered):
             self._job.hear(msgspec.structs.replace(event, run_id=self._assignment.run_id))
         elif self._relay is not None:
             self._relay.hear(event)
-
-
-def to_request(job: Job, session_file: Path, *, approve: bool = False) -> Request:
-    """The same as a process of its own would be asked for by its command line."""
-    assignment = job.assignment
-    # Whoever queues a run can say what it likes: its yes counts only with one from here.
-    trust = (True if approve else None) if assignment.trusted else False
-    # Its provider and no other, though that may have a model of the whole name.
-    provider, _, model = assignment.model.partition("/")
-    request = Request(
-        model=model,
-        provider=provider,
-        thinking=assignment.thinking,
-        session=SessionWish("named", str(session_file), is_alone=True, is_fleeting=True, cover=_to_cover(assignment)),
-        tools=assignment.tools,
-        sections=build_sections(assignment, str(job.workspace), job.former),
-        context_files=False,
-        skills=False,
-        approve=trust,
-        limits=Limits(
-            wall_s=assignment.wall_s,
-            idle_s=assignment.idle_s,
-            strict_idle=assignment.strict_idle,
-            tool_s=assignment.tool_s,
-        ),
-    )
-    return replace(request, is_child=True, is_hosted=True)
 
 
 def build_sections(assignment: Assignment, workspace: str, former: Sequence[str] = ()) -> dict[str, str]:
@@ -227,11 +271,6 @@ def build_sections(assignment: Assignment, workspace: str, former: Sequence[str]
     elsewhere = "\n\n".join(filter(None, (_tell_place(assignment), _tell_former(workspace, former))))
     told = {"elsewhere": elsewhere, "missing": _tell_missing(assignment)}
     return {**sections, **{name: text for name, text in told.items() if text}}
-
-
-def _to_cover(assignment: Assignment) -> SessionCover:
-    cover = assignment.cover
-    return SessionCover(cover.id, cover.parent, cover.name, cover.cwd or assignment.cwd, cover.labels)
 
 
 def bring_home(outcome: Outcome, job: Job) -> Outcome:
@@ -276,20 +315,20 @@ def _tell_missing(assignment: Assignment) -> str:
     return f"# What is missing in your workspace\n{listed}" if notes else ""
 
 
-def _count_passed_on(retinue: Retinue) -> Counter[tuple[str, str]]:
+def _count_passed_on(retinue: Agent) -> Counter[tuple[str, str]]:
     """What an earlier worker has said to the runs below, by run and words."""
     facts = [entry.get("data") for entry in retinue.chronicle.list_entries() if entry.get("customType") == CREW]
     said = (fact for fact in facts if isinstance(fact, dict) and fact.get("type") == "RunSteered")
     return Counter((str(fact.get("runId")), str(fact.get("text"))) for fact in said)
 
 
-def _list_calls(retinue: Retinue) -> list[str]:
+def _list_calls(retinue: Agent) -> list[str]:
     """The calls that are on record, whatever became of them."""
     said = retinue.chronicle.list_messages()
     return [call.id for message in said if isinstance(message, AssistantMessage) for call in message.calls]
 
 
-def _read_words(retinue: Retinue) -> list[str]:
+def _read_words(retinue: Agent) -> list[str]:
     """What was said to the main agent, as far as its session knows."""
     return [_to_text(message) for message in retinue.chronicle.list_messages() if isinstance(message, UserMessage)]
 
@@ -300,7 +339,7 @@ def _to_text(message: UserMessage) -> str:
     return "\n".join(block.text for block in message.content if isinstance(block, TextContent))
 
 
-def _count_all(retinue: Retinue, outcome: Outcome, task: str) -> Outcome:
+def _count_all(retinue: Agent, outcome: Outcome, task: str) -> Outcome:
     """The outcome with what earlier workers have used for the same task: all of it is in the session."""
     usage, turns, calls = Usage(), 0, 0
     for message in retinue.chronicle.list_messages():

@@ -1,55 +1,37 @@
 """The record of durable runs as `retinue doctor` tells of it. Looks, and changes nothing."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.app.durable_runs import FILE, is_there
-from retinue.core.errors import RetinueError
-from retinue.settings.layers import load_settings
-from retinue.settings.paths import find_paths
-from retinue.settings.roster import Roster
-from retinue.settings.subagents import load_crew
+from retinue.core.diagnostics import Item
+from retinue.durable.local.backend import has_record
 
 if TYPE_CHECKING:
     from retinue.durable.local.database import Entry
-    from retinue.settings.checkup import Item
 
 BUSY_S = 1.0
 MOST_NAMED = 3
 
 
-def check_record(environment: Mapping[str, str], *, approve: bool | None) -> "list[Item]":
-    """Where the record is, whether it can be used, and what waits in it; nothing where nobody wants one."""
-    from retinue.settings.checkup import Item, try_writing
+def check_record(path: Path, try_writing: Callable[[Path], str], *, is_wanted: Callable[[], bool]) -> list[Item]:
+    """Whether the record can be used, and what waits in it; nothing where nobody wants one.
 
-    try:
-        path = find_paths(".", environment).own_dir / FILE
-        if is_there(path):
-            return _examine(path)
-        if not _is_wanted(environment, approve):
-            return []
-    except RetinueError:
-        return []  # told by others
+    `try_writing` says why a folder cannot be written.
+    """
+    if has_record(path):
+        return _examine(path)
+    if not is_wanted():
+        return []
     if problem := try_writing(path.parent):
         return [Item("fail", "record", "Record of durable runs cannot be made", f"{path}: {problem}")]
     return [Item("pass", "record", "No durable run on record", f"{path} is made with the first one")]
 
 
-def _is_wanted(environment: Mapping[str, str], approve: bool | None) -> bool:
-    paths = find_paths(".", environment)
-    loaded = load_settings(paths, environment, approve=approve)
-    settings = load_crew(paths, environment, trusted=loaded.trust.trusted).settings
-    if settings.runner == "durable":
-        return True
-    return any(definition.runner == "durable" for definition in Roster(paths, loaded, settings).read().definitions)
-
-
-def _examine(path: Path) -> "list[Item]":
+def _examine(path: Path) -> list[Item]:
     from retinue.durable.local.database import HeldError, Ledger
     from retinue.durable.pieces import RecordError
-    from retinue.settings.checkup import Item
 
     try:
         entries = Ledger(path, busy_s=BUSY_S).check()
@@ -58,7 +40,7 @@ def _examine(path: Path) -> "list[Item]":
     except RecordError as error:
         return [Item("fail", "record", "Record of durable runs cannot be used", str(error))]
     items = [Item("pass", "record", "Record of durable runs usable", str(path))]
-    here = [entry for entry in entries if is_there(Path(entry.main))]
+    here = [entry for entry in entries if Path(entry.main).exists()]
     gone = [entry for entry in entries if entry not in here]
     if here:
         told = _list_sessions(here, "retinue --session ")

@@ -1,43 +1,29 @@
-"""The cluster from outside: which database it is, what it looks like, tidying it, and whether it can be used."""
+"""The cluster from outside: what it looks like, tidying it, and whether it can be used."""
 
 import asyncio
-import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from retinue.core.errors import RetinueError, UsageError
-from retinue.settings.paths import find_paths
-from retinue.settings.subagents import CrewSettings, find_user_file, load_crew
+from retinue.core.diagnostics import Item
+from retinue.core.environment import WORKER_DIR
+from retinue.core.errors import RetinueError
 
 if TYPE_CHECKING:
     from retinue.durable.cluster.cleanup import Pruned
     from retinue.durable.cluster.status import ClusterState
-    from retinue.settings.checkup import Item
 
 ASK_S = 5.0
 """What somebody who only looks waits for a database."""
 Value = TypeVar("Value")
 
 
-def name_database(flag: str, environment: Mapping[str, str]) -> str:
-    """The address of the database: the flag's, the environment's, the user's own file's. Raises UsageError for none."""
-    found = flag.strip() or _look_up(environment)
-    if not found:
-        where = find_user_file(find_paths(".", environment))
-        raise UsageError(
-            "no database is named: give --database postgresql://USER@HOST/NAME, set RETINUE_DATABASE, "
-            f"or set cluster.database in {where}"
-        )
-    return found
-
-
-def read_cluster(flag: str) -> "ClusterState":
+def read_cluster(url: str) -> "ClusterState":
     """Workers, queues, runs and lag. Raises RetinueError."""
     from retinue.durable.cluster.database import Database
     from retinue.durable.cluster.status import read_state
 
-    database = Database(name_database(flag, os.environ), name="retinue cluster", patience_s=0, creates=False)
+    database = Database(url, name="retinue cluster", patience_s=0, creates=False)
 
     async def look() -> "ClusterState":
         async with database:
@@ -46,7 +32,7 @@ def read_cluster(flag: str) -> "ClusterState":
     return asyncio.run(_hurry(look, database.describe()))
 
 
-def prune_cluster(flag: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> "Pruned":
+def prune_cluster(url: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> "Pruned":
     """Remove what is kept of runs that finished longer ago; what no face has taken home only with `everything`.
 
     `say` hears what the database waits for. Raises RetinueError.
@@ -55,8 +41,6 @@ def prune_cluster(flag: str, days: int, say: Callable[[str], None], *, everythin
     from retinue.durable.cluster.database import Database
     from retinue.durable.cluster.dbos_queues import Waiting
     from retinue.durable.trouble import Alarm
-
-    url = name_database(flag, os.environ)
 
     async def remove() -> "Pruned":
         async with (
@@ -68,12 +52,10 @@ def prune_cluster(flag: str, days: int, say: Callable[[str], None], *, everythin
     return asyncio.run(remove())
 
 
-def fetch_run(flag: str, run: str) -> str:
+def fetch_run(url: str, run: str) -> str:
     """Put the changes of a finished run on a branch of the repository around us; its name. Raises RetinueError."""
     from retinue.durable.cluster.database import Database
     from retinue.durable.cluster.late_import import fetch_work
-
-    url = name_database(flag, os.environ)
 
     async def fetch() -> str:
         async with Database(url, name="retinue cluster", patience_s=0, creates=False) as database:
@@ -82,32 +64,19 @@ def fetch_run(flag: str, run: str) -> str:
     return asyncio.run(fetch())
 
 
-def check_cluster(environment: Mapping[str, str]) -> "list[Item]":
-    """What `retinue doctor` says of the cluster; nothing where nobody wants one. Asks, and changes nothing."""
-    try:
-        settings = _load_own(environment)
-        url = _look_up(environment)
-    except RetinueError:
-        return []  # told by others
-    if url:
-        return [*_examine(url), *_examine_folder(environment)]
-    if settings.runner == "cluster":
-        from retinue.settings.checkup import Item
+def check_cluster(url: str, folder: Path, *, is_named: bool) -> list[Item]:
+    """What `retinue doctor` says of the cluster: asks, and changes nothing.
 
-        where = find_user_file(find_paths(".", environment))
-        detail = (
-            f"{where}: runner is cluster: set cluster.database there, or RETINUE_DATABASE; until then runs work here"
-        )
-        return [Item("warn", "cluster", "No database for runs on other machines", detail)]
-    return []
+    `folder` is the worker's on this machine; `is_named`: the user has chosen it.
+    """
+    return [*_examine(url), *_examine_folder(folder, is_named=is_named)]
 
 
-def _examine(url: str) -> "list[Item]":
+def _examine(url: str) -> list[Item]:
     from retinue.durable.cluster.database import Database, NoTables
     from retinue.durable.cluster.dbos_queues import import_engine
     from retinue.durable.cluster.schema import VERSION
     from retinue.durable.cluster.status import count_workers
-    from retinue.settings.checkup import Item
 
     try:
         database = Database(url, name="retinue doctor", patience_s=0, creates=False)
@@ -146,15 +115,11 @@ def _examine(url: str) -> "list[Item]":
     return items
 
 
-def _examine_folder(environment: Mapping[str, str]) -> "list[Item]":
+def _examine_folder(folder: Path, *, is_named: bool) -> list[Item]:
     """The folder in which runs work, where this is the machine of a worker."""
-    from retinue.app.worker import find_worker_dir
-    from retinue.core.environment import WORKER_DIR
     from retinue.durable.cluster.worker_folder import find_problem, list_remarks
-    from retinue.settings.checkup import Item
 
-    folder = find_worker_dir(environment)
-    if not environment.get(WORKER_DIR) and not folder.exists():
+    if not is_named and not folder.exists():
         return []
     if problem := find_problem(folder):
         detail = f"{folder}: {problem}; mend that, or name another by {WORKER_DIR}"
@@ -162,17 +127,6 @@ def _examine_folder(environment: Mapping[str, str]) -> "list[Item]":
     text = "Worker's folder is no good place"
     remarks = [Item("warn", "cluster", text, f"{folder}: {each}") for each in list_remarks(folder)]
     return [Item("pass", "cluster", "Worker's folder usable", str(folder)), *remarks]
-
-
-def _look_up(environment: Mapping[str, str]) -> str:
-    from retinue.app.cluster import find_database
-
-    return find_database(_load_own(environment), environment)
-
-
-def _load_own(environment: Mapping[str, str]) -> CrewSettings:
-    # A project's file has no say in this.
-    return load_crew(find_paths(".", environment), environment, trusted=False).settings
 
 
 async def _hurry(look: "Callable[[], Coroutine[Any, Any, Value]]", place: str) -> Value:

@@ -1,16 +1,14 @@
-"""Builds a worker of a cluster: from flags and files to what takes runs from the database."""
+"""Starts a worker: takes runs from the database until it is told to stop."""
 
 import asyncio
-import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from retinue.app.cluster_check import name_database
-from retinue.core.environment import WORKER_DIR
-from retinue.settings.paths import find_agent_dir, find_home
+if TYPE_CHECKING:
+    from retinue.durable.cluster.worker_host import OpenAgent
 
 
 @dataclass(frozen=True)
@@ -18,7 +16,7 @@ class WorkerWish:
     """What a worker is asked to be."""
 
     database: str = ""
-    """An address; empty for that of the environment, or of the user's own file."""
+    """The address; empty for that of the environment, or of the user's own file."""
     slots: int = 20
     """Runs at once, at each depth."""
     total: int | None = None
@@ -29,19 +27,21 @@ class WorkerWish:
     """Whether to trust the projects of runs that are trusted where they come from."""
 
 
-async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]) -> None:
-    """Be a worker until told to stop. Raises RetinueError."""
-    from retinue.app.worker_host import Hosting
+async def work(
+    wish: WorkerWish, url: str, folder: Path, open_agent: "OpenAgent", stop: asyncio.Event, say: Callable[[str], None]
+) -> None:
+    """Be a worker of the database at `url` until told to stop; runs work below `folder`. Raises RetinueError."""
+    from importlib.metadata import version
+
     from retinue.durable.cluster.worker import Worker
+    from retinue.durable.cluster.worker_host import WorkerHost
     from retinue.durable.trouble import Alarm
     from retinue.models.certificates import import_aiohttp
 
-    url = name_database(wish.database, os.environ)
-    folder = find_worker_dir(os.environ)
     alarm = Alarm(say)
     worker = Worker(
         url,
-        Hosting(url, os.environ, alarm, approve=wish.approve).open,
+        WorkerHost(url, alarm, open_agent).open,
         folder,
         slots=wish.slots,
         total=wish.total,
@@ -53,13 +53,3 @@ async def work(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]
     # Now, and not when the first runs wait for it and everything else waits for them.
     await asyncio.to_thread(import_aiohttp)
     await worker.run(stop, drain_s=wish.drain_s)
-
-
-def find_worker_dir(environment: Mapping[str, str]) -> Path:
-    """Where a worker keeps repositories and workspaces.
-
-    Each run sees its own place there, and nothing else. In `~/.cache` they may all write.
-    """
-    if named := environment.get(WORKER_DIR, ""):
-        return Path(named).expanduser()
-    return find_agent_dir(environment, find_home(environment)) / "retinue" / "worker"

@@ -4,7 +4,7 @@ Pieces of replies and results in full are left out: who wants them waits for the
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from msgspec import UNSET, structs
 
@@ -25,15 +25,34 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.messages import ImageContent, TextContent, ToolResultMessage, UserContent
-from retinue.core.run import Outcome
-
-if TYPE_CHECKING:
-    from retinue.views.runs import Lookout
+from retinue.core.run import Outcome, Run
 
 MAX_RESULT = 4_000
 """Characters that are told of a tool's result."""
 _LIFE = (RunPlaced, RunRead, RunForgotten, Compacted, Warned)
 _STEPS = (TurnStarted, ToolStarted, ToolFinished, MessageFinished, RunProgressed)
+
+
+class RunView(Protocol):
+    """The runs that a main agent has started."""
+
+    def find(self, run_id: str) -> Run | None:
+        """The run with this id."""
+        ...
+
+    def steer(self, run_id: str, text: str) -> bool:
+        """Say something to a run; False when it is finished."""
+        ...
+
+    def stop(self, run_id: str) -> bool:
+        """Stop a run and all it started; False when it is finished."""
+        ...
+
+    def overhear(
+        self, run_id: str, listener: Callable[[Event], None], *, pieces: bool = True, kinds: tuple[type[Any], ...] = ()
+    ) -> bool:
+        """Call a listener with all that happens in a working run until its end; False when it does not work."""
+        ...
 
 
 class Relay:
@@ -42,7 +61,7 @@ class Relay:
     def __init__(
         self,
         own: tuple[str, str],
-        look: "Callable[[], Lookout]",
+        look: Callable[[], RunView],
         tell: Callable[[Event], None],
         bring_home: Callable[[Outcome], Outcome],
     ) -> None:

@@ -1,0 +1,275 @@
+"""Runs on other machines, as far as they need settings, hooks and a Retinue; all else is in `durable/cluster`.
+
+The only file of `app` that knows of a cluster. What it hands down are callables and plain values.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from retinue.app.processes import build_premises
+from retinue.core.definition import Definition
+from retinue.core.diagnostics import Item
+from retinue.core.environment import MARKS, WORKER_DIR, select
+from retinue.core.errors import RetinueError, UsageError
+from retinue.durable.cluster.start_worker import WorkerWish as WorkerWish
+from retinue.engine.choosing import unwrap
+from retinue.engine.limits import Limits
+from retinue.engine.remote_request import REMOTE, Errand, Origin
+from retinue.engine.revoked_tools import Restrained
+from retinue.engine.runner import LiveRun
+from retinue.engine.setup import Feature, RunSetup
+from retinue.settings.paths import find_agent_dir, find_home, find_paths
+from retinue.settings.request import Request, SessionCover, SessionWish
+from retinue.settings.subagents import CrewSettings, find_user_file, load_crew
+
+if TYPE_CHECKING:
+    from retinue.app.retinue import Retinue
+    from retinue.app.subagents import CrewParts
+    from retinue.durable.cluster.assignment import Assignment
+    from retinue.durable.cluster.cleanup import Pruned
+    from retinue.durable.cluster.remote_approvals import Appeals
+    from retinue.durable.cluster.sender import Cluster
+    from retinue.durable.cluster.status import ClusterState
+    from retinue.durable.cluster.worker import Job
+    from retinue.engine.manager import RemoteRuns
+
+DATABASE = "RETINUE_DATABASE"
+
+
+def find_database(settings: CrewSettings, environment: Mapping[str, str]) -> str:
+    """The address of the shared database; empty where there is none."""
+    return environment.get(DATABASE, "").strip() or settings.cluster.database
+
+
+def open_remote(parts: "CrewParts", cluster: "Cluster | None" = None) -> "RemoteRuns | None":
+    """The other machines that the settings name, or those that `cluster` has opened; None where there are none."""
+    world, environment = parts.world, parts.environment
+    if cluster is None and not find_database(world.crew.settings, environment):
+        return None
+    from retinue.durable.cluster.backend import ClusterBackend, ClusterPorts
+
+    def connect(warn: Callable[[str], None]) -> "Cluster":
+        return cluster or open_cluster(world.crew.settings, environment, warn)
+
+    def find_width() -> int:
+        settings = world.crew.settings
+        # On other machines it is their workers who say how many can work.
+        most = settings.cluster.max_concurrent if cluster is not None or settings.runner == REMOTE else 0
+        return max(settings.max_concurrent, most)
+
+    below = _Below(parts)
+    return ClusterBackend(
+        ClusterPorts(
+            open_cluster=connect,
+            find_width=find_width,
+            build_premises=partial(build_premises, world, parts.models, environment, tuple(parts.tools)),
+            find_labels=_find_labels,
+            open_below=below.open,
+            guards_below=below.has_guards,
+            desk=parts.desk,
+            clock=parts.clock,
+            lease=parts.lease,
+            run_id=parts.run_id,
+            is_usual=cluster is not None,
+        )
+    )
+
+
+def open_cluster(settings: CrewSettings, environment: Mapping[str, str], warn: Callable[[str], None]) -> "Cluster":
+    """The cluster that the settings name; `warn` hears what it waits for."""
+    from retinue.durable.cluster.database import describe_address
+    from retinue.durable.cluster.sender import Cluster
+    from retinue.durable.trouble import Alarm
+
+    url = find_database(settings, environment)
+    alarm = Alarm(warn, subject=f"the cluster's database {describe_address(url)}")
+    return Cluster(url, use_remote=settings.cluster.use_remote, alarm=alarm)
+
+
+def _find_labels(errand: Errand, main: LiveRun) -> dict[str, Any]:
+    """What the session of a dispatched run begins with; only the main agent dispatches."""
+    if errand.request.surface != "dispatch":
+        return {}
+    from retinue.surfaces.dispatch.tool import META, describe_origin
+
+    return {META: describe_origin(main.session.id, errand.definition.name)}
+
+
+class _Below:
+    """Hooks and approvals for runs that a run on another machine has started."""
+
+    def __init__(self, parts: "CrewParts") -> None:
+        self._world = parts.world
+        self.extending = parts.extending
+        self.restraint = parts.restraint
+
+    def has_guards(self) -> bool:
+        """Whether anything here may have to say something about a run that is started elsewhere."""
+        if self._world.guarding.is_set or self.extending.has_any:
+            return True
+        return any(definition.hooks for definition in self._world.roster.glance().list())
+
+    async def open(self, above: RunSetup, origin: Origin) -> RunSetup:
+        """What stands around a run that one on another machine has started: as if it had been started here."""
+        guarding = self._world.guarding
+        definition = self._find_definition(origin)
+        extras = await self.extending.load_guards(definition)
+        # What is asked about because it was dispatched is asked where that was.
+        surface = "fleet" if origin.surface == "dispatch" else origin.surface
+        features = guarding.surround_definition(
+            definition, extras.points, surface=surface, readonly=origin.readonly, is_confined=origin.confined
+        )
+        if guarding.judge is not None:
+            features.append(guarding.judge.surround(origin))
+        self.restraint.place(origin.run_id, above.run_id)
+        return RunSetup(
+            run_id=origin.run_id,
+            cwd=above.cwd,
+            model=unwrap(above.model),
+            hooks=(Restrained(self.restraint, origin.run_id), *extras.hooks),
+            features=features,
+        )
+
+    def _find_definition(self, origin: Origin) -> Definition:
+        """The agent as it is known here; one that only the other machine has is judged as any other."""
+        found = self._world.roster.glance().find(origin.agent, origin.surface)
+        return found or Definition(name=origin.agent, dialect="pi", source="user", path="")
+
+
+async def start_worker(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str], None]) -> None:
+    """Be a worker until told to stop. Raises RetinueError."""
+    from retinue.durable.cluster.start_worker import work
+
+    url, folder = name_database(wish.database, os.environ), find_worker_dir(os.environ)
+
+    def open_agent(
+        job: "Job",
+        cluster: "Cluster",
+        judge: "Appeals",
+        features: Sequence[Feature],
+        tell_missing: Callable[[str], None],
+    ) -> "Retinue":
+        from retinue.app.retinue import Retinue
+
+        assignment = job.assignment
+        retinue = Retinue(
+            job.workspace,
+            request=to_request(job, job.sessions / assignment.session, approve=wish.approve),
+            environment={**os.environ, **select(assignment.marks, MARKS), **job.surroundings},
+            output_transcript=False,  # they would lie in the workspace, and travel as its changes
+        )
+        retinue.bring(
+            features=features,
+            open_remote=partial(open_remote, cluster=cluster),
+            judge=judge,
+            names=assignment.names,
+            refusals=assignment.refusals,
+            tell_missing=tell_missing,
+        )
+        return retinue
+
+    await work(wish, url, folder, open_agent, stop, say)
+
+
+def to_request(job: "Job", session_file: Path, *, approve: bool = False) -> Request:
+    """The same as a process of its own would be asked for by its command line."""
+    from retinue.durable.cluster.worker_host import build_sections
+
+    assignment = job.assignment
+    # Whoever queues a run can say what it likes: its yes counts only with one from here.
+    trust = (True if approve else None) if assignment.trusted else False
+    # Its provider and no other, though that may have a model of the whole name.
+    provider, _, model = assignment.model.partition("/")
+    request = Request(
+        model=model,
+        provider=provider,
+        thinking=assignment.thinking,
+        session=SessionWish("named", str(session_file), is_alone=True, is_fleeting=True, cover=_to_cover(assignment)),
+        tools=assignment.tools,
+        sections=build_sections(assignment, str(job.workspace), job.former),
+        context_files=False,
+        skills=False,
+        approve=trust,
+        limits=Limits(
+            wall_s=assignment.wall_s,
+            idle_s=assignment.idle_s,
+            strict_idle=assignment.strict_idle,
+            tool_s=assignment.tool_s,
+        ),
+    )
+    return replace(request, is_child=True, is_hosted=True)
+
+
+def _to_cover(assignment: "Assignment") -> SessionCover:
+    cover = assignment.cover
+    return SessionCover(cover.id, cover.parent, cover.name, cover.cwd or assignment.cwd, cover.labels)
+
+
+def find_worker_dir(environment: Mapping[str, str]) -> Path:
+    """Where a worker keeps repositories and workspaces.
+
+    Each run sees its own place there, and nothing else. In `~/.cache` they may all write.
+    """
+    if named := environment.get(WORKER_DIR, ""):
+        return Path(named).expanduser()
+    return find_agent_dir(environment, find_home(environment)) / "retinue" / "worker"
+
+
+def name_database(flag: str, environment: Mapping[str, str]) -> str:
+    """The address of the database: the flag's, the environment's, the user's own file's. Raises UsageError for none."""
+    found = flag.strip() or find_database(_load_own(environment), environment)
+    if not found:
+        where = find_user_file(find_paths(".", environment))
+        raise UsageError(
+            "no database is named: give --database postgresql://USER@HOST/NAME, set RETINUE_DATABASE, "
+            f"or set cluster.database in {where}"
+        )
+    return found
+
+
+def read_cluster(flag: str) -> "ClusterState":
+    """Workers, queues, runs and lag. Raises RetinueError."""
+    from retinue.durable.cluster import check
+
+    return check.read_cluster(name_database(flag, os.environ))
+
+
+def prune_cluster(flag: str, days: int, say: Callable[[str], None], *, everything: bool = False) -> "Pruned":
+    """Remove what is kept of runs that finished longer ago. Raises RetinueError."""
+    from retinue.durable.cluster import check
+
+    return check.prune_cluster(name_database(flag, os.environ), days, say, everything=everything)
+
+
+def fetch_run(flag: str, run: str) -> str:
+    """Put the changes of a finished run on a branch of the repository around us; its name. Raises RetinueError."""
+    from retinue.durable.cluster import check
+
+    return check.fetch_run(name_database(flag, os.environ), run)
+
+
+def check_remote(environment: Mapping[str, str]) -> list[Item]:
+    """What `retinue doctor` says of the cluster; nothing where nobody wants one. Asks, and changes nothing."""
+    try:
+        settings = _load_own(environment)
+    except RetinueError:
+        return []  # told by others
+    if url := find_database(settings, environment):
+        from retinue.durable.cluster.check import check_cluster
+
+        return check_cluster(url, find_worker_dir(environment), is_named=bool(environment.get(WORKER_DIR)))
+    if settings.runner != REMOTE:
+        return []
+    where = find_user_file(find_paths(".", environment))
+    detail = f"{where}: runner is cluster: set cluster.database there, or RETINUE_DATABASE; until then runs work here"
+    return [Item("warn", "cluster", "No database for runs on other machines", detail)]
+
+
+def _load_own(environment: Mapping[str, str]) -> CrewSettings:
+    # A project's file has no say in this.
+    return load_crew(find_paths(".", environment), environment, trusted=False).settings

@@ -1,0 +1,135 @@
+"""Sends runs of one main agent to other machines. Settings and hooks stay where they are: what it needs is a port."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from retinue.core.clock import Clock
+from retinue.core.events import Warned
+from retinue.core.model import Model
+from retinue.core.question import Question
+from retinue.engine.budget import Lease
+from retinue.engine.external.command_line import Post
+from retinue.engine.external.program import Premises
+from retinue.engine.manager import Manager
+from retinue.engine.questions import Desk
+from retinue.engine.remote_request import Errand, Origin
+from retinue.engine.runner import LiveRun
+from retinue.engine.session_path import find_file_below
+from retinue.engine.setup import RunSetup
+
+if TYPE_CHECKING:  # loaded when the first run is sent
+    from retinue.durable.cluster.assignment import Cover
+    from retinue.durable.cluster.sender import Cluster
+    from retinue.durable.cluster.shared_budget import Purse
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPorts:
+    """What runs on other machines need from the process that sends them."""
+
+    open_cluster: "Callable[[Callable[[str], None]], Cluster]"
+    """Makes the connection; its argument is told what is waited for."""
+    find_width: Callable[[], int]
+    """How many runs of one parent work at once."""
+    build_premises: Callable[[Path], Premises]
+    """What a run that works in a folder is told of this user's world."""
+    find_labels: Callable[[Errand, LiveRun], Mapping[str, Any]]
+    """Custom entries that its session begins with, given the main agent."""
+    open_below: Callable[[RunSetup, Origin], Awaitable[RunSetup]]
+    """Hooks and approvals for a run that a sent one has started."""
+    guards_below: Callable[[], bool]
+    """Whether there are any, by now."""
+    desk: Desk
+    clock: Clock
+    lease: Lease
+    """What the main agent may spend with all it starts."""
+    run_id: str
+    """The main agent's."""
+    is_usual: bool = False
+    """Whether runs are sent whose definition does not say where they work."""
+
+
+class ClusterBackend:
+    """The other machines, for the runs of one main agent; connected when the first run is sent."""
+
+    def __init__(self, ports: ClusterPorts) -> None:
+        self._ports = ports
+        self._cluster: Cluster | None = None
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether runs are sent whose definition does not say where they work."""
+        return self._ports.is_usual
+
+    def find_width(self) -> int:
+        """How many runs of one parent work at once."""
+        return self._ports.find_width()
+
+    def share(self, model: Model) -> Model:
+        """The main agent's model: once runs on other machines draw on the same budget, it asks there, too."""
+        from retinue.durable.cluster.shared_budget import SharedBudgetModel
+
+        return SharedBudgetModel(model, self._find_purse)
+
+    def send(self, setup: RunSetup, errand: Errand, manager: Manager) -> LiveRun:
+        """The live side of a run on whichever worker takes it."""
+        from retinue.durable.cluster.remote_run import Journey, RemoteRun
+
+        ports, desk, guests, run_id = self._ports, self._ports.desk, manager.guests, setup.run_id
+        cluster = self._connect(manager)
+        premises = ports.build_premises(setup.cwd)
+        if errand.request.isolation is not None:
+            from retinue.features.worktree.abroad import Abroad
+
+            setup = setup.change(features=(Abroad(), *setup.features))
+
+        async def ask(question: Question) -> str:
+            return await desk.ask(question)
+
+        journey = Journey(
+            post=Post(errand, setup.model.info.ref, setup.thinking),
+            premises=premises,
+            cluster=cluster,
+            attempt=errand.attempt,
+            ask=ask if desk.has_face else None,
+            is_attended=lambda: desk.has_face,
+            open_below=partial(ports.open_below, setup),
+            guards_below=ports.guards_below,
+            cover=self._cover(setup, errand, manager.root, cluster),
+            hear_below=partial(guests.hear, run_id),
+            find_below=partial(guests.find_file, run_id),
+        )
+        return RemoteRun(setup, journey, clock=ports.clock)
+
+    async def close(self) -> None:
+        """End the connection."""
+        if self._cluster is not None:
+            await self._cluster.close()
+
+    def _connect(self, manager: Manager) -> "Cluster":
+        if self._cluster is None:
+            bus, run_id = manager.root.bus, manager.root.setup.run_id
+            self._cluster = self._ports.open_cluster(lambda text: bus.publish(Warned(run_id=run_id, text=text)))
+            manager.backend.start("cluster", self._cluster.listen())
+        return self._cluster
+
+    def _find_purse(self) -> "Purse | None":
+        return None if self._cluster is None else self._cluster.find_purse(self._ports.lease, self._ports.run_id)
+
+    def _cover(self, setup: RunSetup, errand: Errand, main: LiveRun, cluster: "Cluster") -> "Cover":
+        """What its session says of where it comes from, as one here would."""
+        from retinue.durable.cluster.assignment import Cover
+
+        cover = Cover(parent=errand.parent_session, name=setup.name, file=errand.session_file)
+        if (home := cluster.home) is not None:
+            # It comes home to where the run belongs that sends it, and is to say what is true there.
+            file = find_file_below(home.file, home.run_id, setup.run_id) if home.file else ""
+            cwd = home.translate(str(setup.cwd))
+            cover = structs.replace(cover, parent=home.file, file=file if errand.session_file else "", cwd=cwd)
+        labels = self._ports.find_labels(errand, main)
+        return structs.replace(cover, labels=dict(labels)) if labels else cover
