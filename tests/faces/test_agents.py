@@ -35,6 +35,13 @@ def write(folder, name, text=AGENT):
     return folder / name
 
 
+def test_listing_counts_files_with_mistakes(place):
+    for name in ("one", "two"):
+        write(place.agent_dir / "agents", f"{name}.md", "---\nthinking: much\nmemory: all\nisolation: on\n---\n\nx\n")
+    done = place.run("agents")
+    assert (done.stderr.count("error: "), done.stderr.count("files that could not be read as they are: 2\n")) == (6, 1)
+
+
 def test_listing_has_the_contract_shape(place, agents):
     path = write(place.agent_dir / "agents", "finder.md")
     found = agents()

@@ -55,6 +55,14 @@ def test_line_is_gone_at_the_end(place, agent, status):
     assert status or re.search(r" · 2 turns · 3\.0k tokens · [\d.]+ s$", left[0])
 
 
+def test_warning_has_a_row_of_its_own(place):
+    full = {"kind": "overflow", "message": "maximum context length is 30000 tokens"}
+    replies = [{"error": full, "delay_ms": 500}, {"text": "Done."}]
+    _, _, shown = show(place, "general-purpose", "look", replies=replies)
+    told = [line for line in shown.split("\r\n") if "retinue: " in line]
+    assert told and all(STATUS.split(line)[-1].startswith("retinue: ") for line in told)
+
+
 def test_pipe_gets_no_line(place):
     done = place.run("run", "general-purpose", "look", "--write", "--model", place.script(*REPLIES))
     assert (done.status, done.stdout, done.stderr) == (0, "Seen.\n", "")

@@ -58,6 +58,16 @@ def test_busy_agent_wants_to_know_how(place):
     assert (steered, said) == ({"disposition": "queued"}, ["go", "left", "and then"])
 
 
+@pytest.mark.parametrize("kind", ["steer", "follow_up"])
+def test_blank_words_are_not_queued(place, kind):
+    with call(place, "--tools", "bash", replies=[SLEEPS, {"text": "One."}]) as caller:
+        caller.get("prompt", message="go")
+        caller.read_until("tool_execution_start")
+        refused = caller.ask(kind, message=" \n")
+        assert caller.get("get_state")["pendingMessageCount"] == 0
+    assert (refused["success"], "is empty" in refused["error"]) == (False, True)
+
+
 def test_queued_words_can_be_taken_back(place):
     with call(place, "--tools", "bash", replies=[SLEEPS, {"text": "One."}]) as caller:
         caller.get("prompt", message="go")

@@ -164,9 +164,24 @@ async def test_calls_may_set_limits(tmp_path):
         assert (found["nextOffset"], found["next"]) == (4, "convert_content again, with offset 4")
         last = await world.convert(path="a.txt", offset=4)
         assert (last["content"], last["truncated"], last["offset"], "next" in last) == ("456789", False, 4, False)
-        assert (await world.convert(path="a.txt", offset=99))["content"] == ""
         for wrong in (0, -1, 2.5):
             assert (await world.convert(path="a.txt", maxContentChars=wrong))["content"] == "0123456789"
+
+
+@pytest.mark.parametrize(
+    ("offset", "message"),
+    [
+        (-1, "offset is '-1': expected a whole number from 0"),
+        (2.5, "offset is '2.5': expected a whole number from 0"),
+        (10, "offset is 10: the content has 10 characters"),
+        (10**400, f"offset is {10**12}: the content has 10 characters"),
+    ],
+)
+async def test_wrong_offset_is_told(tmp_path, offset, message):
+    (tmp_path / "a.txt").write_text("0123456789")
+    async with open_world(tmp_path) as world:
+        found = await world.convert(path="a.txt", offset=offset)
+    assert found == {"code": "INVALID_INPUT", "message": message}
 
 
 def write_program(folder, text):

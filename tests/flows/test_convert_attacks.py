@@ -104,6 +104,8 @@ async def test_deep_xml_is_refused(tmp_path):
         (b" \n", "a.txt", "empty"),
         (b'{"a":' * 200_000, "a.json", "no valid JSON"),
         (bytes(range(256)) * 50, "a.bin", "needs a converter"),
+        (bytes(range(256)) * 50, "a.xlsx", "the document is damaged: it is no xlsx"),
+        (b"\x1f\x8b" + bytes(99), "a.docx", "the document is damaged: it is no docx"),
     ],
 )
 async def test_broken_documents_are_errors(tmp_path, data, name, part):

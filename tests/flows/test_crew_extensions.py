@@ -92,6 +92,20 @@ async def test_caller_adds_a_file(tmp_path):
         assert await results(crew, "count") == ["0 runs"]
 
 
+@pytest.mark.parametrize(
+    ("lines", "is_given"),
+    [("", True), ("extensions: [mine]", True), ("extensions: [other]", False), ("exclude_extensions: mine", False)],
+)
+async def test_file_of_the_caller_reaches_children(tmp_path, agent_dir, lines, is_given):
+    (tmp_path / "mine.py").write_text(COUNTER)
+    (agent_dir / "agents").mkdir(parents=True)
+    (agent_dir / "agents" / "a.md").write_text(f"---\ndescription: d\n{lines}\n---\n\nWork.\n")
+    async with Retinue(tmp_path, model=script(tmp_path, *COUNT), extensions=["mine.py"]) as crew:
+        run = await crew.spawn("a", "count")
+        told = [event.result.is_error async for event in run.events() if type(event).__name__ == "ToolFinished"]
+    assert told == [not is_given]
+
+
 async def test_broken_extension_is_told_once(tmp_path, extensions):
     (extensions / "broken.py").write_text("def register(api):\n    raise ValueError('oh')\n")
     said = []

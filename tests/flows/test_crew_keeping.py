@@ -94,6 +94,24 @@ async def test_caller_limits_what_a_run_spends(tmp_path, options, status):
         assert (await (await crew.spawn("Explore", "look", **options)).wait(5)).status is status
 
 
+async def test_nested_run_names_the_spent_budget(tmp_path, agent_dir):
+    used = {"usage": {"input": 3000, "output": 500}}
+    (agent_dir / "agents").mkdir(parents=True)
+    for name, tools in (("outer", "read, Agent\nallowed_subagents: inner"), ("inner", "read")):
+        text = f"---\nname: {name}\ndescription: d\ntools: {tools}\n---\n\nx\n"
+        (agent_dir / "agents" / f"{name}.md").write_text(text)
+    (agent_dir / "subagents.json").write_text('{"maxDepth": 2}')
+    inner = call("Agent", subagent_type="inner", prompt="inner", description="i")
+    outer = call("Agent", subagent_type="outer", prompt="outer", description="o", max_tokens_total=9000)
+    slow = to("^inner", text="late", delay_ms=9000, **used)
+    replies = [to("^go", calls=[outer]), to("^outer", calls=[inner], **used), slow, to("", text="Done", **used)]
+    async with Retinue(tmp_path, model=script(tmp_path, *replies)) as crew:
+        await crew.prompt("go", settle=True)
+        ends = {run.agent: (str(run.outcome.reason), run.outcome.error) for run in crew.lookout.runs}
+    assert ends["inner"] == ("parent", "the budget of the agent that started it is spent")
+    assert ends["outer"][0] == "budget"
+
+
 async def test_nothing_is_scheduled_without_a_session(tmp_path, agent_dir):
     define(agent_dir / "agents")
     model = script(tmp_path, to("^go", calls=[start(schedule="5m")]), *LOOK, to("", text="Told"))

@@ -8,7 +8,8 @@ from crew_world import call, script, to
 
 from retinue import Request, Retinue
 from retinue.core.errors import UsageError
-from retinue.core.messages import ToolCall
+from retinue.core.events import Warned
+from retinue.core.messages import ImageContent, TextContent, ToolCall
 from retinue.core.model import ModelInfo, Reply
 from retinue.testing import EventCollector, MockServer
 
@@ -99,7 +100,19 @@ async def test_no_image_is_sent(tmp_path, agent_dir, api):
         requests = await ask(server, agent_dir, tmp_path, api)
     sent = "".join(json.dumps(each.json) for each in requests)
     assert len(requests) == 4
-    assert (base64.b64encode(PNG).decode()[:30] in sent, "image was left out" in sent) == (False, True)
+    told = "(an image was left out: the setting images.blockImages is on)"
+    assert (base64.b64encode(PNG).decode()[:30] in sent, told in sent) == (False, True)
+
+
+async def test_blocked_images_are_told(tmp_path, agent_dir):
+    put(agent_dir, **{"images": {"blockImages": True}})
+    image = ImageContent(base64.b64encode(PNG).decode(), "image/png")
+    events = EventCollector()
+    async with Retinue(tmp_path, model=script(tmp_path, {"text": "Done"})) as crew:
+        crew.listen(events)
+        await crew.prompt([TextContent("look"), image])
+    told = [event.text for event in events.events if isinstance(event, Warned)]
+    assert [text.partition(": ")[2] for text in told] == ["images are left out: the setting images.blockImages is on"]
 
 
 async def test_own_model_gets_no_image(tmp_path, agent_dir):

@@ -86,7 +86,7 @@ async def test_no_run_starts_without_a_budget_that_was_meant(work, agent_dir, na
             pass
 
 
-def test_agent_file_drops_what_is_no_limit(work, agent_dir):
+def test_agent_file_with_no_limit_is_disabled(work, agent_dir):
     (agent_dir / "agents").mkdir()
     values = [".nan", ".inf", "-.inf", "-1", "many", "true"]
     names = ["max_tokens_total", "max_cost", "max_turns"]
@@ -96,9 +96,17 @@ def test_agent_file_drops_what_is_no_limit(work, agent_dir):
     done = run_cli(["agents", "--json"], work, {"PI_CODING_AGENT_DIR": str(agent_dir)})
     report = json.loads(done.stdout)
     told = [item["message"] for item in report["diagnostics"]]
-    agents = [agent for agent in report["agents"] if agent["source"] == "user"]
-    limits = [agent.get(key) for agent in agents for key in ("maxTurns", "maxTokensTotal", "maxCost")]
-    assert (len(told), set(limits)) == (18, {None})
+    agents = [agent["enabled"] for agent in report["agents"] if agent["source"] == "user"]
+    assert (len(told), agents) == (18, [False] * 18)
+    assert all(text.endswith("; the agent is disabled") for text in told)
+
+
+@pytest.mark.parametrize("folder", ["agents", "subagents"])
+async def test_start_tells_the_unusable_limit(work, agent_dir, folder):
+    (agent_dir / folder).mkdir()
+    (agent_dir / folder / "odd.md").write_text("---\nname: odd\ndescription: d\nmax_turns: ten\n---\nx\n")
+    text = await answer(work, call("Agent", subagent_type="odd", prompt="x", description="d"))
+    assert "is disabled" in text and "max_turns: found 'ten'" in text
 
 
 async def answer(work, *calls, **options) -> str:

@@ -246,6 +246,8 @@ async def test_stored_results_are_found_again(tmp_path):
         ({"urlIndex": -1}, "NOT_FOUND", "no url at '-1'"),
         ({"url": "http://b"}, "NOT_FOUND", ", …"),
         ({"offset": -1}, "INVALID_INPUT", "offset is '-1'"),
+        ({"offset": 1, "urlIndex": 0}, "INVALID_INPUT", "offset is 1: the content has 1 characters"),
+        ({"offset": 9}, "INVALID_INPUT", "offset is 9: the content has 1 characters"),
     ],
 )
 async def test_bad_selectors_are_refused(tmp_path, arguments, code, part):

@@ -467,6 +467,7 @@ async def test_half_a_character_is_no_name(world):
     assert result["content"][0]["text"].startswith("Unknown agent: \\ud800. Available agents: ")
 
 
-async def test_empty_session_id_means_none(world):
-    result = await world.ask("explorer", "look", to("^look", text="found"), sessionId="")
+@pytest.mark.parametrize("blank", ["", "  ", "\n"])
+async def test_empty_session_id_means_none(world, blank):
+    result = await world.ask("explorer", "look", to("^look", text="found"), sessionId=blank)
     assert (result.is_error, result.content[0].text, "sessionId" in result.details) == (False, "found", False)

@@ -127,7 +127,10 @@ async def test_long_answer_is_kept_whole(world):
         "code": "SUBAGENT_OUTPUT_TRUNCATED",
         "message": "Output truncated: showing 5000 of 6001 lines",
     }
-    assert result.content[0].text.startswith("[TRUNCATED: showing first 5000 of 6001 lines, ")
+    text = result.content[0].text
+    assert text.startswith("[TRUNCATED: showing first 5000 of 6001 lines, ")
+    path = one["sessionFile"].replace(str(world.home), "~")
+    assert text.endswith(f"\n4998\n\n[The rest is in the agent's session, {path}.]")
 
 
 @pytest.mark.spec("devkit:50")

@@ -4,9 +4,11 @@ from functools import partial
 import pytest
 from menu_world import answer, enter, fill_page, open_menu, read_rows, read_title
 from pilot_world import open_stage
+from textual.events import Key
 from textual.widgets import OptionList
 
 from retinue.ui.screens.picker import Choice, Picker
+from retinue.ui.screens.prompt import Asking
 
 open_here = partial(open_stage, approve=True)
 SLOW = pytest.mark.slow
@@ -250,6 +252,18 @@ async def test_keys_faster_than_a_list_count(tmp_path, place):
         picker.action_take()
         await stage.wait(lambda: chosen)
         assert chosen == ["b"]
+
+
+@pytest.mark.parametrize("done", ["enter", "ctrl+s"])
+async def test_keys_of_one_burst_keep_their_order(tmp_path, place, done):
+    async with open_here(tmp_path) as stage:
+        chosen = []
+        stage.app.push_screen(Asking("How many", value="100"), chosen.append)
+        await stage.wait(lambda: stage.app.focused is not None and stage.app.focused.id == "answer")
+        for key in ("end", "ctrl+u", *"61000", "backspace", "left", "left", "backspace", "0", done):
+            stage.app.post_message(Key(key, key if len(key) == 1 else None))
+        await stage.wait(lambda: chosen)
+        assert chosen == ["6000"]
 
 
 async def test_list_left_at_once_is_gone(tmp_path, place):

@@ -26,7 +26,7 @@ from retinue.features.extensions.candidates import Places, find_extensions
 from retinue.features.extensions.scope import Wanted, to_wanted
 from retinue.settings.request import Request
 from retinue.settings.subagents import CREW_SETTINGS, CrewSettings
-from retinue.tools.selectors import Offer
+from retinue.tools.selectors import Offer, list_extensions, to_extension_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -103,13 +103,23 @@ class Extending:
 
     async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
         """What a run of a definition gets."""
-        loaded = await self._load(to_wanted(definition, isolated=request.isolated, always=self._always))
+        loaded = await self._load(self._choose_child(definition, isolated=request.isolated))
         own = self._to_extras(loaded, self._find_listeners(loaded))
         return _defer(own if self.servers is None else _join(own, await self.servers.load_child(definition, request)))
 
     async def load_guards(self, definition: Definition) -> Extras:
         """What judges a run of a definition that works elsewhere: no tools and no servers are wanted for it here."""
-        return self._to_extras(await self._load(to_wanted(definition, always=self._always)))
+        return self._to_extras(await self._load(self._choose_child(definition)))
+
+    def _choose_child(self, definition: Definition, *, isolated: bool = False) -> Wanted:
+        """What an agent's file asks for: a file that the program names is an extension as those that are found."""
+        wanted = to_wanted(definition, isolated=isolated, always=self._always)
+        listed = list_extensions(wanted.selection)
+        own = tuple(path for path in self._paths if listed is None or to_extension_name(path) in listed)
+        if wanted.is_none or not own:
+            return wanted
+        named = wanted.selection if isinstance(wanted.selection, tuple) else ("*",)
+        return replace(wanted, selection=(*named, *own))
 
     @property
     def has_any(self) -> bool:
@@ -222,7 +232,7 @@ class Extending:
         failed = frozenset(name.lower() for name in loaded.failed)
         return Extras(
             loaded.tools,
-            loaded.offers,
+            self._list_offers(loaded),
             loaded.collect("hooks"),
             loaded.make_features(),
             found=found | there | failed,
@@ -230,6 +240,14 @@ class Extending:
             listeners=listeners,
             points=loaded.list_points(),
         )
+
+    def _list_offers(self, loaded: "Loaded") -> dict[str, Offer]:
+        """The tools for the policy; those of a file that the program names pass from parent to child as all do."""
+        named = {extension.name for extension in loaded.extensions if extension.place in self._paths}
+        return {
+            name: replace(offer, is_approved=False) if offer.extension in named else offer
+            for name, offer in loaded.offers.items()
+        }
 
     def _report(self, diagnostics: Sequence[Diagnostic]) -> None:
         for problem in diagnostics:

@@ -52,7 +52,7 @@ class Models:
     def _make(self, info: ModelInfo) -> Model:
         info = replace(info, thinking_budgets=self._budgets) if self._budgets else info
         if self._blocks_images:
-            from retinue.models.textonly import drop_images
+            from retinue.models.convert import drop_images
 
             info = drop_images(info)
         if info.api == "offline":
@@ -126,7 +126,7 @@ def restrict_model(model: Model, settings: Settings) -> Model:
     """A model that others have made, which is sent no images where the user wants none sent."""
     if not settings.block_images:
         return model
-    from retinue.models.textonly import TextOnlyModel
+    from retinue.models.convert import TextOnlyModel
 
     return TextOnlyModel(model)
 

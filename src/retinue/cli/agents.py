@@ -147,11 +147,11 @@ def _list(found: dict[str, Any], *, as_json: bool) -> int:
             sys.stdout.write(f"[{source}]\n")
         for row in own:
             sys.stdout.write(_render_row(row, min(width, 30), has_more=row["name"] in found["elsewhere"]) + "\n")
-    errors = sum(item["severity"] == "error" for item in found["diagnostics"])
+    files = {item["path"] for item in found["diagnostics"] if item["severity"] == "error"}
     for item in found["diagnostics"]:
         say(f"{item['severity']}: {item['message']}")
-    if errors:
-        say(f"{errors} files could not be read as they are")
+    if files:
+        say(f"files that could not be read as they are: {len(files)}")
     return 0
 
 

@@ -71,13 +71,14 @@ class Headless:
         self._outlet = Outlet(1, self._reader_gone)
         self._crew: Retinue | None = None
         self._task: asyncio.Task[object] | None = None
+        self._progress: Progress | None = None
         self.ended_by = 0
         """Exit status of the signal that ended the run."""
 
     async def run(self) -> int:
         """Work, with signals and a closed pipe ending it in good order."""
         self._catch_signals()
-        async with Retinue(request=self._to_request(), say=say) as crew:
+        async with Retinue(request=self._to_request(), say=self._say) as crew:
             self._crew = crew
             # What was loaded until here stays until the end: the collector need not look at it again and again.
             gc.freeze()
@@ -115,7 +116,7 @@ class Headless:
             face = JsonFace(self._outlet.write, crew.describe_life(), crew.run_id)
             face.open(crew.header)
             crew.listen(face)
-        crew.listen(show_warning, pieces=False)
+        crew.listen(self._show_warning, pieces=False)
         if sys.stderr.isatty():
             self._open_progress(crew)
         elif self._options.mode == "text":
@@ -127,6 +128,7 @@ class Headless:
         columns = os.get_terminal_size(2).columns or 80
         color = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
         progress = Progress(write_stderr, columns=columns, model=crew.model.ref, color=color)
+        self._progress = progress
         self._follow(crew, progress)
         loop = asyncio.get_running_loop()
 
@@ -135,6 +137,16 @@ class Headless:
             loop.call_later(0.12, tick)
 
         loop.call_later(0.12, tick)
+
+    def _say(self, text: str) -> None:
+        """One message for the person, in a row of its own."""
+        if self._progress is not None:
+            self._progress.clear()
+        say(text)
+
+    def _show_warning(self, event: Event) -> None:
+        if isinstance(event, Warned):
+            self._say(event.text)
 
     def _follow(self, crew: Retinue, progress: "Progress") -> None:
         """Let a terminal show what happens."""
@@ -229,12 +241,6 @@ def _find_command(crew: Retinue, blocks: list[UserContent]) -> tuple[str, str] |
         return None
     name, _, words = first.text[1:].partition(" ")
     return (name.strip(), words.strip()) if crew.commands.has(name.strip()) else None
-
-
-def show_warning(event: Event) -> None:
-    """A warning as a note to people."""
-    if isinstance(event, Warned):
-        say(event.text)
 
 
 def show_wait(event: Event) -> None:

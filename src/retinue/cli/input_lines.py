@@ -1,7 +1,7 @@
 """What commands have in common that do as lines on standard input say, until there are no more."""
 
 from retinue.app import Retinue
-from retinue.cli.headless import Headless, show_warning
+from retinue.cli.headless import Headless
 from retinue.cli.options import Options
 from retinue.serve.rpc.lines import Lines
 
@@ -14,7 +14,7 @@ class Listening(Headless):
         self._lines = Lines(0)
 
     def _open_face(self, crew: Retinue) -> None:
-        crew.listen(show_warning, pieces=False)
+        crew.listen(self._show_warning, pieces=False)
 
     def _end(self, status: int) -> None:
         """The first signal ends it as the end of the input does, a second one at once."""

@@ -95,6 +95,15 @@ class ModelInfo(Struct, frozen=True, rename="camel"):
     """May carry secrets once resolved: never shown, logged or stored."""
     compat: dict[str, Any] = {}
     sampling_params: dict[str, Any] = {}
+    is_image_blocked: bool = False
+    """The user wants no images sent."""
+
+    @property
+    def image_refusal(self) -> str:
+        """Why the model is sent no images; empty when it is."""
+        if "image" in self.input:
+            return ""
+        return "the setting images.blockImages is on" if self.is_image_blocked else f"{self.ref} gets text only"
 
     @property
     def ref(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
-from retinue.core.amounts import is_number
+from retinue.core.amounts import is_amount, is_number
 from retinue.core.definition import Selection
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import quote
@@ -62,6 +62,8 @@ class Fields:
         self.path = path
         self.problems: list[Diagnostic] = []
         self.is_refused = False
+        self.is_disabled = False
+        """A limit cannot be read: the agent would run without."""
         self.lines: dict[str, int] = {}
         self._written: dict[str, str] = {}
         self._values: dict[str, Value] = {}
@@ -163,19 +165,28 @@ class Fields:
         return doubt
 
     def read_count(self, field: str, *, least: int = 0) -> int | None:
-        """A whole number; a fraction is rounded down, nothing else is guessed."""
-        number = self.read_number(field, f"a whole number of at least {least}")
+        """A limit that is a whole number; a fraction is rounded down, nothing else is guessed."""
+        expected = f"a whole number of at least {least}"
+        number = self._read_number(field, expected)
         if number is None:
             return None
-        if not is_number(number, least):
-            self.reject(field, f"a whole number of at least {least}")
+        # Rounded down, a part of one would be 0, which means no limit.
+        if not is_number(number, least) or 0 < number < 1:
+            self._reject_limit(field, expected)
             return None
         if number != int(number):
             self.reject(field, "a whole number", f"taken as {int(number)}")
         return int(number)
 
-    def read_number(self, field: str, expected: str = "a number") -> float | None:
-        """A finite number."""
+    def read_amount(self, field: str, expected: str) -> float | None:
+        """A limit above 0."""
+        number = self._read_number(field, expected)
+        if number is not None and not is_amount(number):
+            self._reject_limit(field, expected)
+            return None
+        return number
+
+    def _read_number(self, field: str, expected: str) -> float | None:
         value = self._values.get(field)
         if value is None or (isinstance(value, Scalar) and value.is_null):
             return None
@@ -183,8 +194,12 @@ class Fields:
             number = float(value.text)
             if math.isfinite(number):
                 return number
-        self.reject(field, expected)
+        self._reject_limit(field, expected)
         return None
+
+    def _reject_limit(self, field: str, expected: str) -> None:
+        self.is_disabled = True
+        self.reject(field, expected, "the agent is disabled")
 
     def read_words(self, field: str) -> tuple[str, ...] | None:
         """A list, or the same as a text with commas; None when it is neither (and nothing is said about that)."""

@@ -109,6 +109,7 @@ class Manager:
         self._live: dict[str, LiveRun] = {}
         self._begun: set[str] = set()
         self._stopping: dict[str, Reason] = {}
+        self._causes: dict[str, str] = {}
         self._ends, self._news = Bells(), Bells()
         place = self.admission.find_file
         self.guests = Guests(self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock)
@@ -193,8 +194,11 @@ class Manager:
             return False
         return self.guests.can_speak(run_id) if run.is_guest else live is None or live.hears
 
-    def stop(self, run_id: str, reason: Reason = Reason.USER) -> bool:
-        """Stop a queued or working run and all it started; False when it is finished or unknown."""
+    def stop(self, run_id: str, reason: Reason = Reason.USER, cause: str = "") -> bool:
+        """Stop a queued or working run and all it started; False when it is finished or unknown.
+
+        `cause` is what a run that ends with its parent gives as its error.
+        """
         run = self._runs.find(run_id)
         if run is None or run.status.is_final:
             return False
@@ -202,7 +206,9 @@ class Manager:
             return self.guests.speak(run_id, "stop", {"reason": str(reason)})
         for child in self.children(run_id):
             if not child.is_guest:  # they end with it, where they are
-                self.stop(child.id, Reason.PARENT)
+                self.stop(child.id, Reason.PARENT, cause)
+        if cause:
+            self._causes.setdefault(run_id, cause)
         if run.status is Status.QUEUED and self._queue.remove(run.parent_id, run_id):
             self._finish(run, Outcome(Status.STOPPED, reason))
             return True
@@ -293,8 +299,9 @@ class Manager:
             if (reason := self._stopping.get(run_id)) is not None:
                 return msgspec.structs.replace(outcome, status=Status.STOPPED, reason=reason)
             outcome = await live.wake() or outcome
+        cause = "the budget of the agent that started it is spent" if outcome.reason is Reason.BUDGET else ""
         for child in self.children(run_id):
-            self.stop(child.id, Reason.PARENT)
+            self.stop(child.id, Reason.PARENT, cause)
         return outcome
 
     def dismiss(self, reason: Reason = Reason.USER) -> None:
@@ -405,7 +412,9 @@ class Manager:
     def _finish_all(self, ends: Sequence[tuple[Run, Outcome]]) -> None:
         """Record the ends of runs, and tell whoever waits for them."""
         now_ms = self._clock.now_ms()
-        events = [RunFinished(run_id=run.id, outcome=outcome, at_ms=now_ms) for run, outcome in ends]
+        events = [
+            RunFinished(run_id=run.id, outcome=self._add_cause(run, outcome), at_ms=now_ms) for run, outcome in ends
+        ]
         for run, _ in ends:
             self._stopping.pop(run.id, None)
         self._runs.tell_all(events)
@@ -413,6 +422,11 @@ class Manager:
             self._ends.ring(run.id)
             self.on_finish(run)
             self.wake(run.parent_id)
+
+    def _add_cause(self, run: Run, outcome: Outcome) -> Outcome:
+        cause = self._causes.pop(run.id, "")
+        is_told = cause and outcome.reason is Reason.PARENT
+        return msgspec.structs.replace(outcome, error=cause) if is_told else outcome
 
 
 def _keep_rest(outcome: Outcome, left: Outcome) -> Outcome:

@@ -425,8 +425,8 @@ class LiveRun:
         change = declare_change(context.sections, head.sections, known, specs, now_ms)
         if not setup.name:
             self._tell_short(head.left_out, [name for name in setup.tools if name not in {spec.name for spec in specs}])
-        if "image" not in info.input and any(map(_has_image, [*self._talk.messages, *blocks])):
-            self._tell_losses([f"images are left out: {info.ref} gets text only"])
+        if info.image_refusal and any(map(_has_image, [*self._talk.messages, *blocks])):
+            self._tell_losses([f"images are left out: {info.image_refusal}"])
         said: list[Message] = [UserMessage(blocks, now_ms)] if blocks else []
         return said if change is None else [change, *said]
 

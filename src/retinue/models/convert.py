@@ -1,6 +1,6 @@
 """What all wire formats share about messages: JSON bytes, which text the special messages become, call ids, images.
 
-Pure. Must not know any one wire format.
+Must not know any one wire format, nor settings.
 """
 
 import json
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import orjson
+from msgspec import structs
 
 from retinue.core.messages import (
     AssistantMessage,
@@ -19,13 +20,13 @@ from retinue.core.messages import (
     ImageContent,
     Message,
     TextContent,
+    ToolResultMessage,
     UserContent,
     UserMessage,
 )
-from retinue.core.model import ModelInfo
+from retinue.core.model import Draft, Model, ModelInfo, Reply, Request
 
 NO_RESULT = "No result: the call was interrupted before it finished."
-_NO_IMAGES = "(an image was left out: this model gets text only)"
 _UNSAFE_ID = re.compile(r"[^a-zA-Z0-9_-]")
 
 
@@ -59,16 +60,45 @@ def list_blocks(content: str | list[UserContent], info: ModelInfo) -> list[UserC
     """Content as blocks, without empty texts, and without images for a model that reads text only."""
     if isinstance(content, str):
         return [TextContent(content)] if content else []
+    why = "the setting images.blockImages is on" if info.is_image_blocked else "this model gets text only"
+    left_out = TextContent(f"(an image was left out: {why})")
     blocks: list[UserContent] = []
     for block in content:
         if isinstance(block, ImageContent):
             if "image" in info.input:
                 blocks.append(block)
-            elif not blocks or blocks[-1] != TextContent(_NO_IMAGES):
-                blocks.append(TextContent(_NO_IMAGES))
+            elif not blocks or blocks[-1] != left_out:
+                blocks.append(left_out)
         elif block.text:
             blocks.append(block)
     return blocks
+
+
+def drop_images(info: ModelInfo) -> ModelInfo:
+    """What is known about a model, as if it took no images: its adapter then leaves them out."""
+    kinds = tuple(kind for kind in info.input if kind != "image")
+    return structs.replace(info, input=kinds, is_image_blocked=True)
+
+
+class TextOnlyModel:
+    """Leaves images out of what another model is asked."""
+
+    def __init__(self, model: Model) -> None:
+        self.info = drop_images(model.info)
+        self._model = model
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Answer the request. MUST NOT raise."""
+        messages = [self._strip(message) for message in request.messages]
+        return await self._model.reply(structs.replace(request, messages=messages), draft)
+
+    def _strip(self, message: Message) -> Message:
+        if not isinstance(message, UserMessage | ToolResultMessage | CustomMessage):
+            return message
+        content = message.content
+        if isinstance(content, str) or not any(isinstance(block, ImageContent) for block in content):
+            return message
+        return structs.replace(message, content=list_blocks(content, self.info))
 
 
 def join_text(blocks: Iterable[UserContent]) -> str:

@@ -103,7 +103,7 @@ class Progress:
 
     def rest(self) -> None:
         """Take the status line away."""
-        self._clear()
+        self.clear()
         self._is_resting = True
 
     def close(self) -> None:
@@ -132,10 +132,11 @@ class Progress:
         self._has_status = True
 
     def _line(self, text: str) -> None:
-        self._clear()
+        self.clear()
         self._write(f"{text}\n")
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Make room for a line of others; the next event or tick paints the status again."""
         if self._has_status:
             self._write("\r\x1b[K")
             self._has_status = False

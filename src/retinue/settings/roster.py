@@ -36,7 +36,7 @@ MOST_SHOWN = 60
 """Names in a message; `retinue agents` has them all."""
 Kind: TypeAlias = Literal["builtin", "overridden", "custom"]
 """Where an agent comes from: packaged, a file that stands for a packaged one, or a file of its own."""
-_SWITCHES = ("enabled", "runner")
+_SWITCHES = ("enabled", "disabled", "runner", "max_turns", "max_tokens_total", "max_cost")
 """Fields of an agent's file that switch it off when they cannot be read."""
 
 

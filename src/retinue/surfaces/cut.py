@@ -29,6 +29,12 @@ def cut_text(text: str) -> Cut:
     return Cut(f"{head}\n{kept}", f"Output truncated: showing {shown} of {lines} lines")
 
 
+def name_rest(session_file: str, field: str) -> str:
+    """Where the rest of a cut answer is: in the session, or in a field of the result when there is none."""
+    where = f"the agent's session, {session_file}" if session_file else f"`{field}`"
+    return f"The rest is in {where}."
+
+
 def _render_size(size: int) -> str:
     if size < 1024:
         return f"{size}B"

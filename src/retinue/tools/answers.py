@@ -2,8 +2,10 @@
 
 from typing import Any
 
+from retinue.core.errors import quote
 from retinue.core.messages import TextContent
 from retinue.core.tool import ToolResult
+from retinue.tools.arguments import is_whole
 
 
 def render_answer(details: dict[str, Any], *, note: str = "") -> ToolResult:
@@ -17,6 +19,17 @@ def render_failure(code: str, message: str, **more: Any) -> ToolResult:
     """An expected failure, and what else is known about it."""
     details = {"error": {"code": code, "message": message}, **more}
     return ToolResult.of(_print(details), details, is_error=True)
+
+
+def explain_offset(offset: Any) -> str:
+    """What is wrong with a place to begin at; empty when it is one."""
+    is_right = is_whole(offset) and offset >= 0
+    return "" if is_right else f"offset is {quote(offset)}: expected a whole number from 0"
+
+
+def explain_end(offset: int, total: int) -> str:
+    """What is wrong with a place to begin at in so many characters; empty when there is something to show."""
+    return f"offset is {offset}: the content has {total} characters" if 0 < offset >= total else ""
 
 
 def cut_content(text: str, offset: int, most: int, *, is_short: bool = False) -> dict[str, Any]:

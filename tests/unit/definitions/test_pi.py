@@ -276,6 +276,7 @@ def test_doubtful_switches_take_less(value: str) -> None:
         ("-1", None, ["field"]),
         ("ten", None, ["field"]),
         ("3.5", 3, ["field"]),
+        ("0.5", None, ["field"]),
         (".inf", None, ["field"]),
         ("1e999", None, ["field"]),
         ("010", 10, []),

@@ -67,7 +67,7 @@ def parse(
         path=path,
         description=description,
         prompt=own_prompt or document.body or _say_default(fields),
-        enabled=enabled,
+        enabled=enabled and not fields.is_disabled,
         readonly=readonly,
         tools=tools,
         mcp_servers=servers or (),

@@ -6,7 +6,6 @@ The name is `name` or the file's stem; without `tools` an agent asks for all bui
 from collections.abc import Collection
 from typing import Any, get_args
 
-from retinue.core.amounts import is_amount
 from retinue.core.definition import Definition, Runner, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
@@ -62,7 +61,7 @@ def parse(
     values = {**_read_scope(fields), **_read_limits(fields), **_read_running(fields)}
     _check_pairs(fields, values)
     model = fields.read_text("model")
-    enabled = all((_read_enabled(fields), values.pop("can_run")))
+    enabled = _read_enabled(fields) and not fields.is_disabled
     if name is None or fields.is_refused:
         return None, problems
     return Definition(
@@ -129,15 +128,11 @@ def _without_none(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _read_limits(fields: Fields) -> dict[str, Any]:
-    cost = fields.read_number("max_cost", "an amount in US dollars")
-    if cost is not None and not is_amount(cost):
-        fields.reject("max_cost", "an amount above 0")
-        cost = None
     return {
         "thinking": fields.read_choice("thinking", THINKING, "the caller's level is used"),
         "max_turns": fields.read_count("max_turns"),
         "max_tokens_total": fields.read_count("max_tokens_total", least=1),
-        "max_cost": cost,
+        "max_cost": fields.read_amount("max_cost", "an amount in US dollars above 0"),
     }
 
 
@@ -146,7 +141,7 @@ def _read_running(fields: Fields) -> dict[str, Any]:
     told = len(fields.problems)
     # What is no runner names another program: to run it as one of ours would give it what it never asked for.
     runner = fields.read_choice("runner", get_args(Runner), "the agent is disabled")
-    can_run = len(fields.problems) == told
+    fields.is_disabled |= len(fields.problems) > told
     return {
         "isolated": fields.read_switch("isolated", doubt=True),
         "inherit_context": fields.read_switch("inherit_context", doubt=False),
@@ -155,7 +150,6 @@ def _read_running(fields: Fields) -> dict[str, Any]:
         "session_dir": fields.read_text("session_dir") or None,
         "output_transcript": fields.read_switch("output_transcript", doubt=False),
         "runner": runner,
-        "can_run": can_run,
     }
 
 

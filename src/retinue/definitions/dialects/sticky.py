@@ -49,7 +49,7 @@ def parse(
         path=path,
         description=description,
         prompt=choose_prompt(fields, document.body, name, description),
-        enabled=bool(enabled),
+        enabled=bool(enabled) and not fields.is_disabled,
         readonly=readonly,
         tools=tools,
         max_turns=max_turns,

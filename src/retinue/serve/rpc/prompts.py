@@ -82,6 +82,7 @@ def _take_plain(link: Link, command: Command) -> list[UserContent]:
     blocks, text = command.take_content(), command.take_text("message")
     if text.startswith("/") and link.crew.commands.has(text[1:].partition(" ")[0]):
         raise UsageError(f"{command.type}: an extension's command cannot be queued; send it with prompt")
+    check_task(blocks)
     return _expand(link, blocks)
 
 

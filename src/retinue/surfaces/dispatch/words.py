@@ -7,7 +7,7 @@ from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.core.tool import ToolResult
-from retinue.surfaces.cut import cut_text
+from retinue.surfaces.cut import cut_text, name_rest
 
 EMPTY = "(subagent completed without output)"
 AGAIN = "Dispatch it again for the part you need."
@@ -78,8 +78,7 @@ def render_result(run: Run, max_steps: int) -> ToolResult:
     notes = f"\n\n{outcome.notes.strip()}" if outcome.notes.strip() else ""
     if cut.notice:
         details["output"] = outcome.text
-        where = f"the agent's session, {outcome.session_file}" if outcome.session_file else "`details.output`"
-        notes += f"\n\n[The rest is in {where}. {AGAIN}]"
+        notes += f"\n\n[{name_rest(outcome.session_file, 'details.output')} {AGAIN}]"
     failure = explain_failure(outcome, max_steps)
     if not failure:
         return ToolResult.of((cut.text if cut.text.strip() else EMPTY) + notes, details)

@@ -10,7 +10,7 @@ import msgspec
 
 from retinue.core.messages import Usage
 from retinue.core.run import Finalized, Outcome, Reason, Run, Status
-from retinue.surfaces.cut import cut_text
+from retinue.surfaces.cut import cut_text, name_rest
 from retinue.surfaces.subagent.ports import SubagentSettings
 from retinue.surfaces.subagent.sanitise import sanitise, sanitise_all
 from retinue.surfaces.subagent.watch import RUNNING, Watch
@@ -93,6 +93,8 @@ def render_run(finish: Finish, settings: SubagentSettings) -> dict[str, Any]:
         text = cut.text
         if cut.notice:
             details["error"] = {"code": TRUNCATED, "message": cut.notice}
+            rest = name_rest(outcome.session_file, "details.results[0].output")
+            text = f"{text}\n\n[{sanitise(rest, settings.home)}]"
     if finish.note:
         text = f"{text}\n\n{sanitise(finish.note, settings.home)}"
     return {"content": _to_content(text), "details": sanitise_all(details, settings.home, spare=SPARED)}

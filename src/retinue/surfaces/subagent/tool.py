@@ -45,7 +45,7 @@ class SubagentTool:
         call = SubagentCall(
             agent=arguments["agent"],
             task=arguments["task"],
-            session_id=arguments.get("sessionId") or None,
+            session_id=(arguments.get("sessionId") or "").strip() or None,
             call_id=context.call_id,
         )
         result = await make_call(call, self._ports, lambda partial: context.progress(_to_tool_result(partial)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.answers import cut_content, render_answer, render_failure
+from retinue.tools.answers import cut_content, explain_end, explain_offset, render_answer, render_failure
 from retinue.tools.arguments import is_whole
 from retinue.tools.convert.options import AGENT, COMMAND, ConvertOptions, ConvertPorts
 from retinue.tools.descriptions import load_description
@@ -59,6 +59,9 @@ class ConvertContentTool:
         path, url = (_take_text(arguments, name) for name in ("path", "url"))
         if bool(path) == bool(url):
             return render_failure("INVALID_INPUT", "Provide exactly one of 'path' or 'url' for convert_content.")
+        offset = arguments.get("offset") or 0
+        if problem := explain_offset(offset):
+            return render_failure("INVALID_INPUT", problem)
         begun_s = time.monotonic()
         timeout_s = _take_number(arguments, "timeoutMs", self._options.timeout_s * 1000) / 1000
         converter = Converter(self._ports.trees, self._ports.environment)
@@ -69,12 +72,15 @@ class ConvertContentTool:
             text = drop_unseen(text)
         except ConvertFailed as error:
             return render_failure(error.code, str(error))
+        offset = int(min(offset, _MOST))
+        if problem := explain_end(offset, len(text)):
+            return render_failure("INVALID_INPUT", problem)
         most = int(_take_number(arguments, "maxContentChars", self._options.max_chars))
         metadata: dict[str, Any] = {"contentType": document.content_type} if document.content_type else {}
         metadata |= {"fileName": document.name, "fileSize": len(document.data)}
         metadata["durationMs"] = round((time.monotonic() - begun_s) * 1000)
         details: dict[str, Any] = {"source": path or url, "provider": provider}
-        details |= cut_content(text, int(_take_number(arguments, "offset", 0)), most)
+        details |= cut_content(text, offset, most)
         if "nextOffset" in details:
             details["next"] = f"convert_content again, with offset {details['nextOffset']}"
         details["metadata"] = metadata

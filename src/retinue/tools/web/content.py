@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.answers import render_answer, render_failure
+from retinue.tools.answers import explain_end, explain_offset, render_answer, render_failure
 from retinue.tools.arguments import is_whole
 from retinue.tools.descriptions import load_description
 from retinue.tools.web.family import Web
@@ -52,8 +52,8 @@ class GetSearchContentTool:
         if not response_id:
             return render_failure("INVALID_INPUT", "get_search_content requires responseId")
         offset = arguments.get("offset", 0)
-        if not is_whole(offset) or offset < 0:
-            return render_failure("INVALID_INPUT", f"offset is {quote(offset)}: expected a whole number from 0")
+        if problem := explain_offset(offset):
+            return render_failure("INVALID_INPUT", problem)
         stored = self._web.store.find(response_id)
         if stored is None:
             return render_failure("NOT_FOUND", f"nothing is stored under {quote(response_id)} in this session")
@@ -62,6 +62,8 @@ class GetSearchContentTool:
             result = _select(stored, arguments, pager)
         except NotThere as error:
             return render_failure("NOT_FOUND", str(error))
+        if pager.longest is not None and (problem := explain_end(int(offset), pager.longest)):
+            return render_failure("INVALID_INPUT", problem)
         return render_answer({"responseId": response_id, "result": result}, note=NOTE)
 
 

@@ -20,12 +20,15 @@ class Pager:
         self._each = max_chars
         self._left = max_chars * SHARES
         self._offset = offset
+        self.longest: int | None = None
+        """Characters of the longest text so far."""
 
     def cut_page(self, page: dict[str, Any]) -> dict[str, Any]:
         """A stored page with the part of its text that is shown."""
         text = page.get("content")
         if not isinstance(text, str):
             return page
+        self.longest = max(self.longest or 0, len(text))
         cut = cut_content(text, self._offset, min(self._each, self._left), is_short=bool(page.get("truncated")))
         self._left -= len(cut["content"])
         if "nextOffset" in cut:

@@ -15,6 +15,7 @@ from textual.widgets.option_list import Option
 from retinue.ui.bindings import bind
 from retinue.ui.formats import clean, clean_line, fit_parts
 from retinue.ui.fuzzy import rank_matches
+from retinue.ui.widgets.line import TextLine
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -44,7 +45,7 @@ class Choice:
     """One that matters less than others."""
 
 
-class Needle(Input):
+class Needle(TextLine):
     """What is searched for; some letters may be keys of the list instead."""
 
     spared: frozenset[str] = frozenset()

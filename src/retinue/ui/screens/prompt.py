@@ -7,6 +7,7 @@ from textual.widgets import Input, Static, TextArea
 from retinue.ui.bindings import bind
 from retinue.ui.formats import clean_line
 from retinue.ui.screens.overlay import Overlay
+from retinue.ui.widgets.line import TextLine
 
 
 class Asking(Overlay[str | None]):
@@ -39,7 +40,7 @@ class Asking(Overlay[str | None]):
             if self._is_long:
                 yield TextArea(self._value, id="answer")
             else:
-                yield Input(self._value, id="answer")
+                yield TextLine(self._value, id="answer")
             hint = "ctrl+s done · esc back" if self._is_long else "enter done · esc back"
             yield Static(hint, id="hint", markup=False)
 
@@ -53,7 +54,10 @@ class Asking(Overlay[str | None]):
         self.dismiss(event.value)
 
     def action_send(self) -> None:
-        """Done."""
+        """Done, with the keys that are still on their way to the answer."""
+        self.query_one("#answer").call_later(self._send)
+
+    def _send(self) -> None:
         answer = self.query_one("#answer")
         self.dismiss(answer.text if isinstance(answer, TextArea) else self.query_one(Input).value)
 

@@ -1,4 +1,4 @@
-"""A line to write in that opens for one purpose and closes again."""
+"""Lines to write in: one for dialogs, and one that opens for a purpose and closes again."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,7 +11,20 @@ if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
 
-class PurposeLine(Input):
+class TextLine(Input):
+    """A line whose editing keys take their turn among the letters, also when all of them come at once."""
+
+    async def _on_key(self, event: events.Key) -> None:
+        # The app would run them only after the key has come back to it, and letters behind it had overtaken it.
+        for binding in self._bindings.key_to_bindings.get(event.key, ()):
+            if await self.app.run_action(binding.action, self):
+                event.stop()
+                event.prevent_default()
+                return
+        await super()._on_key(event)
+
+
+class PurposeLine(TextLine):
     """Hidden until it is opened; Enter sends, Escape closes."""
 
     DEFAULT_CSS = """

@@ -17,6 +17,7 @@ from textual.widgets import Input, Static
 from retinue.core.question import Question
 from retinue.ui.formats import clean_line
 from retinue.ui.questions import describe_size, find_key, find_letters, render_asker, render_matter
+from retinue.ui.widgets.line import TextLine
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -77,7 +78,7 @@ class QuestionBox(Vertical):
         with VerticalScroll(id="matter-scroll", can_focus=False):
             yield Static("", id="matter", markup=False)
         yield Static("", id="answers", markup=False)
-        yield Input(id="free")
+        yield TextLine(id="free")
         yield Static("", id="how", markup=False)
 
     @property

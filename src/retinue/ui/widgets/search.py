@@ -10,6 +10,8 @@ from textual.message import Message
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
+from retinue.ui.widgets.line import TextLine
+
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
 
@@ -17,7 +19,7 @@ PAUSE_S = 0.2
 """How long nobody types before it is searched."""
 
 
-class SearchInput(Input):
+class SearchInput(TextLine):
     """Gives the keys of searching to whoever asks first."""
 
     app: "RetinueApp"

@@ -24,6 +24,8 @@ FORMATS = (
     "txt",
     "md",
 )
+_DOCUMENTS = FORMATS[:8]
+"""Those that are never text."""
 _PARTS = (
     (word.MAIN, word.read_word),
     (sheet.MAIN, sheet.read_workbook),
@@ -55,6 +57,8 @@ def read_document(data: bytes, name: str) -> str:
         raise Unsupported("an Office document of the time before 2007")
     is_wide = data[:2] in (b"\xff\xfe", b"\xfe\xff")
     if data.startswith(_BINARY) or (b"\0" in data[:4096] and not is_wide):
+        if ending in _DOCUMENTS:
+            raise Unreadable(f"the document is damaged: it is no {ending}")
         raise Unsupported(f"a file of the kind {ending or 'unknown'}")
     return _read_text(data, ending)
 
@@ -73,6 +77,6 @@ def _read_text(data: bytes, ending: str) -> str:
         return plain.read_rows(data, "," if ending == "csv" else "\t")
     if ending in ("json", "ipynb"):
         return plain.read_json(data)
-    if ending in ("pdf", "docx", "xlsx", "pptx", "odt", "ods", "odp", "epub"):
+    if ending in _DOCUMENTS:
         raise Unreadable(f"the document is damaged: it is no {ending}")
     return plain.decode_text(data)
