@@ -90,7 +90,7 @@ async def test_real_server_knows_this_repository(name):
     pool = Pool(Ground(environment, python=name), Bounds(request_s=60))
     tool = LspTool(lambda: pool, Permission())
     arguments = {"action": "references", "file": "src/retinue/tools/lsp/size_limit.py", "query": "bound"}
-    wanted = {f"src/retinue/tools/lsp/{each}.py" for each in ("bounding", "actions/hover", "actions/rename")}
+    wanted = {f"src/retinue/tools/lsp/{each}.py" for each in ("size_limit", "actions/hover", "actions/rename")}
     files = set()
     for _ in range(10):
         # One that still looks for the files of a project answers with those it knows.

@@ -219,8 +219,9 @@ class Notifier:
             if (rest_s := self._held[0][0] - self._clock.steady_s()) > 0:
                 await self._clock.sleep(rest_s)
             self._send(self._held[0][1])
-            self._held.popleft()
             await asyncio.sleep(0)  # thousands at once must not hold up everything else
+            # Only now: while it stands there, whoever adds a report does not start a second timer.
+            self._held.popleft()
 
     def _send(self, report: _Report) -> None:
         owed = [run for run in report.runs if self._owed.pop((run.id, run.attempt), None) is not None]

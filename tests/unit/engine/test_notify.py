@@ -122,3 +122,20 @@ async def test_closed_notifier_tells_nothing():
         scene.end(runs[1])
         await scene.clock.advance(60)
         assert scene.post.told == []
+
+
+async def test_run_that_ends_while_another_is_told_of_is_told_once():
+    async with asyncio.TaskGroup() as group:
+        scene = Scene(0, group)
+        one, two = (Run(id=id, parent_id="p", depth=1, agent="a", description="d", is_background=True) for id in "12")
+        deliver = scene.post.deliver
+
+        def deliver_and_end(parent_id, message):
+            deliver(parent_id, message)
+            if not two.status.is_final:
+                asyncio.get_running_loop().call_soon(scene.end, two)
+
+        scene.post.deliver = deliver_and_end
+        scene.end(one)
+        await scene.clock.advance(3 * HOLD_S)
+        assert [details["runs"] for details in scene.post.told] == [[("1", 1)], [("2", 1)]]
