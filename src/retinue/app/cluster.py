@@ -12,12 +12,12 @@ from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.events import Event
 from retinue.core.question import Question
-from retinue.engine.choosing import unwrap
 from retinue.engine.external.command_line import Post
-from retinue.engine.extras import Extras
+from retinue.engine.model_choice import unwrap
 from retinue.engine.questions import Desk
 from retinue.engine.remote_request import Errand
 from retinue.engine.revoked_tools import Restrained, Restraint
+from retinue.engine.run_config import Additions
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_file_below
 from retinue.engine.setup import RunSetup
@@ -129,7 +129,7 @@ class Clustering:
         """What stands around a run that one on another machine has started: as if it had been started here."""
         guarding = self._world.guarding
         definition = self._find_definition(origin)
-        extras = Extras() if self.extending is None else await self.extending.load_guards(definition)
+        extras = Additions() if self.extending is None else await self.extending.load_guards(definition)
         # What is asked about because it was dispatched is asked where that was.
         surface = "fleet" if origin.surface == "dispatch" else origin.surface
         features = guarding.surround_definition(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event
 from retinue.core.run import Outcome, Run
-from retinue.engine.outfit import Outfitter
+from retinue.engine.build import RunBuilder
 from retinue.engine.recovery import Remains
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
@@ -35,7 +35,7 @@ class Enduring:
         self,
         path: Path,
         main: LiveRun,
-        inner: Outfitter,
+        inner: RunBuilder,
         choose: Callable[[Run, RunRequest], str],
         workshop: Workshop,
         warn: Callable[[str], None],
@@ -105,7 +105,7 @@ class Enduring:
                 self._scribe,
                 self._main,
                 lambda run, request: find_file(self._main.tree, run.id, request),
-                self._inner.leases.charge,
+                self._inner.tree.leases.charge,
                 lambda: self._journal.is_saved,
             )
         return self._embedded

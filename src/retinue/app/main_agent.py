@@ -16,9 +16,9 @@ from retinue.core.errors import quote
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.tool import Tool
-from retinue.engine.extras import Extras
 from retinue.engine.prompt import build_sections
 from retinue.engine.revoked_tools import Restrained
+from retinue.engine.run_config import Additions
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
 from retinue.models.thinking_levels import clamp_level
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 class Casting:
     """Decides what one main agent is."""
 
-    def __init__(self, stock: Stock, world: World, extras: Extras) -> None:
+    def __init__(self, stock: Stock, world: World, extras: Additions) -> None:
         """`extras` are what its extensions bring. Raises RetinueError for an agent that cannot be run."""
         self._stock = stock
         self._world = world

@@ -11,7 +11,7 @@ from retinue.app.config import World
 from retinue.app.host import Stock
 from retinue.core.errors import UsageError, quote
 from retinue.core.tool import Tool
-from retinue.engine.extras import Extras
+from retinue.engine.run_config import Additions
 from retinue.surfaces.names import FINALIZE, SURFACE_TOOLS, list_tools
 from retinue.tools.registry import BUILTIN_TOOLS, build_extra_tools, build_tools
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Offering:
     """The tools of one main agent."""
 
-    def __init__(self, stock: Stock, world: World, extras: Extras, servers: "Connecting | None") -> None:
+    def __init__(self, stock: Stock, world: World, extras: Additions, servers: "Connecting | None") -> None:
         """`extras` are what its extensions bring; `servers` those of MCP, None where there are none."""
         self._stock = stock
         self._world = world

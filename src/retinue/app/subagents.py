@@ -29,29 +29,28 @@ from retinue.core.tool import Tool
 from retinue.engine.admission import Bounds
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
-from retinue.engine.choosing import choose_runner
+from retinue.engine.build import RunBuilder, RunHost, choose_runner
 from retinue.engine.cleanup import Retention
-from retinue.engine.fitting import Fitting
 from retinue.engine.ids import make_run_id
 from retinue.engine.journal import CREW
-from retinue.engine.kit import Kit
 from retinue.engine.manager import Manager
 from retinue.engine.notify import Notifier
-from retinue.engine.outfit import Outfitter
 from retinue.engine.recovery import Remains, read_remains
 from retinue.engine.remote_request import Errand
 from retinue.engine.request import RunRequest
 from retinue.engine.revoked_tools import Restraint
+from retinue.engine.run_config import RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import Grounds
 from retinue.engine.session_path import find_session_dir as find_keeping_dir
 from retinue.engine.setup import Feature, RunSetup
+from retinue.features.place import survey_place
 from retinue.features.transcript import Transcribing
 from retinue.features.worktree.workshop import Tidying, Workshop
 from retinue.settings.bounds import bind_project, bind_user
 from retinue.settings.files import read_bounded
-from retinue.settings.kit import build_kit, find_depth_left, find_features
 from retinue.settings.paths import find_session_dir
+from retinue.settings.run_config import build_run_config, find_depth_left, find_features
 from retinue.surfaces.base import Seat
 from retinue.surfaces.child_tools import Seating
 from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
@@ -104,7 +103,7 @@ class Crew:
         self._notifier: Notifier | None = None
         self._reactions: Reactions | None = None
         self._scheduling: Scheduling | None = None
-        self._outfitter: Outfitter | None = None
+        self._outfitter: RunBuilder | None = None
         self._enduring: Enduring | None = None
         self._clustering: Clustering | None = None
         self.cluster: Cluster | None = None
@@ -161,15 +160,16 @@ class Crew:
         settings = self.world.crew.settings
         self._main = main
         remains = self._read_remains(main.session)
-        kit = self._build_kit()
-        self._outfitter = outfitter = Outfitter(kit, root=rights, clock=self._clock)
+        kit = self._build_config()
+        host = RunHost(self._clock, self._models, partial(survey_place, environment=self.environment), self.restraint)
+        self._outfitter = outfitter = RunBuilder(host, kit, root=rights)
         enduring = await self._open_record(kit, outfitter, main, remains)
         copies = await self._workshop.tidy(enduring.returning) if has_left_copies(remains) else {}
         aftermath = Aftermath(main.session, self._clock, remains, copies)
         remains.drop_used(aftermath.read_words)
-        main.bus.listen(outfitter.hear, pieces=False, kinds=outfitter.hears)
+        main.bus.listen(outfitter.tree.hear, pieces=False, kinds=outfitter.tree.hears)
         if self._extending.servers is not None:
-            self._extending.servers.join(outfitter.rights.admit)
+            self._extending.servers.join(outfitter.tree.rights.admit)
         await self._backend.__aenter__()
         recorder, tidying = self.world.recorder, Tidying(enduring, self._workshop)
         self._manager = Manager(
@@ -184,7 +184,7 @@ class Crew:
             judge_dead=aftermath.judge,
             goes_on=partial(self._goes_on, kit),
         )
-        self._manager.find_grant = outfitter.rights.find_grant
+        self._manager.find_grant = outfitter.tree.rights.find_grant
         self._reactions = Reactions(main, self._backend)
         self._notifier = connect_notifier(
             self._manager, self._backend, self._render, self._clock, self._reactions.rouse
@@ -234,7 +234,7 @@ class Crew:
             await self._clustering.cluster.close()
         self._workshop.close()
 
-    async def _open_record(self, kit: Kit, outfitter: Outfitter, main: LiveRun, remains: Remains) -> Enduring:
+    async def _open_record(self, kit: RunConfig, outfitter: RunBuilder, main: LiveRun, remains: Remains) -> Enduring:
         """The outfitter of durable runs, which knows those of an earlier process that go on."""
 
         def choose(run: Run, request: RunRequest) -> str:
@@ -246,26 +246,25 @@ class Crew:
         await enduring.take_over(remains)
         return enduring
 
-    def _build_kit(self) -> Kit:
+    def _build_config(self) -> RunConfig:
         asked = find_features(self.world.roster, self._workshop)
-        kit = build_kit(
+        config = build_run_config(
             self.world.roster,
             self.world.loaded.settings,
             self.environment,
-            models=self._models,
             # Whoever was dispatched never dispatches.
             tools={**self._own_tools, **{name: tool for name, tool in self.main_tools.items() if name != DISPATCH}},
             files=self.world.files,
-            list_features=lambda fitting: [*asked(fitting), *self._surround(fitting)],
+            list_features=lambda plan: [*asked(plan), *self._surround(plan)],
         )
         rules = self.world.guarding.rules
         # What was sent to another machine sends on from there.
         runner = self.world.crew.settings.runner if self.cluster is None else "cluster"
         guarding, is_narrowed = self.world.guarding, self.world.is_narrowed
         return replace(
-            kit,
+            config,
             retry=to_retry(self.world.loaded.settings),
-            orphan_dir=kit.orphan_dir if self.world.keeps_children else None,
+            orphan_dir=config.orphan_dir if self.world.keeps_children else None,
             lease=self._lease,
             extend=self._extending.load_child,
             rules=rules,
@@ -273,7 +272,6 @@ class Crew:
             asks=lambda: is_narrowed or guarding.may_ask(),
             has_cluster=self._has_cluster and not is_narrowed,
             send_out=self._send_out,
-            restraint=self.restraint,
         )
 
     @property
@@ -289,7 +287,7 @@ class Crew:
             max(settings.max_concurrent, settings.cluster.max_concurrent) if is_elsewhere else settings.max_concurrent
         )
 
-    def _goes_on(self, kit: Kit, run: Run, request: RunRequest) -> bool:
+    def _goes_on(self, kit: RunConfig, run: Run, request: RunRequest) -> bool:
         """Whether a run of an earlier process is durable, or works elsewhere and has not noticed that one was gone."""
         if self._enduring is not None and run.id in self._enduring.returning:
             return True
@@ -335,10 +333,10 @@ class Crew:
         outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools, setup.cwd)
         return outpost.send(setup, errand)
 
-    def _surround(self, fitting: Fitting) -> list[Feature]:
+    def _surround(self, plan: RunPlan) -> list[Feature]:
         """What stands around each run of the crew, beside what its definition asks for."""
         seating = Seating(lambda setup: make_tools(self, setup.run_id))
-        return [seating, *self.world.guarding.surround(fitting)]
+        return [seating, *self.world.guarding.surround(plan)]
 
     def restrain_elsewhere(self, run_id: str, tools: Sequence[str], *, readonly: bool) -> None:
         """Let a run and those below it know what they have lost that do not ask here; who cannot hear it is stopped."""

@@ -1,10 +1,13 @@
 """When a run must wrap up or stop. Pure: the loop asks at each turn boundary."""
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 from retinue.core.amounts import check_limits
+from retinue.core.definition import Definition
 from retinue.core.messages import Usage
 from retinue.core.run import Reason
+from retinue.engine.request import RunRequest
 
 WRAP_UP_TEXT = (
     "You have reached your turn limit. Do not call any more tools: give your final answer now, "
@@ -12,6 +15,9 @@ WRAP_UP_TEXT = (
 )
 
 CLEANUP_S = 5.0
+ISOLATED_CLEANUP_S = 120.0
+"""Saving the work of a whole repository takes longer than closing a file."""
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +67,24 @@ def judge_turn(limits: Limits, turns: int, usage: Usage, *, wrapping_up: bool) -
     if turns >= limits.max_turns + limits.grace_turns:
         return Verdict(stop=Reason.TURN_LIMIT)
     return GO_ON
+
+
+def choose_limits(definition: Definition, request: RunRequest, default: Limits) -> Limits:
+    """What the request settles, else what the file says, else the default; 0 turns is no limit."""
+    said = (request.max_turns, definition.max_turns, default.max_turns)
+    turns = next((number for number in said if number is not None), None)
+    return Limits(
+        max_turns=turns or None,
+        grace_turns=default.grace_turns,
+        wall_s=request.wall_s,
+        idle_s=request.idle_s,
+        strict_idle=request.strict_idle,
+        tool_s=request.tool_s,
+        tokens=_find_smaller(request.tokens, definition.max_tokens_total),
+        cost_usd=_find_smaller(request.cost_usd, definition.max_cost),
+        cleanup_s=ISOLATED_CLEANUP_S if request.isolation else CLEANUP_S,
+    )
+
+
+def _find_smaller(one: Number | None, other: Number | None) -> Number | None:
+    return min((value for value in (one, other) if value is not None), default=None)

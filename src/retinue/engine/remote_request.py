@@ -1,10 +1,11 @@
 """What is sent along with a run that works elsewhere, and where runs can work. Plain data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from retinue.core.definition import Definition
 from retinue.engine.budget import Lease
+from retinue.engine.model_choice import NamedModel
 from retinue.engine.request import RunRequest
 from retinue.tools.policy import Rights
 
@@ -29,3 +30,7 @@ class Errand:
     """Where an earlier attempt has left its changes."""
     parent_session: str = ""
     """The file of the session of whoever asked for it; empty where there is none."""
+    named: NamedModel = field(default_factory=NamedModel)
+    """The model that its request or its file names."""
+    is_bare: bool = False
+    """Whether only what the definition says is on its command line: callers of its surface rely on that."""

@@ -10,18 +10,16 @@ from retinue.core.errors import ModelError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.tool import Tool
 from retinue.engine.child_prompt import choose_role as choose_text
-from retinue.engine.choosing import choose_limits
-from retinue.engine.extras import Extras
-from retinue.engine.fitting import Fitting
-from retinue.engine.kit import Policy
-from retinue.engine.limits import Limits
+from retinue.engine.limits import Limits, choose_limits
+from retinue.engine.model_choice import NamedModel
 from retinue.engine.request import RunRequest
+from retinue.engine.run_config import Additions, RunPlan
 from retinue.engine.setup import Feature
 from retinue.models.reach import OutOfReach, follow_choice
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
-from retinue.settings.kit import find_features
 from retinue.settings.roster import Roster
+from retinue.settings.run_config import find_features
 from retinue.tools.policy import Rights, Terms, decide_tools
 from retinue.tools.renamed import rename_tools
 from retinue.tools.selectors import Offer
@@ -87,7 +85,7 @@ class Role(Struct, frozen=True):
 
     def limit(self, limits: Limits) -> Limits:
         """The limits with its own where nothing else is said."""
-        own = choose_limits(self.definition, _describe_main(self.definition), Policy())
+        own = choose_limits(self.definition, _describe_main(self.definition), Limits())
         return replace(
             limits,
             max_turns=limits.max_turns or own.max_turns,
@@ -96,7 +94,7 @@ class Role(Struct, frozen=True):
         )
 
 
-def build_role(roster: Roster, name: str, tools: Mapping[str, Tool], extras: Extras) -> Role:
+def build_role(roster: Roster, name: str, tools: Mapping[str, Tool], extras: Additions) -> Role:
     """The definition as a main agent: no parent limits it. Raises UnknownAgent or DisabledAgent."""
     definition = roster.find_runnable(name)
     crew, paths = roster.crew, roster.paths
@@ -113,9 +111,10 @@ def build_role(roster: Roster, name: str, tools: Mapping[str, Tool], extras: Ext
         failed=extras.failed,
     )
     rights = decide_tools(definition, terms)
-    fitting = Fitting(definition, _describe_main(definition), rights, terms, paths.cwd, tools)
+    request, named = _describe_main(definition), NamedModel()
+    plan = RunPlan(definition, request, "inprocess", named, rights, terms, Limits(), paths.cwd, tools)
     given = rename_tools(tools, {name: rights.targets.get(name, name) for name in rights.allowed})
-    return Role(definition, rights, given, tuple(find_features(roster)(fitting)))
+    return Role(definition, rights, given, tuple(find_features(roster)(plan)))
 
 
 def _describe_main(definition: Definition) -> RunRequest:

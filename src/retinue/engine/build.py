@@ -1,0 +1,262 @@
+"""Builds a run from a request: definition, runner, model, rights and limits, each decided once, then its setup.
+
+What it needs from above (definitions, models, features) comes in a RunConfig. Must not know settings, files of
+definitions or surfaces.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from retinue.core.clock import Clock
+from retinue.core.definition import Definition
+from retinue.core.errors import RetinueError, quote
+from retinue.core.events import Event, RunForgotten, RunQueued, Warned
+from retinue.core.run import Outcome, Run
+from retinue.engine.budget import BudgetedModel, Leases
+from retinue.engine.child_prompt import (
+    Identity,
+    Place,
+    build_append,
+    build_codingcode,
+    build_replace,
+    build_sticky,
+    build_subagent,
+)
+from retinue.engine.limits import choose_limits
+from retinue.engine.model_choice import Models, choose_level, choose_model, find_model
+from retinue.engine.place_facts import Surveys
+from retinue.engine.prompt import render_prompt
+from retinue.engine.remote_request import HERE, Errand, Runner
+from retinue.engine.request import RunRequest
+from retinue.engine.revoked_tools import Restrained, Restraint
+from retinue.engine.rights import CrewRights, list_doubts
+from retinue.engine.run_config import RunConfig, RunPlan, SurfaceRules
+from retinue.engine.runner import LiveRun
+from retinue.engine.session_path import Keeper
+from retinue.engine.setup import RunSetup
+from retinue.models.thinking_levels import clamp_level
+from retinue.tools.policy import Rights
+from retinue.tools.renamed import rename_tools
+
+
+@dataclass(frozen=True, slots=True)
+class RunHost:
+    """What this process has for all runs."""
+
+    clock: Clock
+    models: Models
+    survey: Callable[[Path], Awaitable[Place]]
+    """Tells where a run works."""
+    restraint: Restraint = field(default_factory=Restraint)
+    """What has been taken from runs since they began."""
+
+
+class RunTree:
+    """What is remembered of the runs of one main agent."""
+
+    def __init__(self, host: RunHost, config: RunConfig, root: Rights) -> None:
+        """`root` are the rights of the main agent."""
+        self._restraint = host.restraint
+        self._asked_here: set[str] = set()
+        """Runs that nobody knew before this process."""
+        self.rights = CrewRights(config.policy, config.tools, host.restraint, root, self._asked_here)
+        self.leases = Leases(config.lease)
+        self.sessions = Keeper(host.clock, config.orphan_dir)
+        self.places = Surveys(host.survey, host.clock)
+
+    hears = (RunQueued, RunForgotten)
+
+    def hear(self, event: Event) -> None:
+        """Know which runs are new, and keep nothing about those that are forgotten."""
+        if isinstance(event, RunQueued) and event.run.attempt == 1:
+            self._asked_here.add(event.run_id)
+        if isinstance(event, RunForgotten):
+            self._asked_here.discard(event.run_id)
+            self._restraint.forget(event.run_id)
+            self.rights.forget(event.run_id)
+            self.leases.forget(event.run_id)
+            self.sessions.forget(event.run_id)
+
+
+async def build_run(
+    host: RunHost, config: RunConfig, request: RunRequest, parent: LiveRun, *, run: Run, tree: RunTree
+) -> RunSetup:
+    """Decide all about a run and collect what it needs; the caller releases its additions.
+
+    The runner comes before the model, because a pi may know models that are not known here.
+    """
+    warn = partial(_warn, parent, run)
+    definition, policy = config.find(run.agent, request.surface), config.policy
+    rules = policy.find_surface(request.surface)
+    for text in config.find_faults(definition.name):
+        warn(text)
+    cwd = Path(request.cwd) if request.cwd else parent.setup.cwd
+    if request.cwd and not cwd.is_dir():
+        raise RetinueError(f"working directory {quote(request.cwd, 200)}: no such directory")
+    additions = await config.extend(tree.rights.narrow(run, request, definition), request)
+    try:
+        runner = choose_runner(definition, request, config)
+        named = find_model(definition, request, host.models)
+        model, remark = choose_model(
+            *(named, definition, request, parent.setup.model, host.models),
+            accepts_unknown=runner == "pi",
+            is_lenient=rules.is_lenient,
+        )
+        rights, terms = tree.rights.decide(run, request, definition, additions)
+        limits = choose_limits(definition, request, policy.limits)
+        for text in filter(None, (*list_doubts(rights), remark, explain_runner(definition, request, config, runner))):
+            warn(text)
+        tools = {**config.tools, **additions.tools}
+        plan = RunPlan(
+            *(definition, request, runner, named, rights, terms, limits, cwd, tools),
+            branch=run.branch,
+            additions=additions,
+        )
+        # What the clock starts is no part of the last prompt.
+        above = None if request.skips_queue else run.parent_id
+        lease = tree.leases.open(run.id, above, limits.tokens, limits.cost_usd)
+        level = choose_level(request.thinking, definition.thinking, named.thinking)
+        depth = run.level + policy.base_depth
+        identity = Identity(definition.name, run.id, depth, rules.max_depth, run.parent_id if run.depth > 1 else "")
+        host.restraint.place(run.id, run.parent_id)
+        guard = Restrained(host.restraint, run.id, lambda name: rights.targets.get(name, name))
+        return RunSetup(
+            run_id=run.id,
+            cwd=cwd,
+            name=f"{definition.name}#{run.id[:8]}",
+            model=BudgetedModel(model, lease) if lease.is_limited else model,
+            thinking=clamp_level(model.info, level or parent.setup.thinking),
+            tools=rename_tools(tools, {name: rights.targets.get(name, name) for name in rights.allowed}),
+            refusals=rights.refusals,
+            sections=await _build_sections(config, plan, rules, identity, parent, tree.places),
+            limits=limits,
+            retry=config.retry,
+            compaction=config.compaction(model.info.ref),
+            environment={
+                "PI_SUBAGENT_CHILD": "1",
+                "PI_SUBAGENT_DEPTH": str(depth),
+                "PI_SUBAGENT_MAX_DEPTH": str(rules.max_depth),
+            },
+            redact=parent.setup.redact,
+            spill_dir=parent.setup.spill_dir,
+            steering_mode=parent.setup.steering_mode,
+            follow_up_mode=parent.setup.follow_up_mode,
+            hooks=(guard, *additions.hooks),
+            features=(*config.list_features(plan), *additions.features),
+            plan=plan,
+        )
+    except BaseException:
+        additions.release()
+        raise
+
+
+class RunBuilder:
+    """Builds the runs of one main agent, opens their sessions and closes them."""
+
+    def __init__(self, host: RunHost, config: RunConfig, *, root: Rights) -> None:
+        """`root` are the rights of the main agent."""
+        self._host = host
+        self._config = config
+        self.tree = RunTree(host, config, root)
+
+    async def outfit(
+        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
+    ) -> Outcome:
+        """Build a run, let `work` do it, undo everything, return the outcome."""
+        setup = await build_run(self._host, self._config, request, parent, run=run, tree=self.tree)
+        plan = setup.find_plan()
+        try:
+            live = self._open(setup, plan, run, parent)
+            session = live.session
+            for listener, pieces in plan.additions.listeners:
+                live.bus.listen(listener, pieces=pieces)
+            self.tree.rights.remember(run.id, plan.rights)
+            try:
+                if not session.name:
+                    info = setup.model.info
+                    chosen = (info.provider, info.id)
+                    live.journal.write(lambda: session.append_opening(setup.name, chosen, setup.thinking))
+                return await work(live)
+            finally:
+                live.journal.flush()
+                if session.path is not None:
+                    session.close()
+        finally:
+            plan.additions.release()
+
+    def limit_turns(self, default_max_turns: int | None, grace_turns: int) -> None:
+        """Change the turns of runs that start from now on."""
+        limits = replace(self._config.policy.limits, max_turns=default_max_turns, grace_turns=grace_turns)
+        self._config = replace(self._config, policy=replace(self._config.policy, limits=limits))
+
+    def _open(self, setup: RunSetup, plan: RunPlan, run: Run, parent: LiveRun) -> LiveRun:
+        """The live side of a run, here or in a process of its own, which then keeps the session alone."""
+        config, request, runner = self._config, plan.request, plan.runner
+        if runner in HERE or config.send_out is None:
+            session = self.tree.sessions.open(run, request, parent.session, plan.cwd)
+            if session.damage:
+                _warn(parent, run, str(session.damage))
+            return LiveRun(setup, session, clock=self._host.clock)
+        path, _ = self.tree.sessions.find_place(run, request, parent.session)
+        if path is None and run.attempt > 1 and runner != "cluster":
+            raise RetinueError(f"run {run.id!r} worked in a process that kept no session: it cannot be resumed")
+        lease = self.tree.leases.find(run.id)
+        if runner == "pi" and lease.is_limited and not config.policy.allow_pi:
+            raise RetinueError(
+                f"agent {quote(run.agent)}: a pi cannot be held to a budget ({lease.render_rest()}); use the runner "
+                "process, or set budget.allowPi in your subagents.json"
+            )
+        errand = Errand(
+            *(runner, plan.definition, request, plan.rights, str(path or ""), lease, run.attempt, run.branch),
+            parent_session=str(parent.session.path or ""),
+            named=plan.named,
+            is_bare=config.policy.find_surface(request.surface).is_bare,
+        )
+        return config.send_out(setup, errand)
+
+
+def choose_runner(definition: Definition, request: RunRequest, config: RunConfig) -> Runner:
+    """Where a run works: where its file says, else where the settings say."""
+    wanted = definition.runner or config.runner
+    if wanted in ("process", "pi") and config.policy.find_surface(request.surface).asks_each_call:
+        return "inprocess"
+    if wanted == "pi" and definition.source == "project" and config.runner != "pi":
+        wanted = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
+    # Servers that it was promised are known on this machine; another one may not have them.
+    if wanted == "cluster" and (not config.has_cluster or definition.mcp_servers):
+        wanted = "inprocess"
+    return "inprocess" if wanted == "process" and config.asks() else wanted
+
+
+def explain_runner(definition: Definition, request: RunRequest, config: RunConfig, runner: Runner) -> str:
+    """Why a run does not work where it was wanted; empty when it does, or when that goes without saying."""
+    wanted = definition.runner or config.runner
+    is_asked = config.policy.find_surface(request.surface).asks_each_call
+    if runner == wanted or (is_asked and wanted in ("process", "pi")):
+        return ""
+    if wanted == "cluster" and config.has_cluster:
+        return f"its MCP servers are those of this machine; it runs as {runner}"
+    return f"runner {wanted} is not open to it; it runs as {runner}"
+
+
+def _warn(parent: LiveRun, run: Run, text: str) -> None:
+    parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {text}"))
+
+
+async def _build_sections(
+    config: RunConfig, plan: RunPlan, rules: SurfaceRules, identity: Identity, parent: LiveRun, places: Surveys
+) -> dict[str, str]:
+    definition = plan.definition
+    if rules.prompt == "task" and definition.dialect != "sticky":
+        names, readonly = plan.rights.allowed, plan.rights.readonly
+        return build_subagent(definition, identity, tools=names, task=plan.request.task, readonly=readonly)
+    place = await places.find(plan.cwd)
+    if definition.dialect == "sticky":
+        return build_sticky(definition, place, context_files=config.context_files)
+    if rules.prompt == "profile" or definition.dialect == "codingcode":
+        return build_codingcode(definition, place, rules=[*config.rules, *(text for _, text in config.context_files)])
+    if definition.prompt_mode == "append":
+        return build_append(definition, identity, place, parent=render_prompt(parent.setup.sections))
+    return build_replace(definition, identity, place)
