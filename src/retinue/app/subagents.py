@@ -15,7 +15,7 @@ from retinue.app.delegation_tools import make_tools
 from retinue.app.durable_runs import FILE, Enduring
 from retinue.app.extensions import Extending
 from retinue.app.inheritance import inherit_agents
-from retinue.app.model_access import CrewModels, to_retry
+from retinue.app.model_access import CrewModels
 from retinue.app.reactions import Reactions
 from retinue.app.recovery import Aftermath, has_left_copies
 from retinue.app.schedules import Scheduling
@@ -238,7 +238,7 @@ class Crew:
         """The outfitter of durable runs, which knows those of an earlier process that go on."""
 
         def choose(run: Run, request: RunRequest) -> str:
-            return choose_runner(kit.find(run.agent, request.surface), request, kit)
+            return choose_runner(kit.find(run.agent, request.surface), request, kit)[0]
 
         ledger = self.world.paths.own_dir / FILE
         self._enduring = enduring = Enduring(ledger, main, outfitter, choose, self._workshop, self._warn)
@@ -255,7 +255,7 @@ class Crew:
             # Whoever was dispatched never dispatches.
             tools={**self._own_tools, **{name: tool for name, tool in self.main_tools.items() if name != DISPATCH}},
             files=self.world.files,
-            list_features=lambda plan: [*asked(plan), *self._surround(plan)],
+            list_features=lambda plan: [*asked(plan), *self._surround(plan), *plan.additions.features],
         )
         rules = self.world.guarding.rules
         # What was sent to another machine sends on from there.
@@ -263,7 +263,6 @@ class Crew:
         guarding, is_narrowed = self.world.guarding, self.world.is_narrowed
         return replace(
             config,
-            retry=to_retry(self.world.loaded.settings),
             orphan_dir=config.orphan_dir if self.world.keeps_children else None,
             lease=self._lease,
             extend=self._extending.load_child,
@@ -294,7 +293,7 @@ class Crew:
         if not kit.has_cluster:
             return False
         try:
-            return choose_runner(kit.find(run.agent, request.surface), request, kit) == "cluster"
+            return choose_runner(kit.find(run.agent, request.surface), request, kit)[0] == "cluster"
         except RetinueError:
             return False
 

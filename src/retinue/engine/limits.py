@@ -1,6 +1,6 @@
 """When a run must wrap up or stop. Pure: the loop asks at each turn boundary."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from retinue.core.amounts import check_limits
@@ -83,6 +83,18 @@ def choose_limits(definition: Definition, request: RunRequest, default: Limits) 
         tokens=_find_smaller(request.tokens, definition.max_tokens_total),
         cost_usd=_find_smaller(request.cost_usd, definition.max_cost),
         cleanup_s=ISOLATED_CLEANUP_S if request.isolation else CLEANUP_S,
+    )
+
+
+def fill_limits(limits: Limits, definition: Definition) -> Limits:
+    """The limits of a main agent, with those of the file it runs as where they say nothing."""
+    if not definition.name:
+        return limits
+    return replace(
+        limits,
+        max_turns=limits.max_turns or definition.max_turns or None,
+        tokens=limits.tokens or definition.max_tokens_total,
+        cost_usd=limits.cost_usd or definition.max_cost,
     )
 
 

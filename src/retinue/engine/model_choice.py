@@ -1,15 +1,17 @@
 """Which model a run asks, and how hard that thinks. The name of a model is looked up once for each run."""
 
+from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
 from retinue.core.model import Model, ModelInfo
 from retinue.engine.request import RunRequest
-from retinue.models.reach import OutOfReach
+from retinue.models.reach import OutOfReach, follow_choice
+from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
 
 
@@ -88,6 +90,29 @@ def choose_model(
     if named.found is None or named.found.info.ref == inherited.info.ref:
         return own, ""
     return models.open(named.found.info), named.found.reason
+
+
+def choose_main_model(
+    definition: Definition, registry: Registry, choose_other: Callable[[], Choice], listed: Sequence[str]
+) -> Choice | None:
+    """The model of a main agent's file; None when it names none, or wishes for one that is not there.
+
+    `choose_other` tells what is asked without it: only a file that names a provider leads away from that one. Raises
+    ModelError for a pinned one.
+    """
+    if definition.model in (None, "inherit"):
+        return None
+    try:
+        if definition.source != "builtin" and (choice := follow_choice(definition.model, registry.names)) is not None:
+            return choice
+        return registry.reach(choose_other().info, listed).resolve(definition.model)
+    except ModelError as error:
+        if definition.is_model_wish:
+            return None
+        if not isinstance(error, OutOfReach):
+            raise ModelError(f"agent {quote(definition.name)}: {error}") from error
+        other = choose_other()
+        return structs.replace(other, reason=f"agent {quote(definition.name)}: {error.explain(other.info)}")
 
 
 def unwrap(model: Model) -> Model:

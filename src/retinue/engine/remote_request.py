@@ -10,7 +10,7 @@ from retinue.engine.request import RunRequest
 from retinue.tools.policy import Rights
 
 Runner: TypeAlias = Literal["inprocess", "durable", "process", "pi", "cluster"]
-HERE = ("inprocess", "durable")
+HERE: tuple[Runner, ...] = ("inprocess", "durable")
 """Runners that work in this process."""
 
 

@@ -129,6 +129,15 @@ def build_terms(policy: Policy, definition: Definition, surface: str, *, level: 
     return structs.replace(terms, is_confined=is_confined, confinement=confinement)
 
 
+def decide_root(
+    policy: Policy, definition: Definition, tools: Mapping[str, Tool], added: Additions
+) -> tuple[Rights, Terms]:
+    """The rights of a main agent that runs as a definition: no parent limits it."""
+    offers = {name: added.offers.get(name) or Offer(tool.effect) for name, tool in {**tools, **added.tools}.items()}
+    terms = build_terms(policy, definition, "", level=0, available=offers, extensions=added.found, failed=added.failed)
+    return decide_tools(definition, terms), terms
+
+
 def list_doubts(rights: Rights) -> list[str]:
     """What a file asks for and nobody knows: it is a slip of the pen, or an extension is missing."""
     unknown = [item.sentence for item in rights.refused if item.code == "unknown" and item.name not in KNOWN_TOOLS]

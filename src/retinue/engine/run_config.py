@@ -8,10 +8,13 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from retinue.core.definition import Definition
+from retinue.core.messages import ThinkingLevel
+from retinue.core.model import Model
 from retinue.core.tool import Tool
 from retinue.engine.budget import Lease
 from retinue.engine.bus import Listener
 from retinue.engine.calls import CallHook
+from retinue.engine.inbox import Delivery
 from retinue.engine.limits import Limits
 from retinue.engine.model_choice import NamedModel
 from retinue.engine.remote_request import Errand, Runner
@@ -22,6 +25,9 @@ from retinue.models.retry import RetryPolicy
 from retinue.sessions.compaction import CompactionConfig
 from retinue.tools.policy import Rights, Terms
 from retinue.tools.selectors import Offer
+
+MAIN = Definition(name="", dialect="pi", source="builtin", path="")
+"""Of a main agent that runs as no agent's file says."""
 
 PromptStyle: TypeAlias = Literal["definition", "task", "profile"]
 """How a child is briefed: as its file says, with the task in the system prompt, or as a profile with rules."""
@@ -124,13 +130,36 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
+class MainRules:
+    """What a main agent has instead of a parent."""
+
+    cwd: Path
+    choose_model: Callable[[Definition], tuple[Model, ThinkingLevel]]
+    """Raises ModelError."""
+    choose_tools: Callable[[RunPlan, Mapping[str, Tool]], Mapping[str, Tool]]
+    """From those that its definition gives it. Raises UsageError for a tool that it may not have."""
+    build_sections: Callable[[Definition, Mapping[str, Tool]], Mapping[str, str]]
+    charge: Callable[[Model], Model]
+    """The model, asked only as far as the budget of a prompt goes."""
+    warn: Callable[[str], None]
+    limits: Limits = field(default_factory=Limits)
+    refusals: Mapping[str, str] = field(default_factory=dict)
+    """What is answered to a call of a tool that it could not be given."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    redact: Callable[[Any], Any] | None = None
+    spill_dir: Path | None = None
+    steering_mode: Delivery = "one-at-a-time"
+    follow_up_mode: Delivery = "one-at-a-time"
+
+
+@dataclass(frozen=True, slots=True)
 class RunConfig:
-    """All that the runs of one main agent are built from."""
+    """All that a main agent, or the runs of one, are built from."""
 
     find: Callable[[str, str], Definition]
     """By name and surface; raises RetinueError for a name that cannot be run."""
     tools: Mapping[str, Tool]
-    list_features: Callable[[RunPlan], Sequence[Feature]] = lambda plan: ()
+    list_features: Callable[[RunPlan], Sequence[Feature]] = lambda plan: plan.additions.features
     find_faults: Callable[[str], Sequence[str]] = lambda name: ()
     """What is wrong with files that are an agent of this name, or would be."""
     compaction: Callable[[str], CompactionConfig] = lambda ref: CompactionConfig()
@@ -152,3 +181,11 @@ class RunConfig:
     """Whether there are other machines to work on; what is asked or ruled is so here, wherever a run works."""
     send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
     """Makes a run that works in a process of its own; None where all work here."""
+    main: MainRules | None = None
+    """For a run without a parent."""
+
+    def find_main(self) -> MainRules:
+        """What a main agent has; raises ValueError where only children are built."""
+        if self.main is None:
+            raise ValueError("a run without a parent needs the rules of a main agent")
+        return self.main

@@ -10,7 +10,6 @@ from retinue.engine.run_config import Policy, RunConfig, RunPlan, SurfaceRules
 from retinue.engine.setup import Feature
 from retinue.features.registry import Grounds, build_features
 from retinue.features.worktree.workshop import Workshop
-from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.context import PromptFiles
 from retinue.settings.paths import find_session_dir
 from retinue.settings.roster import Roster, find_runnable
@@ -35,15 +34,13 @@ def build_run_config(
     """What the user's files say about the runs of one main agent; the rest is put in by whoever has it."""
     paths, crew = roster.paths, roster.crew
 
-    def find_compaction(ref: str) -> CompactionConfig:
-        return CompactionConfig(settings.compaction.enabled, *settings.compaction.for_model(ref))
-
     return RunConfig(
         find=lambda name, surface: find_runnable(roster.glance(), name, surface, fallback=crew.fallback_subagent),
         find_faults=roster.find_faults,
         tools=tools,
         list_features=list_features,
-        compaction=find_compaction,
+        compaction=settings.compaction.for_model,
+        retry=settings.retry.to_policy(),
         policy=replace(build_policy(crew, environment), judge=roster.boundaries.judge),
         context_files=[(file.path, file.text) for file in files.context],
         orphan_dir=find_session_dir(paths, environment, setting=settings.session_dir) / "runs",

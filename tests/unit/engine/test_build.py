@@ -2,7 +2,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.definition import Definition
-from retinue.engine.build import choose_runner, explain_runner
+from retinue.engine.build import choose_runner
 from retinue.engine.model_choice import choose_level
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Policy, RunConfig
@@ -29,8 +29,7 @@ CONFIG = RunConfig(lambda name, surface: AGENT, {}, policy=POLICY, runner="clust
 )
 def test_servers_keep_a_run_here(surface, fields, runner, words):
     definition, request = replace(AGENT, **fields), replace(REQUEST, surface=surface)
-    assert choose_runner(definition, request, CONFIG) == runner
-    assert explain_runner(definition, request, CONFIG, runner) == words
+    assert choose_runner(definition, request, CONFIG) == (runner, words)
 
 
 def test_first_known_level_is_chosen() -> None:
