@@ -12,8 +12,8 @@ from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.events import Event
 from retinue.core.question import Question
+from retinue.engine.build import build_judged
 from retinue.engine.external.command_line import Post
-from retinue.engine.model_choice import unwrap
 from retinue.engine.questions import Desk
 from retinue.engine.remote_request import Errand
 from retinue.engine.revoked_tools import Restrained, Restraint
@@ -129,22 +129,17 @@ class Clustering:
         """What stands around a run that one on another machine has started: as if it had been started here."""
         guarding = self._world.guarding
         definition = self._find_definition(origin)
-        extras = Additions() if self.extending is None else await self.extending.load_guards(definition)
+        additions = Additions() if self.extending is None else await self.extending.load_guards(definition)
         # What is asked about because it was dispatched is asked where that was.
         surface = "fleet" if origin.surface == "dispatch" else origin.surface
         features = guarding.surround_definition(
-            definition, extras.points, surface=surface, readonly=origin.readonly, is_confined=origin.confined
+            definition, additions.points, surface=surface, readonly=origin.readonly, is_confined=origin.confined
         )
         if guarding.judge is not None:
             features.append(guarding.judge.surround(origin))
         self.restraint.place(origin.run_id, above.run_id)
-        return RunSetup(
-            run_id=origin.run_id,
-            cwd=above.cwd,
-            model=unwrap(above.model),
-            hooks=(Restrained(self.restraint, origin.run_id), *extras.hooks),
-            features=features,
-        )
+        guard = Restrained(self.restraint, origin.run_id)
+        return build_judged(above, origin.run_id, (guard, *additions.hooks), features)
 
     def _find_definition(self, origin: "Origin") -> Definition:
         """The agent as it is known here; one that only the other machine has is judged as any other."""

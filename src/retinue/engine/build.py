@@ -4,7 +4,7 @@ What it needs from above (definitions, models, features) comes in a RunConfig. M
 definitions or surfaces.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from retinue.core.model import Model
 from retinue.core.run import Outcome, Run
 from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Leases
+from retinue.engine.calls import CallHook
 from retinue.engine.child_prompt import (
     Identity,
     Place,
@@ -30,7 +31,7 @@ from retinue.engine.child_prompt import (
     build_subagent,
 )
 from retinue.engine.limits import Limits, choose_limits, fill_limits
-from retinue.engine.model_choice import Models, NamedModel, choose_level, choose_model, find_model
+from retinue.engine.model_choice import Models, NamedModel, choose_level, choose_model, find_model, unwrap
 from retinue.engine.place_facts import Surveys
 from retinue.engine.prompt import render_prompt
 from retinue.engine.remote_request import HERE, Errand, Runner
@@ -40,7 +41,7 @@ from retinue.engine.rights import CrewRights, decide_root, list_doubts
 from retinue.engine.run_config import Additions, RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import Keeper
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Feature, RunSetup
 from retinue.models.thinking_levels import clamp_level
 from retinue.tools.policy import Rights, Terms
 from retinue.tools.renamed import rename_tools
@@ -161,6 +162,24 @@ async def build_run(
     except BaseException:
         additions.release()
         raise
+
+
+def build_judged(above: RunSetup, run_id: str, hooks: Sequence[CallHook], features: Sequence[Feature]) -> RunSetup:
+    """The setup of a run that one on another machine has started: only what judges its calls here."""
+    return above.change(
+        run_id=run_id,
+        model=unwrap(above.model),
+        name="",
+        tools={},
+        refusals={},
+        sections={},
+        limits=Limits(),
+        environment={},
+        hooks=hooks,
+        redact=None,
+        features=features,
+        plan=None,
+    )
 
 
 class RunBuilder:
