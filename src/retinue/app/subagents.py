@@ -33,6 +33,7 @@ from retinue.engine.build import RunBuilder, RunHost, choose_runner
 from retinue.engine.cleanup import Retention
 from retinue.engine.ids import make_run_id
 from retinue.engine.journal import CREW
+from retinue.engine.limits import read_times
 from retinue.engine.manager import Manager
 from retinue.engine.notify import Notifier
 from retinue.engine.recovery import Remains, read_remains
@@ -135,14 +136,11 @@ class Crew:
 
     def find_defaults(self, definition: Definition) -> dict[str, Any]:
         """What the settings and the file say where a request says nothing, as its options. Raises UsageError."""
-        limits = self.world.crew.settings.limits
         return {
             "session_dir": find_keeping_dir(definition, to_grounds(self.world)),
             "keeps_session": definition.persist_session is not False,
             "isolation": "worktree" if definition.isolation == "worktree" else None,
-            "wall_s": limits.wall_seconds,
-            "idle_s": limits.idle_seconds,
-            "tool_s": limits.tool_seconds,
+            **read_times(self.world.crew.settings.limits.to_limits()),
         }
 
     def find(self, run_id: str) -> Run | None:
@@ -430,9 +428,7 @@ def to_fleet(world: World) -> FleetSettings:
         scheduling=crew.scheduling_enabled and world.has_session,
         model_scope=tuple(scope),
         wait_timeout_s=crew.wait_timeout_seconds,
-        wall_s=crew.limits.wall_seconds,
-        idle_s=crew.limits.idle_seconds,
-        tool_s=crew.limits.tool_seconds,
+        limits=crew.limits.to_limits(),
         description_mode=crew.tool_description_mode,
         fallback_agent=crew.fallback_subagent,
         output_transcript=crew.output_transcript,

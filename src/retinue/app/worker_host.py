@@ -25,7 +25,7 @@ from retinue.durable.cluster.workspace_bundle import Parcel
 from retinue.durable.trouble import Alarm
 from retinue.engine.child_prompt import ENVIRONMENT, to_line
 from retinue.engine.journal import CREW
-from retinue.engine.limits import Limits
+from retinue.engine.limits import Limits, read_times
 from retinue.engine.prompt import CWD, render_cwd
 from retinue.features.finalise import Finalising
 from retinue.settings.request import Request, SessionCover, SessionWish
@@ -207,12 +207,7 @@ def to_request(job: Job, session_file: Path, *, approve: bool = False) -> Reques
         context_files=False,
         skills=False,
         approve=trust,
-        limits=Limits(
-            wall_s=assignment.wall_s,
-            idle_s=assignment.idle_s,
-            strict_idle=assignment.strict_idle,
-            tool_s=assignment.tool_s,
-        ),
+        limits=Limits(**read_times(assignment)),
     )
     return replace(request, is_child=True, is_hosted=True)
 

@@ -1,7 +1,7 @@
 """When a run must wrap up or stop. Pure: the loop asks at each turn boundary."""
 
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from retinue.core.amounts import check_limits
 from retinue.core.definition import Definition
@@ -14,6 +14,8 @@ WRAP_UP_TEXT = (
     "from what you already know, and say what is left undone."
 )
 
+TIMES = ("wall_s", "idle_s", "strict_idle", "tool_s")
+"""The limits that a request has as fields of its own: it is stored."""
 CLEANUP_S = 5.0
 ISOLATED_CLEANUP_S = 120.0
 """Saving the work of a whole repository takes longer than closing a file."""
@@ -41,6 +43,14 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_limits(self)
+
+    def drop_clock(self) -> "Limits":
+        """Without those that count only where the run works, not while it waits for a place there."""
+        return replace(self, wall_s=None, idle_s=None)
+
+    def bound_wait(self, timeout_s: float) -> float:
+        """How long a call of the run may wait: less than it may be silent, or spend in one call."""
+        return min(timeout_s, *(0.9 * limit_s for limit_s in (self.idle_s, self.tool_s) if limit_s), timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +86,16 @@ def choose_limits(definition: Definition, request: RunRequest, default: Limits) 
     return Limits(
         max_turns=turns or None,
         grace_turns=default.grace_turns,
-        wall_s=request.wall_s,
-        idle_s=request.idle_s,
-        strict_idle=request.strict_idle,
-        tool_s=request.tool_s,
-        tokens=_find_smaller(request.tokens, definition.max_tokens_total),
-        cost_usd=_find_smaller(request.cost_usd, definition.max_cost),
+        tokens=find_smaller(request.tokens, definition.max_tokens_total),
+        cost_usd=find_smaller(request.cost_usd, definition.max_cost),
         cleanup_s=ISOLATED_CLEANUP_S if request.isolation else CLEANUP_S,
+        **read_times(request),
     )
+
+
+def read_times(holder: object) -> dict[str, Any]:
+    """The limits of time that an object has as its fields."""
+    return {name: getattr(holder, name) for name in TIMES}
 
 
 def fill_limits(limits: Limits, definition: Definition) -> Limits:
@@ -98,5 +110,6 @@ def fill_limits(limits: Limits, definition: Definition) -> Limits:
     )
 
 
-def _find_smaller(one: Number | None, other: Number | None) -> Number | None:
+def find_smaller(one: Number | None, other: Number | None) -> Number | None:
+    """Of two limits what both allow."""
     return min((value for value in (one, other) if value is not None), default=None)
