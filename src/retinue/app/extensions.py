@@ -19,8 +19,8 @@ from retinue.core.errors import ConfigError, UsageError, quote
 from retinue.core.events import Compacted, Event, RunFinished, RunStarted, Warned
 from retinue.core.run import Run
 from retinue.engine.bus import Bus, Listener
-from retinue.engine.extras import Extras
 from retinue.engine.request import RunRequest
+from retinue.engine.run_config import Additions
 from retinue.engine.runner import LiveRun
 from retinue.features.extensions.candidates import Places, find_extensions
 from retinue.features.extensions.scope import Wanted, to_wanted
@@ -81,7 +81,7 @@ class Extending:
         self._on_channels: Callable[[Channels], None] | None = None
         self._report(self._found.diagnostics)
 
-    async def load_main(self, definition: Definition | None) -> Extras:
+    async def load_main(self, definition: Definition | None) -> Additions:
         """What the main agent gets; `definition` is what it runs as."""
         # Entered here, by whoever closes it later: a run that is the first to want an extension ends before.
         await self._group.__aenter__()
@@ -90,7 +90,7 @@ class Extending:
             await self._check(path)
         self._main = await self._load(wanted)
         self._report(_find_clashes(self.collect("commands")))
-        own = self._to_extras(self._main)
+        own = self._to_additions(self._main)
         return _defer(own if self.servers is None else _join(own, await self.servers.load_main(definition)))
 
     def _choose_main(self, definition: Definition | None) -> Wanted:
@@ -101,15 +101,15 @@ class Extending:
             return replace(self._inherited, always=self._always)
         return Wanted(("*", *self._paths))
 
-    async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
+    async def load_child(self, definition: Definition, request: RunRequest) -> Additions:
         """What a run of a definition gets."""
         loaded = await self._load(self._choose_child(definition, isolated=request.isolated))
-        own = self._to_extras(loaded, self._find_listeners(loaded))
+        own = self._to_additions(loaded, self._find_listeners(loaded))
         return _defer(own if self.servers is None else _join(own, await self.servers.load_child(definition, request)))
 
-    async def load_guards(self, definition: Definition) -> Extras:
+    async def load_guards(self, definition: Definition) -> Additions:
         """What judges a run of a definition that works elsewhere: no tools and no servers are wanted for it here."""
-        return self._to_extras(await self._load(self._choose_child(definition)))
+        return self._to_additions(await self._load(self._choose_child(definition)))
 
     def _choose_child(self, definition: Definition, *, isolated: bool = False) -> Wanted:
         """What an agent's file asks for: a file that the program names is an extension as those that are found."""
@@ -158,19 +158,19 @@ class Extending:
         """By the kind of data they show; of one kind the strongest extension's."""
         return {renderer.kind: renderer for renderer in reversed(self.collect("renderers"))}
 
-    def add_surfaces(self, extras: Extras, open_seat: "Callable[[], Seat]") -> Extras:
-        """The main agent's extras with the tools of surfaces that its extensions offer."""
+    def add_surfaces(self, additions: Additions, open_seat: "Callable[[], Seat]") -> Additions:
+        """The main agent's additions with the tools of surfaces that its extensions offer."""
         surfaces = self.collect("surfaces")
         if not surfaces:
-            return extras
+            return additions
         from retinue.definitions.toolnames import KNOWN_TOOLS
         from retinue.features.extensions.registrar import open_surfaces
 
-        taken = (*KNOWN_TOOLS, *extras.tools)
+        taken = (*KNOWN_TOOLS, *additions.tools)
         tools, problems = open_surfaces(surfaces, open_seat(), self._places.cwd, reserved=taken)
         self._report(problems)
         offers = {name: Offer(tool.effect, tool.extension) for name, tool in tools.items()}
-        return replace(extras, tools={**extras.tools, **tools}, offers={**extras.offers, **offers})
+        return replace(additions, tools={**additions.tools, **tools}, offers={**additions.offers, **offers})
 
     def connect(self, use: "Callable[[Channels], None]") -> None:
         """Call `use` with the channels, now or when the first extension is loaded."""
@@ -223,14 +223,14 @@ class Extending:
             self._listeners[handlers] = tuple((each, each.wants_pieces) for each in (shared, own) if each)
         return self._listeners[handlers]
 
-    def _to_extras(self, loaded: "Loaded | None", listeners: Sequence[tuple[Listener, bool]] = ()) -> Extras:
+    def _to_additions(self, loaded: "Loaded | None", listeners: Sequence[tuple[Listener, bool]] = ()) -> Additions:
         found = frozenset(candidate.name.lower() for candidate in self._found.candidates)
         if loaded is None:
-            return Extras(found=found)
+            return Additions(found=found)
         # A path that an agent lists is found when it could be loaded.
         there = frozenset(extension.name.lower() for extension in loaded.extensions)
         failed = frozenset(name.lower() for name in loaded.failed)
-        return Extras(
+        return Additions(
             loaded.tools,
             self._list_offers(loaded),
             loaded.collect("hooks"),
@@ -270,19 +270,19 @@ def _find_clashes(commands: "Sequence[Command]") -> list[Diagnostic]:
     return clashes
 
 
-def _defer(extras: Extras) -> Extras:
+def _defer(additions: Additions) -> Additions:
     """The same, with tools that wait hidden until they are looked for; that comes last, when all tools are there."""
-    if not extras.features and not extras.tools:
-        return extras
+    if not additions.features and not additions.tools:
+        return additions
     from retinue.features.deferred import Deferring, is_deferred
 
     # A feature may bring tools along when the run begins, as servers do that connect late.
-    if not extras.features and not any(map(is_deferred, extras.tools.values())):
-        return extras
-    return replace(extras, features=(*extras.features, Deferring()))
+    if not additions.features and not any(map(is_deferred, additions.tools.values())):
+        return additions
+    return replace(additions, features=(*additions.features, Deferring()))
 
 
-def _join(own: Extras, served: Extras) -> Extras:
+def _join(own: Additions, served: Additions) -> Additions:
     """What extensions bring, and the tools of servers; a name that both have stays the extension's."""
     return replace(
         own,

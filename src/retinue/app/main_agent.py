@@ -1,134 +1,152 @@
-"""How the main agent of one session begins: as whom, with which model, rights and words.
+"""What the main agent of one session is built from: as whom, with which model, tools, words and features."""
 
-Which tools it has is decided in `offering`, or by the definition it runs as.
-"""
-
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
 from retinue.app.config import World
 from retinue.app.host import Stock
-from retinue.app.model_access import Models, restrict_model, to_retry
+from retinue.app.model_access import Models, restrict_model
+from retinue.core.definition import Definition
 from retinue.core.environment import DEPTH, select
-from retinue.core.errors import quote
+from retinue.core.errors import UsageError, quote
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.tool import Tool
-from retinue.engine.extras import Extras
+from retinue.engine.child_prompt import choose_role
+from retinue.engine.model_choice import choose_level, choose_main_model
 from retinue.engine.prompt import build_sections
-from retinue.engine.revoked_tools import Restrained
-from retinue.engine.setup import Feature, RunSetup
+from retinue.engine.request import RunRequest
+from retinue.engine.run_config import MAIN, Additions, MainRules, Policy, RunConfig, RunPlan, SurfaceRules
+from retinue.engine.setup import Feature
 from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
-from retinue.models.thinking_levels import clamp_level
-from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
 from retinue.settings.providers import read_level, to_wishes
 from retinue.surfaces.names import DISPATCH
 from retinue.tools.registry import build_extra_tools, build_tools
 
 if TYPE_CHECKING:
-    from retinue.settings.role import Role
+    from retinue.settings.roster import Roster
+
+_ANY_DEPTH = 2**31
 
 
-class Casting:
-    """Decides what one main agent is."""
+class MainAgent:
+    """Decides what the main agent of one session is."""
 
-    def __init__(self, stock: Stock, world: World, extras: Extras) -> None:
-        """`extras` are what its extensions bring. Raises RetinueError for an agent that cannot be run."""
+    def __init__(self, stock: Stock, world: World, session: Session, need_models: Callable[[], Models]) -> None:
         self._stock = stock
         self._world = world
-        self._extras = extras
-        self.role = self._choose_role()
-        """The definition it runs as, with its rights."""
+        self._session = session
+        self._need_models = need_models
 
-    @property
-    def is_readonly(self) -> bool:
-        """Whether it may change nothing."""
-        return self._stock.request.is_readonly or (self.role is not None and self.role.rights.readonly)
-
-    def choose_model(self, session: Session, need_models: Callable[[], Models]) -> tuple[Model, ThinkingLevel]:
-        """What it asks, and how hard that thinks. Raises ModelError."""
-        role, own = self.role, self._stock.own.model
-        request, settings = self._stock.request, self._world.loaded.settings
-        named: ThinkingLevel | None = request.thinking or (role.thinking if role is not None else None)
-        if own is not None:
-            level = named or read_level(session) or settings.default_thinking_level
-            return restrict_model(own, settings), clamp_level(own.info, level)
-        models = need_models()
-        is_free = not (request.model or request.provider)
-        registry = models.registry
-        choose = cache(lambda: registry.choose(to_wishes(request, settings, session, registry)))
-        listed = request.models or settings.enabled_models
-        choice = role.choose_model(registry, choose, listed) if role is not None and is_free else None
-        choice = choice or choose()
-        self._stock.tell((), choice.reason)
-        kept = read_level(session) or request.inherited_thinking or settings.default_thinking_level
-        level = named or choice.thinking or kept
-        return models.open(choice.info), clamp_level(choice.info, level)
-
-    def set_up(self, run_id: str, model: Model, thinking: ThinkingLevel, tools: Mapping[str, Tool]) -> RunSetup:
-        """All that its run begins with."""
-        world, request, role = self._world, self._stock.request, self.role
-        settings, paths, files = world.loaded.settings, world.paths, world.files
-        reserve, keep = settings.compaction.for_model(model.info.ref)
-        system, addendum = files.system or "", "\n\n".join(files.append)
-        if role is not None:
-            system = role.choose_system(system, is_asked=request.system_prompt is not None)
-            addendum = role.extend(addendum)
-        return RunSetup(
-            run_id=run_id,
-            cwd=paths.cwd,
-            model=model,
-            thinking=thinking,
-            tools=tools,
-            refusals=self._stock.own.refusals if role is None else role.rights.refusals,
-            sections=request.sections
-            or build_sections(
-                cwd=str(paths.cwd),
-                tools={name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)},
-                custom=system,
-                addendum=addendum,
-                context_files=[(file.path, file.text) for file in files.context],
-                extra=self._advise(tools) if role is None else None,
-            ),
-            limits=request.limits if role is None else role.limit(request.limits),
-            retry=to_retry(settings),
-            compaction=CompactionConfig(settings.compaction.enabled, reserve, keep),
+    def build_config(
+        self,
+        extend: Callable[[Definition, RunRequest], Awaitable[Additions]],
+        choose_tools: Callable[[RunPlan], Mapping[str, Tool]],
+        charge: Callable[[Model], Model],
+    ) -> RunConfig:
+        """All that its run is built from; `choose_tools` are those of an agent that runs as no definition."""
+        stock, world = self._stock, self._world
+        request, settings = stock.request, world.loaded.settings
+        main = MainRules(
+            cwd=world.paths.cwd,
+            choose_model=self._choose_model,
+            choose_tools=lambda plan, own: self._limit_tools(plan, own) if plan.definition.name else choose_tools(plan),
+            build_sections=self._build_sections,
+            charge=charge,
+            warn=lambda text: stock.tell((), text),
+            limits=request.limits,
+            refusals=stock.own.refusals,
+            # Of its own process, in which a worker has many runs, commands would learn nothing of them.
+            environment=select(stock.environment, DEPTH),
+            redact=stock.redactor.redact_data,
+            spill_dir=stock.spill_dir,
             steering_mode=settings.steering_mode,
             follow_up_mode=settings.follow_up_mode,
-            redact=self._stock.redactor.redact_data,
-            spill_dir=self._stock.spill_dir,
-            # Of this process, which may work on many runs for other machines, commands would learn nothing.
-            environment=select(self._stock.environment, DEPTH),
-            hooks=(Restrained(self._stock.restraint, run_id), *self._extras.hooks),
-            features=self._surround(),
+        )
+        return RunConfig(
+            find=self._find,
+            tools={} if request.agent is None else self._build_tools(),
+            list_features=self._list_features,
+            compaction=settings.compaction.for_model,
+            retry=settings.retry.to_policy(),
+            policy=Policy() if request.agent is None else build_main_policy(world.roster),
+            extend=extend,
+            main=main,
         )
 
-    def _choose_role(self) -> "Role | None":
-        stock, world = self._stock, self._world
-        if stock.request.agent is None:
-            return None
-        from retinue.engine.rights import list_doubts
-        from retinue.settings.role import build_role
+    def _find(self, name: str, surface: str) -> Definition:
+        if not name:
+            return MAIN
+        roster = self._world.roster
+        definition = roster.find_runnable(name)
+        self._stock.tell((), *roster.find_faults(definition.name))
+        return definition
 
+    def _build_tools(self) -> dict[str, Tool]:
+        world, stock = self._world, self._stock
         own = {**build_tools(stock.tool_options), **build_extra_tools(), **world.outside.build()}
-        own |= {**world.languages.build_main(), **stock.own.tools}
-        role = build_role(world.roster, stock.request.agent, own, self._extras)
-        stock.tell((), *(f"agent {quote(role.definition.name)}: {text}" for text in list_doubts(role.rights)))
-        return role
+        return {**own, **world.languages.build_main(), **stock.own.tools}
 
-    def _surround(self) -> list[Feature]:
-        world, role = self._world, self.role
-        definition = None if role is None else role.definition
-        rights = None if role is None else role.rights
-        guards = world.guarding.surround_main(definition, self._extras.points, rights)
-        is_readonly = self._stock.request.is_readonly
-        own = [world.boundaries.surround(readonly=is_readonly)] if role is None else role.features
-        extras = self._extras.features
+    def _choose_model(self, definition: Definition) -> tuple[Model, ThinkingLevel]:
+        own, request, settings = self._stock.own.model, self._stock.request, self._world.loaded.settings
+        named: ThinkingLevel | None = request.thinking or choose_level(definition.thinking)
+        kept = read_level(self._session)
+        if own is not None:
+            return restrict_model(own, settings), named or kept or settings.default_thinking_level
+        models = self._need_models()
+        registry = models.registry
+        choose = cache(lambda: registry.choose(to_wishes(request, settings, self._session, registry)))
+        listed = request.models or settings.enabled_models
+        is_free = not (request.model or request.provider)
+        choice = (choose_main_model(definition, registry, choose, listed) if is_free else None) or choose()
+        self._stock.tell((), choice.reason)
+        kept = kept or request.inherited_thinking or settings.default_thinking_level
+        return models.open(choice.info), named or choice.thinking or kept
+
+    def _limit_tools(self, plan: RunPlan, own: Mapping[str, Tool]) -> Mapping[str, Tool]:
+        """The tools of its definition, or those of them that are wanted. Raises UsageError for one that is not."""
+        wanted, excluded = self._stock.request.tools, self._stock.request.exclude_tools
+        reasons = {item.name: item.sentence for item in plan.rights.refused}
+        for name in wanted or ():
+            if name not in own:
+                reason = reasons.get(name, f"its tools are {', '.join(own) or 'none'}")
+                raise UsageError(f"agent {quote(plan.definition.name)} has no tool {quote(name)}: {reason}")
+        names = own if wanted is None else dict.fromkeys(wanted)
+        return {name: own[name] for name in names if name not in excluded}
+
+    def _build_sections(self, definition: Definition, tools: Mapping[str, Tool]) -> Mapping[str, str]:
+        files, request = self._world.files, self._stock.request
+        if request.sections:
+            return request.sections
+        system, addendum = files.system or "", list(files.append)
+        if definition.name and definition.prompt_mode == "replace" and request.system_prompt is None:
+            system = choose_role(definition)
+        if definition.name and definition.prompt_mode == "append" and definition.prompt.strip():
+            addendum.append(definition.prompt.strip())
+        return build_sections(
+            cwd=str(self._world.paths.cwd),
+            tools={name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)},
+            custom=system,
+            addendum="\n\n".join(addendum),
+            context_files=[(file.path, file.text) for file in files.context],
+            extra=None if definition.name else self._advise(tools),
+        )
+
+    def _list_features(self, plan: RunPlan) -> Sequence[Feature]:
+        world, additions = self._world, plan.additions
+        if plan.definition.name:
+            from retinue.settings.run_config import find_features
+
+            own = find_features(world.roster)(plan)
+            guards = world.guarding.surround_main(plan.definition, additions.points, plan.rights)
+        else:
+            own = [world.boundaries.surround(readonly=self._stock.request.is_readonly)]
+            guards = world.guarding.surround_main(None, additions.points, None)
         # What adds tools while the run works must be the last to have them in hand; until then all are recorded alike.
-        late = [feature for feature in extras if feature.name == "deferred tools"]
-        early = [feature for feature in extras if feature not in late]
+        late = [feature for feature in additions.features if feature.name == "deferred tools"]
+        early = [feature for feature in additions.features if feature not in late]
         return [*own, *guards, *world.languages.surround_main(), *early, *self._stock.own.features, *late]
 
     def _advise(self, tools: Mapping[str, Tool]) -> dict[str, str]:
@@ -162,3 +180,15 @@ class Casting:
 
         text = render_policy([each.name for each in self._world.roster.read().list("subagent", enabled_only=True)])
         return {"delegation": text} if text else {}
+
+
+def build_main_policy(roster: "Roster") -> Policy:
+    """What the settings decide about a main agent that runs as a definition."""
+    crew = roster.crew
+    return Policy(
+        judge=roster.boundaries.judge,
+        has_lsp=crew.has_child_lsp,
+        always_exposed=crew.always_exposed_extensions,
+        denied=crew.deny_tools,
+        surfaces={"": SurfaceRules(_ANY_DEPTH)},
+    )

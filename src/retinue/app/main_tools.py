@@ -1,6 +1,6 @@
 """Which tools there are for the main agent of one session, and which of them it gets.
 
-Makes them, and starts nothing; an agent that runs as a definition has its own list, which `settings.role` decides.
+Makes them, and starts nothing; an agent that runs as a definition has the tools that its definition gives it.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from retinue.app.config import World
 from retinue.app.host import Stock
 from retinue.core.errors import UsageError, quote
 from retinue.core.tool import Tool
-from retinue.engine.extras import Extras
+from retinue.engine.run_config import Additions
 from retinue.surfaces.names import FINALIZE, SURFACE_TOOLS, list_tools
 from retinue.tools.registry import BUILTIN_TOOLS, build_extra_tools, build_tools
 
@@ -19,22 +19,21 @@ if TYPE_CHECKING:
     from retinue.app.mcp import Connecting
 
 
-class Offering:
+class MainTools:
     """The tools of one main agent."""
 
-    def __init__(self, stock: Stock, world: World, extras: Extras, servers: "Connecting | None") -> None:
-        """`extras` are what its extensions bring; `servers` those of MCP, None where there are none."""
+    def __init__(self, stock: Stock, world: World, servers: "Connecting | None") -> None:
+        """`servers` are those of MCP, None where there are none."""
         self._stock = stock
         self._world = world
-        self._extras = extras
         self._servers = servers
 
-    def choose(self) -> list[str]:
+    def choose(self, additions: Additions) -> list[str]:
         """The names of those it gets, delegation included. Raises UsageError for one that there is not."""
         request = self._stock.request
-        names = self._list_usual() if request.tools is None else list(request.tools)
+        names = self._list_usual(additions) if request.tools is None else list(request.tools)
         left = [name for name in names if name not in request.exclude_tools]
-        known = self._list_known()
+        known = self._list_known(additions)
         servers = self._servers
         served = [] if servers is None else [name for name in [*left, *request.exclude_tools] if servers.may_have(name)]
         left = [name for name in left if name not in served]
@@ -48,16 +47,16 @@ class Offering:
                 raise UsageError(f"there is no tool {quote(name)}; available: {', '.join(known)}")
         return list(dict.fromkeys(left))
 
-    def build(self, names: list[str], delegation: Mapping[str, Tool]) -> dict[str, Tool]:
+    def build(self, names: list[str], delegation: Mapping[str, Tool], additions: Additions) -> dict[str, Tool]:
         """The tools of these names without those that are denied; `delegation` are those of its crew."""
         made = build_tools(self._stock.tool_options, [name for name in names if name in BUILTIN_TOOLS])
-        given = {**made, **self._extra, **self._beside, **self._extras.tools, **self._stock.own.tools}
+        given = {**made, **self._extra, **self._beside, **additions.tools, **self._stock.own.tools}
         if FINALIZE in names:
             from retinue.features.finalise import FinalizeTool
 
             given[FINALIZE] = FinalizeTool()
         given.update(delegation)
-        return self._rename(self.drop_denied({name: given[name] for name in names}))
+        return self._rename(self.drop_denied({name: given[name] for name in names}, additions))
 
     def _rename(self, tools: dict[str, Tool]) -> dict[str, Tool]:
         """The tools as the agent knows them."""
@@ -68,14 +67,14 @@ class Offering:
 
         return rename_tools(tools, {shown: name for name in tools for shown, own in names.items() if own == name})
 
-    def drop_denied(self, tools: dict[str, Tool]) -> dict[str, Tool]:
+    def drop_denied(self, tools: dict[str, Tool], additions: Additions) -> dict[str, Tool]:
         """The tools without those that the user lets no agent have."""
         words = self._world.crew.settings.deny_tools
         if not words:
             return tools
         from retinue.tools.selectors import Offer, match_denied
 
-        offers = {name: self._extras.offers.get(name) or Offer(tool.effect) for name, tool in tools.items()}
+        offers = {name: additions.offers.get(name) or Offer(tool.effect) for name, tool in tools.items()}
         denied = match_denied(words, offers, {})
         asked = [name for name in self._stock.request.tools or () if name in denied]
         self._stock.tell_missing(f"{name} is denied by the user's settings (denyTools); left out" for name in asked)
@@ -88,15 +87,15 @@ class Offering:
         chosen = [name for name in SURFACE_TOOLS if name in wanted or "*" in wanted]
         return [name for name in chosen if self._may_have(name)]
 
-    def _list_usual(self) -> list[str]:
+    def _list_usual(self, additions: Additions) -> list[str]:
         """What it gets when nobody names tools."""
         delegation = list_tools(self.list_surfaces())
         own = self._stock.own.tools
-        return [*self._world.loaded.settings.default_tools, *self._beside, *own, *self._extras.tools, *delegation]
+        return [*self._world.loaded.settings.default_tools, *self._beside, *own, *additions.tools, *delegation]
 
-    def _list_known(self) -> list[str]:
+    def _list_known(self, additions: Additions) -> list[str]:
         delegation = list_tools(name for name in SURFACE_TOOLS if self._may_have(name))
-        known = [*BUILTIN_TOOLS, *self._extra, *self._beside, *self._stock.own.tools, *self._extras.tools, *delegation]
+        known = [*BUILTIN_TOOLS, *self._extra, *self._beside, *self._stock.own.tools, *additions.tools, *delegation]
         return [*known, FINALIZE] if self._stock.is_child else known
 
     @cached_property

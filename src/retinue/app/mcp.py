@@ -16,8 +16,8 @@ from retinue.core.diagnostics import suggest
 from retinue.core.errors import quote
 from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool
-from retinue.engine.extras import Extras
 from retinue.engine.request import RunRequest
+from retinue.engine.run_config import Additions
 from retinue.engine.setup import RunSetup
 from retinue.features.mcp.connection import Opener, Surroundings
 from retinue.features.mcp.names import PREFIX, find_server
@@ -67,7 +67,7 @@ class Connecting:
         self._given: set[str] = set()
         self._admit: Callable[[Iterable[str]], None] | None = None
 
-    async def load_main(self, definition: Definition | None) -> Extras:
+    async def load_main(self, definition: Definition | None) -> Additions:
         """What the main agent gets: with a definition its tools, else what adds them when it is prompted."""
         await self._pool.__aenter__()
         self._is_open = True
@@ -79,10 +79,10 @@ class Connecting:
         if definition is not None:
             self._warn_unknown(definition)
             self._hold()
-            return _to_extras(await self._pool.list_tools(self._names, readonly=self._is_readonly))
-        return Extras(features=(_MainTools(self._list_main),)) if self._names else Extras()
+            return _to_additions(await self._pool.list_tools(self._names, readonly=self._is_readonly))
+        return Additions(features=(_MainTools(self._list_main),)) if self._names else Additions()
 
-    async def load_child(self, definition: Definition, request: RunRequest) -> Extras:
+    async def load_child(self, definition: Definition, request: RunRequest) -> Additions:
         """What a run of a definition gets, with a share in its servers that it gives back at its end.
 
         A definition is read-only here also where something else makes the run so.
@@ -95,7 +95,7 @@ class Connecting:
         # No run has more than the main agent, so nobody waits for what that one may not use.
         names = [name for name in names if name in self._names]
         if not names:
-            return Extras()
+            return Additions()
         lease = self._pool.lease(names, readonly=definition.readonly)
         try:
             tools = await self._pool.list_tools(names, readonly=definition.readonly)
@@ -103,7 +103,7 @@ class Connecting:
             lease.release()
             raise
         self._give(tools)
-        return structs.replace(_to_extras(tools), release=lease.release)
+        return structs.replace(_to_additions(tools), release=lease.release)
 
     def may_have(self, word: str) -> bool:
         """Whether a word of the command line may name a tool of a server."""
@@ -180,13 +180,13 @@ class _MainTools:
         return outcome
 
 
-def _to_extras(tools: Mapping[str, McpTool]) -> Extras:
-    return Extras(tools=dict(tools), offers={name: tool.offer for name, tool in tools.items()})
+def _to_additions(tools: Mapping[str, McpTool]) -> Additions:
+    return Additions(tools=dict(tools), offers={name: tool.offer for name, tool in tools.items()})
 
 
 def _mark(environment: Mapping[str, str]) -> dict[str, str]:
     """A server counts as one level of agents: one that starts agents must not begin at the top."""
-    from retinue.settings.kit import find_own_depth
+    from retinue.settings.run_config import find_own_depth
 
     limit = environment.get("PI_SUBAGENT_MAX_DEPTH", "")
     return {

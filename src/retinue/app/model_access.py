@@ -14,7 +14,6 @@ from retinue.models.governor import Governor
 from retinue.models.reach import OutOfReach, Reach
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
-from retinue.models.retry import RetryPolicy
 from retinue.models.transport import Timing, Transport
 from retinue.settings.schema import Settings
 
@@ -30,7 +29,7 @@ class Models:
         self.registry = registry
         self._timing = Timing(settings.http_idle_timeout_ms / 1000, (settings.retry.provider_timeout_ms or 0) / 1000)
         self._transport = Transport()
-        self._governor = Governor(clock, to_retry(settings))
+        self._governor = Governor(clock, settings.retry.to_policy())
         self._budgets, self._blocks_images = settings.thinking_budgets, settings.block_images
         self._opened: dict[str, Model] = {model.info.ref: restrict_model(model, settings) for model in own}
         self._bridged: list[BridgedModel] = []
@@ -80,14 +79,24 @@ class CrewModels:
     """The models that the runs of one main agent may be given."""
 
     def __init__(
-        self, models: Models, find_home: Callable[[], ModelInfo], find_listed: Callable[[], Sequence[str]]
+        self,
+        find_models: Callable[[], Models],
+        find_home: Callable[[], ModelInfo],
+        find_listed: Callable[[], Sequence[str]],
     ) -> None:
         """`find_home` tells the main model of now, `find_listed` what is in `enabledModels`."""
-        self._models = models
+        self._find_models = find_models
         self._find_home = find_home
         self._find_listed = find_listed
-        self.registry = models.registry
-        self.open = models.open
+
+    @property
+    def registry(self) -> Registry:
+        """All models there are."""
+        return self._find_models().registry
+
+    def open(self, info: ModelInfo) -> Model:
+        """A model ready to be asked. Raises ModelError or ConfigError."""
+        return self._find_models().open(info)
 
     def resolve(self, query: str, *, is_choice: bool = False) -> Choice:
         """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
@@ -139,9 +148,3 @@ def add_models(registry: Registry, models: Sequence[Model], providers: Sequence[
     made = [Provider(id, id, infos[0].api, "", partial(tuple, infos), needs_key=False) for id, infos in groups.items()]
     known = registry.add((*made, *providers))
     return [f"models of {quote(id)} are left out: there is a provider of that name already" for id in known]
-
-
-def to_retry(settings: Settings) -> RetryPolicy:
-    """The retry settings as the engine takes them."""
-    given = settings.retry
-    return RetryPolicy(given.enabled, given.max_retries, given.base_delay_ms, given.max_agent_delay_ms)

@@ -13,19 +13,26 @@ from typing import TYPE_CHECKING
 from retinue.app.config import World, read_world
 from retinue.app.extensions import Extending
 from retinue.app.host import Stock
-from retinue.app.main_agent import Casting
-from retinue.app.main_tools import Offering
+from retinue.app.main_agent import MainAgent
+from retinue.app.main_tools import MainTools
+from retinue.app.model_access import CrewModels
 from retinue.app.session_switch import find_folder
 from retinue.app.web import Outside
+from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.events import Event, RunFinished, Warned
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
 from retinue.core.run import Outcome, Reason, Run
+from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Lease
+from retinue.engine.build import RunHost, build_run
 from retinue.engine.ids import make_run_id
+from retinue.engine.request import RunRequest
+from retinue.engine.run_config import Additions, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
+from retinue.features.place import survey_place
 from retinue.sessions.log import Session
 from retinue.settings.guards import Guarding
 from retinue.settings.inheritance import inherit_extensions
@@ -38,7 +45,7 @@ from retinue.tools.registry import build_extra_tools, build_tools
 if TYPE_CHECKING:  # only a session in which somebody delegates pays for these
     from retinue.app.extensions import Exchange
     from retinue.app.mcp import Connecting
-    from retinue.app.model_access import CrewModels, Models
+    from retinue.app.model_access import Models
     from retinue.app.subagents import Crew
     from retinue.engine.manager import Manager
     from retinue.features.extensions.channels import Channels
@@ -64,7 +71,6 @@ class Berth:
         self.lease = Lease(budget.tokens, budget.cost_usd, source=stock.source)
         """What one prompt may cost with all it starts."""
         self._run: LiveRun | None = None
-        self._is_readonly = stock.request.is_readonly
         world.outside = Outside(world.crew.settings, stock.environment, stock.tool_options.trees, lambda: self.main)
         world.guarding = Guarding(
             world,
@@ -82,7 +88,10 @@ class Berth:
             _find_servers(stock, world),
             inherit_extensions(stock.environment),
         )
-        self._offering: Offering | None = None
+        self.tools = MainTools(stock, world, self.extending.servers)
+        """Which tools there are for the main agent."""
+        self.child_models = self._open_child_models()
+        """The models that its runs may be given."""
         self._exchange: Exchange | None = None
 
     @property
@@ -97,12 +106,6 @@ class Berth:
         """All that can be asked."""
         return self.stock.need_models(self.world, self.extending)
 
-    @property
-    def offering(self) -> Offering:
-        """Which tools there are."""
-        assert self._offering is not None, "the session is not open"
-        return self._offering
-
     def open_model(self, info: ModelInfo) -> Model:
         """A model whose use counts for the budget. Raises ModelError or ConfigError."""
         return self._charge(self.models.open(info))
@@ -110,7 +113,7 @@ class Berth:
     async def open(self) -> None:
         """Make the main agent, and a crew where it may delegate."""
         self.stock.restraint.succeed(self.run_id)
-        self._run = LiveRun(await self._set_up(), self.session, clock=self.stock.clock)
+        self._run = LiveRun(await self._build(), self.session, clock=self.stock.clock)
         if self.world.recorder is not None:
             self.world.recorder.listen(self._run, self.stock.request.agent or "")
         self.extending.listen(self._run)
@@ -171,32 +174,40 @@ class Berth:
         """The crew, made now if the main agent has no use for one of its own."""
         if self.crew is None:
             main = self.main
-            self.world.surfaces = self.offering.list_surfaces()
+            self.world.surfaces = self.tools.list_surfaces()
             self.crew = self._make_crew()
             await self._open_crew(self.crew, main)
         return self.crew
 
-    async def _set_up(self) -> RunSetup:
+    async def _build(self) -> RunSetup:
+        """The main agent, and its crew where it may delegate."""
         stock, world = self.stock, self.world
-        name = stock.request.agent
-        definition = None if name is None else world.roster.find_runnable(name)
-        stock.tell((), *(world.roster.find_faults(definition.name) if definition is not None else ()))
-        extras = self.extending.add_surfaces(await self.extending.load_main(definition), self._open_seat)
-        stock.redactor.patterns = world.crew.settings.redact_secrets
-        casting = Casting(stock, world, extras)
-        self._is_readonly = casting.is_readonly
-        self._offering = Offering(stock, world, extras, self.extending.servers)
-        model, thinking = casting.choose_model(self.session, lambda: self.models)
-        if casting.role is not None:
-            tools = casting.role.choose_tools(stock.request.tools, stock.request.exclude_tools)
-        else:
-            names = self._offering.choose()
-            if surfaces := find_surfaces(names):
-                world.keeps_children = stock.request.session.kind != "none"
-                world.surfaces = surfaces
-                self.crew = self._make_crew()
-            tools = self._offering.build(names, {} if self.crew is None else self.crew.main_tools)
-        return casting.set_up(self.run_id, self._charge(model), thinking, tools)
+        agent = MainAgent(stock, world, self.session, lambda: self.models)
+        host = RunHost(
+            stock.clock, self.child_models, partial(survey_place, environment=stock.environment), stock.restraint
+        )
+        name = stock.request.agent or ""
+        return await build_run(
+            host,
+            agent.build_config(self._extend, self._choose_tools, self._charge),
+            RunRequest(agent=name, task="", description="", surface=""),
+            run=Run(id=self.run_id, parent_id="", depth=0, agent=name, description=""),
+        )
+
+    async def _extend(self, definition: Definition, request: RunRequest) -> Additions:
+        """What the extensions of the main agent bring."""
+        loaded = await self.extending.load_main(definition if definition.name else None)
+        self.stock.redactor.patterns = self.world.crew.settings.redact_secrets
+        return self.extending.add_surfaces(loaded, self._open_seat)
+
+    def _choose_tools(self, plan: RunPlan) -> dict[str, Tool]:
+        """The tools of a main agent that runs as no definition, with those of its crew."""
+        names = self.tools.choose(plan.additions)
+        if surfaces := find_surfaces(names):
+            self.world.keeps_children = self.stock.request.session.kind != "none"
+            self.world.surfaces = surfaces
+            self.crew = self._make_crew()
+        return self.tools.build(names, {} if self.crew is None else self.crew.main_tools, plan.additions)
 
     def _charge(self, model: Model) -> Model:
         if not self.lease.is_limited:
@@ -210,7 +221,7 @@ class Berth:
         stock, world = self.stock, self.world
         parts = CrewParts(
             world,
-            self.open_models(),
+            self.child_models,
             stock.environment,
             stock.clock,
             run_id=self.run_id,
@@ -243,25 +254,23 @@ class Berth:
     async def _open_crew(self, crew: "Crew", main: LiveRun) -> None:
         from retinue.tools.policy import Rights
 
+        is_readonly = self.stock.request.is_readonly or main.setup.find_plan().rights.readonly
         own = {**main.setup.tools, **crew.main_tools, **build_extra_tools()}
         names = self.stock.own.names
         targets = {name: names[name] for name in own if names.get(name, name) != name}
-        await crew.open(main, Rights(allowed=tuple(own), readonly=self._is_readonly, targets=targets))
+        await crew.open(main, Rights(allowed=tuple(own), readonly=is_readonly, targets=targets))
         if crew.dismissed:
             self.stock.say(
                 f"session {quote(self.session.id)} lies where others may write, so its {crew.dismissed} earlier runs "
                 "are not taken over; only those of sessions in your own session folder are"
             )
 
-    def open_models(self) -> "CrewModels":
-        """The models that its runs may be given."""
-        from retinue.app.model_access import CrewModels
-
+    def _open_child_models(self) -> CrewModels:
         scope, settings = self.stock.scope, self.world.loaded.settings
         # Whoever brings a model along means it to be used.
         own = tuple(model.info.ref for model in self.stock.own.models)
         return CrewModels(
-            self.models,
+            lambda: self.models,
             lambda: self.main.setup.model.info,
             lambda: (*own, *(settings.enabled_models if scope.names is None else scope.names)),
         )
@@ -279,8 +288,8 @@ class Berth:
             crew=find_manager,
             run_id=self.run_id,
             definitions=lambda: self.world.roster.read().list(),
-            resolve_model=lambda query, *, is_choice=False: self.open_models().resolve(query, is_choice=is_choice),
-            list_models=lambda: self.open_models().list(),
+            resolve_model=self.child_models.resolve,
+            list_models=self.child_models.list,
             clock=self.stock.clock,
             find_faults=lambda name: self.world.roster.find_faults(name),
         )

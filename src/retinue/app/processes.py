@@ -18,7 +18,7 @@ def build_outpost(
     world: World, models: CrewModels, environment: Mapping[str, str], clock: Clock, tools: Iterable[str], cwd: Path
 ) -> Outpost:
     """How this user's children are started; `tools` are the names of those there are, wherever they come from."""
-    return Outpost(build_premises(world, models, environment, tools, cwd), models, clock)
+    return Outpost(build_premises(world, models, environment, tools, cwd), clock)
 
 
 def build_premises(

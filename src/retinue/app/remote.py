@@ -17,8 +17,8 @@ from retinue.core.diagnostics import Item
 from retinue.core.environment import MARKS, WORKER_DIR, select
 from retinue.core.errors import RetinueError, UsageError
 from retinue.durable.cluster.start_worker import WorkerWish as WorkerWish
-from retinue.engine.choosing import unwrap
-from retinue.engine.limits import Limits
+from retinue.engine.build import build_judged
+from retinue.engine.limits import Limits, read_times
 from retinue.engine.remote_request import REMOTE, Errand, Origin
 from retinue.engine.revoked_tools import Restrained
 from retinue.engine.runner import LiveRun
@@ -118,22 +118,17 @@ class _Below:
         """What stands around a run that one on another machine has started: as if it had been started here."""
         guarding = self._world.guarding
         definition = self._find_definition(origin)
-        extras = await self.extending.load_guards(definition)
+        additions = await self.extending.load_guards(definition)
         # What is asked about because it was dispatched is asked where that was.
         surface = "fleet" if origin.surface == "dispatch" else origin.surface
         features = guarding.surround_definition(
-            definition, extras.points, surface=surface, readonly=origin.readonly, is_confined=origin.confined
+            definition, additions.points, surface=surface, readonly=origin.readonly, is_confined=origin.confined
         )
         if guarding.judge is not None:
             features.append(guarding.judge.surround(origin))
         self.restraint.place(origin.run_id, above.run_id)
-        return RunSetup(
-            run_id=origin.run_id,
-            cwd=above.cwd,
-            model=unwrap(above.model),
-            hooks=(Restrained(self.restraint, origin.run_id), *extras.hooks),
-            features=features,
-        )
+        guard = Restrained(self.restraint, origin.run_id)
+        return build_judged(above, origin.run_id, (guard, *additions.hooks), features)
 
     def _find_definition(self, origin: Origin) -> Definition:
         """The agent as it is known here; one that only the other machine has is judged as any other."""
@@ -195,12 +190,7 @@ def to_request(job: "Job", session_file: Path, *, approve: bool = False) -> Requ
         context_files=False,
         skills=False,
         approve=trust,
-        limits=Limits(
-            wall_s=assignment.wall_s,
-            idle_s=assignment.idle_s,
-            strict_idle=assignment.strict_idle,
-            tool_s=assignment.tool_s,
-        ),
+        limits=Limits(**read_times(assignment)),
     )
     return replace(request, is_child=True, is_hosted=True)
 

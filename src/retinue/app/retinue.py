@@ -250,7 +250,7 @@ class Retinue:
     def has_model(self, name: str) -> bool:
         """Whether a run could be given a model that its agent wishes for."""
         try:
-            self._here.open_models().resolve(name)
+            self._here.child_models.resolve(name)
         except ModelError:
             return False
         return True
@@ -470,7 +470,7 @@ class Retinue:
         if "fleet" in crew.world.surfaces:
             ports = crew.ports
             tools |= map_fleet_tools(replace(ports, read_settings=lambda: replace(ports.settings, notifies=False)))
-        tools = here.offering.drop_denied(tools)
+        tools = here.tools.drop_denied(tools, here.main.setup.find_plan().additions)
         return Delegation(tools, here.main, crew.manager, self._stock.clock, here.renew)
 
     @property

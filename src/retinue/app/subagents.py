@@ -6,13 +6,14 @@ Made when the main agent may delegate or somebody asks for a run; a Retinue that
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from retinue.app.config import World
 from retinue.app.delegation_tools import make_tools
 from retinue.app.extensions import Extending
-from retinue.app.model_access import CrewModels, to_retry
+from retinue.app.model_access import CrewModels
 from retinue.app.schedules import Scheduling
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
@@ -24,31 +25,31 @@ from retinue.core.tool import Tool
 from retinue.durable.local.backend import FILE, DurableBackend, open_backend
 from retinue.engine.admission import Bounds
 from retinue.engine.budget import Lease
-from retinue.engine.choosing import choose_runner
+from retinue.engine.build import RunBuilder, RunHost, choose_runner
 from retinue.engine.cleanup import Retention
-from retinue.engine.fitting import Fitting
 from retinue.engine.ids import make_run_id
 from retinue.engine.journal import CREW
-from retinue.engine.kit import Kit
+from retinue.engine.limits import read_times
 from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.notify import Notifier
-from retinue.engine.outfit import Outfitter
 from retinue.engine.reactions import Reactions
 from retinue.engine.recovery import Aftermath, Remains, find_branches, has_left_copies, read_remains
 from retinue.engine.remote_children import RemoteHost
 from retinue.engine.remote_request import REMOTE, Errand
 from retinue.engine.revoked_tools import Restraint
+from retinue.engine.run_config import RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import Grounds
 from retinue.engine.session_path import find_session_dir as find_keeping_dir
 from retinue.engine.setup import Feature, RunSetup
+from retinue.features.place import survey_place
 from retinue.features.transcript import Transcripts
 from retinue.features.worktree.workshop import Workshop
 from retinue.settings.bounds import bind_project, bind_user
 from retinue.settings.files import read_bounded
 from retinue.settings.inheritance import inherit_agents
-from retinue.settings.kit import build_kit, find_depth_left, find_features
 from retinue.settings.paths import find_session_dir
+from retinue.settings.run_config import build_run_config, find_depth_left, find_features
 from retinue.surfaces.base import Seat
 from retinue.surfaces.child_tools import Seating
 from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
@@ -110,7 +111,7 @@ class Crew:
         self._notifier: Notifier | None = None
         self._reactions: Reactions | None = None
         self._scheduling: Scheduling | None = None
-        self._outfitter: Outfitter | None = None
+        self._outfitter: RunBuilder | None = None
         self.dismissed = 0
         """Earlier runs that were not."""
         self.main_tools = make_tools(self, parts.run_id)
@@ -134,14 +135,11 @@ class Crew:
 
     def find_defaults(self, definition: Definition) -> dict[str, Any]:
         """What the settings and the file say where a request says nothing, as its options. Raises UsageError."""
-        limits = self.world.crew.settings.limits
         return {
             "session_dir": find_keeping_dir(definition, to_grounds(self.world)),
             "keeps_session": definition.persist_session is not False,
             "isolation": "worktree" if definition.isolation == "worktree" else None,
-            "wall_s": limits.wall_seconds,
-            "idle_s": limits.idle_seconds,
-            "tool_s": limits.tool_seconds,
+            **read_times(self.world.crew.settings.limits.to_limits()),
         }
 
     def find(self, run_id: str) -> Run | None:
@@ -159,23 +157,24 @@ class Crew:
         settings = self.world.crew.settings
         self._main = main
         remains = self._read_remains(main.session)
-        kit = self._build_kit()
-        self._outfitter = outfitter = Outfitter(kit, root=rights, clock=self._clock)
+        config = self._build_config()
+        host = RunHost(self._clock, self._models, partial(survey_place, environment=self.environment), self.restraint)
+        self._outfitter = outfitter = RunBuilder(host, config, root=rights)
         self._backend = backend = await open_backend(
             self.world.paths.own_dir / FILE,
             main,
             remains,
-            choose=lambda run, request: choose_runner(kit.find(run.agent, request.surface), request, kit),
-            charge=outfitter.leases.charge,
+            choose=lambda run, request: choose_runner(config.find(run.agent, request.surface), request, config)[0],
+            charge=outfitter.tree.leases.charge,
             warn=self._warn,
         )
         copies = await self._workshop.tidy(backend.returning) if has_left_copies(remains) else {}
         await find_branches(remains, backend.returning, self._workshop, main.setup.cwd)
         aftermath = Aftermath(main.session, self._clock, remains, copies)
         remains.drop_used(aftermath.read_words)
-        main.bus.listen(outfitter.hear, pieces=False, kinds=outfitter.hears)
+        main.bus.listen(outfitter.tree.hear, pieces=False, kinds=outfitter.tree.hears)
         if self._extending.servers is not None:
-            self._extending.servers.join(outfitter.rights.admit)
+            self._extending.servers.join(outfitter.tree.rights.admit)
         await backend.__aenter__()
         recorder, transcripts = self.world.recorder, Transcripts(clock=self._clock, warn=self._warn)
         self._manager = Manager(
@@ -190,7 +189,7 @@ class Crew:
             judge_dead=aftermath.judge,
             watchers=[*([] if recorder is None else [recorder.watch]), transcripts.watch],
         )
-        self._manager.find_grant = outfitter.rights.find_grant
+        self._manager.find_grant = outfitter.tree.rights.find_grant
         self._reactions = Reactions(main, backend)
         self._notifier = connect_notifier(self._manager, backend, self._render, self._clock, self._reactions.rouse)
         untold = self._manager.recover(remains)
@@ -237,26 +236,24 @@ class Crew:
             await self._remote.close()
         self._workshop.close()
 
-    def _build_kit(self) -> Kit:
+    def _build_config(self) -> RunConfig:
         asked = find_features(self.world.roster, self._workshop)
-        kit = build_kit(
+        config = build_run_config(
             self.world.roster,
             self.world.loaded.settings,
             self.environment,
-            models=self._models,
             # Whoever was dispatched never dispatches.
             tools={**self._own_tools, **{name: tool for name, tool in self.main_tools.items() if name != DISPATCH}},
             files=self.world.files,
-            list_features=lambda fitting: [*asked(fitting), *self._surround(fitting)],
+            list_features=lambda plan: [*asked(plan), *self._surround(plan), *plan.additions.features],
         )
         rules = self.world.guarding.rules
         # What was sent to another machine sends on from there.
         runner = REMOTE if self._remote is not None and self._remote.is_usual else self.world.crew.settings.runner
         guarding, is_narrowed = self.world.guarding, self.world.is_narrowed
         return replace(
-            kit,
-            retry=to_retry(self.world.loaded.settings),
-            orphan_dir=kit.orphan_dir if self.world.keeps_children else None,
+            config,
+            orphan_dir=config.orphan_dir if self.world.keeps_children else None,
             lease=self._lease,
             extend=self._extending.load_child,
             rules=rules,
@@ -264,7 +261,6 @@ class Crew:
             asks=lambda: is_narrowed or guarding.may_ask(),
             has_cluster=self._remote is not None and not is_narrowed,
             send_out=self._send_out,
-            restraint=self.restraint,
         )
 
     def _find_width(self) -> int:
@@ -283,10 +279,10 @@ class Crew:
         outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools, setup.cwd)
         return outpost.send(setup, errand)
 
-    def _surround(self, fitting: Fitting) -> list[Feature]:
+    def _surround(self, plan: RunPlan) -> list[Feature]:
         """What stands around each run of the crew, beside what its definition asks for."""
         seating = Seating(lambda setup: make_tools(self, setup.run_id))
-        return [seating, *self.world.guarding.surround(fitting)]
+        return [seating, *self.world.guarding.surround(plan)]
 
     def restrain_elsewhere(self, run_id: str, tools: Sequence[str], *, readonly: bool) -> None:
         """Let a run and those below it know what they have lost that do not ask here; who cannot hear it is stopped."""
@@ -381,9 +377,7 @@ def to_fleet(world: World) -> FleetSettings:
         scheduling=crew.scheduling_enabled and world.has_session,
         model_scope=tuple(scope),
         wait_timeout_s=crew.wait_timeout_seconds,
-        wall_s=crew.limits.wall_seconds,
-        idle_s=crew.limits.idle_seconds,
-        tool_s=crew.limits.tool_seconds,
+        limits=crew.limits.to_limits(),
         description_mode=crew.tool_description_mode,
         fallback_agent=crew.fallback_subagent,
         output_transcript=crew.output_transcript,

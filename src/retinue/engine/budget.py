@@ -213,19 +213,19 @@ class BudgetedModel:
     """A model that is only asked when its lease covers the answer."""
 
     def __init__(self, model: Model, lease: Lease) -> None:
-        self.model = model
+        self.inner_model = model
         self._lease = lease
 
     @property
     def info(self) -> ModelInfo:
         """The model's own."""
-        return self.model.info
+        return self.inner_model.info
 
     async def reply(self, request: Request, draft: Draft) -> Reply:
         """Hold the most the reply can cost, shorten it to what is left, ask, settle."""
-        lease, info = self._lease, self.model.info
+        lease, info = self._lease, self.inner_model.info
         if not lease.is_limited:
-            return await self.model.reply(request, draft)
+            return await self.inner_model.reply(request, draft)
         needed = bound_input(request)
         hold = await lease.reserve(info.cost, needed, request.max_tokens or info.max_tokens)
         if hold is None:
@@ -234,7 +234,7 @@ class BudgetedModel:
         # Of a call that is cut off the provider may have counted all, and a budget errs on the safe side.
         used = Usage(total_tokens=hold.tokens, cost=Cost(total=hold.usd))
         try:
-            reply = await self.model.reply(structs.replace(request, max_tokens=hold.output), draft)
+            reply = await self.inner_model.reply(structs.replace(request, max_tokens=hold.output), draft)
             told = reply.message.usage
             if reply.failure is None or not draft.has_content or told.total_tokens:
                 used = told

@@ -1,17 +1,25 @@
 """When a run must wrap up or stop. Pure: the loop asks at each turn boundary."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 from retinue.core.amounts import check_limits
+from retinue.core.definition import Definition
 from retinue.core.messages import Usage
 from retinue.core.run import Reason
+from retinue.engine.request import RunRequest
 
 WRAP_UP_TEXT = (
     "You have reached your turn limit. Do not call any more tools: give your final answer now, "
     "from what you already know, and say what is left undone."
 )
 
+TIMES = ("wall_s", "idle_s", "strict_idle", "tool_s")
+"""The limits that a request has as fields of its own: it is stored."""
 CLEANUP_S = 5.0
+ISOLATED_CLEANUP_S = 120.0
+"""Saving the work of a whole repository takes longer than closing a file."""
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +43,14 @@ class Limits:
 
     def __post_init__(self) -> None:
         check_limits(self)
+
+    def drop_clock(self) -> "Limits":
+        """Without those that count only where the run works, not while it waits for a place there."""
+        return replace(self, wall_s=None, idle_s=None)
+
+    def bound_wait(self, timeout_s: float) -> float:
+        """How long a call of the run may wait: less than it may be silent, or spend in one call."""
+        return min(timeout_s, *(0.9 * limit_s for limit_s in (self.idle_s, self.tool_s) if limit_s), timeout_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +77,39 @@ def judge_turn(limits: Limits, turns: int, usage: Usage, *, wrapping_up: bool) -
     if turns >= limits.max_turns + limits.grace_turns:
         return Verdict(stop=Reason.TURN_LIMIT)
     return GO_ON
+
+
+def choose_limits(definition: Definition, request: RunRequest, default: Limits) -> Limits:
+    """What the request settles, else what the file says, else the default; 0 turns is no limit."""
+    said = (request.max_turns, definition.max_turns, default.max_turns)
+    turns = next((number for number in said if number is not None), None)
+    return Limits(
+        max_turns=turns or None,
+        grace_turns=default.grace_turns,
+        tokens=find_smaller(request.tokens, definition.max_tokens_total),
+        cost_usd=find_smaller(request.cost_usd, definition.max_cost),
+        cleanup_s=ISOLATED_CLEANUP_S if request.isolation else CLEANUP_S,
+        **read_times(request),
+    )
+
+
+def read_times(holder: object) -> dict[str, Any]:
+    """The limits of time that an object has as its fields."""
+    return {name: getattr(holder, name) for name in TIMES}
+
+
+def fill_limits(limits: Limits, definition: Definition) -> Limits:
+    """The limits of a main agent, with those of the file it runs as where they say nothing."""
+    if not definition.name:
+        return limits
+    return replace(
+        limits,
+        max_turns=limits.max_turns or definition.max_turns or None,
+        tokens=limits.tokens or definition.max_tokens_total,
+        cost_usd=limits.cost_usd or definition.max_cost,
+    )
+
+
+def find_smaller(one: Number | None, other: Number | None) -> Number | None:
+    """Of two limits what both allow."""
+    return min((value for value in (one, other) if value is not None), default=None)

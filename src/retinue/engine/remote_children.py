@@ -30,6 +30,7 @@ from retinue.core.fold import fold
 from retinue.core.messages import Message
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.bus import Bus
+from retinue.engine.limits import TIMES
 from retinue.engine.request import RunRequest
 from retinue.engine.run_table import Register
 from retinue.engine.runner import LiveRun
@@ -43,7 +44,8 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _BRANCH = re.compile(r"pi-agent-[A-Za-z0-9_-]{1,90}")
 _KEPT = (
     *("model", "thinking", "max_turns", "isolated", "isolation", "allow_write", "join", "is_background"),
-    *("wall_s", "idle_s", "strict_idle", "tool_s", "tokens", "cost_usd"),
+    *TIMES,
+    *("tokens", "cost_usd"),
 )
 """What of a request means the same here: nothing that names a file or a folder."""
 

@@ -1,6 +1,6 @@
 """What is sent along with a run that works elsewhere, and where runs can work. Plain data."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -8,10 +8,11 @@ from retinue.core.definition import REMOTE as REMOTE
 from retinue.core.definition import Definition
 from retinue.core.definition import Runner as Runner
 from retinue.engine.budget import Lease
+from retinue.engine.model_choice import NamedModel
 from retinue.engine.request import RunRequest
 from retinue.tools.policy import Rights
 
-HERE = ("inprocess", "durable")
+HERE: tuple[Runner, ...] = ("inprocess", "durable")
 """Runners that work in this process."""
 
 
@@ -31,6 +32,10 @@ class Errand:
     """Where an earlier attempt has left its changes."""
     parent_session: str = ""
     """The file of the session of whoever asked for it; empty where there is none."""
+    named: NamedModel = field(default_factory=NamedModel)
+    """The model that its request or its file names."""
+    is_bare: bool = False
+    """Whether only what the definition says is on its command line: callers of its surface rely on that."""
 
 
 class Origin(Struct, frozen=True, kw_only=True, rename="camel"):

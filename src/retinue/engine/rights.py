@@ -4,7 +4,7 @@ Which tools a definition asks for and gets is settled in `tools/policy.py`, what
 Restraint. Must not know what a run does with them.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from msgspec import structs
@@ -12,22 +12,30 @@ from msgspec import structs
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
 from retinue.core.run import Grant, Run
+from retinue.core.tool import Tool
 from retinue.definitions.toolnames import KNOWN_TOOLS
-from retinue.engine.extras import Extras
-from retinue.engine.kit import Kit, Policy
 from retinue.engine.request import RunRequest
-from retinue.tools.policy import SUBAGENT_READONLY, Rights, Terms, decide_tools, is_readonly, narrow_rights
+from retinue.engine.revoked_tools import Restraint
+from retinue.engine.run_config import Additions, Policy
+from retinue.tools.policy import Rights, Terms, decide_tools, is_readonly, narrow_rights
 from retinue.tools.selectors import Offer
 
 
 class CrewRights:
     """The rights of the runs of one main agent, and its own."""
 
-    def __init__(self, kit: Kit, root: Rights, asked_here: Container[str]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        tools: Mapping[str, Tool],
+        restraint: Restraint,
+        root: Rights,
+        asked_here: Container[str] = (),
+    ) -> None:
         """`root` are the main agent's; `asked_here`: the runs to which whatever it gets while they wait counts, too."""
-        self._policy = kit.policy
-        self._restraint = kit.restraint
-        self._offers = {name: Offer(tool.effect) for name, tool in kit.tools.items()}
+        self._policy = policy
+        self._restraint = restraint
+        self._offers = {name: Offer(tool.effect) for name, tool in tools.items()}
         self._root = root
         self._asked_here = asked_here
         self._rights: dict[str, Rights] = {}
@@ -37,19 +45,19 @@ class CrewRights:
         self._granted: tuple[Rights, Grant] | None = None
         self._narrowed: tuple[Rights, Grant | None, Rights] | None = None
 
-    def decide(self, run: Run, request: RunRequest, definition: Definition, extras: Extras) -> tuple[Rights, Terms]:
+    def decide(self, run: Run, request: RunRequest, definition: Definition, added: Additions) -> tuple[Rights, Terms]:
         """The rights of a run, never more than its parent's, and what decided them."""
         terms = build_terms(
             self._policy,
             definition,
             request.surface,
             level=run.level,
-            available={**self._offers, **extras.offers},
+            available={**self._offers, **added.offers},
             parent=self._find_bound(run, request),
             allow_write=request.allow_write,
             isolated=request.isolated,
-            extensions=extras.found,
-            failed=extras.failed,
+            extensions=added.found,
+            failed=added.failed,
         )
         if self._decided is None or self._decided[0] is not definition or self._decided[1] != terms:
             self._decided = (definition, terms, decide_tools(definition, terms))
@@ -103,14 +111,14 @@ class CrewRights:
 
 def build_terms(policy: Policy, definition: Definition, surface: str, *, level: int, **facts: Any) -> Terms:
     """What decides about a run of a definition on a surface, so many levels below the main agent."""
-    is_subagent = surface == "subagent"
+    rules = policy.find_surface(surface)
     terms = Terms(
-        readonly_set=SUBAGENT_READONLY if is_subagent else None,
+        readonly_set=rules.readonly_set,
         readonly_bash=policy.readonly_bash,
-        is_exact=is_subagent,
+        is_exact=rules.is_exact,
         has_lsp=policy.has_lsp,
         user_denied=policy.denied,
-        may_nest=level + policy.base_depth < policy.find_depth(surface),
+        may_nest=level + policy.base_depth < rules.max_depth,
         always_exposed=policy.always_exposed,
         **facts,
     )
@@ -119,6 +127,15 @@ def build_terms(policy: Policy, definition: Definition, surface: str, *, level: 
     # To find that out takes a while, and starts programs: only runs to which it matters ask.
     is_confined, confinement = (policy.judge or policy.tell)()
     return structs.replace(terms, is_confined=is_confined, confinement=confinement)
+
+
+def decide_root(
+    policy: Policy, definition: Definition, tools: Mapping[str, Tool], added: Additions
+) -> tuple[Rights, Terms]:
+    """The rights of a main agent that runs as a definition: no parent limits it."""
+    offers = {name: added.offers.get(name) or Offer(tool.effect) for name, tool in {**tools, **added.tools}.items()}
+    terms = build_terms(policy, definition, "", level=0, available=offers, extensions=added.found, failed=added.failed)
+    return decide_tools(definition, terms), terms
 
 
 def list_doubts(rights: Rights) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from random import random
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct, structs
 
@@ -19,6 +19,9 @@ from retinue.engine.inbox import Delivery
 from retinue.engine.limits import Limits
 from retinue.models.retry import RetryPolicy
 from retinue.sessions.compaction import CompactionConfig
+
+if TYPE_CHECKING:
+    from retinue.engine.run_config import RunPlan
 
 
 class RunSetup(Struct, frozen=True):
@@ -56,6 +59,8 @@ class RunSetup(Struct, frozen=True):
     """Entered in this order before the first turn, left in reverse after the last."""
     reviewers: Sequence["Reviewer"] = ()
     """Asked when the run has come to its end by itself."""
+    plan: "RunPlan | None" = None
+    """What was decided about the run when it was built."""
     session_id: str = ""
     """Of the session it is recorded in; the run fills it in."""
     patience: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -64,6 +69,12 @@ class RunSetup(Struct, frozen=True):
     def change(self, **parts: Any) -> "RunSetup":
         """A copy with other parts."""
         return structs.replace(self, **parts)
+
+    def find_plan(self) -> "RunPlan":
+        """What was decided about the run; raises ValueError for a setup that was not built from a request."""
+        if self.plan is None:
+            raise ValueError(f"run {self.run_id!r} was not built from a request")
+        return self.plan
 
     def hide_secrets(self) -> "RunSetup":
         """A copy without the secrets in what was read for its prompt."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from retinue.engine.fitting import Fitting
+from retinue.engine.run_config import RunPlan
 from retinue.engine.setup import Feature
 from retinue.features.finalise import Finalising
 from retinue.features.memory import Memory, plan_memory
@@ -30,29 +30,29 @@ class Grounds:
     glance: Glance = field(default_factory=Glance)
 
 
-def build_features(fitting: Fitting, grounds: Grounds) -> list[Feature]:
+def build_features(plan: RunPlan, grounds: Grounds) -> list[Feature]:
     """What a run is surrounded with; its copy is there first, memory stands before skills in its prompt."""
-    definition, features = fitting.definition, list[Feature]()
+    definition, features = plan.definition, list[Feature]()
     if grounds.workshop is not None:
         features.append(Leftovers(grounds.workshop))
-    if fitting.request.isolation == "worktree" and grounds.workshop is not None:
-        features.append(grounds.workshop.isolate(fitting))
+    if plan.request.isolation == "worktree" and grounds.workshop is not None:
+        features.append(grounds.workshop.isolate(plan))
     if definition.memory is not None:
-        plan = plan_memory(definition, fitting.rights, fitting.terms)
+        noted = plan_memory(definition, plan.rights, plan.terms)
         features.append(
             Memory(
                 definition.memory,
                 definition.name,
                 project=grounds.project,
                 home=grounds.home,
-                can_write=plan.can_write,
+                can_write=noted.can_write,
                 trusted=grounds.has_notes,
-                tools={name: fitting.tools[name] for name in plan.extra},
+                tools={name: plan.tools[name] for name in noted.extra},
             )
         )
     if grounds.boundaries is not None:  # knows where the copy and the notes are
-        features.append(grounds.boundaries.surround(readonly=fitting.rights.readonly))
-    is_isolated = bool(definition.isolated) or fitting.request.isolated
+        features.append(grounds.boundaries.surround(readonly=plan.rights.readonly))
+    is_isolated = bool(definition.isolated) or plan.request.isolated
     if definition.skills is not False and not is_isolated:
         roots = find_skill_roots(grounds.project, grounds.agent_dir, grounds.home, configs=grounds.configs)
         features.append(Skills(definition.skills, roots, grounds.glance))

@@ -21,8 +21,8 @@ from retinue.settings.yamlfile import is_there
 
 if TYPE_CHECKING:
     from retinue.core.launch import Confining
-    from retinue.engine.fitting import Fitting
     from retinue.engine.remote_request import Origin
+    from retinue.engine.run_config import RunPlan
     from retinue.features.approvals.book import Book
     from retinue.features.hooks.board import Board
     from retinue.features.hooks.command import Workplace
@@ -145,12 +145,12 @@ class Guarding:
         book = self._book.fork(readonly=True) if is_closed and self._asks else self._book
         return self._surround(self._main_board, book, definition, is_confined=is_confined, is_forced=False)
 
-    def surround(self, fitting: "Fitting") -> list[Feature]:
+    def surround(self, plan: "RunPlan") -> list[Feature]:
         """What stands around a run of the crew."""
-        definition, is_confined = fitting.definition, is_readonly_shell(fitting.rights)
-        surface, readonly = fitting.request.surface, fitting.rights.readonly
+        definition, is_confined = plan.definition, is_readonly_shell(plan.rights)
+        surface, readonly = plan.request.surface, plan.rights.readonly
         found = self.surround_definition(
-            definition, fitting.extras.points, surface=surface, readonly=readonly, is_confined=is_confined
+            definition, plan.additions.points, surface=surface, readonly=readonly, is_confined=is_confined
         )
         if (found or self._is_judged) and surface != "dispatch":
             self._check_runner(definition)

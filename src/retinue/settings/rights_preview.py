@@ -17,9 +17,9 @@ from retinue.core.definition import Definition
 from retinue.core.errors import UnknownAgent, quote
 from retinue.core.tool import Effect
 from retinue.engine.rights import build_terms
-from retinue.settings.kit import build_policy
 from retinue.settings.layers import Layer
 from retinue.settings.roster import SURFACES, explain_unknown
+from retinue.settings.run_config import build_policy
 from retinue.settings.subagents import find_user_file
 from retinue.settings.switches import Switches, find_switch, load_switches
 from retinue.settings.web import list_outside

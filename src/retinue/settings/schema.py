@@ -9,6 +9,8 @@ from typing import Literal
 from msgspec import Struct
 
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
+from retinue.models.retry import RetryPolicy
+from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.checks import Setting, by_model, choice, count, counts, flag, names, text, tools
 
 QueueMode = Literal["all", "one-at-a-time"]
@@ -33,22 +35,29 @@ PI_KEYS = frozenset((
 # fmt: on
 
 
+_COMPACTION, _RETRY = CompactionConfig(), RetryPolicy()
+
+
 class Compaction(Struct, frozen=True):
     """When and how far a conversation is summarised."""
 
-    enabled: bool = True
+    enabled: bool = _COMPACTION.enabled
     """Summarise by itself when the context gets full."""
-    reserve_tokens: int = 16_384
+    reserve_tokens: int = _COMPACTION.reserve_tokens
     """Summarise when fewer tokens than this are free."""
-    keep_recent_tokens: int = 20_000
+    keep_recent_tokens: int = _COMPACTION.keep_recent_tokens
     """The last tokens of the conversation, which stay as they are."""
     model_overrides: Mapping[str, Mapping[str, int]] = {}
     """Other token numbers for single models."""
 
-    def for_model(self, ref: str) -> tuple[int, int]:
-        """`(reserve_tokens, keep_recent_tokens)` of one model."""
+    def for_model(self, ref: str) -> CompactionConfig:
+        """The numbers of one model."""
         own = self.model_overrides.get(ref, {})
-        return own.get("reserveTokens", self.reserve_tokens), own.get("keepRecentTokens", self.keep_recent_tokens)
+        return CompactionConfig(
+            self.enabled,
+            own.get("reserveTokens", self.reserve_tokens),
+            own.get("keepRecentTokens", self.keep_recent_tokens),
+        )
 
 
 class BranchSummaries(Struct, frozen=True):
@@ -63,16 +72,20 @@ class BranchSummaries(Struct, frozen=True):
 class Retry(Struct, frozen=True):
     """What happens after a failure that may pass."""
 
-    enabled: bool = True
+    enabled: bool = _RETRY.enabled
     """Repeat a failed model call by itself."""
-    max_retries: int = 3
+    max_retries: int = _RETRY.max_retries
     """How often one call is repeated."""
-    base_delay_ms: int = 2_000
+    base_delay_ms: int = _RETRY.base_delay_ms
     """The first pause; each further one is twice as long."""
-    max_agent_delay_ms: int = 60_000
+    max_agent_delay_ms: int = _RETRY.max_agent_delay_ms
     """The longest pause."""
     provider_timeout_ms: int | None = None
     """How long one request may take; without it, `httpIdleTimeoutMs` decides alone."""
+
+    def to_policy(self) -> RetryPolicy:
+        """The same as runs take it."""
+        return RetryPolicy(self.enabled, self.max_retries, self.base_delay_ms, self.max_agent_delay_ms)
 
 
 class Settings(Struct, frozen=True):

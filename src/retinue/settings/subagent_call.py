@@ -11,6 +11,7 @@ from pathlib import Path
 
 from retinue.core.definition import Definition
 from retinue.core.errors import SessionError, UsageError, quote
+from retinue.engine.limits import Limits, read_times
 from retinue.engine.request import RunRequest
 from retinue.sessions.entry import check_session_id
 from retinue.sessions.files import make_private
@@ -51,6 +52,8 @@ def prepare_run(roster: Roster, asked: Asked, *, new_id: Callable[[], str]) -> t
 
 def build_request(definition: Definition, asked: Asked, crew: CrewSettings, session_file: str = "") -> RunRequest:
     """One foreground run of the `subagent` surface."""
+    own = crew.subagents
+    limits = Limits(wall_s=own.timeout_ms / 1000, idle_s=own.idle_timeout_ms / 1000, strict_idle=True)
     return RunRequest(
         agent=definition.name,
         task=asked.task,
@@ -59,13 +62,11 @@ def build_request(definition: Definition, asked: Asked, crew: CrewSettings, sess
         model=asked.model,
         is_model_chosen=asked.model is not None,
         isolation="worktree" if definition.isolation == "worktree" else None,
-        allow_write=asked.write or crew.subagents.allow_write,
+        allow_write=asked.write or own.allow_write,
         is_background=False,
         session_file=session_file,
-        wall_s=crew.subagents.timeout_ms / 1000,
-        idle_s=crew.subagents.idle_timeout_ms / 1000,
-        strict_idle=True,
         call_id=asked.call_id,
+        **read_times(limits),
     )
 
 

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from retinue.core.definition import Runner
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.run import Join
+from retinue.engine.limits import Limits
 from retinue.sandbox.profile import Sandbox
 from retinue.settings.bounds import bind_project
 from retinue.settings.checks import (
@@ -55,6 +56,10 @@ class RunLimits(Struct, frozen=True):
     """How long it may be silent."""
     tool_seconds: float | None = 600
     """How long one of its tool calls may take."""
+
+    def to_limits(self) -> Limits:
+        """The same as runs take them."""
+        return Limits(wall_s=self.wall_seconds, idle_s=self.idle_seconds, tool_s=self.tool_seconds)
 
 
 class Budget(Struct, frozen=True):

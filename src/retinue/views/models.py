@@ -5,7 +5,7 @@ A choice is an entry of the session, as pi writes it, and counts from the next r
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from retinue.core.errors import ModelError
@@ -16,7 +16,6 @@ from retinue.engine.runner import LiveRun
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice, match_pattern
 from retinue.models.thinking_levels import clamp_level, supported_levels
-from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.schema import Settings
 
 
@@ -134,9 +133,9 @@ class Selection:
         self.think(thinking or self.thinking)
 
     def _use(self, info: ModelInfo) -> None:
-        reserve, keep = self._settings.compaction.for_model(info.ref)
-        enabled = self._main.setup.compaction.enabled
-        self._main.change(model=self._open_model(info), compaction=CompactionConfig(enabled, reserve, keep))
+        compaction = self._settings.compaction.for_model(info.ref)
+        compaction = replace(compaction, enabled=self._main.setup.compaction.enabled)
+        self._main.change(model=self._open_model(info), compaction=compaction)
 
     @property
     def scope(self) -> list[str]:

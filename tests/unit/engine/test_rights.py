@@ -8,14 +8,16 @@ from retinue.core.definition import DeclaredTools, Definition
 from retinue.core.errors import RetinueError
 from retinue.core.run import Grant, Run
 from retinue.core.tool import Effect
-from retinue.engine.extras import Extras
-from retinue.engine.kit import Policy
 from retinue.engine.request import RunRequest
 from retinue.engine.revoked_tools import Restraint
 from retinue.engine.rights import CrewRights, build_terms, list_doubts
+from retinue.engine.run_config import Additions, Policy
+from retinue.settings.run_config import build_surfaces
+from retinue.settings.subagents import CrewSettings
 from retinue.tools.policy import SUBAGENT_READONLY, Refusal, Rights
 
 TOOLS = {name: SimpleNamespace(effect=effect) for name, effect in {"read": Effect.READ, "write": Effect.WRITE}.items()}
+SURFACES = build_surfaces(CrewSettings(), {})
 AGENT = Definition(name="a", dialect="pi", source="user", path="a.md")
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 
@@ -23,9 +25,8 @@ REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 def make(
     *root: str, restraint: Restraint | None = None, base_depth: int = 0, asked_here: Sequence[str] = ()
 ) -> CrewRights:
-    policy = Policy(max_depth={"fleet": 4}, base_depth=base_depth)
-    kit = SimpleNamespace(policy=policy, restraint=restraint or Restraint(), tools=TOOLS)
-    return CrewRights(kit, Rights(root), asked_here)  # type: ignore[arg-type]
+    policy = Policy(surfaces=SURFACES, base_depth=base_depth)
+    return CrewRights(policy, TOOLS, restraint or Restraint(), Rights(root), asked_here)  # type: ignore[arg-type]
 
 
 def run(id: str, parent: str, depth: int, grant: Grant | None = None) -> Run:
@@ -33,7 +34,7 @@ def run(id: str, parent: str, depth: int, grant: Grant | None = None) -> Run:
 
 
 def decide(rights: CrewRights, which: Run) -> tuple[str, ...]:
-    return rights.decide(which, REQUEST, AGENT, Extras())[0].allowed
+    return rights.decide(which, REQUEST, AGENT, Additions())[0].allowed
 
 
 @pytest.mark.attack("E1", "E7")
@@ -64,7 +65,7 @@ def test_loss_of_parent_bounds_new_runs() -> None:
 @pytest.mark.parametrize(("base_depth", "answer"), [(0, True), (2, True), (3, False)])
 def test_levels_outside_count(base_depth: int, answer: bool) -> None:
     rights = make("read", base_depth=base_depth)
-    assert rights.decide(run("b", "main", 1), REQUEST, AGENT, Extras())[1].may_nest is answer
+    assert rights.decide(run("b", "main", 1), REQUEST, AGENT, Additions())[1].may_nest is answer
 
 
 def test_tools_the_main_agent_gets_later_reach_its_runs() -> None:
@@ -103,10 +104,10 @@ def test_forgotten_run_bounds_nothing() -> None:
 def test_runs_that_are_alike_share_their_rights() -> None:
     rights = make("read", "write")
     grant = rights.find_grant("a")
-    first, second = (rights.decide(run(run_id, "main", 1, grant), REQUEST, AGENT, Extras())[0] for run_id in "ab")
+    first, second = (rights.decide(run(run_id, "main", 1, grant), REQUEST, AGENT, Additions())[0] for run_id in "ab")
     assert (first is second, rights.find_grant("b") is grant) == (True, True)
     other = replace(AGENT, tools=DeclaredTools(names=("read",)))
-    assert rights.decide(run("c", "main", 1, grant), REQUEST, other, Extras())[0].allowed == ("read",)
+    assert rights.decide(run("c", "main", 1, grant), REQUEST, other, Additions())[0].allowed == ("read",)
     assert decide(rights, run("d", "main", 1, Grant(("write",), False))) == ("write",)
 
 
@@ -119,7 +120,7 @@ def test_read_only_commands_need_a_sandbox() -> None:
 
 
 def test_surface_decides_what_read_only_means() -> None:
-    policy = Policy(readonly_bash=True, denied=("bash",), always_exposed=("todo",))
+    policy = Policy(surfaces=SURFACES, readonly_bash=True, denied=("bash",), always_exposed=("todo",))
     fleet, subagent = (build_terms(policy, AGENT, surface, level=1, available={}) for surface in ("fleet", "subagent"))
     assert (fleet.is_exact, fleet.readonly_set, fleet.may_nest) == (False, None, True)
     assert (subagent.is_exact, subagent.readonly_set, subagent.may_nest) == (True, SUBAGENT_READONLY, False)

@@ -1,7 +1,7 @@
 from retinue.engine.limits import Limits
 from retinue.settings.inheritance import inherit
-from retinue.settings.kit import find_depth_left
 from retinue.settings.request import Request, SessionWish
+from retinue.settings.run_config import find_depth_left
 
 MARKS = {
     "PI_SUBAGENT_CHILD": "1",

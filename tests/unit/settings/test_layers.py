@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.checks import read_field, select_tools
 from retinue.settings.layers import Layer, Loaded, load_settings, merge_layers, read_layer
 from retinue.settings.paths import find_paths
@@ -119,7 +120,10 @@ def test_objects_join_across_layers(load: Any) -> None:
     user = {"thinkingBudgets": {"low": 1, "high": 2}, "compaction": {"modelOverrides": {"a/b": {"reserveTokens": 1}}}}
     project = {"thinkingBudgets": {"high": 3}, "compaction": {"modelOverrides": {"a/b": {"keepRecentTokens": 2}}}}
     found = load(user, project, approve=True).settings
-    assert (found.thinking_budgets, found.compaction.for_model("a/b")) == ({"low": 1, "high": 3}, (1, 2))
+    assert (found.thinking_budgets, found.compaction.for_model("a/b")) == (
+        {"low": 1, "high": 3},
+        CompactionConfig(True, 1, 2),
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid5
@@ -40,6 +40,7 @@ from retinue.durable.session_files import SESSION
 from retinue.engine.external.command_line import Post
 from retinue.engine.external.program import Premises
 from retinue.engine.ids import make_uuid
+from retinue.engine.limits import read_times
 from retinue.engine.loop import Ending
 from retinue.engine.runner import LiveRun
 from retinue.engine.scope import run_shielded
@@ -95,7 +96,7 @@ class RemoteRun(LiveRun):
         identity = find_session_id(setup.run_id, journey.post.errand.session_file)
         memory = Session.create(cwd=setup.cwd, directory=None, session_id=identity, clock=clock, new_id=make_uuid)
         features = [feature for feature in setup.features if feature.name not in _THERE]
-        limits = replace(setup.limits, wall_s=None, idle_s=None)  # they count where it works, not while it waits
+        limits = setup.limits.drop_clock()
         super().__init__(setup.change(features=features, limits=limits), memory, clock=clock)
         self._limits = setup.limits
         errand = journey.post.errand
@@ -196,10 +197,7 @@ class RemoteRun(LiveRun):
             thinking=setup.thinking,
             marks={**journey.premises.marks, **journey.post.render_marks(setup), "PI_SUBAGENT_CHILD": "1"},
             trusted=bool(journey.premises.trusted),
-            wall_s=limits.wall_s,
-            idle_s=limits.idle_s,
-            strict_idle=limits.strict_idle,
-            tool_s=limits.tool_s,
+            **read_times(limits),
             priority=2 if request.is_background else 1,
             asks=journey.ask is not None,
             judged=judged,

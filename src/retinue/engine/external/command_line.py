@@ -26,8 +26,8 @@ class Post:
 
     @property
     def is_bare(self) -> bool:
-        """Whether only what the definition says is on its command line: callers of this surface rely on that."""
-        return self.errand.request.surface == "subagent"
+        """Whether only what the definition says is on its command line."""
+        return self.errand.is_bare
 
     def render_task(self, text: str) -> str:
         """What the child is told, in the words of the surface."""

@@ -9,12 +9,11 @@ from typing import Any
 
 from retinue.core.clock import Clock
 from retinue.core.environment import BUDGET_FD
-from retinue.core.errors import ModelError, RetinueError, quote
+from retinue.core.errors import RetinueError, quote
 from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
 from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
-from retinue.engine.choosing import name_model
 from retinue.engine.external.budget_socket import Draws, open_draws
 from retinue.engine.external.command_line import OURS, Post
 from retinue.engine.external.events import Telling
@@ -23,7 +22,6 @@ from retinue.engine.external.output import Stream
 from retinue.engine.external.program import Premises
 from retinue.engine.external.result import Report, read_usage
 from retinue.engine.ids import make_uuid
-from retinue.engine.kit import Models
 from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
 from retinue.engine.remote_request import Errand, Runner
@@ -210,9 +208,8 @@ class ExternalRun(LiveRun):
 class Outpost:
     """Lets the runs of one crew work in processes of their own."""
 
-    def __init__(self, premises: Premises, models: Models, clock: Clock) -> None:
+    def __init__(self, premises: Premises, clock: Clock) -> None:
         self._premises = premises
-        self._models = models
         self._clock = clock
 
     def send(self, setup: RunSetup, errand: Errand) -> LiveRun:
@@ -229,18 +226,14 @@ class Outpost:
         return ExternalRun(setup, Post(errand, wanted, thinking), self._premises, clock=self._clock)
 
     def _name_model(self, errand: Errand, inherited: ModelInfo) -> tuple[str, str | None]:
-        name, is_choice = name_model(errand.definition, errand.request)
-        if not name:
-            return "", None
-        try:
-            choice = self._models.resolve(name, is_choice=is_choice)
-        except OutOfReach:
+        named, is_pi = errand.named, errand.runner == "pi"
+        if isinstance(named.failure, OutOfReach):
             # Said in any case: a pi that is told nothing asks whom it likes.
-            return "" if errand.runner == "pi" and inherited.api in OURS else inherited.ref, None
-        except ModelError:
+            return "" if is_pi and inherited.api in OURS else inherited.ref, None
+        if named.found is None:
             # A wish that cannot be granted here; a pi may know providers that we do not.
-            return name if errand.runner == "pi" and is_choice and "/" in name else "", None
-        return choice.info.ref, choice.thinking
+            return named.name if is_pi and named.is_choice and "/" in named.name else "", None
+        return named.found.info.ref, named.found.thinking
 
 
 def _join(blocks: Sequence[UserContent]) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from retinue.core.run import Outcome
-from retinue.engine.fitting import Fitting
+from retinue.engine.run_config import RunPlan
 from retinue.engine.setup import Feature, RunSetup
 
 if TYPE_CHECKING:  # git and all around it is loaded when it is needed
@@ -38,16 +38,16 @@ class Workshop:
                 self._left = await self._recover(spared)
         return self._left
 
-    def isolate(self, fitting: Fitting) -> Feature:
+    def isolate(self, plan: RunPlan) -> Feature:
         """The feature that lets a run work in a copy."""
         from retinue.features.worktree.feature import Worktree
 
-        request = fitting.request
+        request = plan.request
         return Worktree(
             self._open_records(),
             description=request.description,
             keeps_place=request.cwd is not None,
-            branch=fitting.branch,
+            branch=plan.branch,
         )
 
     async def check(self, cwd: Path) -> None:

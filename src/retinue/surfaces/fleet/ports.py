@@ -7,6 +7,7 @@ from typing import Literal
 
 from retinue.core.errors import ModelError
 from retinue.core.run import Grant, Join, Run
+from retinue.engine.limits import Limits
 from retinue.engine.session_path import Grounds
 from retinue.surfaces.base import Seat
 from retinue.surfaces.fleet.retries import RetryBook
@@ -26,10 +27,8 @@ class FleetSettings:
     model_scope: tuple[str, ...] = ()
     """`enabledModels` when `scopeModels` is on; empty for no check."""
     wait_timeout_s: float = 270.0
-    wall_s: float | None = None
-    """Limits of a background run; None for none."""
-    idle_s: float | None = None
-    tool_s: float | None = None
+    limits: Limits = field(default_factory=Limits)
+    """Of a background run."""
     description_mode: DescriptionMode = "full"
     fallback_agent: str | None = None
     """Runs instead of an unknown agent; None refuses."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from retinue.core.errors import ModelError, RetinueError
 from retinue.core.messages import Message
 from retinue.core.model import ModelInfo
 from retinue.engine.child_prompt import inherit_context
+from retinue.engine.limits import find_smaller, read_times
 from retinue.engine.request import RunRequest
 from retinue.engine.session_path import find_session_dir
 from retinue.models.reach import OutOfReach
@@ -25,7 +26,6 @@ DEFAULT_AGENT = "general-purpose"
 MAX_DESCRIPTION = 200
 _DESCRIPTION_WORDS = 5
 _INHERIT = "inherit"
-Number = TypeVar("Number", int, float)
 
 
 class BadModel(RetinueError):
@@ -156,11 +156,9 @@ def to_request(
         session_dir=find_session_dir(definition, settings.grounds),
         keeps_session=definition.persist_session is not False,
         transcript_dir=settings.transcript_dir if writes else "",
-        wall_s=settings.wall_s,
-        idle_s=settings.idle_s,
-        tool_s=settings.tool_s,
-        tokens=_smaller(definition.max_tokens_total, call.max_tokens_total),
-        cost_usd=_smaller(definition.max_cost, call.max_cost),
+        tokens=find_smaller(definition.max_tokens_total, call.max_tokens_total),
+        cost_usd=find_smaller(definition.max_cost, call.max_cost),
+        **read_times(settings.limits),
     )
     name = definition.display_name or definition.name
     return _with_invocation(request, pick, parent=parent, inherits=inherits, display_name=name)
@@ -207,11 +205,6 @@ def _with_invocation(
         "isolation": request.isolation,
     }
     return replace(request, invocation={name: value for name, value in facts.items() if value is not None})
-
-
-def _smaller(one: Number | None, other: Number | None) -> Number | None:
-    """Of two budgets, what both allow."""
-    return min((value for value in (one, other) if value is not None), default=None)
 
 
 def _first(*values: bool | None, default: bool) -> bool:

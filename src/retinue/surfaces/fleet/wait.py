@@ -13,10 +13,7 @@ WaitEnd: TypeAlias = Literal["finished", "timeout", "message"]
 def limit_wait(seat: Seat, timeout_s: float) -> float:
     """The time a call may wait: less than what its own run may be silent, or spend in one call."""
     live = seat.manager.live(seat.run_id)
-    if live is None:
-        return timeout_s
-    limits = live.setup.limits
-    return min(timeout_s, *(0.9 * limit_s for limit_s in (limits.idle_s, limits.tool_s) if limit_s), timeout_s)
+    return timeout_s if live is None else live.setup.limits.bound_wait(timeout_s)
 
 
 async def wait_for_run(seat: Seat, run_id: str, timeout_s: float) -> WaitEnd:

@@ -43,7 +43,9 @@ def make(
     **fields: Any,
 ) -> Post:
     request = replace(REQUEST, surface=surface, isolated=isolated)
-    errand = Errand(runner, replace(AGENT, **fields), request, rights or Rights(()), session, Lease())
+    errand = Errand(
+        runner, replace(AGENT, **fields), request, rights or Rights(()), session, Lease(), is_bare=surface == "subagent"
+    )
     return Post(errand, *words)
 
 

@@ -2,23 +2,20 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.definition import Definition
-from retinue.engine.choosing import choose_level, choose_runner, explain_runner
+from retinue.engine.build import choose_runner
+from retinue.engine.model_choice import choose_level
 from retinue.engine.request import RunRequest
+from retinue.engine.run_config import Policy, RunConfig
+from retinue.settings.run_config import build_surfaces
+from retinue.settings.subagents import CrewSettings
 
 AGENT = Definition(name="a", dialect="codingcode", source="user", path="")
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 STAYS = "its MCP servers are those of this machine; it runs as inprocess"
 
 
-class Kit:
-    """As much of a kit as is looked at here."""
-
-    runner = "cluster"
-    has_cluster = True
-
-    @staticmethod
-    def asks():
-        return False
+POLICY = Policy(surfaces=build_surfaces(CrewSettings(), {}))
+CONFIG = RunConfig(lambda name, surface: AGENT, {}, policy=POLICY, runner="cluster", has_cluster=True)
 
 
 @pytest.mark.parametrize("surface", ["fleet", "subagent", "dispatch"])
@@ -32,8 +29,7 @@ class Kit:
 )
 def test_servers_keep_a_run_here(surface, fields, runner, words):
     definition, request = replace(AGENT, **fields), replace(REQUEST, surface=surface)
-    assert choose_runner(definition, request, Kit()) == runner
-    assert explain_runner(definition, request, Kit()) == words
+    assert choose_runner(definition, request, CONFIG) == (runner, words)
 
 
 def test_first_known_level_is_chosen() -> None:

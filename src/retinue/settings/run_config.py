@@ -1,64 +1,53 @@
-"""From the user's files to what runs are made of: the Kit of one main agent's crew."""
+"""From the user's files to the RunConfig of one main agent's runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 
 from retinue.core.tool import Tool
-from retinue.engine.child_prompt import Place
-from retinue.engine.fitting import Fitting
-from retinue.engine.kit import Kit, Models, Policy
+from retinue.engine.limits import Limits
+from retinue.engine.run_config import Policy, RunConfig, RunPlan, SurfaceRules
 from retinue.engine.setup import Feature
-from retinue.features.place import survey_place
 from retinue.features.registry import Grounds, build_features
 from retinue.features.worktree.workshop import Workshop
-from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.context import PromptFiles
 from retinue.settings.paths import find_session_dir
 from retinue.settings.roster import Roster, find_runnable
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import CrewSettings
+from retinue.tools.policy import SUBAGENT_READONLY
 
 FLEET_DEPTH = 4
 """How deep background agents may start others."""
 _DEEPEST = 1_000_000
 
 
-def build_kit(
+def build_run_config(
     roster: Roster,
     settings: Settings,
     environment: Mapping[str, str],
     *,
-    models: Models,
     tools: Mapping[str, Tool],
     files: PromptFiles,
-    list_features: Callable[[Fitting], Sequence[Feature]],
-) -> Kit:
+    list_features: Callable[[RunPlan], Sequence[Feature]],
+) -> RunConfig:
     """What the user's files say about the runs of one main agent; the rest is put in by whoever has it."""
     paths, crew = roster.paths, roster.crew
 
-    async def survey(cwd: Path) -> Place:
-        return await survey_place(cwd, environment)
-
-    def find_compaction(ref: str) -> CompactionConfig:
-        return CompactionConfig(settings.compaction.enabled, *settings.compaction.for_model(ref))
-
-    return Kit(
+    return RunConfig(
         find=lambda name, surface: find_runnable(roster.glance(), name, surface, fallback=crew.fallback_subagent),
         find_faults=roster.find_faults,
-        models=models,
         tools=tools,
-        survey=survey,
         list_features=list_features,
-        compaction=find_compaction,
+        compaction=settings.compaction.for_model,
+        retry=settings.retry.to_policy(),
         policy=replace(build_policy(crew, environment), judge=roster.boundaries.judge),
         context_files=[(file.path, file.text) for file in files.context],
         orphan_dir=find_session_dir(paths, environment, setting=settings.session_dir) / "runs",
     )
 
 
-def find_features(roster: Roster, workshop: Workshop | None = None) -> Callable[[Fitting], list[Feature]]:
+def find_features(roster: Roster, workshop: Workshop | None = None) -> Callable[[RunPlan], list[Feature]]:
     """What knows the features that definitions ask for; without a workshop nobody works in a copy."""
     paths = roster.paths
     trust, boundaries = roster.trust, roster.boundaries
@@ -74,16 +63,22 @@ def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
         has_lsp=crew.has_child_lsp,
         always_exposed=crew.always_exposed_extensions,
         denied=crew.deny_tools,
-        max_depth={
-            "fleet": find_own_depth(environment) + find_depth_left(environment),
-            "subagent": crew.subagents.max_depth,
-            "dispatch": 1,
-        },
+        surfaces=build_surfaces(crew, environment),
         base_depth=find_own_depth(environment),
-        default_max_turns=crew.default_max_turns or None,
+        limits=Limits(max_turns=crew.default_max_turns or None, grace_turns=crew.grace_turns),
         allow_pi=crew.budget.allow_pi,
-        grace_turns=crew.grace_turns,
     )
+
+
+def build_surfaces(crew: CrewSettings, environment: Mapping[str, str]) -> dict[str, SurfaceRules]:
+    """What is different for the runs of each surface."""
+    return {
+        "fleet": SurfaceRules(find_own_depth(environment) + find_depth_left(environment), is_lenient=True),
+        "subagent": SurfaceRules(
+            crew.subagents.max_depth, "task", is_exact=True, readonly_set=SUBAGENT_READONLY, is_bare=True
+        ),
+        "dispatch": SurfaceRules(prompt="profile", asks_each_call=True),
+    }
 
 
 def find_own_depth(environment: Mapping[str, str]) -> int:

@@ -13,24 +13,27 @@ from retinue.core.run import Status
 from retinue.engine.admission import Bounds
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
+from retinue.engine.build import RunBuilder, RunHost
 from retinue.engine.child_prompt import Place
-from retinue.engine.choosing import choose_limits
 from retinue.engine.clock import SystemClock
-from retinue.engine.kit import Kit, Policy
+from retinue.engine.limits import Limits, choose_limits
 from retinue.engine.manager import Manager
-from retinue.engine.outfit import Outfitter
 from retinue.engine.prompt import build_sections, render_prompt
 from retinue.engine.request import RunRequest
+from retinue.engine.run_config import Policy, RunConfig
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.models.resolve import Choice
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
+from retinue.settings.run_config import build_surfaces
+from retinue.settings.subagents import CrewSettings
 from retinue.testing.collector import EventCollector
 from retinue.tools.policy import Rights
 from retinue.tools.registry import ToolOptions, build_tools
 
 DONE = {"text": "done"}
+SURFACES = build_surfaces(CrewSettings(), {})
 
 
 def define(name="a", **fields):
@@ -62,9 +65,10 @@ class World:
         self.root = LiveRun(RunSetup("main", tmp_path, model, sections=sections), session, clock=clock)
         self.events = EventCollector()
         self.root.bus.listen(self.events, pieces=False)
-        kit = Kit(self.find, Models(), self.tools, self.survey, policy=policy or Policy(), lease=lease or Lease())
+        host, policy = RunHost(clock, Models(), self.survey), policy or Policy(surfaces=SURFACES)
+        config = RunConfig(self.find, self.tools, policy=policy, lease=lease or Lease())
         rights = rights or Rights(allowed=tuple(self.tools))
-        self.outfitter = Outfitter(kit, root=rights, clock=clock)
+        self.outfitter = RunBuilder(host, config, root=rights)
         self.setups = []
         self.on_look = lambda: None
 
@@ -137,7 +141,7 @@ async def test_only_read_only_runs_try_the_sandbox(tmp_path):
 
     tools = DeclaredTools(("read", "bash"))
     agents = [define("writer", tools=tools), define("reader", tools=tools, readonly=True)]
-    world = World(tmp_path, agents, [DONE, DONE], policy=Policy(judge=judge))
+    world = World(tmp_path, agents, [DONE, DONE], policy=Policy(judge=judge, surfaces=SURFACES))
     await world.run("writer", "reader")
     assert (asked, [list(setup.tools) for setup in world.setups]) == ([1], [["read", "bash"]] * 2)
 
@@ -240,7 +244,7 @@ async def test_model_sees_the_files_names(tmp_path):
 )
 def test_limits_have_an_order(own, asked, default, turns):
     request = RunRequest(agent="a", task="t", description="d", surface="fleet", max_turns=asked)
-    limits = choose_limits(define(max_turns=own), request, Policy(default_max_turns=default))
+    limits = choose_limits(define(max_turns=own), request, Limits(max_turns=default))
     assert limits.max_turns == turns
 
 
@@ -255,6 +259,8 @@ async def test_clock_starts_runs_on_their_own_budget(tmp_path, skips_queue, stat
 async def test_forgotten_run_leaves_nothing(tmp_path):
     world = World(tmp_path, [define()])
     (run,) = await world.run("a")
-    world.outfitter.hear(RunForgotten(run_id=run.id))
-    kept = [value for value in vars(world.outfitter).values() if isinstance(value, dict)]
+    tree = world.outfitter.tree
+    tree.hear(RunForgotten(run_id=run.id))
+    parts = (tree, tree.rights, tree.leases, tree.sessions)
+    kept = [value for part in parts for value in vars(part).values() if isinstance(value, dict | set)]
     assert [run.id in store for store in kept] == [False] * len(kept)

@@ -1,0 +1,359 @@
+"""Builds a run from a request: definition, runner, model, rights and limits, each decided once, then its setup.
+
+What it needs from above (definitions, models, features) comes in a RunConfig. Must not know settings, files of
+definitions or surfaces.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from msgspec import Struct
+
+from retinue.core.clock import Clock
+from retinue.core.definition import Definition
+from retinue.core.errors import RetinueError, quote
+from retinue.core.events import Event, RunForgotten, RunQueued, Warned
+from retinue.core.messages import ThinkingLevel
+from retinue.core.model import Model
+from retinue.core.run import Outcome, Run
+from retinue.core.tool import Tool
+from retinue.engine.budget import BudgetedModel, Leases
+from retinue.engine.calls import CallHook
+from retinue.engine.child_prompt import (
+    Identity,
+    Place,
+    build_append,
+    build_codingcode,
+    build_replace,
+    build_sticky,
+    build_subagent,
+)
+from retinue.engine.limits import Limits, choose_limits, fill_limits
+from retinue.engine.model_choice import Models, NamedModel, choose_level, choose_model, find_model, unwrap
+from retinue.engine.place_facts import Surveys
+from retinue.engine.prompt import render_prompt
+from retinue.engine.remote_request import HERE, Errand, Runner
+from retinue.engine.request import RunRequest
+from retinue.engine.revoked_tools import Restrained, Restraint
+from retinue.engine.rights import CrewRights, decide_root, list_doubts
+from retinue.engine.run_config import Additions, RunConfig, RunPlan
+from retinue.engine.runner import LiveRun
+from retinue.engine.session_path import Keeper
+from retinue.engine.setup import Feature, RunSetup
+from retinue.models.thinking_levels import clamp_level
+from retinue.tools.policy import Rights, Terms
+from retinue.tools.renamed import rename_tools
+
+
+@dataclass(frozen=True, slots=True)
+class RunHost:
+    """What this process has for all runs."""
+
+    clock: Clock
+    models: Models
+    survey: Callable[[Path], Awaitable[Place]]
+    """Tells where a run works."""
+    restraint: Restraint = field(default_factory=Restraint)
+    """What has been taken from runs since they began."""
+
+
+class RunTree:
+    """What is remembered of the runs of one main agent."""
+
+    def __init__(self, host: RunHost, config: RunConfig, root: Rights) -> None:
+        """`root` are the rights of the main agent."""
+        self._restraint = host.restraint
+        self._asked_here: set[str] = set()
+        """Runs that nobody knew before this process."""
+        self.rights = CrewRights(config.policy, config.tools, host.restraint, root, self._asked_here)
+        self.leases = Leases(config.lease)
+        self.sessions = Keeper(host.clock, config.orphan_dir)
+        self.places = Surveys(host.survey, host.clock)
+
+    hears = (RunQueued, RunForgotten)
+
+    def hear(self, event: Event) -> None:
+        """Know which runs are new, and keep nothing about those that are forgotten."""
+        if isinstance(event, RunQueued) and event.run.attempt == 1:
+            self._asked_here.add(event.run_id)
+        if isinstance(event, RunForgotten):
+            self._asked_here.discard(event.run_id)
+            self._restraint.forget(event.run_id)
+            self.rights.forget(event.run_id)
+            self.leases.forget(event.run_id)
+            self.sessions.forget(event.run_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ParentRun:
+    """The run that asks for another one, and what is remembered of all."""
+
+    live: LiveRun
+    tree: RunTree
+
+
+async def build_run(
+    host: RunHost, config: RunConfig, request: RunRequest, parent: ParentRun | None = None, *, run: Run
+) -> RunSetup:
+    """Decide all about a run and collect what it needs; the caller releases its additions. Raises RetinueError.
+
+    A main agent has no parent. The runner comes before the model, because a pi may know models that are not known here.
+    """
+    above = config.find_main() if parent is None else parent.live.setup
+    definition = config.find(run.agent, request.surface)
+    warn = partial(_warn, config, definition) if parent is None else partial(_warn_parent, parent.live, run)
+    for text in config.find_faults(definition.name):
+        warn(text)
+    cwd = Path(request.cwd) if request.cwd else above.cwd
+    if request.cwd and not cwd.is_dir():
+        raise RetinueError(f"working directory {quote(request.cwd, 200)}: no such directory")
+    wanted = definition if parent is None else parent.tree.rights.narrow(run, request, definition)
+    additions = await config.extend(wanted, request)
+    try:
+        runner, reason = (HERE[0], "") if parent is None else choose_runner(definition, request, config)
+        chosen = _choose_model(host, config, definition, request, parent, runner)
+        rights, terms = _decide_rights(config, definition, request, parent, run, additions)
+        for text in filter(None, (*list_doubts(rights), chosen.remark, reason)):
+            warn(text)
+        plan = RunPlan(
+            definition=definition,
+            request=request,
+            runner=runner,
+            named=chosen.named,
+            rights=rights,
+            terms=terms,
+            limits=_choose_limits(config, definition, request, parent),
+            cwd=cwd,
+            tools={**config.tools, **additions.tools},
+            branch=run.branch,
+            additions=additions,
+        )
+        tools = rename_tools(plan.tools, {name: rights.targets.get(name, name) for name in rights.allowed})
+        if parent is None:
+            tools = dict(config.find_main().choose_tools(plan, tools))
+        else:
+            host.restraint.place(run.id, run.parent_id)
+        return RunSetup(
+            run_id=run.id,
+            cwd=cwd,
+            name="" if parent is None else f"{definition.name}#{run.id[:8]}",
+            model=_charge_model(config, chosen.model, plan, parent, run),
+            thinking=clamp_level(chosen.model.info, chosen.thinking),
+            tools=tools,
+            refusals=rights.refusals if definition.name else config.find_main().refusals,
+            sections=await _build_sections(config, plan, tools, parent, run),
+            limits=plan.limits,
+            retry=config.retry,
+            compaction=config.compaction(chosen.model.info.ref),
+            environment=_build_environment(config, request, parent, run),
+            redact=above.redact,
+            spill_dir=above.spill_dir,
+            steering_mode=above.steering_mode,
+            follow_up_mode=above.follow_up_mode,
+            hooks=(
+                Restrained(host.restraint, run.id, lambda name: rights.targets.get(name, name)),
+                *additions.hooks,
+            ),
+            features=tuple(config.list_features(plan)),
+            plan=plan,
+        )
+    except BaseException:
+        additions.release()
+        raise
+
+
+def build_judged(above: RunSetup, run_id: str, hooks: Sequence[CallHook], features: Sequence[Feature]) -> RunSetup:
+    """The setup of a run that one on another machine has started: only what judges its calls here."""
+    return above.change(
+        run_id=run_id,
+        model=unwrap(above.model),
+        name="",
+        tools={},
+        refusals={},
+        sections={},
+        limits=Limits(),
+        environment={},
+        hooks=hooks,
+        redact=None,
+        features=features,
+        plan=None,
+    )
+
+
+class RunBuilder:
+    """Builds the runs of one main agent, opens their sessions and closes them."""
+
+    def __init__(self, host: RunHost, config: RunConfig, *, root: Rights) -> None:
+        """`root` are the rights of the main agent."""
+        self._host = host
+        self._config = config
+        self.tree = RunTree(host, config, root)
+
+    async def outfit(
+        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
+    ) -> Outcome:
+        """Build a run, let `work` do it, undo everything, return the outcome."""
+        setup = await build_run(self._host, self._config, request, ParentRun(parent, self.tree), run=run)
+        plan = setup.find_plan()
+        try:
+            live = self._open(setup, plan, run, parent)
+            session = live.session
+            for listener, pieces in plan.additions.listeners:
+                live.bus.listen(listener, pieces=pieces)
+            self.tree.rights.remember(run.id, plan.rights)
+            try:
+                if not session.name:
+                    info = setup.model.info
+                    chosen = (info.provider, info.id)
+                    live.journal.write(lambda: session.append_opening(setup.name, chosen, setup.thinking))
+                return await work(live)
+            finally:
+                live.journal.flush()
+                if session.path is not None:
+                    session.close()
+        finally:
+            plan.additions.release()
+
+    def limit_turns(self, default_max_turns: int | None, grace_turns: int) -> None:
+        """Change the turns of runs that start from now on."""
+        limits = replace(self._config.policy.limits, max_turns=default_max_turns, grace_turns=grace_turns)
+        self._config = replace(self._config, policy=replace(self._config.policy, limits=limits))
+
+    def _open(self, setup: RunSetup, plan: RunPlan, run: Run, parent: LiveRun) -> LiveRun:
+        """The live side of a run, here or in a process of its own, which then keeps the session alone."""
+        config, request, runner = self._config, plan.request, plan.runner
+        if runner in HERE or config.send_out is None:
+            session = self.tree.sessions.open(run, request, parent.session, plan.cwd)
+            if session.damage:
+                _warn_parent(parent, run, str(session.damage))
+            return LiveRun(setup, session, clock=self._host.clock)
+        path, _ = self.tree.sessions.find_place(run, request, parent.session)
+        if path is None and run.attempt > 1 and runner != "cluster":
+            raise RetinueError(f"run {run.id!r} worked in a process that kept no session: it cannot be resumed")
+        lease = self.tree.leases.find(run.id)
+        if runner == "pi" and lease.is_limited and not config.policy.allow_pi:
+            raise RetinueError(
+                f"agent {quote(run.agent)}: a pi cannot be held to a budget ({lease.render_rest()}); use the runner "
+                "process, or set budget.allowPi in your subagents.json"
+            )
+        errand = Errand(
+            *(runner, plan.definition, request, plan.rights, str(path or ""), lease, run.attempt, run.branch),
+            parent_session=str(parent.session.path or ""),
+            named=plan.named,
+            is_bare=config.policy.find_surface(request.surface).is_bare,
+        )
+        return config.send_out(setup, errand)
+
+
+def choose_runner(definition: Definition, request: RunRequest, config: RunConfig) -> tuple[Runner, str]:
+    """Where a run works, and why not where it was wanted; empty when it does, or when that goes without saying."""
+    wanted = definition.runner or config.runner
+    if wanted in ("process", "pi") and config.policy.find_surface(request.surface).asks_each_call:
+        return "inprocess", ""
+    runner, reason = wanted, f"runner {wanted} is not open to it"
+    if runner == "pi" and definition.source == "project" and config.runner != "pi":
+        runner = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
+    # Servers that it was promised are known on this machine; another one may not have them.
+    if runner == "cluster" and (not config.has_cluster or definition.mcp_servers):
+        runner = "inprocess"
+        reason = "its MCP servers are those of this machine" if config.has_cluster else reason
+    if runner == "process" and config.asks():
+        runner = "inprocess"
+    return runner, "" if runner == wanted else f"{reason}; it runs as {runner}"
+
+
+class _ChosenModel(Struct, frozen=True):
+    model: Model
+    thinking: ThinkingLevel
+    named: NamedModel = NamedModel()
+    remark: str = ""
+
+
+def _choose_model(
+    host: RunHost,
+    config: RunConfig,
+    definition: Definition,
+    request: RunRequest,
+    parent: ParentRun | None,
+    runner: Runner,
+) -> _ChosenModel:
+    if parent is None:
+        return _ChosenModel(*config.find_main().choose_model(definition))
+    above = parent.live.setup
+    named = find_model(definition, request, host.models)
+    model, remark = choose_model(
+        *(named, definition, request, above.model, host.models),
+        accepts_unknown=runner == "pi",
+        is_lenient=config.policy.find_surface(request.surface).is_lenient,
+    )
+    level = choose_level(request.thinking, definition.thinking, named.thinking) or above.thinking
+    return _ChosenModel(model, level, named, remark)
+
+
+def _decide_rights(
+    config: RunConfig,
+    definition: Definition,
+    request: RunRequest,
+    parent: ParentRun | None,
+    run: Run,
+    additions: Additions,
+) -> tuple[Rights, Terms]:
+    if parent is not None:
+        return parent.tree.rights.decide(run, request, definition, additions)
+    if not definition.name:
+        return Rights(()), Terms(available={})
+    return decide_root(config.policy, definition, config.tools, additions)
+
+
+def _choose_limits(config: RunConfig, definition: Definition, request: RunRequest, parent: ParentRun | None) -> Limits:
+    if parent is None:
+        return fill_limits(config.find_main().limits, definition)
+    return choose_limits(definition, request, config.policy.limits)
+
+
+def _charge_model(config: RunConfig, model: Model, plan: RunPlan, parent: ParentRun | None, run: Run) -> Model:
+    """The model, asked only as far as the budget of the run goes."""
+    if parent is None:
+        return config.find_main().charge(model)
+    # What the clock starts is no part of the last prompt.
+    above = None if plan.request.skips_queue else run.parent_id
+    lease = parent.tree.leases.open(run.id, above, plan.limits.tokens, plan.limits.cost_usd)
+    return BudgetedModel(model, lease) if lease.is_limited else model
+
+
+def _build_environment(config: RunConfig, request: RunRequest, parent: ParentRun | None, run: Run) -> Mapping[str, str]:
+    if parent is None:
+        return config.find_main().environment
+    depth, max_depth = run.level + config.policy.base_depth, config.policy.find_surface(request.surface).max_depth
+    return {"PI_SUBAGENT_CHILD": "1", "PI_SUBAGENT_DEPTH": str(depth), "PI_SUBAGENT_MAX_DEPTH": str(max_depth)}
+
+
+async def _build_sections(
+    config: RunConfig, plan: RunPlan, tools: Mapping[str, Tool], parent: ParentRun | None, run: Run
+) -> Mapping[str, str]:
+    definition = plan.definition
+    if parent is None:
+        return config.find_main().build_sections(definition, tools)
+    rules, depth = config.policy.find_surface(plan.request.surface), run.level + config.policy.base_depth
+    identity = Identity(definition.name, run.id, depth, rules.max_depth, run.parent_id if run.depth > 1 else "")
+    if rules.prompt == "task" and definition.dialect != "sticky":
+        names, readonly = plan.rights.allowed, plan.rights.readonly
+        return build_subagent(definition, identity, tools=names, task=plan.request.task, readonly=readonly)
+    place = await parent.tree.places.find(plan.cwd)
+    if definition.dialect == "sticky":
+        return build_sticky(definition, place, context_files=config.context_files)
+    if rules.prompt == "profile" or definition.dialect == "codingcode":
+        return build_codingcode(definition, place, rules=[*config.rules, *(text for _, text in config.context_files)])
+    if definition.prompt_mode == "append":
+        return build_append(definition, identity, place, parent=render_prompt(parent.live.setup.sections))
+    return build_replace(definition, identity, place)
+
+
+def _warn(config: RunConfig, definition: Definition, text: str) -> None:
+    config.find_main().warn(f"agent {quote(definition.name)}: {text}")
+
+
+def _warn_parent(parent: LiveRun, run: Run, text: str) -> None:
+    parent.bus.publish(Warned(run_id=run.id, text=f"agent {quote(run.agent)}: {text}"))

@@ -1,0 +1,127 @@
+"""Which model a run asks, and how hard that thinks. The name of a model is looked up once for each run."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+from msgspec import Struct, structs
+
+from retinue.core.definition import Definition
+from retinue.core.errors import ModelError, quote
+from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
+from retinue.core.model import Model, ModelInfo
+from retinue.engine.request import RunRequest
+from retinue.models.reach import OutOfReach, follow_choice
+from retinue.models.registry import Registry
+from retinue.models.resolve import Choice
+
+
+class Models(Protocol):
+    """Where models come from."""
+
+    def resolve(self, query: str, *, is_choice: bool = False) -> Choice:
+        """The model a name means; `is_choice`: a person wrote it. Raises OutOfReach or another ModelError."""
+        ...
+
+    def open(self, info: ModelInfo) -> Model:
+        """A model ready to be asked. Raises ModelError or ConfigError."""
+        ...
+
+
+@runtime_checkable
+class WrappedModel(Protocol):
+    """A model around another one."""
+
+    inner_model: Model
+
+
+class NamedModel(Struct, frozen=True):
+    """The model that a request or an agent's file names, looked up."""
+
+    name: str = ""
+    """Empty for the parent's model."""
+    is_choice: bool = False
+    """Whether a person wrote the name."""
+    found: Choice | None = None
+    failure: ModelError | None = None
+    """Why it was not found."""
+
+    @property
+    def thinking(self) -> ThinkingLevel | None:
+        """The level in its name."""
+        return None if self.found is None else self.found.thinking
+
+
+def find_model(definition: Definition, request: RunRequest, models: Models) -> NamedModel:
+    """Look up the model that the request names, else the one that the file names."""
+    name, is_choice = request.model or "", request.is_model_chosen
+    if not name:
+        name, is_choice = definition.model or "", definition.source != "builtin"
+    if name in ("", "inherit") and not request.model:
+        return NamedModel()
+    try:
+        return NamedModel(name, is_choice, models.resolve(name, is_choice=is_choice))
+    except ModelError as error:
+        return NamedModel(name, is_choice, failure=error)
+
+
+def choose_model(
+    named: NamedModel,
+    definition: Definition,
+    request: RunRequest,
+    inherited: Model,
+    models: Models,
+    *,
+    accepts_unknown: bool = False,
+    is_lenient: bool = False,
+) -> tuple[Model, str]:
+    """The named model, else the parent's, and a remark. Raises ModelError for a name that must be right and is not.
+
+    `accepts_unknown`: another program asks the model, and may know it; `is_lenient`: a wrong name in a file does not
+    stop a run.
+    """
+    own = unwrap(inherited)
+    is_wish = request.model is None and definition.is_model_wish
+    if isinstance(named.failure, OutOfReach):
+        return own, "" if is_wish else named.failure.explain(inherited.info)
+    if named.failure is not None:
+        if accepts_unknown or is_wish or (request.model is None and is_lenient):
+            return own, ""
+        raise ModelError(f"agent {quote(definition.name)}: {named.failure}") from named.failure
+    if named.found is None or named.found.info.ref == inherited.info.ref:
+        return own, ""
+    return models.open(named.found.info), named.found.reason
+
+
+def choose_main_model(
+    definition: Definition, registry: Registry, choose_other: Callable[[], Choice], listed: Sequence[str]
+) -> Choice | None:
+    """The model of a main agent's file; None when it names none, or wishes for one that is not there.
+
+    `choose_other` tells what is asked without it: only a file that names a provider leads away from that one. Raises
+    ModelError for a pinned one.
+    """
+    if definition.model in (None, "inherit"):
+        return None
+    try:
+        if definition.source != "builtin" and (choice := follow_choice(definition.model, registry.names)) is not None:
+            return choice
+        return registry.reach(choose_other().info, listed).resolve(definition.model)
+    except ModelError as error:
+        if definition.is_model_wish:
+            return None
+        if not isinstance(error, OutOfReach):
+            raise ModelError(f"agent {quote(definition.name)}: {error}") from error
+        other = choose_other()
+        return structs.replace(other, reason=f"agent {quote(definition.name)}: {error.explain(other.info)}")
+
+
+def unwrap(model: Model) -> Model:
+    """The model itself: a child spends on its own lease and has its own hooks, not its parent's."""
+    while isinstance(model, WrappedModel):
+        model = model.inner_model
+    return model
+
+
+def choose_level(*words: str | None) -> ThinkingLevel | None:
+    """The first that is a level; a file may say anything."""
+    return next((level for word in words for level in THINKING_LEVELS if level == word), None)
