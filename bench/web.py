@@ -11,7 +11,8 @@ from bench.figure import Figure
 from retinue.core.tool import ToolContext
 from retinue.tools.markdown.html import to_markdown
 from retinue.tools.outbound.limits import Reach
-from retinue.tools.web.family import build_web_tools
+from retinue.tools.registry import build_family
+from retinue.tools.web.family import Web
 from retinue.tools.web.options import WebOptions, WebPorts
 
 MEGABYTE = 1 << 20
@@ -87,7 +88,7 @@ async def fetch_all(folder: Path) -> tuple[int, float]:
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     options = WebOptions(max_concurrent=AT_ONCE, max_waiting=FETCHES, reach=Reach(private=True))
-    tool = build_web_tools(options, WebPorts())["fetch_content"]
+    tool = build_family("web", Web(options, WebPorts()))["fetch_content"]
     context = ToolContext(folder)
     await tool.call({"url": f"http://127.0.0.1:{port}/warm"}, context)
     most = 0

@@ -7,13 +7,14 @@ import pytest
 
 from retinue.core.messages import AssistantMessage
 from retinue.core.run import Reason
+from retinue.core.tool_table import BUILTIN_TOOLS
 from retinue.engine.clock import SystemClock
 from retinue.engine.limits import Limits
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.models.offline import OfflineModel
 from retinue.sessions.log import Session
-from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_tools
+from retinue.tools.registry import ToolOptions, build_tools
 
 FILES = {
     "README.md": """\

@@ -13,8 +13,9 @@ from retinue.core.tool import ToolContext, ToolResult
 from retinue.tools.convert.convert import ConvertContentTool
 from retinue.tools.convert.options import ConvertOptions, ConvertPorts
 from retinue.tools.outbound.limits import Reach
+from retinue.tools.registry import build_family
 from retinue.tools.trees import TreeProbe
-from retinue.tools.web.family import build_web_tools
+from retinue.tools.web.family import Web
 from retinue.tools.web.options import WebOptions, WebPorts
 
 PUBLIC = "93.184.216.34"
@@ -110,7 +111,7 @@ class World:
             keep=self.records.append,
             load=lambda: self.loaded,
         )
-        return build_web_tools(options or WebOptions(), ports)
+        return build_family("web", Web(options or WebOptions(), ports))
 
     def build_convert(self, **options: Any) -> ConvertContentTool:
         ports = ConvertPorts(

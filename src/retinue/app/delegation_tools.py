@@ -11,6 +11,7 @@ from retinue.core.tool import Tool, ToolContext
 from retinue.engine.calls import CallPorts, run_calls
 from retinue.engine.manager import Manager
 from retinue.engine.runner import LiveRun
+from retinue.tools.registry import build_family
 
 if TYPE_CHECKING:
     from retinue.app.subagents import Crew
@@ -37,9 +38,7 @@ def make_fleet(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
 
 def make_subagent(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
     """The one of the `subagent` surface."""
-    from retinue.surfaces.subagent.tool import SubagentTool
-
-    return {"subagent": SubagentTool(open_subagent(crew, run_id))}
+    return build_family("subagent", open_subagent(crew, run_id))
 
 
 def open_subagent(crew: "Crew", run_id: str, model: str | None = None) -> "SubagentPorts":
@@ -77,7 +76,6 @@ def make_dispatch(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
     """The one of the `dispatch` surface."""
     from retinue.settings.run_config import find_own_depth
     from retinue.surfaces.dispatch.ports import DispatchPorts
-    from retinue.surfaces.dispatch.tool import NAME, DispatchTool
 
     guarding, roster, models = crew.world.guarding, crew.world.roster, crew.models
     ports = DispatchPorts(
@@ -91,7 +89,7 @@ def make_dispatch(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
         max_steps=guarding.switches.max_steps,
         base_depth=find_own_depth(crew.environment),
     )
-    return {NAME: DispatchTool(ports)}
+    return build_family("dispatch", ports)
 
 
 MAKERS: dict[str, Maker] = {

@@ -163,7 +163,7 @@ class Extending:
         surfaces = self.collect("surfaces")
         if not surfaces:
             return additions
-        from retinue.definitions.toolnames import KNOWN_TOOLS
+        from retinue.core.tool_table import KNOWN_TOOLS
         from retinue.features.extensions.registrar import open_surfaces
 
         taken = (*KNOWN_TOOLS, *additions.tools)

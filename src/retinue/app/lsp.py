@@ -12,6 +12,7 @@ from retinue.core.tool import Tool
 from retinue.engine.setup import Feature
 from retinue.settings.subagents import CrewSettings
 from retinue.settings.trust import Trust
+from retinue.tools.registry import build_family
 from retinue.tools.trees import TreeProbe
 
 if TYPE_CHECKING:
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from retinue.sandbox.confinement import OpenConfinement
     from retinue.tools.lsp.permission import Permission
     from retinue.tools.lsp.pool import Pool
-
-LSP = "lsp"
 
 
 class Languages:
@@ -106,9 +105,7 @@ class Languages:
     def _build(self, permission: "Permission") -> dict[str, Tool]:
         if not self.is_offered:
             return {}
-        from retinue.tools.lsp.tool import LspTool
-
-        return {LSP: LspTool(self.open_pool, permission)}
+        return build_family("lsp", self.open_pool, permission)
 
     async def _draw(self, root: str, readonly: bool) -> "OpenConfinement | None":
         return (await self._boundaries.draw(Path(root), readonly=readonly))[0]

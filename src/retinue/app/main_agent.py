@@ -13,6 +13,7 @@ from retinue.core.errors import UsageError, quote
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.tool import Tool
+from retinue.core.tool_table import DISPATCH
 from retinue.engine.child_prompt import choose_role
 from retinue.engine.model_choice import choose_level, choose_main_model
 from retinue.engine.prompt import build_sections
@@ -22,7 +23,6 @@ from retinue.engine.setup import Feature
 from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
 from retinue.sessions.log import Session
 from retinue.settings.providers import read_level, to_wishes
-from retinue.surfaces.names import DISPATCH
 from retinue.tools.registry import build_extra_tools, build_tools
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from retinue.app.config import World
 from retinue.app.host import Stock
 from retinue.core.errors import UsageError, quote
 from retinue.core.tool import Tool
+from retinue.core.tool_table import BUILTIN_TOOLS, FINALIZE, SURFACES, list_surface_tools
 from retinue.engine.run_config import Additions
-from retinue.surfaces.names import FINALIZE, SURFACE_TOOLS, list_tools
-from retinue.tools.registry import BUILTIN_TOOLS, build_extra_tools, build_tools
+from retinue.tools.registry import build_extra_tools, build_tools
 
 if TYPE_CHECKING:
     from retinue.app.mcp import Connecting
@@ -84,17 +84,17 @@ class MainTools:
         """What the settings offer the main agent; inside another program's agent it does not delegate by itself."""
         asked, usual = self._stock.request.surfaces, self._world.crew.settings.surfaces
         wanted = asked if asked is not None else () if self._stock.is_child else usual
-        chosen = [name for name in SURFACE_TOOLS if name in wanted or "*" in wanted]
+        chosen = [name for name in SURFACES if name in wanted or "*" in wanted]
         return [name for name in chosen if self._may_have(name)]
 
     def _list_usual(self, additions: Additions) -> list[str]:
         """What it gets when nobody names tools."""
-        delegation = list_tools(self.list_surfaces())
+        delegation = list_surface_tools(self.list_surfaces())
         own = self._stock.own.tools
         return [*self._world.loaded.settings.default_tools, *self._beside, *own, *additions.tools, *delegation]
 
     def _list_known(self, additions: Additions) -> list[str]:
-        delegation = list_tools(name for name in SURFACE_TOOLS if self._may_have(name))
+        delegation = list_surface_tools(name for name in SURFACES if self._may_have(name))
         known = [*BUILTIN_TOOLS, *self._extra, *self._beside, *self._stock.own.tools, *additions.tools, *delegation]
         return [*known, FINALIZE] if self._stock.is_child else known
 

@@ -25,6 +25,7 @@ from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
 from retinue.core.run import Outcome, Reason, Run
 from retinue.core.tool import Tool
+from retinue.core.tool_table import find_surfaces
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.build import RunHost, build_run
 from retinue.engine.ids import make_run_id
@@ -39,7 +40,6 @@ from retinue.settings.inheritance import inherit_extensions
 from retinue.settings.layers import Loaded, load_settings
 from retinue.settings.paths import Paths, find_session_dir
 from retinue.settings.subagents import LoadedCrew
-from retinue.surfaces.names import find_surfaces
 from retinue.tools.registry import build_extra_tools, build_tools
 
 if TYPE_CHECKING:  # only a session in which somebody delegates pays for these

@@ -7,7 +7,7 @@ from pathlib import Path
 from retinue.app.config import World
 from retinue.app.model_access import CrewModels
 from retinue.core.clock import Clock
-from retinue.definitions.toolnames import KNOWN_TOOLS
+from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.engine.external.program import Premises
 from retinue.engine.external.run import Outpost
 from retinue.settings.paths import find_configs, find_project

@@ -22,6 +22,7 @@ from retinue.core.events import Warned
 from retinue.core.messages import CustomMessage
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Tool
+from retinue.core.tool_table import DISPATCH
 from retinue.durable.local.backend import FILE, DurableBackend, open_backend
 from retinue.engine.admission import Bounds
 from retinue.engine.budget import Lease
@@ -57,7 +58,6 @@ from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
 from retinue.surfaces.fleet.post import connect_notifier
 from retinue.surfaces.fleet.retries import RetryBook
-from retinue.surfaces.names import DISPATCH
 from retinue.tools.policy import Rights
 
 if TYPE_CHECKING:

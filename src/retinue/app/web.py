@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.core.tool import Tool
 from retinue.settings.subagents import CrewSettings
-from retinue.tools.registry import build_convert, build_web
+from retinue.tools.registry import build_family
 from retinue.tools.trees import TreeProbe
 
 if TYPE_CHECKING:
@@ -49,17 +49,18 @@ class Outside:
     def _build(self) -> dict[str, Tool]:
         from retinue.settings.web import list_outside, to_convert_options, to_web_options
         from retinue.tools.convert.options import ConvertPorts
+        from retinue.tools.web.family import Web
         from retinue.tools.web.options import WebPorts
 
         own, offered = self._settings, list_outside(self._settings)
         tools: dict[str, Tool] = {}
         if "web_search" in offered:
             ports = WebPorts(environment=self._environment, trace=self._find_trace(), keep=self._keep, load=self._load)
-            tools |= build_web(to_web_options(own.web), ports)
+            tools |= build_family("web", Web(to_web_options(own.web), ports))
         if "convert_content" in offered:
             options = to_convert_options(own.convert_content, own.web.allowed_hosts)
             convert = ConvertPorts(environment=self._environment, trace=self._find_trace(), trees=self._trees)
-            tools |= build_convert(options, convert)
+            tools |= build_family("convert", options, convert)
         return tools
 
     def _find_trace(self) -> "Callable[[Exchange], None] | None":

@@ -14,11 +14,11 @@ from retinue.core.collector import paused_collector
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
+from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.discover import Found, Listing, Stamp, find_stamp, is_same, load_accepted, load_root
 from retinue.definitions.fields import show_place
 from retinue.definitions.names import find_skeleton, fold_name
 from retinue.definitions.sources import Places, Root, find_nearest, find_roots, make_project_root
-from retinue.definitions.toolnames import KNOWN_TOOLS
 
 FLEET_DEFAULTS = frozenset(("general-purpose", "Explore", "Plan"))
 DISPATCH = "dispatch"

@@ -8,20 +8,12 @@ from collections.abc import Collection, Mapping
 from retinue.core.definition import DeclaredTools
 from retinue.core.errors import quote
 from retinue.core.foreign import ELSEWHERE, suggest_tool
+from retinue.core.tool import Effect
+from retinue.core.tool_table import TOOLS
 from retinue.definitions.fields import Fields, find_close
 from retinue.definitions.frontmatter import Scalar
 
-BUILTINS = ("read", "bash", "edit", "write", "grep", "find", "ls")
-WRITERS = frozenset(("edit", "write"))
-KNOWN_TOOLS = frozenset(
-    (
-        *BUILTINS,
-        *("web_search", "fetch_content", "get_search_content", "convert_content", "lsp", "todo_write", "tool_search"),
-        *("Agent", "get_subagent_result", "steer_subagent", "list_subagents", "clear_subagents", "list_models"),
-        *("subagent", "dispatch_agent", "subagent_finalize"),
-    )
-)
-"""All names that mean a tool somewhere in retinue; what extensions add is passed in beside them."""
+_WRITERS = frozenset(row.name for row in TOOLS if row.effect is Effect.WRITE)
 SELECTOR = "ext:"
 
 
@@ -111,7 +103,7 @@ def _read_denied(
 
 def check_readonly(fields: Fields, tools: DeclaredTools, *, readonly: bool, field: str = "tools") -> None:
     """State that a read-only agent will not get the writing tools its file lists."""
-    listed = [name for name in tools.names or () if tools.aliases.get(name, name) in WRITERS]
+    listed = [name for name in tools.names or () if tools.aliases.get(name, name) in _WRITERS]
     if readonly and listed:
         text = f"{fields.name(field)}: {', '.join(listed)} listed in a read-only agent; not given"
         fields.report(text, field, None, "contradiction", "warning")

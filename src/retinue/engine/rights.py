@@ -13,7 +13,7 @@ from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
 from retinue.core.run import Grant, Run
 from retinue.core.tool import Tool
-from retinue.definitions.toolnames import KNOWN_TOOLS
+from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.engine.request import RunRequest
 from retinue.engine.revoked_tools import Restraint
 from retinue.engine.run_config import Additions, Policy

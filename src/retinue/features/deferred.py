@@ -10,9 +10,9 @@ from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.run import Outcome
 from retinue.core.tool import Effect, Tool, ToolContext, ToolResult
+from retinue.core.tool_table import SEARCH
 from retinue.engine.setup import RunSetup
 
-NAME = "tool_search"
 MAX_NAMED = 100
 """Names in the description; what is beyond is found all the same."""
 MAX_LOADED = 20
@@ -46,7 +46,7 @@ class Deferring:
         waiting = {name: tool for name, tool in setup.tools.items() if name not in shown}
         if not waiting:
             return setup
-        shown[NAME] = SearchTool(waiting, shown, self._loaded)
+        shown[SEARCH] = SearchTool(waiting, shown, self._loaded)
         return setup.change(tools=shown)
 
     async def leave(self, outcome: Outcome) -> Outcome:
@@ -74,7 +74,7 @@ class SearchTool:
         )
         query = {"type": "string", "minLength": 1, "description": "Words, such as a tool's name"}
         parameters = {"type": "object", "properties": {"query": query}, "required": ["query"]}
-        self.spec = ToolSpec(NAME, description, parameters)
+        self.spec = ToolSpec(SEARCH, description, parameters)
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Load what fits."""

@@ -12,7 +12,8 @@ from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.run import Finalized, Outcome, Reason, Status
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.engine.external.result import FINALIZE, read_finalized
+from retinue.core.tool_table import FINALIZE
+from retinue.engine.external.result import read_finalized
 from retinue.engine.setup import RunSetup
 
 MAX_REMINDERS = 2

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from retinue.core.definition import Dialect
 from retinue.core.errors import ConfigError
+from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.discover import PARSERS
-from retinue.definitions.toolnames import KNOWN_TOOLS
 from retinue.settings.files import read_bounded
 from retinue.tools.atomic import replace_file
 

@@ -16,19 +16,17 @@ from msgspec import structs
 from retinue.core.definition import Definition
 from retinue.core.errors import UnknownAgent, quote
 from retinue.core.tool import Effect
+from retinue.core.tool_table import DISPATCH, EFFECTS, SEARCH, SURFACES, list_names
 from retinue.engine.rights import build_terms
 from retinue.settings.layers import Layer
-from retinue.settings.roster import SURFACES, explain_unknown
+from retinue.settings.roster import explain_unknown
 from retinue.settings.run_config import build_policy
 from retinue.settings.subagents import find_user_file
 from retinue.settings.switches import Switches, find_switch, load_switches
 from retinue.settings.web import list_outside
 from retinue.tools.policy import (
     BUILTIN_OFFERS,
-    CONVERT_OFFERS,
     EXTRA_OFFERS,
-    SEARCH,
-    WEB_OFFERS,
     Rights,
     Terms,
     decide_tools,
@@ -141,7 +139,7 @@ class Forecast:
         outside = {**list_outside(own), **(more or {})}
         for word in definition.tools.denied:
             outside |= self._find_served(word.removeprefix(f"{SELECTOR}{MCP}/"), definition)
-        delegation = {name: offer for name, offer in self._delegation.items() if name != "dispatch_agent"}
+        delegation = {name: offer for name, offer in self._delegation.items() if name != DISPATCH}
         own_tools = roster.loaded.settings.default_tools
         main = {name: BUILTIN_OFFERS[name] for name in own_tools if name in BUILTIN_OFFERS} | outside
         denied = match_denied(own.deny_tools, main, {})
@@ -166,7 +164,7 @@ class Forecast:
         allowed = [name for name in surfaces if own.allows_surface(name, is_child=False)]
         allowed = [name for name in allowed if name != "dispatch" or self._switches.is_enabled]
         names = [name for surface in allowed for name in self._around.delegation.get(surface, ())]
-        return {name: Offer(Effect.READ if name == "list_models" else Effect.DELEGATE) for name in names}
+        return {name: Offer(EFFECTS[name]) for name in names}
 
     @cached_property
     def _switches(self) -> Switches:
@@ -182,10 +180,10 @@ class Forecast:
             found["parent"] = f"defaultTools is {json.dumps(roster.loaded.settings.default_tools)} in {origin}"
         off = [("enabled", own.enabled)]
         for names, keys in (
-            (WEB_OFFERS, (*off, ("web.enabled", own.web.enabled))),
-            (CONVERT_OFFERS, (*off, ("convertContent.enabled", own.convert_content.enabled))),
+            (list_names(family="web"), (*off, ("web.enabled", own.web.enabled))),
+            (list_names(family="convert"), (*off, ("convertContent.enabled", own.convert_content.enabled))),
             (
-                ("lsp",),
+                list_names(family="lsp"),
                 (
                     *off,
                     ("lsp.enabled", own.lsp.enabled),

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import DisabledAgent, UnknownAgent, quote
+from retinue.core.tool_table import SURFACES
 from retinue.definitions.registry import Definitions, Registry, is_dispatch_only
 from retinue.definitions.sources import Places, is_packaged
 from retinue.features.sandbox import Boundaries, try_machine
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from retinue.settings.agentfiles import AgentFiles
     from retinue.settings.rights_preview import Around, Forecast
 
-SURFACES = ("fleet", "subagent", "dispatch")
 MOST_SHOWN = 60
 """Names in a message; `retinue agents` has them all."""
 Kind: TypeAlias = Literal["builtin", "overridden", "custom"]

@@ -9,13 +9,13 @@ from typing import Literal
 from msgspec import Struct
 
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
+from retinue.core.tool_table import BUILTIN_TOOLS
 from retinue.models.retry import RetryPolicy
 from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.checks import Setting, by_model, choice, count, counts, flag, names, text, tools
 
 QueueMode = Literal["all", "one-at-a-time"]
 TrustDefault = Literal["ask", "always", "never"]
-BUILTIN_TOOLS = ("read", "bash", "edit", "write", "grep", "find", "ls")
 
 # Keys that mean something to pi and nothing to runs: right in the file, and not worth a word. `doubleEscapeAction`,
 # `externalEditor` and `treeFilterMode` are read by settings/habits.py, for a terminal program alone and from the user's

@@ -12,6 +12,7 @@ from msgspec import Struct, structs
 from retinue.core.definition import Runner
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.run import Join
+from retinue.core.tool_table import SURFACES
 from retinue.engine.limits import Limits
 from retinue.sandbox.profile import Sandbox
 from retinue.settings.bounds import bind_project
@@ -222,7 +223,7 @@ def _approvals() -> Check:
 
 # In the order of the reference page.
 CREW_SETTINGS = (
-    Setting("surfaces", "surfaces", some_of("fleet", "subagent", "dispatch")),
+    Setting("surfaces", "surfaces", some_of(*SURFACES)),
     Setting("fallbackSubagent", "fallback_subagent", optional(trimmed(), False, "none")),
     Setting("maxSpawnsPerTree", "max_spawns_per_tree", between(1, 100_000)),
     Setting("maxConcurrentScheduled", "max_concurrent_scheduled", between(1, 1024)),

@@ -10,7 +10,7 @@ from retinue.settings.paths import find_paths
 from retinue.settings.subagents import CrewSettings
 from retinue.tools.convert.options import ConvertOptions
 from retinue.tools.outbound.limits import Reach
-from retinue.tools.policy import CONVERT_OFFERS, LSP_OFFERS, WEB_OFFERS
+from retinue.tools.policy import list_offers
 from retinue.tools.selectors import Offer
 from retinue.tools.web.options import ProviderOptions, ReaderOptions, WebOptions
 
@@ -21,10 +21,13 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 def list_outside(settings: CrewSettings) -> Mapping[str, Offer]:
     """The tools that are switched on."""
-    web = WEB_OFFERS if settings.enabled and settings.web.enabled else {}
-    convert = CONVERT_OFFERS if settings.enabled and settings.convert_content.enabled else {}
-    lsp = LSP_OFFERS if settings.enabled and settings.lsp.enabled and settings.lsp.tool.enabled else {}
-    return {**web, **convert, **lsp}
+    is_on = {
+        "web": settings.web.enabled,
+        "convert": settings.convert_content.enabled,
+        "lsp": settings.lsp.enabled and settings.lsp.tool.enabled,
+    }
+    families = [family for family, on in is_on.items() if settings.enabled and on]
+    return {name: offer for family in families for name, offer in list_offers(family=family).items()}
 
 
 def to_web_options(web: Web) -> WebOptions:

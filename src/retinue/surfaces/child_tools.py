@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from retinue.core.run import Outcome
 from retinue.core.tool import Tool
+from retinue.core.tool_table import find_surfaces
 from retinue.engine.setup import RunSetup
-from retinue.surfaces.names import SURFACE_TOOLS
 
 
 class Seating:
@@ -21,7 +21,7 @@ class Seating:
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """The setup with tools that know whose they are; unchanged when it has none of them."""
-        if not any(name in setup.tools for names in SURFACE_TOOLS.values() for name in names):
+        if not find_surfaces(setup.tools):
             return setup
         own = self._make_tools(setup)
         return setup.change(tools={name: own.get(name, tool) for name, tool in setup.tools.items()})

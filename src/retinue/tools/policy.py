@@ -16,6 +16,7 @@ from retinue.core.errors import quote
 from retinue.core.foreign import suggest_tool
 from retinue.core.run import Grant
 from retinue.core.tool import Effect
+from retinue.core.tool_table import SEARCH, Audience, list_names, list_rows
 from retinue.tools.selectors import (
     NOTHING,
     Offer,
@@ -29,32 +30,22 @@ from retinue.tools.selectors import (
     to_extension_name,
 )
 
-BUILTIN_OFFERS = {
-    "read": Offer(Effect.READ),
-    "bash": Offer(Effect.EXECUTE),
-    "edit": Offer(Effect.WRITE),
-    "write": Offer(Effect.WRITE),
-    "grep": Offer(Effect.READ),
-    "find": Offer(Effect.READ),
-    "ls": Offer(Effect.READ),
-}
-"""The builtin tools without loading them, for listings."""
-EXTRA_OFFERS = {"todo_write": Offer(Effect.READ)}
-"""The tools beside them that an agent has when its file asks for them, whatever its parent has."""
-WEB_OFFERS = {name: Offer(Effect.NETWORK) for name in ("web_search", "fetch_content", "get_search_content")}
-CONVERT_OFFERS = {"convert_content": Offer(Effect.NETWORK)}
-LSP_OFFERS = {"lsp": Offer(Effect.READ)}
-"""What the settings may switch off."""
-_READING = (Effect.READ, Effect.NETWORK)
-OFFERS = {**BUILTIN_OFFERS, **EXTRA_OFFERS, **WEB_OFFERS, **CONVERT_OFFERS, **LSP_OFFERS}
+
+def list_offers(*, family: str = "", audience: Audience | None = None) -> dict[str, Offer]:
+    """The tools of a family, or for an audience, without loading them."""
+    return {row.name: Offer(row.effect) for row in list_rows(family=family, audience=audience)}
+
+
+BUILTIN_OFFERS = list_offers(audience="everyone")
+EXTRA_OFFERS = list_offers(audience="listed")
+_SWITCHED_OFFERS = list_offers(audience="settings")
+OFFERS = {**BUILTIN_OFFERS, **EXTRA_OFFERS, **_SWITCHED_OFFERS}
 """All of ours, switched on or not."""
+_INTERNAL = list_names(audience="internal")
+_READING = (Effect.READ, Effect.NETWORK)
 SANDBOX_UNAVAILABLE = "SANDBOX_UNAVAILABLE"
-INTERNAL_TOOLS = ("subagent_finalize",)
-"""Given to a run by its way of completing, never by a list and never inherited."""
-SEARCH = "tool_search"
-"""In a list it asks for all tools that wait to be looked for; it is given with them, and not missed without."""
 SUBAGENT_READONLY = frozenset(
-    ("read", "grep", "find", "ls", "web_search", "fetch_content", "get_search_content", "convert_content", "lsp")
+    name for name, offer in (BUILTIN_OFFERS | _SWITCHED_OFFERS).items() if offer.effect in _READING
 )
 """All that a read-only agent of the `subagent` surface may have."""
 
@@ -241,7 +232,7 @@ class Decision:
         for name, offer in self._available.items():
             has = self._parent is None or name in self._parent
             # What a parent may hand on but does not use itself is no active tool of its own.
-            is_special = offer.effect is Effect.DELEGATE or name in INTERNAL_TOOLS or name in EXTRA_OFFERS
+            is_special = offer.effect is Effect.DELEGATE or name in _INTERNAL or name in EXTRA_OFFERS
             if has and not is_special:
                 self.want(name, name)
 
@@ -250,7 +241,7 @@ class Decision:
             return
         found = match_tools(word, self._available, self._aliases)
         if not found:
-            if word in INTERNAL_TOOLS:
+            if word in _INTERNAL:
                 self._refuse(word, "internal", f"{word} is given to a run that needs it; listing it has no effect")
             else:
                 closest = suggest_tool(word, [*self._available, *self._aliases])
@@ -337,7 +328,7 @@ class Decision:
         return (code, f"{tool} comes from the extension {quote(extension)}, and {reason}") if code else None
 
     def _judge_kind(self, tool: str, offer: Offer) -> Verdict | None:
-        if tool in INTERNAL_TOOLS:
+        if tool in _INTERNAL:
             return "internal", f"{tool} is given to a run that needs it; listing it has no effect"
         if offer.effect is Effect.DELEGATE and tool not in self._delegates:
             return "delegation", f"{tool} starts agents: the file must list it, or set allowed_subagents"

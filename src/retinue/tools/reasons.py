@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from retinue.core.definition import Definition
 from retinue.core.tool import Effect
-from retinue.tools.policy import SEARCH, Decision, Terms, decide_tools, is_readonly
+from retinue.core.tool_table import SEARCH
+from retinue.tools.policy import Decision, Terms, decide_tools, is_readonly
 from retinue.tools.selectors import Offer, match_tools
 
 _EFFECTS = {

@@ -11,7 +11,7 @@ from typing import Any
 from retinue.core.errors import ToolRetry
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.descriptions import load_description
+from retinue.tools.registry import load_description
 
 MAX_ITEMS = 100
 MAX_ITEM_CHARS = 500

@@ -33,9 +33,9 @@ def open_roster(
 
     `has_model` tells whether a session can ask a model; without one, that is found out for the next.
     """
+    from retinue.core.tool_table import SURFACE_TOOLS
     from retinue.settings.rights_preview import Around
     from retinue.settings.roster import Roster
-    from retinue.surfaces.names import SURFACE_TOOLS
 
     paths = find_paths(".", os.environ)
     loaded = load_settings(paths, os.environ, approve=request.approve)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from retinue.core.errors import ConfigError, RetinueError
 from retinue.core.terminal import escape_line
+from retinue.core.tool_table import SURFACES, list_surface_tools
 from retinue.features.activity import Activity, ActivityLog, find_log
 from retinue.settings.devkit import LSP_ACTIONS
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import find_paths
 from retinue.settings.request import Request
 from retinue.settings.subagents import CrewSettings, load_crew
-from retinue.surfaces.names import SURFACE_TOOLS, list_tools
 from retinue.views.overview import open_roster
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Toolkit:
 
     def read_log(self) -> list[Activity]:
         """What `/toolkit` shows of it: as devkit-pi has it, no runs; `retinue logs` leaves nothing out."""
-        own = list_tools(SURFACE_TOOLS)
+        own = list_surface_tools(SURFACES)
         return [entry for entry in open_log().read() if entry.tool not in own]
 
     def clear_log(self) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.core.foreign import ELSEWHERE, suggest_tool
-from retinue.definitions.toolnames import KNOWN_TOOLS
+from retinue.core.tool_table import KNOWN_TOOLS
 
 
 def test_foreign_names_lead_to_real_tools():

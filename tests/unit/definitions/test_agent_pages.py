@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from retinue.core.foreign import CODINGCODE
 from retinue.definitions.dialects import codingcode, pi, sticky
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "agent-files.md").read_text(encoding="utf-8")
@@ -29,4 +30,4 @@ def test_every_code_is_documented() -> None:
 
 def test_tool_names_are_documented() -> None:
     rows = dict(re.findall(r"\| `(\w+)` \| `(\w+)` \|\n", find_section("`codingcode`")))
-    assert rows == codingcode.TOOL_NAMES
+    assert rows == CODINGCODE

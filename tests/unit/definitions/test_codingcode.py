@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.core.definition import DeclaredTools, Definition
-from retinue.definitions.dialects.codingcode import TOOL_NAMES
+from retinue.core.foreign import CODINGCODE
 from tests.unit.definitions.parsing import inspect, parse, read
 
 HEAD = "name: searcher\ndescription: 专门搜索代码库\n"
@@ -52,7 +52,7 @@ def test_all_list_forms_mean_one(tools: str) -> None:
 
 @pytest.mark.spec("codingcode:12")
 def test_no_tools_field_asks_all() -> None:
-    assert read_tools("") == DeclaredTools(aliases=TOOL_NAMES)
+    assert read_tools("") == DeclaredTools(aliases=CODINGCODE)
 
 
 @pytest.mark.parametrize("tools", ["", "null", "5", "true", "{a: b}"])

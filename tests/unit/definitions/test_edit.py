@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.core.errors import ConfigError, UsageError
+from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.discover import load_file
 from retinue.definitions.edit import (
     change_file,
@@ -18,7 +19,6 @@ from retinue.definitions.edit import (
     write_definition,
 )
 from retinue.definitions.frontmatter import Scalar, parse_block
-from retinue.definitions.registry import KNOWN_TOOLS
 from tests.unit.definitions.parsing import read
 
 FILE = (

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from retinue.core.tool_table import BUILTIN_TOOLS
 from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.checks import read_field, select_tools
 from retinue.settings.layers import Layer, Loaded, load_settings, merge_layers, read_layer
 from retinue.settings.paths import find_paths
-from retinue.settings.schema import BUILTIN_TOOLS, PI_KEYS, SETTINGS, Compaction, Settings
+from retinue.settings.schema import PI_KEYS, SETTINGS, Compaction, Settings
 
 
 @pytest.fixture

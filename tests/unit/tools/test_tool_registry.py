@@ -3,19 +3,49 @@ from pathlib import Path
 
 import pytest
 
+import retinue
 from retinue.core.errors import ToolRetry, UsageError
 from retinue.core.tool import Effect
+from retinue.core.tool_table import BUILTIN_TOOLS, TOOLS, ToolRow
 from retinue.tools.arguments import take_count, take_path
 from retinue.tools.files.images import sniff_image
 from retinue.tools.files.names import show_name
 from retinue.tools.paths import resolve_existing, resolve_path
-from retinue.tools.registry import BUILTIN_TOOLS, ToolOptions, build_tools
+from retinue.tools.registry import (
+    ToolOptions,
+    build_extra_tools,
+    build_family,
+    build_tools,
+    load_class,
+    load_description,
+)
 from retinue.tools.shell.environment import build_environment
+from retinue.tools.web.family import Web
+from retinue.tools.web.options import WebOptions, WebPorts
+
+SOURCE = Path(retinue.__file__).parent
 
 
 def test_tools_come_in_listed_order() -> None:
     assert tuple(build_tools(ToolOptions())) == BUILTIN_TOOLS
     assert list(build_tools(ToolOptions(), ["ls", "read"])) == ["read", "ls"]
+
+
+@pytest.mark.parametrize("row", TOOLS, ids=lambda row: row.name)
+def test_rows_agree_with_classes(row: ToolRow) -> None:
+    made = load_class(row)
+    assert made.effect is row.effect
+    assert made.__module__ == "retinue." + row.file.replace("/", ".")
+
+
+@pytest.mark.parametrize("row", [row for row in TOOLS if row.file.startswith("tools/")], ids=lambda row: row.name)
+def test_tools_have_description_files(row: ToolRow) -> None:
+    assert load_description(str(SOURCE / f"{row.file}.py"))
+
+
+def test_names_are_those_of_specs() -> None:
+    tools = {**build_tools(ToolOptions()), **build_extra_tools(), **build_family("web", Web(WebOptions(), WebPorts()))}
+    assert [tool.spec.name for tool in tools.values()] == list(tools)
 
 
 def test_unknown_tool_is_refused() -> None:

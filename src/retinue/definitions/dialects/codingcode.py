@@ -7,23 +7,13 @@ from collections.abc import Collection
 
 from retinue.core.definition import Definition, Source
 from retinue.core.diagnostics import Diagnostic
+from retinue.core.foreign import CODINGCODE
+from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import open_document, read_description, read_name
 from retinue.definitions.fields import Fields
 from retinue.definitions.frontmatter import Scalar
-from retinue.definitions.toolnames import KNOWN_TOOLS, check_readonly, declare_tools
+from retinue.definitions.toolnames import check_readonly, declare_tools
 
-TOOL_NAMES = {
-    "read_file": "read",
-    "write_file": "write",
-    "edit_file": "edit",
-    "execute_command": "bash",
-    "search_code": "grep",
-    "search_files": "find",
-    "fetch_url": "fetch_content",
-    "web_search": "web_search",
-    "todo_write": "todo_write",
-}
-"""CodingCode's name of a tool → ours; the model of such an agent sees the former."""
 DEFAULT_PROMPT = "You are a specialized agent."
 FIELDS = {
     name: name
@@ -48,7 +38,7 @@ def parse(
     if name and not description:
         fields.report("`description` is missing; the file is skipped", "description", 1, "description")
     readonly = bool(fields.read_switch("readonly", doubt=True, absent=False))
-    tools = declare_tools(fields, known_tools, aliases=TOOL_NAMES)
+    tools = declare_tools(fields, known_tools, aliases=CODINGCODE)
     check_readonly(fields, tools, readonly=readonly)
     servers = fields.read_words("mcpServers")
     if servers is None:

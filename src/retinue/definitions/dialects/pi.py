@@ -9,10 +9,11 @@ from typing import Any, get_args
 from retinue.core.definition import Definition, Runner, Source
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import quote
+from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
 from retinue.definitions.fields import Fields, find_close
 from retinue.definitions.frontmatter import Scalar
-from retinue.definitions.toolnames import KNOWN_TOOLS, check_readonly, declare_tools
+from retinue.definitions.toolnames import check_readonly, declare_tools
 
 THINKING = ("off", "minimal", "low", "medium", "high", "xhigh", "max")
 FIELDS = {

@@ -8,12 +8,12 @@ from collections.abc import Collection
 
 from retinue.core.definition import DeclaredTools, Definition, Source
 from retinue.core.diagnostics import Diagnostic
+from retinue.core.tool_table import FINALIZE, KNOWN_TOOLS
 from retinue.definitions.document import choose_prompt, open_document, read_description, read_name
 from retinue.definitions.fields import Fields
-from retinue.definitions.toolnames import KNOWN_TOOLS, check_names, check_readonly, declare_tools, read_allowed
+from retinue.definitions.toolnames import check_names, check_readonly, declare_tools, read_allowed
 
 ALLOWING = ("approved_tools", "allowed_tools", "tools")
-_FINALIZE = "subagent_finalize"
 FIELDS = {
     name: name
     for name in (
@@ -78,7 +78,7 @@ def _read_tools(fields: Fields, known: Collection[str]) -> DeclaredTools | None:
         text = f"{given[0]}: 'subagent' is never given to a subagent"
         fields.report(text, given[0], None, "unknown-tool", "warning")
     has_all = any(word.lower() in ("*", "all") for word in words)
-    left_out = ("subagent", _FINALIZE)
+    left_out = ("subagent", FINALIZE)
     plain = tuple(word for word in words if word not in left_out and word.lower() not in ("*", "all"))
     selectors = tuple(word for word in plain if word.startswith("ext:"))
     names = tuple(word for word in plain if not word.startswith("ext:"))

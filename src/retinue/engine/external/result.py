@@ -6,8 +6,8 @@ from typing import Any
 
 from retinue.core.messages import Cost, Usage
 from retinue.core.run import Finalized
+from retinue.core.tool_table import FINALIZE
 
-FINALIZE = "subagent_finalize"
 _TROUBLE = re.compile(
     "Error Code|internal_server_error|stream error|INTERNAL_ERROR|ECONNRESET|ECONNREFUSED|ETIMEDOUT|ENOTFOUND|"
     "rate limit|rate_limit|overloaded|provider error|server error|API error|network error|timeout",

@@ -8,21 +8,17 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from retinue.core.foreign import list_aliases
 from retinue.core.tool import Effect
-from retinue.features.approvals.rules import Action, Call, Rule, find_rule
+from retinue.core.tool_table import TOOLS
+from retinue.features.approvals.rules import SHELLS, Action, Call, Rule, find_rule
 
 Mode: TypeAlias = Literal["open", "default", "acceptEdits", "plan", "bypass"]
 """`open`: only rules count. The others are CodingCode's: ask about what may change things; do not ask about edits;
 allow reading only; ask about nothing."""
 Layer: TypeAlias = Literal["rule", "readonly", "mode", "hook", "confirmation"]
-READING = frozenset(
-    (
-        *("read", "grep", "find", "ls", "fetch_content", "web_search", "get_search_content", "convert_content", "lsp"),
-        *("read_file", "search_code", "search_files", "fetch_url", "dispatch_agent", "todo_write", "tool_search"),
-    )
-)
+_READING = frozenset(list_aliases(row.name for row in TOOLS if row.effect in (Effect.READ, Effect.NETWORK)))
 """Tools of our own that change nothing, by all their names."""
-DANGEROUS = ("bash", "execute_command")
 
 
 class Finding(Struct, frozen=True):
@@ -46,7 +42,7 @@ class Subject(Struct, frozen=True):
         """Whether it certainly changes nothing."""
         if self.is_confined or self.effect in (Effect.READ, Effect.DELEGATE):
             return True
-        return self.effect is Effect.NETWORK and any(name in READING for name in self.call.names)
+        return self.effect is Effect.NETWORK and any(name in _READING for name in self.call.names)
 
 
 class Book:
@@ -65,7 +61,7 @@ class Book:
         rules = [*self.rules, *extra]
         if readonly:
             reason = "the agent is read-only"
-            rules.append(Rule(action="deny", tools=DANGEROUS, priority=1_000_000_000, reason=reason))
+            rules.append(Rule(action="deny", tools=SHELLS, priority=1_000_000_000, reason=reason))
         return Book(rules, mode or self.mode)
 
     def grant(self, call: Call) -> None:

@@ -12,6 +12,9 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from retinue.core.foreign import list_aliases
+from retinue.core.tool_table import list_names
+
 Action: TypeAlias = Literal["allow", "deny", "ask"]
 _STRICTNESS: Mapping[str, int] = {"deny": 0, "ask": 1, "allow": 2}
 _PATH_ARGUMENTS = frozenset(("path", "file_path", "file", "dir", "directory", "folder", "cwd", "paths", "files"))
@@ -53,7 +56,7 @@ def _words(word: str, *ends: str) -> tuple[str, ...]:
     return tuple(f"{begin}{word}{end}" for begin in ("", "*[!a-z0-9_.-]") for end in ends or ("", " *", ";*", "&*"))
 
 
-_SHELLS = ("bash", "execute_command")
+SHELLS = list_aliases(list_names(family="shell"))
 _CHAIN = re.compile(r"[;&|<>`\n]|\$\(")
 """What makes more than one command of a line, or lets it write elsewhere."""
 _PIPED = tuple(
@@ -70,11 +73,11 @@ _ROOT = tuple(
     for end in ("", "[ ;&|]*")
 )
 PRESETS = (
-    _deny("it would delete everything", _SHELLS, *_ROOT),
-    _deny("it would act as another user", _SHELLS, *_words("sudo", "", " *")),
-    _deny("it would run what it downloads", _SHELLS, *_PIPED),
-    _deny("it would make a program run as another user", _SHELLS, "*chmod *u+s*", "*chmod *+s *"),
-    _deny("it would stop the machine", _SHELLS, *(_words("shutdown") + _words("reboot") + _words("poweroff"))),
+    _deny("it would delete everything", SHELLS, *_ROOT),
+    _deny("it would act as another user", SHELLS, *_words("sudo", "", " *")),
+    _deny("it would run what it downloads", SHELLS, *_PIPED),
+    _deny("it would make a program run as another user", SHELLS, "*chmod *u+s*", "*chmod *+s *"),
+    _deny("it would stop the machine", SHELLS, *(_words("shutdown") + _words("reboot") + _words("poweroff"))),
     _deny("it is about the system's passwords", ("*",), "*/etc/shadow*"),
     _deny("it is about the system's accounts", ("*",), "*/etc/passwd*"),
     _ask("it is about keys for other machines", "*/.ssh", "*/.ssh/*", ".ssh", ".ssh/*", "* .ssh/*", "*~/.ssh*"),
@@ -123,7 +126,7 @@ def is_about(rule: Rule, call: Call) -> bool:
 
 def _permits(pattern: str, text: str, call: Call) -> bool:
     """Whether a call is what a pattern permits: a file where it really is, and no second command behind the first."""
-    is_chain = _CHAIN.search(text) is not None and not set(call.names).isdisjoint(_SHELLS)
+    is_chain = _CHAIN.search(text) is not None and not set(call.names).isdisjoint(SHELLS)
     if is_chain and pattern.strip("*") and _CHAIN.search(pattern) is None:
         return False
     return _match(pattern, text)

@@ -19,7 +19,7 @@ from msgspec import Struct, structs
 
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError, quote
-from retinue.definitions.toolnames import KNOWN_TOOLS
+from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.engine.setup import Feature
 from retinue.features.extensions.candidates import (
     MAX_SOURCE_BYTES,

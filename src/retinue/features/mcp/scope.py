@@ -7,9 +7,9 @@ starts one, of which the run could use nothing.
 from collections.abc import Collection, Iterable, Mapping
 
 from retinue.core.definition import Definition
+from retinue.core.tool_table import SEARCH
 from retinue.features.mcp.names import find_server
 from retinue.features.mcp.server import McpServer
-from retinue.tools.policy import SEARCH
 from retinue.tools.selectors import MCP, SELECTOR, choose_selectors, list_extensions, to_extension_name
 
 

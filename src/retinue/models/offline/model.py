@@ -9,6 +9,7 @@ import re
 
 from retinue.core.messages import SystemMessage, ToolCall, Usage
 from retinue.core.model import Draft, ModelInfo, Reply, Request
+from retinue.core.tool_table import FINALIZE
 from retinue.models.catalog import OFFLINE_MODEL
 from retinue.models.offline.answer import NOTE, render_topic, render_uses
 from retinue.models.offline.errands import FETCH, read_desk
@@ -25,7 +26,6 @@ from retinue.models.offline.summary import is_summary_request, render_summary
 from retinue.models.offline.transcript import Transcript, join_text, read_transcript
 
 INFO = OFFLINE_MODEL
-FINALIZE = "subagent_finalize"
 """How an agent delivers that must not just say its answer."""
 
 _RENDER = {

@@ -12,6 +12,7 @@ from retinue.core.events import Event, RunFinished, RunStarted
 from retinue.core.model import ToolSpec
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
+from retinue.core.tool_table import DISPATCH
 from retinue.engine.admission import SpawnRefused
 from retinue.engine.request import RunRequest
 from retinue.features.approvals.gate import deny
@@ -21,7 +22,6 @@ from retinue.models.resolve import Choice
 from retinue.surfaces.dispatch.ports import DispatchPorts
 from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_profile, explain_failure, render_result
 
-NAME = "dispatch_agent"
 META = "retinue.dispatched"
 """Custom entry of a child's session: whose child it is."""
 STOP_S = 5.0
@@ -46,7 +46,7 @@ class DispatchTool:
     effect = Effect.DELEGATE
     hint = "Hand a task to a subagent and wait for its answer"
     guidelines: tuple[str, ...] = ()
-    spec = ToolSpec(NAME, DESCRIPTION, _PARAMETERS)
+    spec = ToolSpec(DISPATCH, DESCRIPTION, _PARAMETERS)
 
     def __init__(self, ports: DispatchPorts) -> None:
         self._ports = ports
@@ -63,7 +63,7 @@ class DispatchTool:
         asked = {"sessionId": session_id, "profile": profile, "prompt": request.task, "parentSessionId": session_id}
         decision = await board.decide(SPAWN, asked)
         if decision is not None and decision.word == "deny":
-            return deny(NAME, f"Subagent spawn denied: {decision.reason or 'no reason provided'}")
+            return deny(DISPATCH, f"Subagent spawn denied: {decision.reason or 'no reason provided'}")
         try:
             run = self._ports.seat.manager.spawn(request, self._ports.seat.run_id)
         except SpawnRefused as error:

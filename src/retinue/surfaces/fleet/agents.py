@@ -4,11 +4,11 @@ import re
 from collections.abc import Collection, Sequence
 
 from retinue.core.definition import Definition
+from retinue.core.tool_table import BUILTIN_TOOLS
 
 NO_AGENTS = "(none — define one in .pi/agents/*.md)"
 _DATE = re.compile(r"-\d{8}$")
 _SENTENCE = re.compile(r"(?<=[.!?])\s")
-_BUILTINS = ("read", "bash", "edit", "write", "grep", "find", "ls")
 
 
 def find_agent(name: str, definitions: Sequence[Definition]) -> Definition | None:
@@ -59,8 +59,8 @@ def render_tools(definition: Definition) -> str:
     if declared.inherits:
         return "the caller's"
     names = declared.names
-    if declared.all_builtins or names is None or set(_BUILTINS) <= set(names):
-        extra = [name for name in names or () if name not in _BUILTINS]
+    if declared.all_builtins or names is None or set(BUILTIN_TOOLS) <= set(names):
+        extra = [name for name in names or () if name not in BUILTIN_TOOLS]
         listed = ["*", *extra]
     else:
         listed = list(names)

@@ -10,7 +10,7 @@ from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.status import ACTIVE, SUCCESSES, to_word
-from retinue.tools.descriptions import load_description
+from retinue.tools.registry import load_description
 
 DEFAULT_MINUTES = 5
 SHORT_ID = 8

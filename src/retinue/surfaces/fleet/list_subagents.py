@@ -10,7 +10,7 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.request import DEFAULT_AGENT
 from retinue.surfaces.fleet.status import ACTIVE, SUCCESSES, describe_machines, to_word
-from retinue.tools.descriptions import load_description
+from retinue.tools.registry import load_description
 
 SHOWN_SUCCESSES = 2
 

@@ -7,7 +7,7 @@ from retinue.core.figures import format_window
 from retinue.core.model import ModelInfo, ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.surfaces.fleet.ports import FleetPorts
-from retinue.tools.descriptions import load_description
+from retinue.tools.registry import load_description
 
 
 class ModelsTool:

@@ -15,8 +15,8 @@ from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.refusal import Refusal, tell_missing
 from retinue.surfaces.fleet.status import ACTIVE, describe_machine, explain_error, name_agent, note_status, to_word
 from retinue.surfaces.fleet.wait import WaitEnd, limit_wait, wait_for_run
-from retinue.tools.descriptions import load_description
 from retinue.tools.files.ripgrep import find_ripgrep
+from retinue.tools.registry import load_description
 
 NO_OUTPUT = "No output."
 _UNTOLD = (

@@ -9,7 +9,7 @@ from retinue.surfaces.fleet.ports import FleetPorts
 from retinue.surfaces.fleet.refusal import Refusal, tell_missing
 from retinue.surfaces.fleet.stats import render_state
 from retinue.surfaces.fleet.status import to_word
-from retinue.tools.descriptions import load_description
+from retinue.tools.registry import load_description
 
 
 class SteerTool:

@@ -5,8 +5,8 @@ from typing import Any
 
 from retinue.core.events import Event, MessageFinished, RunStarted, ToolFinished, TurnFinished
 from retinue.core.messages import AssistantMessage, TextContent, ToolCall, Usage
+from retinue.core.tool_table import FINALIZE
 from retinue.engine.manager import Manager
-from retinue.surfaces.names import FINALIZE
 
 RUNNING = "(running...)"
 _NAMES = {MessageFinished: "message_end", ToolFinished: "tool_result_end", TurnFinished: "turn_end"}

@@ -11,7 +11,7 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.answers import cut_content, explain_end, explain_offset, render_answer, render_failure
 from retinue.tools.arguments import is_whole
 from retinue.tools.convert.options import AGENT, COMMAND, ConvertOptions, ConvertPorts
-from retinue.tools.descriptions import load_description
+from retinue.tools.registry import load_description
 from retinue.tools.trees import find_program
 
 if TYPE_CHECKING:

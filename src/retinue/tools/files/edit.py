@@ -3,7 +3,7 @@
 import os
 import stat
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
@@ -12,12 +12,12 @@ from retinue.core.model import ToolSpec
 from retinue.core.territory import Territory
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path
-from retinue.tools.descriptions import load_description
 from retinue.tools.files.write import encode_text, explain_write, finish_thread, note_links
 from retinue.tools.ledger import Change, Ledger
 from retinue.tools.locks import PathLocks
 from retinue.tools.path_guard import open_reading
 from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.revision import Revision
 from retinue.tools.truncate import render_size
 
@@ -45,6 +45,11 @@ class EditTool:
         self._locks = locks
         self._ledger = ledger or Ledger()
         self._sync = sync
+
+    @classmethod
+    def build(cls, options: ToolOptions) -> Self:
+        """The tool with what all tools of a process share."""
+        return cls(options.locks, options.ledger, sync=options.sync_writes)
 
     @cached_property
     def spec(self) -> ToolSpec:

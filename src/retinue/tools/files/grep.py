@@ -4,7 +4,7 @@ import os
 import re
 import stat
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from msgspec import UNSET
 
@@ -12,11 +12,11 @@ from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_flag, take_path, take_text
-from retinue.tools.descriptions import load_description
 from retinue.tools.files.names import show_raw_name
 from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search, open_boundary
 from retinue.tools.path_guard import find_ground
 from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import MAX_BYTES, MAX_LINE_CHARS, cut_line, render_size, truncate_head
 
 _MAX_PATTERN = 64 * 1024
@@ -40,6 +40,11 @@ class GrepTool:
     def __init__(self, ripgrep: Ripgrep, *, limit: int = 100) -> None:
         self._ripgrep = ripgrep
         self._limit = limit
+
+    @classmethod
+    def build(cls, options: ToolOptions) -> Self:
+        """The tool with what all tools of a process share."""
+        return cls(Ripgrep(options.trees, timeout_s=options.search_timeout_s))
 
     @cached_property
     def spec(self) -> ToolSpec:

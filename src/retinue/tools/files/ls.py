@@ -3,7 +3,7 @@
 import asyncio
 import os
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from msgspec import UNSET
 
@@ -11,10 +11,10 @@ from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path
-from retinue.tools.descriptions import load_description
 from retinue.tools.files.names import show_name
 from retinue.tools.path_guard import find_ground, open_folder
 from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 
 _MAX_SCANNED = 200_000
@@ -31,6 +31,11 @@ class LsTool:
 
     def __init__(self, *, limit: int = 500) -> None:
         self._limit = limit
+
+    @classmethod
+    def build(cls, options: ToolOptions) -> Self:
+        """The tool with what all tools of a process share."""
+        return cls()
 
     @cached_property
     def spec(self) -> ToolSpec:

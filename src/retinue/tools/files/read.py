@@ -5,7 +5,7 @@ import codecs
 import os
 import stat
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 from msgspec import UNSET
 
@@ -14,12 +14,12 @@ from retinue.core.messages import ImageContent, TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path
-from retinue.tools.descriptions import load_description
 from retinue.tools.files.images import SNIFFED_BYTES, sniff_image
 from retinue.tools.files.window import Window, decode_text, decode_wide, read_window
 from retinue.tools.ledger import Ledger
 from retinue.tools.path_guard import open_reading
 from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.revision import Revision, find_real_path
 from retinue.tools.truncate import MAX_BYTES, render_size, split_lines, truncate_head
 
@@ -38,6 +38,11 @@ class ReadTool:
     def __init__(self, ledger: Ledger | None = None, *, max_image_bytes: int = 3_750_000) -> None:
         self._ledger = ledger or Ledger()
         self._max_image_bytes = max_image_bytes
+
+    @classmethod
+    def build(cls, options: ToolOptions) -> Self:
+        """The tool with what all tools of a process share."""
+        return cls(options.ledger, max_image_bytes=options.max_image_bytes)
 
     @cached_property
     def spec(self) -> ToolSpec:

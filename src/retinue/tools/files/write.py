@@ -3,18 +3,18 @@
 import asyncio
 import os
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
 from retinue.core.territory import Territory
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path, take_text
-from retinue.tools.descriptions import load_description
 from retinue.tools.ledger import Change, Ledger
 from retinue.tools.locks import PathLocks
 from retinue.tools.path_guard import open_reading
 from retinue.tools.paths import explain, resolve_path
+from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.revision import Revision
 
 if TYPE_CHECKING:
@@ -37,6 +37,11 @@ class WriteTool:
         self._locks = locks
         self._ledger = ledger or Ledger()
         self._sync = sync
+
+    @classmethod
+    def build(cls, options: ToolOptions) -> Self:
+        """The tool with what all tools of a process share."""
+        return cls(options.locks, options.ledger, sync=options.sync_writes)
 
     @cached_property
     def spec(self) -> ToolSpec:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.descriptions import load_description
 from retinue.tools.lsp.failure import LspFailed, Unanswered, Unsupported
 from retinue.tools.lsp.permission import ACTIONS, PRIVILEGED, Permission
+from retinue.tools.registry import load_description
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from io import FileIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import UNSET, Struct, structs
 
@@ -20,7 +20,7 @@ from retinue.core.launch import Confinement
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult, ignore_progress
 from retinue.tools.arguments import take_seconds, take_text
-from retinue.tools.descriptions import load_description
+from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.trees import TreeProbe, find_program
 from retinue.tools.truncate import MAX_BYTES, SPILL_CAP, render_size
 
@@ -87,6 +87,11 @@ class BashTool:
         self._max_printed = max_printed
         self._spills: list[str] = []
         """Outputs that were kept: a later command may look at them from inside its boundary."""
+
+    @classmethod
+    def build(cls, options: ToolOptions) -> Self:
+        """The tool with what all tools of a process share."""
+        return cls(options.trees, environment=options.environment, shell=options.shell, prefix=options.command_prefix)
 
     @cached_property
     def spec(self) -> ToolSpec:

@@ -3,7 +3,6 @@
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from retinue.core.tool import Tool
 from retinue.tools.web.options import AGENT, WebOptions, WebPorts
 
 if TYPE_CHECKING:  # an agent that has the tools and does not use them pays for none of it
@@ -59,14 +58,3 @@ class Web:
         from retinue.tools.web.searcher import Searcher
 
         return Searcher(self.options, self._client, self._throttle, self._ports.environment)
-
-
-def build_web_tools(options: WebOptions, ports: WebPorts) -> dict[str, Tool]:
-    """All three, by name."""
-    from retinue.tools.web.content import GetSearchContentTool
-    from retinue.tools.web.fetch import FetchContentTool
-    from retinue.tools.web.search import WebSearchTool
-
-    web = Web(options, ports)
-    tools: tuple[Tool, ...] = (WebSearchTool(web), FetchContentTool(web), GetSearchContentTool(web))
-    return {tool.spec.name: tool for tool in tools}

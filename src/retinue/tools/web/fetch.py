@@ -6,7 +6,7 @@ from typing import Any
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.answers import render_answer, render_failure
-from retinue.tools.descriptions import load_description
+from retinue.tools.registry import load_description
 from retinue.tools.web.family import Web
 from retinue.tools.web.lists import merge_texts
 from retinue.tools.web.pager import NOTE, Pager

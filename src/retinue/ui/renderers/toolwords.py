@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from retinue.core.figures import format_cost, format_tokens
+from retinue.core.tool_table import SURFACE_TOOLS
 from retinue.ui.formats import clean_line
 
 _TELLING = ("path", "file_path", "command", "pattern", "query", "url", "description", "agent", "agent_id", "name")
 """Arguments that say what a call is about, the most telling first."""
-DELEGATION = ("Agent", "subagent", "dispatch_agent")
+DELEGATION = tuple(names[0] for names in SURFACE_TOOLS.values())
 """Tools that start an agent."""
 DEFAULT_AGENT = "general-purpose"
 
