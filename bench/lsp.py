@@ -8,9 +8,8 @@ from pathlib import Path
 
 from bench.figure import Figure
 from retinue.core.tool import ToolContext
-from retinue.tools.lsp.permission import Permission
 from retinue.tools.lsp.pool import Ground, Pool
-from retinue.tools.lsp.tool import LspTool
+from retinue.tools.lsp.tool import LspTool, Permission
 
 ROOT = Path(__file__).resolve().parent.parent
 FILES = ("engine/runner", "engine/loop", "tools/process", "app/retinue", "core/messages")

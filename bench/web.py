@@ -10,10 +10,10 @@ from pathlib import Path
 from bench.figure import Figure
 from retinue.core.tool import ToolContext
 from retinue.tools.markdown.html import to_markdown
-from retinue.tools.outbound.limits import Reach
+from retinue.tools.outbound.request import Reach
 from retinue.tools.registry import build_family
-from retinue.tools.web.family import Web
 from retinue.tools.web.options import WebOptions, WebPorts
+from retinue.tools.web.session import Web
 
 MEGABYTE = 1 << 20
 FETCHES, AT_ONCE = 20, 3

@@ -7,10 +7,9 @@ from pathlib import Path
 from textwrap import dedent
 
 from retinue.core.tool import ToolContext
-from retinue.tools.lsp.permission import Permission
 from retinue.tools.lsp.pool import Ground, Pool
 from retinue.tools.lsp.session import Bounds
-from retinue.tools.lsp.tool import LspTool
+from retinue.tools.lsp.tool import LspTool, Permission
 
 PROGRAM = """
 import json, os, sys, time

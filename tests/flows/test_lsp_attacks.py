@@ -7,7 +7,7 @@ from lsp_world import FOUND, World
 from retinue.features.sandbox import Boundaries
 from retinue.sandbox.probe import Machine, Probe
 from retinue.settings.subagents import CrewSettings
-from retinue.tools.lsp.permission import Permission
+from retinue.tools.lsp.tool import Permission
 from tests.flows.sandbox_world import need_status
 
 ALL = Permission(allow_mutating=True)

@@ -14,9 +14,8 @@ from test_lsp_real import SERVERS, find_program
 
 from retinue import Retinue
 from retinue.core.tool import ToolContext
-from retinue.tools.lsp.permission import Permission
 from retinue.tools.lsp.pool import Ground, Pool
-from retinue.tools.lsp.tool import TIMEOUT, LspTool
+from retinue.tools.lsp.tool import TIMEOUT, LspTool, Permission
 
 VARIABLES = ("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "UV_PROJECT_ENVIRONMENT", "POETRY_CACHE_DIR")
 ASKER = """

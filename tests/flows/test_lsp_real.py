@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from retinue.core.tool import ToolContext
-from retinue.tools.lsp.permission import Permission
 from retinue.tools.lsp.pool import Ground, Pool
 from retinue.tools.lsp.session import Bounds
-from retinue.tools.lsp.tool import TIMEOUT, LspTool
+from retinue.tools.lsp.tool import TIMEOUT, LspTool, Permission
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WRONG = "def greet(name: str) -> str:\n    return name\n\n\nvalue = greet(3)\n"
@@ -89,8 +88,8 @@ async def test_real_server_knows_this_repository(name):
     environment = {**os.environ, "PATH": f"{Path(program).parent}:{os.environ['PATH']}"}
     pool = Pool(Ground(environment, python=name), Bounds(request_s=60))
     tool = LspTool(lambda: pool, Permission())
-    arguments = {"action": "references", "file": "src/retinue/tools/lsp/size_limit.py", "query": "bound"}
-    wanted = {f"src/retinue/tools/lsp/{each}.py" for each in ("size_limit", "actions/hover", "actions/rename")}
+    arguments = {"action": "references", "file": "src/retinue/tools/lsp/documents.py", "query": "read_source"}
+    wanted = {f"src/retinue/tools/lsp/{each}.py" for each in ("documents", "call")}
     files = set()
     for _ in range(10):
         # One that still looks for the files of a project answers with those it knows.

@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from retinue.core.tool import ToolContext
-from retinue.tools.outbound.limits import Reach
+from retinue.tools.outbound.request import Reach
 from retinue.tools.web.options import WebOptions
 from tests.flows.web_world import PUBLIC, open_canaries, open_world, redirect, reply
 

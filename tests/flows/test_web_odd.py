@@ -9,8 +9,7 @@ import pytest
 from retinue.core.tool import ToolContext
 from retinue.tools.convert.readers.plain import read_rows
 from retinue.tools.outbound.client import Client
-from retinue.tools.outbound.failure import RequestFailed
-from retinue.tools.outbound.limits import Bounds, Reach
+from retinue.tools.outbound.request import Bounds, Reach, RequestFailed
 from retinue.tools.web.options import ProviderOptions, WebOptions
 from tests.flows.document_world import DOCX, make_docx
 from tests.flows.test_web_search import as_json, choose

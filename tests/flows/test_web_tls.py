@@ -10,8 +10,8 @@ from tests.needs import need_program
 FETCH = """
 import asyncio, json, ssl, sys
 from retinue.tools.outbound.client import Client
-from retinue.tools.outbound.failure import RequestFailed
-from retinue.tools.outbound.limits import Bounds, Reach
+from retinue.tools.outbound.request import RequestFailed
+from retinue.tools.outbound.request import Bounds, Reach
 
 async def answer(reader, writer):
     await reader.readuntil(b"\\r\\n\\r\\n")

@@ -12,11 +12,11 @@ from typing import Any
 from retinue.core.tool import ToolContext, ToolResult
 from retinue.tools.convert.convert import ConvertContentTool
 from retinue.tools.convert.options import ConvertOptions, ConvertPorts
-from retinue.tools.outbound.limits import Reach
+from retinue.tools.outbound.request import Reach
 from retinue.tools.registry import build_family
 from retinue.tools.trees import TreeProbe
-from retinue.tools.web.family import Web
 from retinue.tools.web.options import WebOptions, WebPorts
+from retinue.tools.web.session import Web
 
 PUBLIC = "93.184.216.34"
 OTHER = "2606:2800:220:1:248:1893:25c8:1946"

@@ -18,8 +18,8 @@ from retinue.tools.trees import TreeProbe
 if TYPE_CHECKING:
     from retinue.features.sandbox import Boundaries
     from retinue.sandbox.confinement import OpenConfinement
-    from retinue.tools.lsp.permission import Permission
     from retinue.tools.lsp.pool import Pool
+    from retinue.tools.lsp.tool import Permission
 
 
 class Languages:
@@ -54,7 +54,7 @@ class Languages:
 
     def build_main(self) -> dict[str, Tool]:
         """The tool of the main agent."""
-        from retinue.tools.lsp.permission import Permission, permit_process
+        from retinue.tools.lsp.tool import Permission, permit_process
 
         own = self._settings
         if self._is_child:
@@ -63,7 +63,7 @@ class Languages:
 
     def build_children(self) -> dict[str, Tool]:
         """The tool of its crew."""
-        from retinue.tools.lsp.permission import Permission, permit_process
+        from retinue.tools.lsp.tool import Permission, permit_process
 
         own = self._settings
         if self._is_child:

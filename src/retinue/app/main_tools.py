@@ -63,7 +63,7 @@ class MainTools:
         names = self._stock.own.names
         if not names:
             return tools
-        from retinue.tools.renamed import rename_tools
+        from retinue.tools.registry import rename_tools
 
         return rename_tools(tools, {shown: name for name in tools for shown, own in names.items() if own == name})
 

@@ -49,8 +49,8 @@ class Outside:
     def _build(self) -> dict[str, Tool]:
         from retinue.settings.web import list_outside, to_convert_options, to_web_options
         from retinue.tools.convert.options import ConvertPorts
-        from retinue.tools.web.family import Web
         from retinue.tools.web.options import WebPorts
+        from retinue.tools.web.session import Web
 
         own, offered = self._settings, list_outside(self._settings)
         tools: dict[str, Tool] = {}

@@ -44,7 +44,7 @@ from retinue.engine.session_path import Keeper
 from retinue.engine.setup import Feature, RunSetup
 from retinue.models.thinking_levels import clamp_level
 from retinue.tools.policy import Rights, Terms
-from retinue.tools.renamed import rename_tools
+from retinue.tools.registry import rename_tools
 
 
 @dataclass(frozen=True, slots=True)

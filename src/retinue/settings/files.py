@@ -14,7 +14,7 @@ from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ConfigError
 from retinue.core.strictjson import MAX_BYTES, JsonError, parse_json
 from retinue.settings.bounds import Bound
-from retinue.tools.revision import find_real_path
+from retinue.tools.paths import find_real_path
 
 _KINDS = {
     stat.S_IFDIR: "a directory",

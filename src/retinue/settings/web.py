@@ -9,7 +9,7 @@ from retinue.settings.devkit import ConvertContent, Web
 from retinue.settings.paths import find_paths
 from retinue.settings.subagents import CrewSettings
 from retinue.tools.convert.options import ConvertOptions
-from retinue.tools.outbound.limits import Reach
+from retinue.tools.outbound.request import Reach
 from retinue.tools.policy import list_offers
 from retinue.tools.selectors import Offer
 from retinue.tools.web.options import ProviderOptions, ReaderOptions, WebOptions
@@ -113,8 +113,7 @@ def describe_outside(settings: CrewSettings, environment: Mapping[str, str], pro
 
 
 def _describe_providers(web: Web, environment: Mapping[str, str]) -> Iterator[Row]:
-    from retinue.tools.web.providers.base import SearchFailed
-    from retinue.tools.web.providers.registry import PROVIDERS, find_access
+    from retinue.tools.web.providers import PROVIDERS, SearchFailed, find_access
 
     options = to_web_options(web).providers
     for name, provider in reversed(list(PROVIDERS.items())):

@@ -14,8 +14,7 @@ from msgspec import Struct
 from retinue.core.errors import ToolRetry, quote
 from retinue.core.territory import ANYWHERE, Territory
 from retinue.tools.path_guard import open_parent
-from retinue.tools.paths import name_kind
-from retinue.tools.revision import Revision
+from retinue.tools.paths import Revision, name_kind
 
 _KEPT_ATTRIBUTES = ("user.", "system.posix_acl_access")
 

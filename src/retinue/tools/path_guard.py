@@ -15,7 +15,7 @@ from retinue.core.errors import ToolFailed, quote
 from retinue.core.territory import Territory
 from retinue.sandbox.open_beneath import open_beneath
 from retinue.sandbox.survey import find_guard
-from retinue.tools.revision import find_real_path
+from retinue.tools.paths import find_real_path
 
 _READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 """Nonblocking, so that a pipe without a writer does not hold us."""

@@ -1,4 +1,5 @@
-"""Turns the path a model gave into one the system can open, and says what is wrong with it when it cannot.
+"""Turns a path a model gave into one the system can open, says what is wrong with it when it cannot, shows names
+that are not plain text; and `Revision`, which tells one content of a file from the next.
 
 Symbolic links and `..` are left to the kernel: resolving them here would give another file than opening does.
 """
@@ -8,6 +9,8 @@ import os
 import re
 import stat
 from pathlib import Path
+
+from msgspec import Struct
 
 from retinue.core.errors import ToolRetry, quote
 
@@ -94,3 +97,49 @@ def _suggest(resolved: str) -> str:
     if not close:
         return ""
     return f" Close names there: {', '.join(quote(lowered[each], 120) for each in close)}."
+
+
+_CONTROL = "[\x00-\x1f\x7f\u0085\u2028\u2029\ud800-\udfff]"
+
+
+def show_name(name: str) -> str:
+    """A name for a line of output: control characters and bytes that are no UTF-8 as escapes."""
+    return re.sub(_CONTROL, _escape, name)
+
+
+def show_raw_name(raw: bytes) -> str:
+    """The same for a name as the system gave it."""
+    return show_name(os.fsdecode(raw))
+
+
+def _escape(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"
+    return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(found[0]) or (
+        f"\\x{code:02x}" if code < 256 else f"\\u{code:04x}"
+    )
+
+
+class Revision(Struct, frozen=True):
+    """Changes whenever the content does."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> "Revision":
+        return cls(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def find_real_path(handle: int, path: str) -> str:
+    """The name of an open file with all links followed, where the system tells; else as the path says."""
+    try:
+        real = os.readlink(f"/proc/self/fd/{handle}")
+    except OSError:
+        return os.path.realpath(path)
+    # What the kernel says of a file that has been removed or replaced meanwhile is no part of its name.
+    return real if os.fstat(handle).st_nlink else real.removesuffix(" (deleted)")

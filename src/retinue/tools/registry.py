@@ -1,5 +1,7 @@
-"""Makes the tools of the table (`core/tool_table.py`) and reads their descriptions; decides nothing about who may use
-them."""
+"""Makes the tools of the table (`core/tool_table.py`), renames them and reads their descriptions.
+
+Decides nothing about who may use them.
+"""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -7,13 +9,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from retinue.core.errors import UsageError, quote
+from retinue.core.model import ToolSpec
 from retinue.core.tool import Tool
 from retinue.core.tool_table import BUILTIN_TOOLS, ToolRow, list_rows
-from retinue.tools.ledger import Ledger
-from retinue.tools.locks import PathLocks
+from retinue.core.wrapped import WrappedTool
+from retinue.tools.file_changes import Ledger, PathLocks
 from retinue.tools.trees import TreeProbe
 
 
@@ -63,3 +66,20 @@ def load_class(row: ToolRow) -> Any:
 def load_description(module_file: str) -> str:
     """What a model is told of a tool: the text beside its module, as one paragraph."""
     return " ".join(Path(module_file).with_suffix(".md").read_text(encoding="utf-8").split())
+
+
+def rename_tools(tools: Mapping[str, Tool], names: Mapping[str, str]) -> dict[str, Tool]:
+    """The tools that some visible names stand for, by those names."""
+    return {
+        visible: tools[name] if visible == name else _Renamed(tools[name], visible) for visible, name in names.items()
+    }
+
+
+class _Renamed(WrappedTool):
+    def __init__(self, tool: Tool, name: str) -> None:
+        super().__init__(tool)
+        self._spec = structs.replace(tool.spec, name=name, alias_of=tool.spec.own_name)
+
+    @property
+    def spec(self) -> ToolSpec:
+        return self._spec

@@ -8,8 +8,7 @@ from retinue.engine.model_choice import unwrap
 from retinue.engine.setup import RunSetup
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
-from retinue.tools.registry import ToolOptions, build_tools
-from retinue.tools.renamed import rename_tools
+from retinue.tools.registry import ToolOptions, build_tools, rename_tools
 
 
 class FakeKeeper:

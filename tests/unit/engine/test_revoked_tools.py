@@ -4,8 +4,7 @@ from retinue.core.messages import ToolCall
 from retinue.core.tool import Effect, ToolResult
 from retinue.engine.revoked_tools import Restrained, Restraint
 from retinue.tools.policy import Rights
-from retinue.tools.registry import ToolOptions, build_tools
-from retinue.tools.renamed import rename_tools
+from retinue.tools.registry import ToolOptions, build_tools, rename_tools
 
 
 async def test_tool_is_lost_under_all_names():

@@ -8,7 +8,7 @@ from retinue.core.errors import ConfigError
 from retinue.core.territory import Territory
 from retinue.settings.bounds import Bound
 from retinue.settings.files import load_json, read_bounded
-from retinue.tools.revision import find_real_path
+from retinue.tools.paths import find_real_path
 
 
 def test_missing_file_is_none(tmp_path: Path) -> None:

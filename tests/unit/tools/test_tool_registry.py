@@ -5,12 +5,12 @@ import pytest
 
 import retinue
 from retinue.core.errors import ToolRetry, UsageError
-from retinue.core.tool import Effect
+from retinue.core.model import ToolSpec
+from retinue.core.tool import Effect, Refusing, ToolContext, ToolResult
 from retinue.core.tool_table import BUILTIN_TOOLS, TOOLS, ToolRow
 from retinue.tools.arguments import take_count, take_path
-from retinue.tools.files.images import sniff_image
-from retinue.tools.files.names import show_name
-from retinue.tools.paths import resolve_existing, resolve_path
+from retinue.tools.files.read import sniff_image
+from retinue.tools.paths import resolve_existing, resolve_path, show_name
 from retinue.tools.registry import (
     ToolOptions,
     build_extra_tools,
@@ -18,10 +18,11 @@ from retinue.tools.registry import (
     build_tools,
     load_class,
     load_description,
+    rename_tools,
 )
 from retinue.tools.shell.environment import build_environment
-from retinue.tools.web.family import Web
 from retinue.tools.web.options import WebOptions, WebPorts
+from retinue.tools.web.session import Web
 
 SOURCE = Path(retinue.__file__).parent
 
@@ -158,3 +159,43 @@ def test_environment_keeps_what_is_not_secret() -> None:
         "PWD": "/w",
     }
     assert not {*secrets, "PI_SESSION_ID"} & set(environment)
+
+
+class Shy:
+    """A tool with all a tool may have besides."""
+
+    spec = ToolSpec("shy", "Says what it was told.", {"type": "object"})
+    effect = Effect.NETWORK
+    hint = "say it"
+    guidelines = ("Be quiet.",)
+    deferred = True
+
+    def refuse(self, arguments, problem):
+        return ToolResult.of(f"no: {problem}", is_error=True)
+
+    async def call(self, arguments, context):
+        return ToolResult.of(arguments["text"])
+
+
+def test_name_is_the_only_difference():
+    tool = rename_tools({"shy": Shy()}, {"whisper": "shy"})["whisper"]
+    assert tool.spec == ToolSpec("whisper", Shy.spec.description, Shy.spec.parameters, alias_of="shy")
+    assert (tool.effect, tool.hint, tool.guidelines, tool.deferred) == (Effect.NETWORK, "say it", ("Be quiet.",), True)
+
+
+async def test_renamed_tool_acts_and_refuses():
+    tool = rename_tools({"shy": Shy()}, {"whisper": "shy"})["whisper"]
+    assert await tool.call({"text": "hi"}, ToolContext(Path())) == ToolResult.of("hi")
+    assert isinstance(tool, Refusing)
+    assert tool.refuse({}, "late") == ToolResult.of("no: late", is_error=True)
+
+
+def test_name_of_a_name_leads_home():
+    once = rename_tools({"shy": Shy()}, {"whisper": "shy"})
+    twice = rename_tools(once, {"mumble": "whisper"})
+    assert (twice["mumble"].spec.name, twice["mumble"].spec.own_name) == ("mumble", "shy")
+
+
+def test_unchanged_name_keeps_its_tool():
+    tools = {"shy": Shy()}
+    assert rename_tools(tools, {"shy": "shy"}) == tools

@@ -2,10 +2,8 @@ import ipaddress
 
 import pytest
 
-from retinue.tools.outbound.failure import RequestFailed
-from retinue.tools.outbound.guard import Guard, is_below, is_public
-from retinue.tools.outbound.limits import Reach
-from retinue.tools.outbound.secrets import check_secrets
+from retinue.tools.outbound.guard import Guard, check_secrets, is_below, is_public
+from retinue.tools.outbound.request import Reach, RequestFailed
 from retinue.tools.outbound.target import parse_target
 
 PRIVATE = (

@@ -1,6 +1,6 @@
 import pytest
 
-from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.request import RequestFailed
 from retinue.tools.outbound.target import join_target, parse_target
 
 

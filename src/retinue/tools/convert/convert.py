@@ -89,7 +89,7 @@ class ConvertContentTool:
     async def _load(self, path: str, url: str, timeout_s: float, context: ToolContext) -> "Document":
         from retinue.tools.convert.source import download, load_file
         from retinue.tools.outbound.client import Client
-        from retinue.tools.outbound.limits import Bounds
+        from retinue.tools.outbound.request import Bounds
 
         own, ports = self._options, self._ports
         if path:

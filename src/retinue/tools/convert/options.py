@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from retinue.tools.outbound.limits import Bounds, Reach
+from retinue.tools.outbound.request import Bounds, Reach
 from retinue.tools.trees import TreeProbe
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ from retinue.core.errors import ToolFailed
 from retinue.core.terminal import escape_line
 from retinue.core.territory import Territory
 from retinue.tools.outbound.client import Client
-from retinue.tools.outbound.failure import RequestFailed
-from retinue.tools.outbound.limits import Bounds
+from retinue.tools.outbound.request import Bounds, RequestFailed
 from retinue.tools.path_guard import open_reading
-from retinue.tools.revision import find_real_path
+from retinue.tools.paths import find_real_path
 
 Code: TypeAlias = Literal[
     "INVALID_INPUT",

@@ -12,13 +12,11 @@ from retinue.core.model import ToolSpec
 from retinue.core.territory import Territory
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path
+from retinue.tools.file_changes import Change, Ledger, PathLocks
 from retinue.tools.files.write import encode_text, explain_write, finish_thread, note_links
-from retinue.tools.ledger import Change, Ledger
-from retinue.tools.locks import PathLocks
 from retinue.tools.path_guard import open_reading
-from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.paths import Revision, explain, name_kind, resolve_existing
 from retinue.tools.registry import ToolOptions, load_description
-from retinue.tools.revision import Revision
 from retinue.tools.truncate import render_size
 
 if TYPE_CHECKING:  # what only a call needs is imported by the first one

@@ -11,10 +11,9 @@ from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path, take_text
-from retinue.tools.files.names import show_name
 from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search, open_boundary
 from retinue.tools.path_guard import find_ground
-from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.paths import explain, name_kind, resolve_existing, show_name
 from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 
@@ -74,7 +73,7 @@ class FindTool:
         run = partial(self._ripgrep.run, options, resolved, b"\0", context.cwd, boundary=boundary)
         if not context.territory.hidden:
             return await run(on_record=listing.take)
-        from retinue.tools.files.recheck import Recheck
+        from retinue.tools.files.ripgrep import Recheck
 
         try:
             with Recheck(resolved, context.territory) as again:

@@ -12,10 +12,9 @@ from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_flag, take_path, take_text
-from retinue.tools.files.names import show_raw_name
 from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search, open_boundary
 from retinue.tools.path_guard import find_ground
-from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.paths import explain, name_kind, resolve_existing, show_raw_name
 from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import MAX_BYTES, MAX_LINE_CHARS, cut_line, render_size, truncate_head
 
@@ -85,7 +84,7 @@ class GrepTool:
         self, options: list[str], where: list[str], folder: str, context: ToolContext, matches: "_Matches"
     ) -> Search:
         """Search by names for the files, then in what was opened without following a link: only that is shown."""
-        from retinue.tools.files.recheck import Recheck
+        from retinue.tools.files.ripgrep import Recheck
 
         names: list[str] = []
 

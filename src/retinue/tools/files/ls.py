@@ -11,9 +11,8 @@ from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path
-from retinue.tools.files.names import show_name
 from retinue.tools.path_guard import find_ground, open_folder
-from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.paths import explain, name_kind, resolve_existing, show_name
 from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import MAX_BYTES, render_size, truncate_head
 

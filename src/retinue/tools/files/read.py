@@ -14,14 +14,39 @@ from retinue.core.messages import ImageContent, TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path
-from retinue.tools.files.images import SNIFFED_BYTES, sniff_image
+from retinue.tools.file_changes import Ledger
 from retinue.tools.files.window import Window, decode_text, decode_wide, read_window
-from retinue.tools.ledger import Ledger
 from retinue.tools.path_guard import open_reading
-from retinue.tools.paths import explain, name_kind, resolve_existing
+from retinue.tools.paths import Revision, explain, find_real_path, name_kind, resolve_existing
 from retinue.tools.registry import ToolOptions, load_description
-from retinue.tools.revision import Revision, find_real_path
 from retinue.tools.truncate import MAX_BYTES, render_size, split_lines, truncate_head
+
+SNIFFED_BYTES = 4096
+
+
+def sniff_image(head: bytes) -> str:
+    """The mime type of an image, or nothing."""
+    if head.startswith(b"\xff\xd8\xff") and head[3:4] != b"\xf7":
+        return "image/jpeg"
+    if head.startswith(b"\x89PNG\r\n\x1a\n") and head[12:16] == b"IHDR":
+        return "image/png"
+    if head.startswith((b"GIF87a", b"GIF89a")):
+        return "image/gif"
+    if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
+        return "image/webp"
+    if _is_bmp(head):
+        return "image/bmp"
+    return ""
+
+
+def _is_bmp(head: bytes) -> bool:
+    # Two letters are a weak signature, so the header must make sense too.
+    if len(head) < 26 or not head.startswith(b"BM"):
+        return False
+    header_size = int.from_bytes(head[14:18], "little")
+    pixels_at = int.from_bytes(head[10:14], "little")
+    return header_size in (12, 40, 52, 56, 64, 108, 124) and pixels_at >= 14 + header_size
+
 
 # Larger than this is read in a thread; below, the hop to one would cost more than the reading.
 _INLINE_BYTES = 256 * 1024

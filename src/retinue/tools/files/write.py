@@ -10,12 +10,10 @@ from retinue.core.model import ToolSpec
 from retinue.core.territory import Territory
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path, take_text
-from retinue.tools.ledger import Change, Ledger
-from retinue.tools.locks import PathLocks
+from retinue.tools.file_changes import Change, Ledger, PathLocks
 from retinue.tools.path_guard import open_reading
-from retinue.tools.paths import explain, resolve_path
+from retinue.tools.paths import Revision, explain, resolve_path
 from retinue.tools.registry import ToolOptions, load_description
-from retinue.tools.revision import Revision
 
 if TYPE_CHECKING:
     from retinue.tools.atomic import Replaced
@@ -89,7 +87,7 @@ def _render_patch(path: str, target: str, data: bytes, territory: Territory) -> 
     """What changes by writing, for another run that has the old content in mind."""
     from retinue.tools.files.difference import render_difference
     from retinue.tools.files.replacement import Change as Replacement
-    from retinue.tools.files.text_match import Span
+    from retinue.tools.files.replacement import Span
 
     try:
         handle = open_reading(target, path, territory)

@@ -7,9 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.core.errors import ToolFailed, quote
-from retinue.tools.lsp.call import SEVERITIES, Call
+from retinue.tools.lsp.call import SEVERITIES, Call, read_start
 from retinue.tools.lsp.failure import LspFailed, Unanswered, Unsupported
-from retinue.tools.lsp.symbols import read_start
 
 TIMEOUT = "Timeout: LSP server did not respond. Try again."
 AT_ONCE = 16

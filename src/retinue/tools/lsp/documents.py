@@ -1,11 +1,12 @@
-"""The files a server has open: shown to it as they are on disk, few at a time, and taken back when nobody asks.
+"""The files a server has open, shown to it as they are on disk, few at a time; and which source files have changed, for
+servers that leave watching to their client.
 
 Blocks for the time of a small read. Whoever asks says what may be read.
 """
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -151,3 +152,49 @@ def show_path(uri: Any, workspace: str) -> str:
         return str(Path(path).relative_to(workspace))
     except ValueError:
         return path
+
+
+MAX_ENTRIES = 20_000
+_PASSED_OVER = frozenset(
+    (
+        *(".git", ".hg", ".svn", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox", ".mypy_cache"),
+        *(".ruff_cache", ".pytest_cache", "target", "build", "dist", ".gradle", ".dart_tool", ".build", ".next"),
+    )
+)
+CREATED, CHANGED, DELETED = 1, 2, 3
+
+
+class Watch:
+    """The source files below one directory as they were at the last look."""
+
+    def __init__(self, root: str, extensions: Iterable[str], markers: Iterable[str] = ()) -> None:
+        self._root = root
+        self._extensions = tuple(extensions)
+        self._markers = frozenset(markers)
+        self._known: dict[str, int] | None = None
+
+    def look(self) -> list[tuple[str, int]]:
+        """Paths with what has happened to them since the last look; nothing at the first one. Blocks."""
+        known, self._known = self._known, self._list()
+        if known is None:
+            return []
+        now = self._known
+        changes = [(path, CHANGED if path in known else CREATED) for path in now if known.get(path) != now[path]]
+        return changes + [(path, DELETED) for path in known if path not in now]
+
+    def _list(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        waiting, left = [self._root], MAX_ENTRIES
+        while waiting and left > 0:
+            try:
+                with os.scandir(waiting.pop()) as entries:
+                    for entry in entries:
+                        left -= 1
+                        if entry.is_dir(follow_symlinks=False):
+                            if entry.name not in _PASSED_OVER:
+                                waiting.append(entry.path)
+                        elif entry.name.endswith(self._extensions) or entry.name in self._markers:
+                            found[entry.path] = entry.stat(follow_symlinks=False).st_mtime_ns
+            except OSError:
+                continue
+        return found

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from retinue.core.launch import Confinement
-from retinue.tools.lsp.environment import activate, find_environment
 from retinue.tools.lsp.failure import LspFailed, Unsupported
 from retinue.tools.lsp.program import Start, choose_environment
+from retinue.tools.lsp.python_environment import activate, find_environment
 from retinue.tools.lsp.servers import SERVERS, Server, find_checkout, find_command
 from retinue.tools.lsp.session import Bounds, Session
 from retinue.tools.trees import TreeProbe

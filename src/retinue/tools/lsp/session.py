@@ -12,13 +12,12 @@ from typing import Any
 
 from retinue.core.errors import RetinueError
 from retinue.core.territory import Territory
-from retinue.tools.lsp.documents import Document, Documents, Stamp, to_uri
-from retinue.tools.lsp.environment import find_interpreter
+from retinue.tools.lsp.documents import Document, Documents, Stamp, Watch, to_uri
 from retinue.tools.lsp.failure import LspFailed, Unanswered
 from retinue.tools.lsp.jsonrpc import Client
 from retinue.tools.lsp.program import Program, Start
+from retinue.tools.lsp.python_environment import find_interpreter
 from retinue.tools.lsp.servers import Server
-from retinue.tools.lsp.watch import Watch
 
 WATCH_S = 2.0
 """Between two looks at the files of the project."""

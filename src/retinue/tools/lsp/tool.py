@@ -1,14 +1,17 @@
-"""The lsp tool: asks language servers. What answers is loaded with the first call."""
+"""The lsp tool: asks language servers, and which of its actions a caller may use. What answers is loaded with the first
+call."""
 
 import os
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.lsp.failure import LspFailed, Unanswered, Unsupported
-from retinue.tools.lsp.permission import ACTIONS, PRIVILEGED, Permission
 from retinue.tools.registry import load_description
 
 if TYPE_CHECKING:
@@ -16,8 +19,62 @@ if TYPE_CHECKING:
 
     from retinue.tools.lsp.pool import Pool
 
+
+READING = (
+    "definition",
+    "references",
+    "hover",
+    "signature",
+    "symbols",
+    "diagnostics",
+    "workspace-diagnostics",
+    "servers",
+)
+PRIVILEGED = ("rename", "codeAction", "restart")
+"""They propose changes or end what others use: for the main agent, and only where the user says so."""
+ACTIONS = (*READING, *PRIVILEGED)
+
+
+class Permission(Struct, frozen=True):
+    """What one caller may ask for."""
+
+    is_child: bool = False
+    is_enabled: bool = True
+    """Whether a child may ask for anything."""
+    actions: tuple[str, ...] = READING
+    """What a child may ask for."""
+    allow_mutating: bool = False
+    """Whether the main agent may ask for what is privileged."""
+
+    def check(self, action: str) -> None:
+        """Raise LspFailed for an action that is not allowed."""
+        if self.is_child and not self.is_enabled:
+            raise _refuse("LSP tool is disabled for this subagent process.")
+        if self.is_child and action not in self.actions:
+            raise _refuse(f'LSP action "{action}" is not allowed for this subagent process.')
+        if action not in PRIVILEGED:
+            return
+        if self.is_child:
+            raise _refuse(f'Action "{action}" is disabled: privileged LSP actions are disabled in subagent processes.')
+        if not self.allow_mutating:
+            raise _refuse(f'Action "{action}" is disabled: lsp.tool.allowMutatingActions is false.')
+
+
+def permit_process(environment: Mapping[str, str], actions: Iterable[str]) -> Permission:
+    """For a process that another agent has started: what both its parent and its own settings allow."""
+    named = {word.strip() for word in environment.get("PI_SUBAGENT_LSP_ACTIONS", "").split(",")}
+    return Permission(
+        is_child=True,
+        is_enabled=environment.get("PI_SUBAGENT_ALLOW_LSP") == "1",
+        actions=tuple(action for action in actions if action in named),
+    )
+
+
+def _refuse(text: str) -> LspFailed:
+    return LspFailed(text, "LSP_ACTION_NOT_ALLOWED")
+
+
 TIMEOUT = "Timeout: LSP server did not respond. Try again."
-_MODULES = {"workspace-diagnostics": "workspace_diagnostics", "codeAction": "code_action"}
 
 
 class LspTool:
@@ -66,8 +123,7 @@ class LspTool:
         return ToolResult.of("Cancelled", {"cancelled": True})
 
     async def _run(self, action: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        from importlib import import_module
-
+        from retinue.tools.lsp.actions import RUNNERS
         from retinue.tools.lsp.call import Call
 
         if action not in ACTIONS:
@@ -78,9 +134,7 @@ class LspTool:
         if readonly and action in PRIVILEGED:
             raise LspFailed(f'Action "{action}" is disabled: this agent is read-only.', "LSP_ACTION_NOT_ALLOWED")
         call = Call(action, arguments, _find_workspace(context), self._find_pool(), readonly, context.territory)
-        module = import_module(f"retinue.tools.lsp.actions.{_MODULES.get(action, action)}")
-        result: ToolResult = await module.run(call)
-        return result
+        return await RUNNERS[action](call)
 
 
 def _find_workspace(context: ToolContext) -> str:

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 from retinue.core.errors import quote
-from retinue.tools.outbound.failure import RequestFailed
-from retinue.tools.outbound.guard import Guard, Resolve, resolve_name
+from retinue.tools.outbound.guard import Guard, Resolve, check_secrets, resolve_name
 from retinue.tools.outbound.inflate import ACCEPTED, Inflater
-from retinue.tools.outbound.limits import Bounds, Reach
-from retinue.tools.outbound.secrets import check_secrets
+from retinue.tools.outbound.request import Bounds, Reach, RequestFailed
 from retinue.tools.outbound.target import Target, join_target, parse_target
 from retinue.tools.outbound.trace import Trace, Watch
 

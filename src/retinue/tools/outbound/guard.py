@@ -1,17 +1,19 @@
-"""Decides which hosts may be reached, and finds the very addresses a connection may go to.
+"""Decides what may leave: which hosts may be reached, the very addresses a connection goes to, and that no key is sent.
 
 A name counts by all addresses it has, an address by all addresses inside of it. Must not know what is fetched, or why.
 """
 
 import asyncio
+import base64
 import ipaddress
 import socket
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
+from urllib.parse import unquote_plus
 
 from retinue.core.errors import quote
-from retinue.tools.outbound.failure import RequestFailed
-from retinue.tools.outbound.limits import Reach
+from retinue.core.redaction import Redactor, is_secret_name, is_telling
+from retinue.tools.outbound.request import Reach, RequestFailed
 from retinue.tools.outbound.target import Address, Target
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
@@ -146,3 +148,26 @@ def _unwrap(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
 
 def _show(target: Target) -> str:
     return quote(target.url, 200)
+
+
+_SHAPES = Redactor(patterns=True)
+
+
+def check_secrets(text: str, environment: Mapping[str, str], *, is_given: bool = False) -> None:
+    """Raises RequestFailed when a text holds a key of the environment, or what looks like one; never shows it.
+
+    What a server has given us may hold keys of its own: signed addresses do.
+    """
+    shown = (text, unquote_plus(text), unquote_plus(unquote_plus(text)))
+    for name, value in environment.items():
+        is_key = is_secret_name(name) and is_telling(value.strip())
+        if is_key and any(form in each for form in _spell(value.strip()) for each in shown):
+            raise RequestFailed("secret", f"the request holds the value of {name}; nothing was sent")
+    if not is_given and any(_SHAPES.redact(each) != each for each in shown):
+        raise RequestFailed("secret", "the request holds what looks like a key or a token; nothing was sent")
+
+
+def _spell(value: str) -> Iterable[str]:
+    data = value.encode("utf-8", "replace")
+    packed = base64.b64encode(data).decode("ascii").rstrip("=")
+    return value, packed, packed.replace("+", "-").replace("/", "_"), data.hex()

@@ -3,7 +3,7 @@
 import zlib
 
 from retinue.core.errors import quote
-from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.request import RequestFailed
 
 ACCEPTED = "gzip, deflate"
 MAX_RATIO = 150

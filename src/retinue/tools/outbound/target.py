@@ -15,7 +15,7 @@ from urllib.parse import urljoin
 from msgspec import Struct
 
 from retinue.core.errors import quote
-from retinue.tools.outbound.failure import RequestFailed
+from retinue.tools.outbound.request import RequestFailed
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 MAX_URL_CHARS = 8192

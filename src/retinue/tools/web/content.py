@@ -9,8 +9,7 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.answers import explain_end, explain_offset, render_answer, render_failure
 from retinue.tools.arguments import is_whole
 from retinue.tools.registry import load_description
-from retinue.tools.web.family import Web
-from retinue.tools.web.pager import NOTE, Pager
+from retinue.tools.web.session import NOTE, Pager, Web
 
 if TYPE_CHECKING:
     from retinue.tools.web.store import Stored

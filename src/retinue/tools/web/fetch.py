@@ -7,9 +7,7 @@ from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.answers import render_answer, render_failure
 from retinue.tools.registry import load_description
-from retinue.tools.web.family import Web
-from retinue.tools.web.lists import merge_texts
-from retinue.tools.web.pager import NOTE, Pager
+from retinue.tools.web.session import NOTE, Pager, Web, merge_texts
 
 MAX_URLS = 10
 _CODES = {
@@ -41,8 +39,8 @@ class FetchContentTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Fetch all of them, one after the other; one that fails fails the call."""
-        from retinue.tools.outbound.failure import RequestFailed
-        from retinue.tools.web.throttle import QueueFull
+        from retinue.tools.outbound.request import RequestFailed
+        from retinue.tools.web.session import QueueFull
 
         urls = merge_texts(arguments.get("url"), arguments.get("urls"))
         if not urls:

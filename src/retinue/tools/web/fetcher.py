@@ -8,13 +8,18 @@ from msgspec import Struct
 from retinue.core.errors import quote
 from retinue.tools.markdown.unseen import drop_unseen
 from retinue.tools.outbound.client import Client, Page
-from retinue.tools.outbound.failure import RequestFailed
-from retinue.tools.outbound.limits import Bounds
-from retinue.tools.web.handlers import Rendered, render_body
-from retinue.tools.web.kinds import READABLE, detect_kind, explain_unreadable
+from retinue.tools.outbound.request import Bounds, RequestFailed
 from retinue.tools.web.options import WebOptions
-from retinue.tools.web.text import decode_body, tidy
-from retinue.tools.web.throttle import Throttle
+from retinue.tools.web.page_text import (
+    READABLE,
+    Rendered,
+    decode_body,
+    detect_kind,
+    explain_unreadable,
+    render_body,
+    tidy,
+)
+from retinue.tools.web.session import Throttle
 
 ACCEPT = "text/html,application/xhtml+xml,application/json;q=0.9,text/*;q=0.9,application/xml;q=0.8,*/*;q=0.5"
 _INLINE_BYTES = 32 * 1024

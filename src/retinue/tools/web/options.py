@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from retinue.tools.outbound.limits import Bounds, Reach
+from retinue.tools.outbound.request import Bounds, Reach
 
 if TYPE_CHECKING:
     from retinue.tools.outbound.trace import Exchange

@@ -7,9 +7,7 @@ from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.answers import render_answer, render_failure
 from retinue.tools.registry import load_description
-from retinue.tools.web.family import Web
-from retinue.tools.web.lists import merge_texts
-from retinue.tools.web.pager import NOTE, Pager
+from retinue.tools.web.session import NOTE, Pager, Web, merge_texts
 
 MAX_QUERIES = 5
 MAX_QUERY_CHARS = 1000
@@ -39,7 +37,7 @@ class WebSearchTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Ask each question; one that fails fails the call."""
-        from retinue.tools.web.providers.base import SearchFailed
+        from retinue.tools.web.providers import SearchFailed
 
         queries = merge_texts(arguments.get("query"), arguments.get("queries"))[:MAX_QUERIES]
         if not queries:
@@ -76,8 +74,8 @@ class WebSearchTool:
         """Fetch what is behind each result, as many at once as may run; what fails stays without."""
         import asyncio
 
-        from retinue.tools.outbound.failure import RequestFailed
-        from retinue.tools.web.throttle import QueueFull
+        from retinue.tools.outbound.request import RequestFailed
+        from retinue.tools.web.session import QueueFull
 
         waiting = iter(hits)
 

@@ -6,8 +6,7 @@ from retinue.durable.cluster.approval_judge import Court
 from retinue.engine.setup import RunSetup
 from retinue.models.script_file import parse_script
 from retinue.models.scripted import ScriptedModel
-from retinue.tools.registry import ToolOptions, build_tools
-from retinue.tools.renamed import rename_tools
+from retinue.tools.registry import ToolOptions, build_tools, rename_tools
 
 
 class Witness:

@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.tools.lsp.failure import LspFailed
-from retinue.tools.lsp.permission import ACTIONS, PRIVILEGED, READING, Permission, permit_process
+from retinue.tools.lsp.tool import ACTIONS, PRIVILEGED, READING, Permission, permit_process
 
 
 def refuse(permission: Permission, action: str) -> str:

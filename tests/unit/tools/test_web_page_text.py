@@ -2,9 +2,7 @@ import json
 
 import pytest
 
-from retinue.tools.web.handlers import render_body
-from retinue.tools.web.kinds import detect_kind
-from retinue.tools.web.text import decode_body
+from retinue.tools.web.page_text import decode_body, detect_kind, render_body
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,10 @@
-"""What requests may reach, and how much of an answer is taken: plain values."""
+"""What requests may reach, how much of an answer is taken, and why a request came to nothing: plain values."""
+
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
+
+from retinue.core.errors import RetinueError
 
 
 class Reach(Struct, frozen=True):
@@ -23,3 +27,16 @@ class Bounds(Struct, frozen=True):
     """Between two pieces of the body."""
     is_strict: bool = False
     """A body that is longer is refused, not cut."""
+
+
+Kind: TypeAlias = Literal["url", "scheme", "refused", "secret", "network", "timeout", "status", "size", "bomb"]
+
+
+class RequestFailed(RetinueError):
+    """Raised when a request was not made, or has no usable answer."""
+
+    def __init__(self, kind: Kind, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.kind: Kind = kind
+        self.status = status
+        """What the server answered, where it did."""

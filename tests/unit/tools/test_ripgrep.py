@@ -3,7 +3,7 @@ import os
 import pytest
 
 from retinue.core.territory import Territory
-from retinue.tools.files.recheck import Recheck
+from retinue.tools.files.ripgrep import Recheck
 
 
 @pytest.fixture

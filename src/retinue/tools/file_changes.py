@@ -1,15 +1,46 @@
-"""Who has seen and changed which file, so that no run of this process writes over what another one has just written.
+"""Who has seen and changed which file, and one lock for each: no run of this process writes over what another one has
+just written.
 
 Knows files by their real path and runs by their id. Changes made by commands, or outside, are not in it: an exact edit
 notices those by itself.
 """
 
+import asyncio
+import os
 from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from msgspec import Struct
 
 from retinue.core.errors import ToolRetry, quote
-from retinue.tools.revision import Revision
+from retinue.tools.paths import Revision
+
+
+class PathLocks:
+    """Locks by real path; one object is shared by all tools that write. Of one event loop."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[asyncio.Lock, list[None]]] = {}
+
+    @asynccontextmanager
+    async def hold(self, path: str) -> AsyncIterator[None]:
+        """Wait until nobody else changes the file, under whatever name."""
+        key = _to_key(path)
+        lock, users = self._held.setdefault(key, (asyncio.Lock(), []))
+        users.append(None)
+        try:
+            async with lock:
+                yield
+        finally:
+            users.pop()
+            if not users:
+                del self._held[key]
+
+
+def _to_key(path: str) -> str:
+    return os.path.realpath(path)
+
 
 _MAX_SEEN = 20_000
 _MAX_FILES = 5_000

@@ -1,1 +1,0 @@
-"""The actions of the `lsp` tool, one file each: a function `run` from a call to its result."""

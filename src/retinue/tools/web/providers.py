@@ -1,0 +1,278 @@
+"""The search providers: what each is asked, what in its answer is a result, and which of them can be asked. Pure: they
+make no request themselves."""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from html import unescape
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlsplit
+
+from msgspec import Struct
+
+from retinue.core.errors import quote
+from retinue.tools.markdown.unseen import drop_unseen
+from retinue.tools.outbound.client import Question
+from retinue.tools.outbound.target import MAX_URL_CHARS
+from retinue.tools.web.options import KEYLESS, ProviderOptions
+
+MAX_SNIPPET = 1000
+MAX_TITLE = 300
+
+
+class SearchFailed(Exception):
+    """Raised when a provider cannot be asked, or gives no usable answer."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.provider = ""
+        """Who was asked, where somebody was."""
+
+
+class Hit(Struct, frozen=True):
+    """One result."""
+
+    title: str
+    url: str
+    snippet: str = ""
+    source: str = ""
+
+    def to_data(self) -> dict[str, Any]:
+        data: dict[str, Any] = {"title": self.title, "url": self.url}
+        data |= {"snippet": self.snippet} if self.snippet else {}
+        return data | ({"source": self.source} if self.source else {})
+
+
+class Access(Struct, frozen=True):
+    """Where a provider is, and with which key."""
+
+    url: str
+    key: str = ""
+    engine: str = ""
+
+
+class Provider(Protocol):
+    """One of them."""
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        ...
+
+    @property
+    def needs_key(self) -> bool: ...
+
+    def ask(self, access: Access, query: str, count: int) -> Question:
+        """What is sent."""
+        ...
+
+    def read(self, body: bytes) -> list[Hit]:
+        """The results in an answer. Raises SearchFailed."""
+        ...
+
+
+def read_rows(body: bytes, find: Callable[[Any], Any], *, may_be_list: bool = False) -> list[Mapping[str, Any]]:
+    """The list of results in a JSON answer; an answer without one has none. Raises SearchFailed."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise SearchFailed("WEB_SEARCH_FAILED", f"the answer is no JSON ({str(error)[:100]})") from None
+    if isinstance(value, list) and may_be_list:
+        value = {"results": value}
+    if not isinstance(value, dict):
+        raise SearchFailed("WEB_SEARCH_FAILED", "the answer is no JSON object")
+    rows = find(value)
+    if rows is None:
+        return []
+    if not isinstance(rows, list):
+        raise SearchFailed("WEB_SEARCH_FAILED", "the answer has no list of results")
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def to_hits(
+    rows: Iterable[Mapping[str, Any]], *, url: str, snippet: str, other: str = "", source: str = ""
+) -> list[Hit]:
+    """Results out of rows that name their fields so; what has no address is none."""
+    found: dict[str, Hit] = {}
+    for row in rows:
+        address = row.get(url) or row.get("url") or row.get("link")
+        address = to_text(address, MAX_URL_CHARS + 1)
+        if address.startswith(("http://", "https://")) and len(address) <= MAX_URL_CHARS:
+            title = to_text(row.get("title"), MAX_TITLE) or address[:MAX_TITLE]
+            engine = to_text(row.get(source), 40) if source else ""
+            about = to_text(row.get(snippet) or row.get(other), MAX_SNIPPET)
+            found.setdefault(address, Hit(title, address, about, engine))
+    return list(found.values())
+
+
+def to_text(value: Any, most: int) -> str:
+    """A value of an answer as one line."""
+    return " ".join(drop_unseen(value).split())[:most] if isinstance(value, str) else ""
+
+
+class Brave:
+    """Its web search API."""
+
+    label = "Brave Search"
+    needs_key = True
+
+    def ask(self, access: Access, query: str, count: int) -> Question:
+        return Question(access.url, {"x-subscription-token": access.key}, {"q": query, "count": str(count)})
+
+    def read(self, body: bytes) -> list[Hit]:
+        rows = read_rows(body, _find_rows)
+        return to_hits(rows, url="url", snippet="description")
+
+
+def _find_rows(value: Any) -> Any:
+    web = value.get("web")
+    return web.get("results") if isinstance(web, dict) else None if web is None else ""
+
+
+MAX_HITS = 5
+_HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+_TAG = re.compile(r"<[^>]*>")
+
+
+class Ddgs:
+    """Links on the results page."""
+
+    label = "DuckDuckGo"
+    needs_key = False
+
+    def ask(self, access: Access, query: str, count: int) -> Question:
+        return Question(access.url, {"Accept": "text/html"}, {"q": query})
+
+    def read(self, body: bytes) -> list[Hit]:
+        found: dict[str, Hit] = {}
+        for part in body.decode("utf-8", "replace").split("</a>")[:-1]:
+            attributes, _, inside = part[part.rfind("<a ") + 3 :].partition(">")
+            href = _HREF.search(attributes)
+            url = _unwrap(unescape((href[1] or href[2] or "") if href else ""))
+            title = to_text(unescape(_TAG.sub("", inside)), MAX_TITLE)
+            if url and title and url not in found:
+                found[url] = Hit(title, url, source="fallback")
+            if len(found) >= MAX_HITS:
+                break
+        return list(found.values())
+
+
+def _unwrap(url: str) -> str:
+    """Where a link leads in the end; empty for links of the page itself."""
+    try:
+        parts = urlsplit("https:" + url if url.startswith("//") else url)
+        wrapped = parse_qs(parts.query).get("uddg", [""])[0]
+        target = urlsplit(wrapped) if wrapped else parts
+    except ValueError:
+        return ""
+    host = target.hostname or ""
+    is_own = host == "duckduckgo.com" or host.endswith(".duckduckgo.com")
+    return target.geturl() if target.scheme in ("http", "https") and host and not is_own else ""
+
+
+class OpenSerp:
+    """Its search API."""
+
+    label = "OpenSERP"
+    needs_key = True
+
+    def ask(self, access: Access, query: str, count: int) -> Question:
+        headers = {"authorization": f"Bearer {access.key}", "x-api-key": access.key}
+        return Question(access.url, headers, {"q": query, "num": str(count)})
+
+    def read(self, body: bytes) -> list[Hit]:
+        # A server of one's own answers with the list itself, and has other words in it.
+        rows = read_rows(body, lambda value: value.get("organic_results") or value.get("results"), may_be_list=True)
+        return to_hits(rows, url="url", snippet="snippet", other="description")
+
+
+class Searxng:
+    """Its JSON output, which the server's settings must allow."""
+
+    label = "SearXNG"
+    needs_key = False
+
+    def ask(self, access: Access, query: str, count: int) -> Question:
+        url = access.url
+        if urlsplit(url).path in ("", "/"):
+            url = url.rstrip("/") + "/search"
+        fixed = {"format": "json", "pageno": "1", "language": "en", "categories": "general"}
+        return Question(url, query={"q": query, **fixed, "engines": access.engine, "count": str(count)})
+
+    def read(self, body: bytes) -> list[Hit]:
+        rows = read_rows(body, lambda value: value.get("results"))
+        return to_hits(rows, url="url", snippet="content", source="engine")
+
+
+class Serper:
+    """Its Google search API."""
+
+    label = "Serper"
+    needs_key = True
+
+    def ask(self, access: Access, query: str, count: int) -> Question:
+        body = json.dumps({"q": query, "num": count}).encode()
+        return Question(access.url, {"x-api-key": access.key}, body=body)
+
+    def read(self, body: bytes) -> list[Hit]:
+        return to_hits(read_rows(body, lambda value: value.get("organic")), url="link", snippet="snippet")
+
+
+class Tavily:
+    """Its search API."""
+
+    label = "Tavily"
+    needs_key = True
+
+    def ask(self, access: Access, query: str, count: int) -> Question:
+        body = {"api_key": access.key, "query": query, "max_results": count}
+        return Question(access.url, body=json.dumps(body).encode())
+
+    def read(self, body: bytes) -> list[Hit]:
+        return to_hits(read_rows(body, lambda value: value.get("results")), url="url", snippet="content")
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    "tavily": Tavily(),
+    "serper": Serper(),
+    "brave": Brave(),
+    "openserp": OpenSerp(),
+    "searxng": Searxng(),
+    "ddgs": Ddgs(),
+}
+TIERS = (("tavily", "serper", "brave"), ("openserp", "searxng"), ("ddgs",))
+"""Those that are paid for, those of one's own, and what is always there."""
+
+
+def find_access(name: str, options: Mapping[str, ProviderOptions], environment: Mapping[str, str]) -> Access:
+    """How to reach a provider. Raises SearchFailed that says what is missing."""
+    provider = PROVIDERS.get(name)
+    if provider is None:
+        raise SearchFailed(
+            "INVALID_INPUT", f"unsupported search provider {quote(name)}; there are {', '.join(PROVIDERS)}"
+        )
+    own = options.get(name, ProviderOptions())
+    if name == "ddgs":
+        return Access(own.base_url or KEYLESS)
+    if not own.enabled:
+        raise SearchFailed("INVALID_INPUT", f"{provider.label} is not enabled: set web.{name}.enabled")
+    if not _is_web(own.base_url):
+        raise SearchFailed("INVALID_INPUT", f"web.{name}.baseUrl is {quote(own.base_url)}: expected an http(s) address")
+    key = environment.get(own.key_name, "").strip() if own.key_name else ""
+    if provider.needs_key and not key:
+        raise SearchFailed("PROVIDER_AUTH_FAILED", f"{provider.label} needs a key in the variable {own.key_name}")
+    return Access(own.base_url, key, own.engine)
+
+
+def order_providers(priority: tuple[str, ...]) -> list[str]:
+    """All that `auto` may try, in order; what the priority does not name is not tried."""
+    return [name for tier in TIERS for name in priority if name in tier]
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname)
+    except ValueError:
+        return False
