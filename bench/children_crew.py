@@ -10,7 +10,7 @@ from pathlib import Path
 
 from retinue import Request, Retinue, SessionWish
 from retinue.core.run import Status
-from retinue.tools.trees import list_descendants
+from retinue.tools.process_tree import list_descendants
 
 
 def read_pss_kb(pid: int) -> int:

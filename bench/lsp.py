@@ -8,7 +8,7 @@ from pathlib import Path
 
 from bench.figure import Figure
 from retinue.core.tool import ToolContext
-from retinue.tools.lsp.pool import Ground, Pool
+from retinue.tools.lsp.pool import LspPool, PoolContext
 from retinue.tools.lsp.tool import LspTool, Permission
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -28,7 +28,7 @@ def measure() -> Iterator[Figure]:
 
 async def take_times() -> tuple[float, list[float]]:
     """Milliseconds of the first question, and of each warm one."""
-    pool = Pool(Ground(os.environ))
+    pool = LspPool(PoolContext(os.environ))
     tool = LspTool(lambda: pool, Permission())
     try:
         first_ms = await ask(tool, FILES[0], 1)

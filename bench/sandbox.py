@@ -15,8 +15,8 @@ from retinue.sandbox.confinement import open_sandbox
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.profile import Wishes, build_readonly, build_writing
 from retinue.sandbox.status import Backend
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
-from retinue.tools.trees import TreeProbe
 
 ROUNDS = 200
 BARS = {"read-only, bwrap": (10.0, 25.0)}

@@ -10,10 +10,10 @@ from pathlib import Path
 from bench.figure import Figure
 from retinue.core.tool import ToolContext
 from retinue.tools.markdown.html import to_markdown
-from retinue.tools.outbound.request import Reach
+from retinue.tools.outbound.request import RequestReach
 from retinue.tools.registry import build_family
 from retinue.tools.web.options import WebOptions, WebPorts
-from retinue.tools.web.session import Web
+from retinue.tools.web.session import WebSession
 
 MEGABYTE = 1 << 20
 FETCHES, AT_ONCE = 20, 3
@@ -87,8 +87,8 @@ async def fetch_all(folder: Path) -> tuple[int, float]:
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
-    options = WebOptions(max_concurrent=AT_ONCE, max_waiting=FETCHES, reach=Reach(private=True))
-    tool = build_family("web", Web(options, WebPorts()))["fetch_content"]
+    options = WebOptions(max_concurrent=AT_ONCE, max_waiting=FETCHES, reach=RequestReach(private=True))
+    tool = build_family("web", WebSession(options, WebPorts()))["fetch_content"]
     context = ToolContext(folder)
     await tool.call({"url": f"http://127.0.0.1:{port}/warm"}, context)
     most = 0

@@ -7,8 +7,8 @@ from pathlib import Path
 from textwrap import dedent
 
 from retinue.core.tool import ToolContext
-from retinue.tools.lsp.pool import Ground, Pool
-from retinue.tools.lsp.session import Bounds
+from retinue.tools.lsp.pool import LspPool, PoolContext
+from retinue.tools.lsp.session import LspBounds
 from retinue.tools.lsp.tool import LspTool, Permission
 
 PROGRAM = """
@@ -92,7 +92,7 @@ class World:
         self.file = self.work / "a.go"
         self.file.write_text(SOURCE)
         environment = {**os.environ, "PATH": f"{self.bin}:{os.environ['PATH']}"}
-        self.ground = Ground(environment, **ground)
+        self.ground = PoolContext(environment, **ground)
         self.notes_file = Path(os.environ["HOME"]) / "notes"
 
     @property
@@ -101,7 +101,7 @@ class World:
 
     @asynccontextmanager
     async def open(self, permission: Permission | None = None, **bounds):
-        self.pool = Pool(self.ground, Bounds(**bounds))
+        self.pool = LspPool(self.ground, LspBounds(**bounds))
         self.tool = LspTool(lambda: self.pool, permission or Permission())
         try:
             yield self

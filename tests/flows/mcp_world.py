@@ -12,7 +12,7 @@ from retinue.engine.clock import SystemClock
 from retinue.features.mcp.connection import Opener, Surroundings
 from retinue.features.mcp.pool import Pool
 from retinue.features.mcp.server import McpServer
-from retinue.tools.trees import TreeProbe
+from retinue.tools.process_tree import TreeProbe
 
 PROGRAM = """
 import json, os, sys, time

@@ -9,8 +9,8 @@ import pytest
 
 from retinue.core.errors import ToolFailed, ToolRetry
 from retinue.core.tool import ToolContext, ToolResult
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
-from retinue.tools.trees import TreeProbe
 
 MIB = 1024 * 1024
 

@@ -11,9 +11,9 @@ from typing import get_args
 import pytest
 
 from retinue.core.tool import ToolContext
+from retinue.tools.process_tree import TreeKind, TreeProbe
 from retinue.tools.shell.bash import BashTool
 from retinue.tools.shell.environment import add_gate
-from retinue.tools.trees import TreeKind, TreeProbe
 
 KINDS = [kind for kind in get_args(TreeKind) if kind != "plain"]
 DAEMONS = (
@@ -26,7 +26,7 @@ from pathlib import Path
 from retinue.core.tool import ToolContext
 from retinue.tools.shell.bash import BashTool
 from retinue.tools.shell.environment import add_gate
-from retinue.tools.trees import TreeProbe
+from retinue.tools.process_tree import TreeProbe
 
 tool = BashTool(TreeProbe(kind=sys.argv[1]))
 asyncio.run(tool.call({"command": sys.argv[2]}, ToolContext(Path("/"))))

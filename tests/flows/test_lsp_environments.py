@@ -14,7 +14,7 @@ from test_lsp_real import SERVERS, find_program
 
 from retinue import Retinue
 from retinue.core.tool import ToolContext
-from retinue.tools.lsp.pool import Ground, Pool
+from retinue.tools.lsp.pool import LspPool, PoolContext
 from retinue.tools.lsp.tool import TIMEOUT, LspTool, Permission
 
 VARIABLES = ("VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "UV_PROJECT_ENVIRONMENT", "POETRY_CACHE_DIR")
@@ -87,7 +87,7 @@ class PythonWorld(World):
         (self.work / "a.py").write_text("x = 1\n")
         (self.work / "pyproject.toml").write_text("")
         environment = {**self.ground.environment, **(variables or {})}
-        self.ground = Ground(environment, python="basedpyright", **ground)
+        self.ground = PoolContext(environment, python="basedpyright", **ground)
 
     async def learn(self, **more):
         """The settings and the active environments of the server."""
@@ -198,7 +198,7 @@ async def test_real_server_knows_the_packages(tmp_path, name, is_own):
     (work / "a.py").write_text("import only_there\n\nprint(only_there.X)\n")
     environment = {**os.environ, "PATH": f"{Path(program).parent}:{os.environ['PATH']}"}
     environment["VIRTUAL_ENV"] = str(make_environment(tmp_path / "other") if is_own else made)
-    pool = Pool(Ground(environment, python=name))
+    pool = LspPool(PoolContext(environment, python=name))
     tool = LspTool(lambda: pool, Permission())
     for _ in range(8):
         asked = {"action": "diagnostics", "file": "a.py", "severity": "error"}

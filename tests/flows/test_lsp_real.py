@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from retinue.core.tool import ToolContext
-from retinue.tools.lsp.pool import Ground, Pool
-from retinue.tools.lsp.session import Bounds
+from retinue.tools.lsp.pool import LspPool, PoolContext
+from retinue.tools.lsp.session import LspBounds
 from retinue.tools.lsp.tool import TIMEOUT, LspTool, Permission
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -33,7 +33,7 @@ async def ask(request, tmp_path):
     (tmp_path / "a.py").write_text(WRONG)
     (tmp_path / "b.py").write_text("from a import greet\n\nprint(greet('x'))\n")
     environment = {**os.environ, "PATH": f"{Path(found).parent}:{os.environ['PATH']}"}
-    pool = Pool(Ground(environment, python=request.param))
+    pool = LspPool(PoolContext(environment, python=request.param))
     tool = LspTool(lambda: pool, Permission(allow_mutating=True))
 
     async def call(action, **arguments):
@@ -86,7 +86,7 @@ async def test_real_server_sees_other_files_change(ask, monkeypatch):
 async def test_real_server_knows_this_repository(name):
     program = find_program(name)
     environment = {**os.environ, "PATH": f"{Path(program).parent}:{os.environ['PATH']}"}
-    pool = Pool(Ground(environment, python=name), Bounds(request_s=60))
+    pool = LspPool(PoolContext(environment, python=name), LspBounds(request_s=60))
     tool = LspTool(lambda: pool, Permission())
     arguments = {"action": "references", "file": "src/retinue/tools/lsp/documents.py", "query": "read_source"}
     wanted = {f"src/retinue/tools/lsp/{each}.py" for each in ("documents", "call")}

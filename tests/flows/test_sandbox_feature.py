@@ -12,8 +12,8 @@ from retinue.models.scripted import ScriptedModel
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.status import Backend
 from retinue.settings.subagents import Sandbox
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
-from retinue.tools.trees import TreeProbe
 from tests.flows.sandbox_world import need_status
 
 DONE = Outcome(Status.COMPLETED, Reason.DONE)

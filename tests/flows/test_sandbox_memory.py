@@ -12,9 +12,9 @@ from retinue.sandbox.memory import find_bound, find_memory
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.profile import Profile
 from retinue.sandbox.status import Backend
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.process_usage import has_more_memory, read_used_memory
 from retinue.tools.shell.bash import BashTool
-from retinue.tools.trees import TreeProbe
 from tests.flows.sandbox_world import BACKENDS, need_status
 
 HOG = (

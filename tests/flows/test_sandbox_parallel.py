@@ -16,8 +16,8 @@ from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.profile import PROTECTED_DIRS, PROTECTED_FILES
 from retinue.sandbox.stubs import Stubs, is_stub
 from retinue.settings.subagents import Sandbox
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
-from retinue.tools.trees import TreeProbe
 from tests.flows.sandbox_world import need_status
 
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@example.org")

@@ -16,8 +16,8 @@ from retinue.sandbox.confinement import open_sandbox
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.profile import Wishes, build_writing
 from retinue.sandbox.server import ForkServer
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
-from retinue.tools.trees import TreeProbe
 from tests.flows.sandbox_world import BACKENDS, need_status
 from tests.needs import read_abi
 

@@ -20,8 +20,8 @@ from retinue.sandbox.confinement import open_sandbox, remove_leftovers
 from retinue.sandbox.probe import Machine, Probe
 from retinue.sandbox.profile import Profile, Wishes, build_writing
 from retinue.sandbox.status import Backend
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.shell.bash import BashTool
-from retinue.tools.trees import TreeProbe
 from tests.flows.sandbox_world import BACKENDS, Who, become, list_users, need_status, open_box
 
 

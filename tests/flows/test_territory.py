@@ -11,7 +11,7 @@ from retinue.core.errors import ToolFailed, ToolRetry
 from retinue.core.territory import Territory
 from retinue.core.tool import ToolContext
 from retinue.sandbox import open_beneath as beneath
-from retinue.tools.atomic import replace_file
+from retinue.tools.atomic_write import replace_file
 from retinue.tools.path_guard import open_parent, open_reading
 from retinue.tools.registry import ToolOptions, build_tools
 

@@ -16,8 +16,8 @@ from retinue.core.tool import Tool, ToolContext, ToolResult
 from retinue.tools.files.find import FindTool
 from retinue.tools.files.grep import GrepTool
 from retinue.tools.files.ripgrep import Ripgrep, find_ripgrep
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.registry import ToolOptions, build_tools
-from retinue.tools.trees import TreeProbe
 
 
 @pytest.fixture

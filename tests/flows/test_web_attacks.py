@@ -4,7 +4,7 @@ from itertools import pairwise
 import pytest
 
 from retinue.core.tool import ToolContext
-from retinue.tools.outbound.request import Reach
+from retinue.tools.outbound.request import RequestReach
 from retinue.tools.web.options import WebOptions
 from tests.flows.web_world import PUBLIC, open_canaries, open_world, redirect, reply
 
@@ -70,7 +70,7 @@ async def test_no_spelling_reaches_loopback(tmp_path, measure):
 @pytest.mark.attack("D1")
 async def test_canaries_can_be_heard(tmp_path):
     async with open_world(tmp_path) as world, open_canaries() as (port, heard):
-        options = WebOptions(reach=Reach(private=True))
+        options = WebOptions(reach=RequestReach(private=True))
         for host in ("127.0.0.1", "127.1", "[::1]"):
             assert (await world.fetch(f"http://{host}:{port}/", options))["content"] == "the canary"
         assert len(heard) == 3
@@ -150,7 +150,7 @@ async def test_lookalikes_are_not_trusted(tmp_path, host):
         world.names |= {
             name: [PUBLIC] for name in ("trusted.com.evil.test", "eviltrusted.com", "trusted.com", "xn--truted-bvf.com")
         }
-        options = WebOptions(reach=Reach(hosts=("trusted.com",)))
+        options = WebOptions(reach=RequestReach(hosts=("trusted.com",)))
         assert (await world.fetch("http://trusted.com/page", options))["content"] == "x"
         assert (await world.fetch(f"http://{host}/page", options))["code"].startswith("CONTENT_FETCH_")
         assert len(world.site.asked) == 1

@@ -8,8 +8,8 @@ import pytest
 
 from retinue.core.tool import ToolContext
 from retinue.tools.convert.readers.plain import read_rows
-from retinue.tools.outbound.client import Client
-from retinue.tools.outbound.request import Bounds, Reach, RequestFailed
+from retinue.tools.outbound.client import HttpClient
+from retinue.tools.outbound.request import RequestBounds, RequestFailed, RequestReach
 from retinue.tools.web.options import ProviderOptions, WebOptions
 from tests.flows.document_world import DOCX, make_docx
 from tests.flows.test_web_search import as_json, choose
@@ -229,9 +229,9 @@ async def test_stalled_body_ends_early(tmp_path):
         await asyncio.sleep(3)
 
     async with open_world(tmp_path, stall=stall) as world:
-        client = Client(Reach(), agent="test", resolve=world.resolve, locate=world.locate)
+        client = HttpClient(RequestReach(), agent="test", resolve=world.resolve, locate=world.locate)
         with pytest.raises(RequestFailed, match="timed out: 5 bytes came, then nothing") as caught:
-            await client.fetch(world.url("/stall"), Bounds(total_s=60, idle_s=0.1))
+            await client.fetch(world.url("/stall"), RequestBounds(total_s=60, idle_s=0.1))
         assert caught.value.kind == "timeout"
 
 

@@ -9,9 +9,8 @@ from tests.needs import need_program
 
 FETCH = """
 import asyncio, json, ssl, sys
-from retinue.tools.outbound.client import Client
-from retinue.tools.outbound.request import RequestFailed
-from retinue.tools.outbound.request import Bounds, Reach
+from retinue.tools.outbound.client import HttpClient
+from retinue.tools.outbound.request import RequestBounds, RequestFailed, RequestReach
 
 async def answer(reader, writer):
     await reader.readuntil(b"\\r\\n\\r\\n")
@@ -26,9 +25,9 @@ async def main(folder, host):
     context.load_cert_chain(f"{folder}/cert.pem", f"{folder}/key.pem")
     server = await asyncio.start_server(answer, "127.0.0.1", 0, ssl=context)
     place = ("127.0.0.1", server.sockets[0].getsockname()[1])
-    client = Client(Reach(), agent="test", resolve=resolve, locate=lambda address, port: place)
+    client = HttpClient(RequestReach(), agent="test", resolve=resolve, locate=lambda address, port: place)
     try:
-        return (await client.fetch(f"https://{host}/", Bounds())).body.decode()
+        return (await client.fetch(f"https://{host}/", RequestBounds())).body.decode()
     except RequestFailed as error:
         return str(error)
     finally:

@@ -12,11 +12,11 @@ from typing import Any
 from retinue.core.tool import ToolContext, ToolResult
 from retinue.tools.convert.convert import ConvertContentTool
 from retinue.tools.convert.options import ConvertOptions, ConvertPorts
-from retinue.tools.outbound.request import Reach
+from retinue.tools.outbound.request import RequestReach
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.registry import build_family
-from retinue.tools.trees import TreeProbe
 from retinue.tools.web.options import WebOptions, WebPorts
-from retinue.tools.web.session import Web
+from retinue.tools.web.session import WebSession
 
 PUBLIC = "93.184.216.34"
 OTHER = "2606:2800:220:1:248:1893:25c8:1946"
@@ -111,7 +111,7 @@ class World:
             keep=self.records.append,
             load=lambda: self.loaded,
         )
-        return build_family("web", Web(options or WebOptions(), ports))
+        return build_family("web", WebSession(options or WebOptions(), ports))
 
     def build_convert(self, **options: Any) -> ConvertContentTool:
         ports = ConvertPorts(
@@ -146,7 +146,7 @@ def read(result: ToolResult) -> dict[str, Any]:
     return dict(result.details)
 
 
-PRIVATE = WebOptions(reach=Reach(private=True))
+PRIVATE = WebOptions(reach=RequestReach(private=True))
 
 
 @asynccontextmanager

@@ -12,13 +12,13 @@ from retinue.core.tool import Tool
 from retinue.engine.setup import Feature
 from retinue.settings.subagents import CrewSettings
 from retinue.settings.trust import Trust
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.registry import build_family
-from retinue.tools.trees import TreeProbe
 
 if TYPE_CHECKING:
     from retinue.features.sandbox import Boundaries
     from retinue.sandbox.confinement import OpenConfinement
-    from retinue.tools.lsp.pool import Pool
+    from retinue.tools.lsp.pool import LspPool
     from retinue.tools.lsp.tool import Permission
 
 
@@ -44,7 +44,7 @@ class Languages:
         self._trees = trees
         self._trust = trust
         self._is_child = is_child
-        self._pool: Pool | None = None
+        self._pool: LspPool | None = None
 
     @property
     def is_offered(self) -> bool:
@@ -80,13 +80,13 @@ class Languages:
 
         return [Diagnosing(self.open_pool, mode, self._clock)]
 
-    def open_pool(self) -> "Pool":
+    def open_pool(self) -> "LspPool":
         """The servers; none runs until one is asked."""
         if self._pool is None:
-            from retinue.tools.lsp.pool import Ground, Pool
+            from retinue.tools.lsp.pool import LspPool, PoolContext
 
             preferred = self._settings.lsp.python
-            ground = Ground(
+            ground = PoolContext(
                 self._environment,
                 self._trees,
                 self._draw,
@@ -94,7 +94,7 @@ class Languages:
                 self._trust.is_open,
                 "" if preferred == "auto" else preferred,
             )
-            self._pool = Pool(ground)
+            self._pool = LspPool(ground)
         return self._pool
 
     async def close(self) -> None:

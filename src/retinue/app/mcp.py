@@ -26,8 +26,8 @@ from retinue.features.mcp.scope import choose_servers, find_named
 from retinue.features.mcp.tool import McpTool
 from retinue.settings.mcp import load_servers
 from retinue.settings.request import Request
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.selectors import match_denied, match_tools
-from retinue.tools.trees import TreeProbe
 
 
 class Connecting:

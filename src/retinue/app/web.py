@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from retinue.core.tool import Tool
 from retinue.settings.subagents import CrewSettings
+from retinue.tools.process_tree import TreeProbe
 from retinue.tools.registry import build_family
-from retinue.tools.trees import TreeProbe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from retinue.engine.runner import LiveRun
-    from retinue.tools.outbound.trace import Exchange
+    from retinue.tools.outbound.trace import HttpExchange
 
 MAX_TRACE_BYTES = 1_000_000
 RECORD = "web-tools-results"
@@ -50,20 +50,20 @@ class Outside:
         from retinue.settings.web import list_outside, to_convert_options, to_web_options
         from retinue.tools.convert.options import ConvertPorts
         from retinue.tools.web.options import WebPorts
-        from retinue.tools.web.session import Web
+        from retinue.tools.web.session import WebSession
 
         own, offered = self._settings, list_outside(self._settings)
         tools: dict[str, Tool] = {}
         if "web_search" in offered:
             ports = WebPorts(environment=self._environment, trace=self._find_trace(), keep=self._keep, load=self._load)
-            tools |= build_family("web", Web(to_web_options(own.web), ports))
+            tools |= build_family("web", WebSession(to_web_options(own.web), ports))
         if "convert_content" in offered:
             options = to_convert_options(own.convert_content, own.web.allowed_hosts)
             convert = ConvertPorts(environment=self._environment, trace=self._find_trace(), trees=self._trees)
             tools |= build_family("convert", options, convert)
         return tools
 
-    def _find_trace(self) -> "Callable[[Exchange], None] | None":
+    def _find_trace(self) -> "Callable[[HttpExchange], None] | None":
         """Who is told of requests; nobody unless the user wants to look for a mistake."""
         level = self._settings.web.debug
         if not level:
@@ -74,7 +74,7 @@ class Outside:
 
         log = LineLog(find_web_log(self._environment))
 
-        def note(exchange: "Exchange") -> None:
+        def note(exchange: "HttpExchange") -> None:
             log.append(encode_json(exchange.to_data(verbose=level == "verbose")), most=MAX_TRACE_BYTES)
 
         return note

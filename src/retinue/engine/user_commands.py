@@ -91,7 +91,7 @@ class Shell:
         return sum(task.cancel() for task in list(self._running))
 
     async def _execute(self, main: LiveRun, command: str, on_output: Callable[[str], None]) -> Execution:
-        from retinue.tools.process import Command, run_process
+        from retinue.tools.process import ProcessCommand, run_process
         from retinue.tools.shell.bash import add_prefix
         from retinue.tools.shell.environment import build_environment
         from retinue.tools.shell.output import Output, Spill
@@ -108,7 +108,7 @@ class Shell:
             environment = build_environment(self._environment, {}, cwd)
             options = self._options()
             argv = [_find_shell(cwd, options.shell), "-c", add_prefix(command, options.command_prefix)]
-            started = Command(argv, cwd, environment)
+            started = ProcessCommand(argv, cwd, environment)
             tree = await options.trees.find()
             code = (await run_process(started, on_output=take, tree=tree)).code
         except asyncio.CancelledError:

@@ -19,9 +19,9 @@ from retinue.engine.setup import RunSetup
 from retinue.tools.paths import resolve_path
 
 if TYPE_CHECKING:
-    from retinue.tools.lsp.call import Call
+    from retinue.tools.lsp.call import LspCall
     from retinue.tools.lsp.diagnostics import Diagnosis
-    from retinue.tools.lsp.pool import Pool
+    from retinue.tools.lsp.pool import LspPool
 
 CUSTOM_TYPE = "lsp-diagnostics"
 MAX_FILES = 16
@@ -37,7 +37,9 @@ class Diagnosing:
 
     name = "lsp-diagnostics"
 
-    def __init__(self, find_pool: "Callable[[], Pool]", mode: Literal["agent_end", "edit_write"], clock: Clock) -> None:
+    def __init__(
+        self, find_pool: "Callable[[], LspPool]", mode: Literal["agent_end", "edit_write"], clock: Clock
+    ) -> None:
         self._find_pool = find_pool
         self._mode = mode
         self._clock = clock
@@ -117,12 +119,12 @@ class Diagnosing:
         return cut("\n".join(lines[:_MAX_LINES])).splitlines()
 
 
-async def _open_call(setup: RunSetup, pool: "Pool") -> "Call":
-    from retinue.tools.lsp.call import Call
+async def _open_call(setup: RunSetup, pool: "LspPool") -> "LspCall":
+    from retinue.tools.lsp.call import LspCall
 
     confinement = None if setup.confinement is None else await setup.confinement.open()
     readonly = confinement is not None and confinement.is_readonly
-    return Call("diagnostics", {}, _find_real("", setup.cwd), pool, readonly, setup.find_territory())
+    return LspCall("diagnostics", {}, _find_real("", setup.cwd), pool, readonly, setup.find_territory())
 
 
 def _render(found: "Diagnosis", least: str, workspace: str) -> list[str]:

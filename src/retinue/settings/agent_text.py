@@ -11,7 +11,7 @@ from retinue.core.errors import ConfigError
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.definitions.discover import PARSERS
 from retinue.settings.files import read_bounded
-from retinue.tools.atomic import replace_file
+from retinue.tools.atomic_write import replace_file
 
 MAX_BYTES = 500_000
 _FENCED = re.compile(r"```[a-z]*\n(---\n.*?\n)```", re.DOTALL)

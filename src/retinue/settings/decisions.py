@@ -18,7 +18,7 @@ from retinue.settings.files import load_json
 from retinue.settings.layers import load_settings
 from retinue.settings.paths import PROJECT_MARKS, Paths, expand_path, find_configs, find_paths
 from retinue.settings.trust import Trust, find_bindings_file, find_exposure, identify, is_too_wide, load_decisions
-from retinue.tools.atomic import replace_file
+from retinue.tools.atomic_write import replace_file
 
 STALE_AFTER_S = 10.0
 """A lock that was not renewed for so long was left behind; pi's number."""

@@ -160,7 +160,7 @@ class ConvertContent(Struct, frozen=True):
     """Let it load documents from this machine and private networks."""
 
 
-class LspTool(Struct, frozen=True):
+class LspToolSettings(Struct, frozen=True):
     """The `lsp` tool."""
 
     enabled: bool = True
@@ -185,7 +185,7 @@ class Lsp(Struct, frozen=True):
     """Use language servers at all."""
     python: str = "auto"
     """Which server is asked about Python: `ty`, `pyright`, `basedpyright`, or the first of them that is installed."""
-    tool: LspTool = LspTool()
+    tool: LspToolSettings = LspToolSettings()
     hook: LspHook = LspHook()
 
 

@@ -31,7 +31,7 @@ from retinue.tools.policy import (
     Terms,
     decide_tools,
 )
-from retinue.tools.reasons import Chain, Link, explain_tool
+from retinue.tools.policy_reasons import Chain, ToolReason, explain_tool
 from retinue.tools.selectors import MCP, SELECTOR, Offer, choose_selectors, match_denied
 
 if TYPE_CHECKING:
@@ -119,19 +119,21 @@ class Forecast:
 
     def _explain(self, name: str, definition: Definition | None, surface: str, tool: str) -> Chain:
         if definition is None:
-            return Chain(name, tool, False, (Link("agent", False, f"there is no agent {quote(name)} there"),))
-        agent = Link("agent", True, f"{quote(name)} means {definition.name} ({definition.path})")
+            return Chain(name, tool, False, (ToolReason("agent", False, f"there is no agent {quote(name)} there"),))
+        agent = ToolReason("agent", True, f"{quote(name)} means {definition.name} ({definition.path})")
         if off := self.tell_off(definition, surface):
-            return Chain(definition.name, tool, False, (agent, Link("switches", False, f"it cannot be run: {off}")))
+            return Chain(
+                definition.name, tool, False, (agent, ToolReason("switches", False, f"it cannot be run: {off}"))
+            )
         offers = self._list_origins(definition) if tool == SEARCH else self._find_served(tool, definition)
         terms = self._find_terms(definition, surface, offers)
         chain, rights = explain_tool(definition, terms, tool), decide_tools(definition, terms)
         links = (agent, *chain.links)
         if not chain.links[0].holds and (more := self.foretell(definition, surface)[1]):
             text = f"{chain.links[0].sentence}, but it has {', '.join(more)}, and these are known when it runs"
-            links = (agent, Link("exists", False, text))
+            links = (agent, ToolReason("exists", False, text))
         if chain.is_granted and rights.targets.get(tool, tool) == "bash":
-            links += (Link("sandbox", *self._roster.boundaries.foretell(readonly=rights.readonly)),)
+            links += (ToolReason("sandbox", *self._roster.boundaries.foretell(readonly=rights.readonly)),)
         return Chain(definition.name, tool, chain.is_granted, links)
 
     def _find_terms(self, definition: Definition, surface: str, more: Mapping[str, Offer] | None = None) -> Terms:

@@ -9,7 +9,7 @@ from retinue.settings.devkit import ConvertContent, Web
 from retinue.settings.paths import find_paths
 from retinue.settings.subagents import CrewSettings
 from retinue.tools.convert.options import ConvertOptions
-from retinue.tools.outbound.request import Reach
+from retinue.tools.outbound.request import RequestReach
 from retinue.tools.policy import list_offers
 from retinue.tools.selectors import Offer
 from retinue.tools.web.options import ProviderOptions, ReaderOptions, WebOptions
@@ -52,7 +52,7 @@ def to_web_options(web: Web) -> WebOptions:
         cache_s=web.cache.ttl_ms / 1000,
         max_concurrent=web.concurrency.max_concurrent,
         max_waiting=web.concurrency.max_queue_size,
-        reach=Reach(web.allow_private_network, web.allowed_hosts),
+        reach=RequestReach(web.allow_private_network, web.allowed_hosts),
     )
 
 
@@ -76,7 +76,7 @@ def to_convert_options(convert: ConvertContent, hosts: tuple[str, ...] = ()) -> 
         timeout_s=convert.timeout_ms / 1000,
         max_bytes=convert.max_response_bytes,
         max_chars=convert.max_content_chars,
-        reach=Reach(convert.allow_private_network, hosts, "convertContent.allowPrivateNetwork"),
+        reach=RequestReach(convert.allow_private_network, hosts, "convertContent.allowPrivateNetwork"),
     )
 
 
@@ -135,9 +135,9 @@ def _describe_providers(web: Web, environment: Mapping[str, str]) -> Iterator[Ro
 
 def _describe_converter(command: str, environment: Mapping[str, str], project: str) -> Row:
     from retinue.tools.convert.convert import find_converter
+    from retinue.tools.convert.converter import INSTALL
     from retinue.tools.convert.options import COMMAND
     from retinue.tools.convert.readers.registry import FORMATS
-    from retinue.tools.convert.run import INSTALL
 
     found = find_converter(command, environment.get("PATH", ""), outside=project)
     if found:

@@ -48,7 +48,7 @@ _MAX_CHANGES = 8
 _MAX_SHOWN = 6_000
 
 
-class Change(Struct, frozen=True):
+class FileChange(Struct, frozen=True):
     """One run has changed a file."""
 
     run_id: str
@@ -58,12 +58,12 @@ class Change(Struct, frozen=True):
     patch: str
 
 
-class Ledger:
+class FileChanges:
     """What the runs of one process have seen and done. The oldest is forgotten first."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[tuple[str, str], Revision] = OrderedDict()
-        self._changes: OrderedDict[str, list[Change]] = OrderedDict()
+        self._changes: OrderedDict[str, list[FileChange]] = OrderedDict()
 
     def note_read(self, run_id: str, path: str, revision: Revision) -> None:
         """A run has seen this content."""
@@ -72,7 +72,7 @@ class Ledger:
         if len(self._seen) > _MAX_SEEN:
             self._seen.popitem(last=False)
 
-    def note_change(self, path: str, change: Change) -> None:
+    def note_change(self, path: str, change: FileChange) -> None:
         """A run has changed a file, and has so seen what is in it."""
         self.note_read(change.run_id, path, change.after)
         changes = self._changes.setdefault(path, [])
@@ -98,7 +98,7 @@ class Ledger:
             raise ToolRetry(f"{head} What changed:\n{patch}\nRepeat the call if it still fits.")
         raise ToolRetry(f"{head} Read it again and repeat the call.")
 
-    def _find_missed(self, run_id: str, path: str, now: Revision | None, *, is_blind: bool) -> list[Change]:
+    def _find_missed(self, run_id: str, path: str, now: Revision | None, *, is_blind: bool) -> list[FileChange]:
         changes = self._changes.get(path)
         if not changes or changes[-1].run_id == run_id or changes[-1].after != now:
             return []  # nobody, oneself, or somebody outside was the last

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from retinue.core.environment import GIT, select
 from retinue.core.errors import quote
-from retinue.tools.process import Command, run_process
-from retinue.tools.trees import SYSTEM_DIRS, Tree, TreeProbe, find_program
+from retinue.tools.process import ProcessCommand, run_process
+from retinue.tools.process_tree import SYSTEM_DIRS, Tree, TreeProbe, find_program
 
 PROBE_TIMEOUT_S = 5.0
 _MAX_OUTPUT = 64 * 1024 * 1024
@@ -142,7 +142,7 @@ class GitResult:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class GitGuard:
     """What must be said to git beside a command, for one repository."""
 
     settings: tuple[tuple[str, str], ...] = ()
@@ -162,7 +162,7 @@ async def run_git(
     *,
     timeout_s: float = PROBE_TIMEOUT_S,
     env: Mapping[str, str] | None = None,
-    guard: Guard | None = None,
+    guard: GitGuard | None = None,
     pass_fds: tuple[int, ...] = (),
     max_output: int = _MAX_OUTPUT,
     stdin: int = subprocess.DEVNULL,
@@ -210,7 +210,7 @@ async def fetch_git(
     return await _call(("fetch", *plain, "--", url, *refspecs), git_dir, given, timeout_s, tree=tree)
 
 
-async def load_guard(cwd: str | os.PathLike[str], *, env: Mapping[str, str] | None = None) -> Guard | GitResult:
+async def load_guard(cwd: str | os.PathLike[str], *, env: Mapping[str, str] | None = None) -> GitGuard | GitResult:
     """Read which programs a repository's configuration names, and who the user is; or git's failure to tell."""
     listed = await list_config(cwd, env=env)
     return listed if isinstance(listed, GitResult) else _read_guard(listed)
@@ -269,7 +269,7 @@ async def _call(
         errors.extend(data[: _MAX_ERROR - len(errors)])
 
     path = os.pathsep.join(dict.fromkeys((os.path.dirname(program), "/usr/bin", "/bin")))
-    command = Command([program, "--no-pager", *args], cwd, {"PATH": path, **env}, pass_fds, stdin)
+    command = ProcessCommand([program, "--no-pager", *args], cwd, {"PATH": path, **env}, pass_fds, stdin)
     try:
         ended = await run_process(
             command,
@@ -299,7 +299,7 @@ def _environment(settings: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {**given, "GIT_CONFIG_COUNT": str(count)}
 
 
-def _read_guard(entries: Iterable[tuple[str, str, str]]) -> Guard:
+def _read_guard(entries: Iterable[tuple[str, str, str]]) -> GitGuard:
     """From scope, key and value, weakest first."""
     overrides: dict[str, str] = {}
     data: dict[str, str] = {}
@@ -328,7 +328,7 @@ def _read_guard(entries: Iterable[tuple[str, str, str]]) -> Guard:
         elif section in _NAMES and rest in ("name", "email"):
             names[key] = value
     settings = (*overrides.items(), *data.items(), *directories)
-    return Guard(settings, _find_author(names), frozenset(filters), is_sparse, has_hooks_path)
+    return GitGuard(settings, _find_author(names), frozenset(filters), is_sparse, has_hooks_path)
 
 
 _FILTER = ("clean", "smudge", "process", "required")

@@ -53,7 +53,7 @@ Verdict: TypeAlias = tuple[str, str]
 """The code and the sentence of a refusal."""
 
 
-class Refusal(Struct, frozen=True):
+class ToolRefusal(Struct, frozen=True):
     """One tool that was asked for and is not given."""
 
     name: str
@@ -69,7 +69,7 @@ class Rights(Struct, frozen=True):
 
     allowed: tuple[str, ...] = ()
     """The names the model sees, in the order of the file."""
-    refused: tuple[Refusal, ...] = ()
+    refused: tuple[ToolRefusal, ...] = ()
     readonly: bool = False
     targets: dict[str, str] = {}
     """Name the model sees → name of the tool, where they differ."""
@@ -128,7 +128,7 @@ class Terms(Struct, frozen=True, kw_only=True):
 
 def decide_tools(definition: Definition, terms: Terms) -> Rights:
     """The rights of a run of this definition."""
-    return Decision(definition, terms).decide()
+    return ToolDecision(definition, terms).decide()
 
 
 def reads_only(rights: Rights) -> bool:
@@ -147,7 +147,7 @@ def narrow_rights(rights: Rights, grant: Grant | None) -> Rights:
 
 def decide_extra(names: Iterable[str], definition: Definition, terms: Terms) -> Rights:
     """Which of some tools a feature may add to such a run: everything holds but the file's own list."""
-    decision = Decision(definition, terms)
+    decision = ToolDecision(definition, terms)
     for name in names:
         decision.want(name, name)
     return decision.conclude()
@@ -163,7 +163,7 @@ def is_readonly(definition: Definition, terms: Terms) -> bool:
     )
 
 
-class Decision:
+class ToolDecision:
     """One definition under some terms, judged tool by tool."""
 
     def __init__(self, definition: Definition, terms: Terms) -> None:
@@ -182,7 +182,7 @@ class Decision:
         self._delegates: set[str] = set()
         self._parent = None if terms.parent is None else terms.parent.tools
         self._allowed: dict[str, str] = {}
-        self._refused: dict[str, Refusal] = {}
+        self._refused: dict[str, ToolRefusal] = {}
 
     def decide(self) -> Rights:
         """Everything the definition asks for, in its order, judged one by one."""
@@ -221,7 +221,7 @@ class Decision:
             self._refuse(visible, *found)
 
     def _refuse(self, name: str, code: str, sentence: str) -> None:
-        self._refused.setdefault(name, Refusal(name, code, sentence))
+        self._refused.setdefault(name, ToolRefusal(name, code, sentence))
 
     def _want_existing(self, name: str) -> None:
         tool = self._aliases.get(name, name)

@@ -16,8 +16,8 @@ from contextlib import suppress
 from msgspec import Struct
 
 from retinue.core.launch import Launch, Pen, Spawned, Spawner, Stdio
-from retinue.tools.process_usage import Bounds, Census, Excess
-from retinue.tools.trees import PLAIN, Tree, kill_launcher, kill_processes, list_descendants
+from retinue.tools.process_tree import PLAIN, Tree, kill_launcher, kill_processes, list_descendants
+from retinue.tools.process_usage import Census, Excess, UsageBounds
 
 READ_SIZE = 128 * 1024
 LIFELINE = "RETINUE_LIFELINE"
@@ -51,7 +51,7 @@ class Exit(Struct, frozen=True):
             return ""
 
 
-class Command(Struct, frozen=True):
+class ProcessCommand(Struct, frozen=True):
     """What to start, and where."""
 
     argv: Sequence[str]
@@ -62,22 +62,22 @@ class Command(Struct, frozen=True):
     """A descriptor to read from, which stays the caller's."""
     spawner: Spawner | None = None
     """Who starts it, when it cannot be a child of ours."""
-    bounds: Bounds = Bounds()
+    bounds: UsageBounds = UsageBounds()
     pen: Pen | None = None
     """Whose thread must start it."""
 
 
-def to_command(launch: Launch, *, stdin: int = subprocess.DEVNULL, max_tasks: int = 0) -> tuple[Command, Tree]:
+def to_command(launch: Launch, *, stdin: int = subprocess.DEVNULL, max_tasks: int = 0) -> tuple[ProcessCommand, Tree]:
     """A confined command, and what keeps it together: its boundary does."""
     tree = Tree("namespace" if launch.spawner is None else "supervisor", skip=launch.layers)
-    bounds = Bounds(max_tasks, launch.max_memory)
-    return Command(
+    bounds = UsageBounds(max_tasks, launch.max_memory)
+    return ProcessCommand(
         launch.argv, launch.cwd, launch.env, launch.pass_fds, stdin, launch.spawner, bounds, launch.pen
     ), tree
 
 
 async def run_process(
-    command: Command,
+    command: ProcessCommand,
     *,
     on_output: Callable[[bytes], bool | None],
     on_error: Callable[[bytes], bool | None] | None = None,
@@ -146,7 +146,7 @@ class _Child:
 
     def start(
         self,
-        command: Command,
+        command: ProcessCommand,
         on_output: Callable[[bytes], bool | None],
         on_error: Callable[[bytes], bool | None] | None,
     ) -> None:

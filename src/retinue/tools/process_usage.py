@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from retinue.tools.trees import TreeKind, count_all_tasks, has_more_tasks, list_folders
+from retinue.tools.process_tree import TreeKind, count_all_tasks, has_more_tasks, list_folders
 
 COUNT_S = 0.03
 """Between two looks: a bomb makes some hundred processes in that time, and fills about a hundred megabytes."""
@@ -23,7 +23,7 @@ _HELD = (b"RssAnon:", b"RssShmem:", b"VmSwap:")
 _SHARES = (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
 
 
-class Bounds(Struct, frozen=True):
+class UsageBounds(Struct, frozen=True):
     """What a tree may have at once; 0 is as much as the system allows."""
 
     tasks: int = 0
@@ -46,7 +46,7 @@ class Census:
     """Looks after one tree, from its start until it is stopped or has too much."""
 
     def __init__(
-        self, find_root: Callable[[], int], kind: TreeKind, bounds: Bounds, end: Callable[[Excess], None]
+        self, find_root: Callable[[], int], kind: TreeKind, bounds: UsageBounds, end: Callable[[Excess], None]
     ) -> None:
         """`find_root` says which process keeps the tree; `end` is called once, when it has too much of something."""
         self._find_root = find_root

@@ -16,8 +16,8 @@ from retinue.core.model import ToolSpec
 from retinue.core.tool import Tool
 from retinue.core.tool_table import BUILTIN_TOOLS, ToolRow, list_rows
 from retinue.core.wrapped import WrappedTool
-from retinue.tools.file_changes import Ledger, PathLocks
-from retinue.tools.trees import TreeProbe
+from retinue.tools.file_changes import FileChanges, PathLocks
+from retinue.tools.process_tree import TreeProbe
 
 
 class ToolOptions(Struct, frozen=True):
@@ -25,7 +25,7 @@ class ToolOptions(Struct, frozen=True):
     file, and what was probed."""
 
     locks: PathLocks = field(default_factory=PathLocks)
-    ledger: Ledger = field(default_factory=Ledger)
+    file_changes: FileChanges = field(default_factory=FileChanges)
     trees: TreeProbe = field(default_factory=TreeProbe)
     environment: Mapping[str, str] | None = None
     """What commands inherit; the process's own environment when absent."""

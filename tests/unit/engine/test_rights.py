@@ -14,7 +14,7 @@ from retinue.engine.rights import CrewRights, build_terms, list_doubts
 from retinue.engine.run_config import Additions, Policy
 from retinue.settings.run_config import build_surfaces
 from retinue.settings.subagents import CrewSettings
-from retinue.tools.policy import SUBAGENT_READONLY, Refusal, Rights
+from retinue.tools.policy import SUBAGENT_READONLY, Rights, ToolRefusal
 
 TOOLS = {name: SimpleNamespace(effect=effect) for name, effect in {"read": Effect.READ, "write": Effect.WRITE}.items()}
 SURFACES = build_surfaces(CrewSettings(), {})
@@ -128,6 +128,10 @@ def test_surface_decides_what_read_only_means() -> None:
 
 
 def test_only_unknown_tools_are_doubted() -> None:
-    refused = [Refusal("looo", "unknown", "x"), Refusal("Agent", "unknown", "y"), Refusal("bash", "denied", "z")]
+    refused = [
+        ToolRefusal("looo", "unknown", "x"),
+        ToolRefusal("Agent", "unknown", "y"),
+        ToolRefusal("bash", "denied", "z"),
+    ]
     doubts = list_doubts(Rights((), refused=tuple(refused), warnings=("w",)))
     assert doubts == [refused[0].sentence, "w"]

@@ -10,9 +10,9 @@ from retinue.core.tool import Effect
 from retinue.tools.policy import (
     BUILTIN_OFFERS,
     SUBAGENT_READONLY,
-    Refusal,
     Rights,
     Terms,
+    ToolRefusal,
     decide_extra,
     decide_tools,
 )
@@ -77,7 +77,7 @@ def test_star_adds_builtins_to_names():
 def test_unknown_name_is_told_with_the_closest():
     rights = decide_tools(define(("read", "gerp")), PLAIN)
     assert rights == Rights(
-        ("read",), (Refusal("gerp", "unknown", "there is no tool 'gerp' here (did you mean 'grep'?)"),)
+        ("read",), (ToolRefusal("gerp", "unknown", "there is no tool 'gerp' here (did you mean 'grep'?)"),)
     )
 
 
@@ -85,7 +85,7 @@ def test_unknown_name_is_told_with_the_closest():
 @pytest.mark.spec("fleet:B33")
 def test_denied_tool_loses_though_listed():
     rights = decide_tools(define(("read", "write"), denied=("write",)), PLAIN)
-    assert rights == Rights(("read",), (Refusal("write", "denied", "write is denied by the agent's own file"),))
+    assert rights == Rights(("read",), (ToolRefusal("write", "denied", "write is denied by the agent's own file"),))
 
 
 @pytest.mark.attack("E5")

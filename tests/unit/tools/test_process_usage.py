@@ -2,7 +2,7 @@ import asyncio
 import subprocess
 import threading
 
-from retinue.tools.process_usage import Bounds, Census, Excess
+from retinue.tools.process_usage import Census, Excess, UsageBounds
 
 
 async def test_tasks_of_others_do_not_count():
@@ -10,7 +10,7 @@ async def test_tasks_of_others_do_not_count():
     done = threading.Event()
     others = [threading.Thread(target=done.wait) for _ in range(200)]
     with subprocess.Popen(["sleep", "9"]) as quiet:
-        census = Census(lambda: quiet.pid, "supervisor", Bounds(64, 0), told.append)
+        census = Census(lambda: quiet.pid, "supervisor", UsageBounds(64, 0), told.append)
         for each in others:
             each.start()
         await asyncio.sleep(0.4)

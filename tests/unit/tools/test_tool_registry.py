@@ -22,7 +22,7 @@ from retinue.tools.registry import (
 )
 from retinue.tools.shell.environment import build_environment
 from retinue.tools.web.options import WebOptions, WebPorts
-from retinue.tools.web.session import Web
+from retinue.tools.web.session import WebSession
 
 SOURCE = Path(retinue.__file__).parent
 
@@ -45,7 +45,11 @@ def test_tools_have_description_files(row: ToolRow) -> None:
 
 
 def test_names_are_those_of_specs() -> None:
-    tools = {**build_tools(ToolOptions()), **build_extra_tools(), **build_family("web", Web(WebOptions(), WebPorts()))}
+    tools = {
+        **build_tools(ToolOptions()),
+        **build_extra_tools(),
+        **build_family("web", WebSession(WebOptions(), WebPorts())),
+    }
     assert [tool.spec.name for tool in tools.values()] == list(tools)
 
 

@@ -2,8 +2,8 @@ import ipaddress
 
 import pytest
 
-from retinue.tools.outbound.guard import Guard, check_secrets, is_below, is_public
-from retinue.tools.outbound.request import Reach, RequestFailed
+from retinue.tools.outbound.guard import RequestGuard, check_secrets, is_below, is_public
+from retinue.tools.outbound.request import RequestFailed, RequestReach
 from retinue.tools.outbound.target import parse_target
 
 PRIVATE = (
@@ -73,7 +73,7 @@ async def test_metadata_services_are_never_public(address):
 
     for host in (f"[{address}]" if ":" in address else address, "rebound.test"):
         with pytest.raises(RequestFailed, match="is this machine, a private network or reserved"):
-            await Guard(Reach(), resolve).admit(parse_target(f"http://{host}/"))
+            await RequestGuard(RequestReach(), resolve).admit(parse_target(f"http://{host}/"))
 
 
 @pytest.mark.parametrize("address", PUBLIC)
@@ -89,7 +89,9 @@ async def resolve_public(host, port):
 @pytest.mark.parametrize("port", [22, 25, 110, 1023, 6379, 5432, 11211])
 async def test_ports_of_services_are_refused(port):
     with pytest.raises(RequestFailed, match=f"port {port} is no web server's"):
-        await Guard(Reach(private=True), resolve_public).admit(parse_target(f"http://public.test:{port}/"))
+        await RequestGuard(RequestReach(private=True), resolve_public).admit(
+            parse_target(f"http://public.test:{port}/")
+        )
 
 
 @pytest.mark.attack("D13", "I11")
@@ -103,12 +105,12 @@ async def test_ports_of_services_are_refused(port):
 )
 async def test_local_names_are_refused(host):
     with pytest.raises(RequestFailed, match="is a name of this machine"):
-        await Guard(Reach(), resolve_public).admit(parse_target(f"http://{host}/"))
+        await RequestGuard(RequestReach(), resolve_public).admit(parse_target(f"http://{host}/"))
 
 
 @pytest.mark.attack("D4")
 async def test_allowed_hosts_end_at_dots():
-    guard = Guard(Reach(hosts=("trusted.com",)), resolve_public)
+    guard = RequestGuard(RequestReach(hosts=("trusted.com",)), resolve_public)
     for host in ("trusted.com", "docs.trusted.com", "TRUSTED.com."):
         assert await guard.admit(parse_target(f"https://{host}/")) == ["93.184.216.34"]
     for host in ("trusted.com.evil.test", "eviltrusted.com", "tru\u0455ted.com"):

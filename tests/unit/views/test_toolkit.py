@@ -1,7 +1,7 @@
 import pytest
 
 from retinue.features.activity import Activity
-from retinue.settings.devkit import Lsp, LspHook, LspTool
+from retinue.settings.devkit import Lsp, LspHook, LspToolSettings
 from retinue.settings.subagents import CrewSettings
 from retinue.views.toolkit import render_agents, render_counts, render_logs, render_lsp, render_modules
 
@@ -62,7 +62,7 @@ def test_agents_are_grouped_by_source():
 
 
 def test_modules_tell_their_state():
-    own = CrewSettings(lsp=Lsp(tool=LspTool(enabled=False), hook=LspHook(enabled=False, mode="disabled")))
+    own = CrewSettings(lsp=Lsp(tool=LspToolSettings(enabled=False), hook=LspHook(enabled=False, mode="disabled")))
     assert render_modules(own).splitlines()[2:] == [
         "subagents: enabled",
         "web: enabled",

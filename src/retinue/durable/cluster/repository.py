@@ -13,7 +13,7 @@ from retinue.features.worktree.copies import is_directory
 from retinue.features.worktree.objects import WORK_TIMEOUT_S
 from retinue.features.worktree.saved_work import AUTHOR, to_variables
 from retinue.sandbox.stubs import is_stub
-from retinue.tools.git import GitResult, Guard, load_guard, run_git
+from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
 
 MAX_BUNDLE = 256 * 1024 * 1024
 """Bytes that one bundle may have."""
@@ -28,7 +28,7 @@ _PLACES = (
 """What is asked of a checkout."""
 _TOO_MUCH = 125
 # In repositories that we made ourselves nothing is to be blanked out; what else a user has set is not for them.
-OWN = Guard(
+OWN = GitGuard(
     (
         ("core.excludesFile", os.devnull),
         ("core.attributesFile", os.devnull),
@@ -37,7 +37,7 @@ OWN = Guard(
     )
 )
 # What is worth keeping is sent away; the rest may go with the machine.
-FLEETING = Guard((*OWN.settings, ("core.fsync", "none")))
+FLEETING = GitGuard((*OWN.settings, ("core.fsync", "none")))
 
 
 class BundleTooLarge(RetinueError):
@@ -53,7 +53,7 @@ class Repository:
     index: str = ""
     common: str = ""
     """The git directory that is shared with others, when it is another one."""
-    guard: Guard = field(default=OWN)
+    guard: GitGuard = field(default=OWN)
 
     async def ask(
         self,
@@ -187,7 +187,7 @@ class Workspace:
     """Of the directory inside of it; ends with a slash, or is empty."""
     git_dir: str
     common: str
-    guard: Guard
+    guard: GitGuard
 
     def open(self, index: str = "") -> Repository:
         """Its repository; with an index of our own, the user's is not touched."""
@@ -207,7 +207,7 @@ async def find_workspace(cwd: Path) -> Workspace | None:
             raise RetinueError(f"{quote(str(cwd), 200)} cannot be sent with a run: {each.problem}")
     top, prefix, git_dir, common = _resolve_places(found, cwd)
     guard = await load_guard(top)
-    if not isinstance(guard, Guard):
+    if not isinstance(guard, GitGuard):
         raise RetinueError(f"git config failed in {quote(top, 200)}: {guard.problem}")
     return Workspace(top, prefix, git_dir, common, guard)
 

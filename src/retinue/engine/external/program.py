@@ -12,7 +12,7 @@ from pathlib import Path
 from retinue.core.environment import CHILD, select
 from retinue.core.errors import RetinueError, quote
 from retinue.core.model import ModelInfo
-from retinue.tools.trees import find_program
+from retinue.tools.process_tree import find_program
 
 
 def export_nothing(info: ModelInfo) -> Mapping[str, str]:

@@ -30,8 +30,8 @@ from retinue.engine.setup import RunSetup
 from retinue.models.reach import OutOfReach
 from retinue.sessions.files import make_private
 from retinue.sessions.log import Session
-from retinue.tools.process import Command, Exit, run_process
-from retinue.tools.trees import TreeProbe
+from retinue.tools.process import Exit, ProcessCommand, run_process
+from retinue.tools.process_tree import TreeProbe
 
 GRACE_S = 5.0
 """For a child that has run out of something, to end in good order."""
@@ -113,7 +113,7 @@ class ExternalRun(LiveRun):
         with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
             flags = post.render_flags(setup, tools, papers.prompt, trusted=premises.trusted)
             return await run_process(
-                Command([*program, *flags, *papers.words], str(setup.cwd), environment, descriptors),
+                ProcessCommand([*program, *flags, *papers.words], str(setup.cwd), environment, descriptors),
                 on_output=self._stream.feed,
                 on_error=self._stream.feed_error,
                 tree=await _TREES.find(),

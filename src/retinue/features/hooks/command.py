@@ -21,8 +21,8 @@ from retinue.core.launch import Confining
 from retinue.features.approved import find_change
 from retinue.features.hooks.points import LIMIT_S, HookFailed, HookLate
 from retinue.features.hooks.spec import HookSpec
-from retinue.tools.process import Command, run_process, to_command
-from retinue.tools.trees import Tree, TreeProbe, find_program
+from retinue.tools.process import ProcessCommand, run_process, to_command
+from retinue.tools.process_tree import Tree, TreeProbe, find_program
 
 MAX_OUTPUT_BYTES = 256 * 1024
 _SHOWN_ERROR_BYTES = 2_000
@@ -82,13 +82,15 @@ async def run_command(spec: HookSpec, payload: Mapping[str, Any], place: Workpla
 
 
 @asynccontextmanager
-async def _prepare(spec: HookSpec, program: str, place: Workplace, stdin: int) -> AsyncIterator[tuple[Command, Tree]]:
+async def _prepare(
+    spec: HookSpec, program: str, place: Workplace, stdin: int
+) -> AsyncIterator[tuple[ProcessCommand, Tree]]:
     """The command as it is started: a project's inside the boundary of the run, the user's own as the user's."""
     argv, env = [program, *spec.args], build_environment(place.environment, spec.env)
     confining = None if spec.is_own else place.find_boundary()
     confinement = None if confining is None else await confining.open()
     if confinement is None:
-        yield Command(argv, str(place.cwd), env, stdin=stdin), await place.trees.find()
+        yield ProcessCommand(argv, str(place.cwd), env, stdin=stdin), await place.trees.find()
         return
     # The project is not the workspace of a run in a copy, and must be seen all the same, and so must its scripts.
     visible = (str(place.project), str(place.cwd), *_find_scripts(argv))

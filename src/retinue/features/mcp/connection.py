@@ -16,7 +16,7 @@ from retinue.features.mcp.program import Program, choose_environment, find_comma
 from retinue.features.mcp.server import McpServer
 from retinue.features.mcp.trouble import McpFailed, Trouble
 from retinue.models.values import is_command
-from retinue.tools.trees import TreeProbe
+from retinue.tools.process_tree import TreeProbe
 
 if TYPE_CHECKING:
     from retinue.features.mcp.link import LiveSession

@@ -21,9 +21,9 @@ from retinue.core.launch import Confinement, Confining, Launch, Spawned, Stdio
 from retinue.features.mcp.server import McpServer
 from retinue.features.mcp.tool_list import clean_text
 from retinue.features.mcp.trouble import McpFailed
-from retinue.tools.process import Command, to_command
+from retinue.tools.process import ProcessCommand, to_command
+from retinue.tools.process_tree import Tree, TreeProbe, kill_launcher, kill_processes, list_descendants
 from retinue.tools.process_usage import Census, Excess
-from retinue.tools.trees import Tree, TreeProbe, kill_launcher, kill_processes, list_descendants
 from retinue.tools.truncate import render_size
 
 MAX_MESSAGE = 10 * 1024 * 1024
@@ -87,7 +87,7 @@ class Program:
         confinement = None if confining is None else await confining.open()
         try:
             if confinement is None:
-                return await cls._start(Command(argv, cwd, env), await trees.find(), None)
+                return await cls._start(ProcessCommand(argv, cwd, env), await trees.find(), None)
             launch = _confine(confinement, argv, cwd, env)
             return await cls._start(*to_command(launch), launch.release)
         except ToolFailed as error:
@@ -96,7 +96,7 @@ class Program:
             raise McpFailed(f"it cannot be started: {getattr(error, 'strerror', None) or error}") from error
 
     @classmethod
-    async def _start(cls, command: Command, tree: Tree, release: Callable[[], None] | None) -> Self:
+    async def _start(cls, command: ProcessCommand, tree: Tree, release: Callable[[], None] | None) -> Self:
         ours: list[int] = []
         theirs: list[int] = []
         for is_input in (True, False, False, True):  # what it reads, prints and complains of, and its lifeline
@@ -267,7 +267,7 @@ def _confine(confinement: Confinement, argv: list[str], cwd: str, env: Mapping[s
     return replace(launch, env={**env, **launch.env})
 
 
-def _spawn(command: Command, tree: Tree, stdio: Stdio) -> "subprocess.Popen[bytes] | Spawned":
+def _spawn(command: ProcessCommand, tree: Tree, stdio: Stdio) -> "subprocess.Popen[bytes] | Spawned":
     if command.spawner is not None:
         return command.spawner.spawn(Launch(command.argv, command.env, command.cwd, command.pass_fds), stdio)
 

@@ -23,7 +23,7 @@ from retinue.features.worktree.records import Record, Records, check_name
 from retinue.features.worktree.repository import make_repository, read_head
 from retinue.sandbox.open_beneath import remove_tree
 from retinue.sessions.lock import take_flock
-from retinue.tools.git import Guard, load_guard, run_git
+from retinue.tools.git import GitGuard, load_guard, run_git
 
 _ATTEMPTS = 4
 _DISTURBED = ("fatal: failed to read", "fatal: could not create directory")
@@ -189,7 +189,7 @@ async def _lend_base(asker: Record, records: Records) -> str:
     """The commit that another run is at in its copy, brought to where both can see it."""
     head = read_head(records.repository_path(asker.run_id)) or asker.base
     guard = await load_guard(asker.common, env={"GIT_DIR": asker.common})
-    if not isinstance(guard, Guard):
+    if not isinstance(guard, GitGuard):
         refuse(guard.problem)
     try:
         with closing(Store(asker.run_id, asker.common, records, guard)) as store:
@@ -214,7 +214,7 @@ def _choose_root(request: CopyRequest, repository: _Repository, tmp: Path | None
 async def _check_out(record: Record, records: Records) -> str:
     """Fill the copy and keep an index of it that only we write; gives the copy's git directory."""
     guard = await load_guard(record.top)
-    if not isinstance(guard, Guard):
+    if not isinstance(guard, GitGuard):
         refuse(guard.problem)
     os.mkdir(record.path, 0o700)
     await _register(record, records, guard)
@@ -238,7 +238,7 @@ async def _check_out(record: Record, records: Records) -> str:
     return git_dir
 
 
-async def _register(record: Record, records: Records, guard: Guard) -> None:
+async def _register(record: Record, records: Records, guard: GitGuard) -> None:
     """Let git make a copy without files: with them it would start a second git, which a kill of ours does not reach."""
     for attempt in range(_ATTEMPTS):
         async with hold_registry(record.common):

@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 from retinue.features.worktree.records import Records
 from retinue.features.worktree.repository import open_entry, walk
-from retinue.tools.git import GitResult, Guard, run_git
+from retinue.tools.git import GitGuard, GitResult, run_git
 
 WORK_TIMEOUT_S = 120.0
 """For git calls whose time grows with the repository."""
@@ -37,7 +37,7 @@ class Undone(Exception):
 class Store:
     """Objects of a run that are what their names say, beside those of the user's repository. Close it."""
 
-    def __init__(self, run_id: str, common: str, records: Records, guard: Guard) -> None:
+    def __init__(self, run_id: str, common: str, records: Records, guard: GitGuard) -> None:
         self.path = records.make_store(run_id)
         self._common = common
         self._own = records.repository_path(run_id)

@@ -14,7 +14,7 @@ from contextlib import suppress
 from retinue.core.errors import quote
 from retinue.features.worktree.records import Record, Records
 from retinue.sandbox.open_beneath import open_beneath
-from retinue.tools.git import Guard
+from retinue.tools.git import GitGuard
 
 SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _READING = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -24,7 +24,7 @@ _PACKED = "packed-refs"
 _MAX_TEXT = 4 * 1024 * 1024
 
 
-def make_repository(record: Record, records: Records, git_dir: str, guard: Guard, refs: bytes) -> None:
+def make_repository(record: Record, records: Records, git_dir: str, guard: GitGuard, refs: bytes) -> None:
     """Lay it out, with the refs there are now, and let the copy's `.git` lead to it. Raises OSError."""
     own = records.repository_path(record.run_id)
     if os.path.lexists(own):
@@ -43,7 +43,7 @@ def make_repository(record: Record, records: Records, git_dir: str, guard: Guard
     _write(record.path, ".git", b"gitdir: " + os.fsencode(own) + b"\n")
 
 
-def _render_config(record: Record, git_dir: str, guard: Guard) -> str:
+def _render_config(record: Record, git_dir: str, guard: GitGuard) -> str:
     """What the user has configured, wherever that says nothing of where files are."""
     is_long = len(record.base) == 64
     lines = ["[core]", f"\trepositoryformatversion = {int(is_long)}"]

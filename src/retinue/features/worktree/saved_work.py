@@ -29,7 +29,7 @@ from retinue.features.worktree.records import Record, Records
 from retinue.features.worktree.repository import copy_file, read_head, write_ref
 from retinue.features.worktree.submodules import is_untouched
 from retinue.features.worktree.traces import find_nested, find_tips, is_own_link, read_heads, restore_notes
-from retinue.tools.git import GitResult, Guard, load_guard, run_git
+from retinue.tools.git import GitGuard, GitResult, load_guard, run_git
 
 AUTHOR = ("pi-agent", "pi-agent@localhost")
 """Of our commits where the user has configured nobody."""
@@ -92,7 +92,7 @@ class _Saver:
         self.notes: list[str] = []
         self._record = record
         self._records = records
-        self._guard = Guard()
+        self._guard = GitGuard()
         self._store: Store | None = None
         own = records.repository_path(record.run_id)
         self._own = own if is_directory(own) else ""
@@ -127,7 +127,7 @@ class _Saver:
             return
         restore_notes(record.git_dir, record.common)
         loaded = await load_guard(record.common, env=self._env)
-        if not isinstance(loaded, Guard):
+        if not isinstance(loaded, GitGuard):
             raise Undone(f"git config: {loaded.problem}")
         self._guard = loaded
         self._store = Store(record.run_id, record.common, self._records, loaded)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from retinue.features.worktree.traces import find_nested
-from retinue.tools.git import Guard, load_guard, run_git
+from retinue.tools.git import GitGuard, load_guard, run_git
 
 TIMEOUT_S = 30.0
 
@@ -19,7 +19,7 @@ async def is_untouched(root: str, path: str, recorded: str, index: str) -> bool:
     if not recorded or find_nested(place, []):
         return False
     guard = await load_guard(place)
-    if not isinstance(guard, Guard):
+    if not isinstance(guard, GitGuard):
         return False
 
     async def ask(arguments: Sequence[str]) -> str | None:

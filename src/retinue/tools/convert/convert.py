@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.answers import cut_content, explain_end, explain_offset, render_answer, render_failure
 from retinue.tools.arguments import is_whole
 from retinue.tools.convert.options import AGENT, COMMAND, ConvertOptions, ConvertPorts
+from retinue.tools.json_result import cut_content, explain_end, explain_offset, render_answer, render_failure
+from retinue.tools.process_tree import find_program
 from retinue.tools.registry import load_description
-from retinue.tools.trees import find_program
 
 if TYPE_CHECKING:
-    from retinue.tools.convert.source import Document
+    from retinue.tools.convert.source import SourceDocument
 
 _MOST = 10**12
 NOTE = (
@@ -52,7 +52,7 @@ class ConvertContentTool:
         """Get it and convert it."""
         import time
 
-        from retinue.tools.convert.run import Converter, Deadline
+        from retinue.tools.convert.converter import Converter, Deadline
         from retinue.tools.convert.source import ConvertFailed
         from retinue.tools.markdown.unseen import drop_unseen
 
@@ -86,15 +86,15 @@ class ConvertContentTool:
         details["metadata"] = metadata
         return render_answer(details, note=NOTE)
 
-    async def _load(self, path: str, url: str, timeout_s: float, context: ToolContext) -> "Document":
+    async def _load(self, path: str, url: str, timeout_s: float, context: ToolContext) -> "SourceDocument":
         from retinue.tools.convert.source import download, load_file
-        from retinue.tools.outbound.client import Client
-        from retinue.tools.outbound.request import Bounds
+        from retinue.tools.outbound.client import HttpClient
+        from retinue.tools.outbound.request import RequestBounds
 
         own, ports = self._options, self._ports
         if path:
             return await load_file(path, context.cwd, context.territory, own.max_bytes)
-        client = Client(
+        client = HttpClient(
             own.reach,
             agent=AGENT,
             environment=ports.environment,
@@ -102,11 +102,11 @@ class ConvertContentTool:
             locate=ports.locate,
             trace=ports.trace,
         )
-        return await download(url, client, Bounds(timeout_s, own.max_bytes, is_strict=True))
+        return await download(url, client, RequestBounds(timeout_s, own.max_bytes, is_strict=True))
 
     def _find_command(self, project: str) -> str:
         """The converter; empty when the usual one is not there. Raises ConvertFailed when another one is not."""
-        from retinue.tools.convert.run import INSTALL
+        from retinue.tools.convert.converter import INSTALL
         from retinue.tools.convert.source import ConvertFailed
 
         name = self._options.command

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 
-from retinue.tools.outbound.request import Bounds, Reach
-from retinue.tools.trees import TreeProbe
+from retinue.tools.outbound.request import RequestBounds, RequestReach
+from retinue.tools.process_tree import TreeProbe
 
 if TYPE_CHECKING:
-    from retinue.tools.outbound.trace import Exchange
+    from retinue.tools.outbound.trace import HttpExchange
 
 AGENT = "devkit-pi-convert/1.0"
 COMMAND = "markitdown"
@@ -25,12 +25,12 @@ class ConvertOptions(Struct, frozen=True, kw_only=True):
     timeout_s: float = 30.0
     max_bytes: int = 10_485_760
     max_chars: int = 50_000
-    reach: Reach = Reach(switch="convertContent.allowPrivateNetwork")
+    reach: RequestReach = RequestReach(switch="convertContent.allowPrivateNetwork")
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> RequestBounds:
         """Of one download."""
-        return Bounds(self.timeout_s, self.max_bytes, is_strict=True)
+        return RequestBounds(self.timeout_s, self.max_bytes, is_strict=True)
 
 
 class ConvertPorts(Struct, frozen=True, kw_only=True):
@@ -41,6 +41,6 @@ class ConvertPorts(Struct, frozen=True, kw_only=True):
     """Instead of the system's name servers."""
     locate: Callable[[str, int], tuple[str, int]] | None = None
     """Where an address really is, for tests."""
-    trace: "Callable[[Exchange], None] | None" = None
+    trace: "Callable[[HttpExchange], None] | None" = None
     """Hears of each request."""
     trees: TreeProbe = field(default_factory=TreeProbe)

@@ -13,8 +13,8 @@ from msgspec import Struct
 from retinue.core.errors import ToolFailed
 from retinue.core.terminal import escape_line
 from retinue.core.territory import Territory
-from retinue.tools.outbound.client import Client
-from retinue.tools.outbound.request import Bounds, RequestFailed
+from retinue.tools.outbound.client import HttpClient
+from retinue.tools.outbound.request import RequestBounds, RequestFailed
 from retinue.tools.path_guard import open_reading
 from retinue.tools.paths import find_real_path
 
@@ -59,7 +59,7 @@ class ConvertFailed(Exception):
         self.code = code
 
 
-class Document(Struct, frozen=True):
+class SourceDocument(Struct, frozen=True):
     """A document in memory: whatever happens to the file now, this is what was allowed."""
 
     name: str
@@ -67,12 +67,12 @@ class Document(Struct, frozen=True):
     content_type: str = ""
 
 
-async def load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> Document:
+async def load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> SourceDocument:
     """A file below the working directory. Raises ConvertFailed."""
     return await asyncio.to_thread(_load_file, path, cwd, territory, max_bytes)
 
 
-def _load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> Document:
+def _load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> SourceDocument:
     workspace = os.path.realpath(cwd)
     if "\0" in path or len(os.fsencode(path.encode("utf-8", "replace"))) > 4095:
         raise ConvertFailed("INVALID_INPUT", "the path holds a NUL character, or is too long")
@@ -96,7 +96,7 @@ def _load_file(path: str, cwd: Path, territory: Territory, max_bytes: int) -> Do
         os.close(handle)
     if status.st_size > max_bytes or len(data) > max_bytes:
         raise ConvertFailed("FILE_TOO_LARGE", f"{_show(path)} has more than {max_bytes} bytes")
-    return Document(_to_name(os.path.basename(asked)), data)
+    return SourceDocument(_to_name(os.path.basename(asked)), data)
 
 
 def _read(handle: int, most: int) -> bytes:
@@ -116,7 +116,7 @@ def _check_inside(real: str, workspace: str, shown: str) -> None:
         raise ConvertFailed("INVALID_INPUT", f"Local path outside workspace is not allowed: {_show(shown)}")
 
 
-async def download(url: str, client: Client, bounds: Bounds) -> Document:
+async def download(url: str, client: HttpClient, bounds: RequestBounds) -> SourceDocument:
     """What is at an address. Raises ConvertFailed."""
     try:
         page = await client.fetch(url, bounds)
@@ -129,7 +129,7 @@ async def download(url: str, client: Client, bounds: Bounds) -> Document:
     ending = _ENDINGS.get(kind, "")
     if ending and ("." not in name or kind != "text/html"):
         name = name if name.lower().endswith(ending) else f"{name}{ending}"
-    return Document(name, page.body, kind)
+    return SourceDocument(name, page.body, kind)
 
 
 def _to_name(name: str) -> str:

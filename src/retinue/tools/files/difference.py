@@ -5,7 +5,7 @@ from itertools import accumulate
 
 from msgspec import Struct
 
-from retinue.tools.files.replacement import Change
+from retinue.tools.files.replacement import TextChange
 from retinue.tools.truncate import split_lines
 
 _CONTEXT = 4
@@ -35,7 +35,7 @@ class _Block(Struct, frozen=True):
         return self.start + len(self.old)
 
 
-def render_difference(path: str, original: str, changes: list[Change]) -> Difference:
+def render_difference(path: str, original: str, changes: list[TextChange]) -> Difference:
     """Both notations of the changes of a text."""
     text = _Text(original)
     blocks, new_open = _to_blocks(text, changes)
@@ -78,7 +78,7 @@ class _Text:
         return bisect_right(self.starts, at) - 1
 
 
-def _to_blocks(text: _Text, changes: list[Change]) -> tuple[list[_Block], bool]:
+def _to_blocks(text: _Text, changes: list[TextChange]) -> tuple[list[_Block], bool]:
     """The lines that change, and whether the last line of the new text has no end."""
     blocks: list[_Block] = []
     original = text.original

@@ -12,7 +12,7 @@ from retinue.core.model import ToolSpec
 from retinue.core.territory import Territory
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path
-from retinue.tools.file_changes import Change, Ledger, PathLocks
+from retinue.tools.file_changes import FileChange, FileChanges, PathLocks
 from retinue.tools.files.write import encode_text, explain_write, finish_thread, note_links
 from retinue.tools.path_guard import open_reading
 from retinue.tools.paths import Revision, explain, name_kind, resolve_existing
@@ -20,9 +20,9 @@ from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import render_size
 
 if TYPE_CHECKING:  # what only a call needs is imported by the first one
-    from retinue.tools.atomic import Replaced
+    from retinue.tools.atomic_write import Replaced
     from retinue.tools.files.difference import Difference
-    from retinue.tools.files.replacement import Edit, Edited
+    from retinue.tools.files.replacement import Edit, EditedText
 
 # Above this, finding out what comes closest may take long enough to be done in a thread.
 _INLINE_BYTES = 16 * 1024
@@ -39,15 +39,15 @@ class EditTool:
         "Use edit for changes to a file; put all changes of one file in one call, each oldText short but unique.",
     )
 
-    def __init__(self, locks: PathLocks, ledger: Ledger | None = None, *, sync: bool = False) -> None:
+    def __init__(self, locks: PathLocks, file_changes: FileChanges | None = None, *, sync: bool = False) -> None:
         self._locks = locks
-        self._ledger = ledger or Ledger()
+        self._file_changes = file_changes or FileChanges()
         self._sync = sync
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
         """The tool with what all tools of a process share."""
-        return cls(options.locks, options.ledger, sync=options.sync_writes)
+        return cls(options.locks, options.file_changes, sync=options.sync_writes)
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -85,14 +85,14 @@ class EditTool:
 
     def _edit(
         self, path: str, resolved: str, edits: "list[Edit]", context: ToolContext
-    ) -> "tuple[Edited, Difference, Replaced]":
-        from retinue.tools.atomic import replace_file
+    ) -> "tuple[EditedText, Difference, Replaced]":
+        from retinue.tools.atomic_write import replace_file
         from retinue.tools.files.difference import render_difference
         from retinue.tools.files.replacement import apply_edits
 
         data, revision = _read_whole(resolved, path, context.territory)
         target = os.path.realpath(resolved)
-        self._ledger.check(context.run_id, target, path, revision, is_blind=False)
+        self._file_changes.check(context.run_id, target, path, revision, is_blind=False)
         bom = _BOM if data.startswith(_BOM) else b""
         # Bytes that are no UTF-8 survive the way into text and back.
         original = data[len(bom) :].decode("utf-8", "surrogateescape")
@@ -107,8 +107,8 @@ class EditTool:
         )
         difference = _without_escapes(difference)
         if done.revision is not None:
-            change = Change(context.run_id, context.run_name, done.revision, difference.patch)
-            self._ledger.note_change(target, change)
+            change = FileChange(context.run_id, context.run_name, done.revision, difference.patch)
+            self._file_changes.note_change(target, change)
         return edited, difference, done
 
 
@@ -164,7 +164,7 @@ def _read_whole(resolved: str, path: str, territory: Territory) -> "tuple[bytes,
         return data, Revision.of(status)
 
 
-def _note_forgiven(edited: "Edited") -> str:
+def _note_forgiven(edited: "EditedText") -> str:
     if not edited.forgiven:
         return ""
     which = ", ".join(f"edits[{index}]" for index in edited.forgiven)

@@ -11,7 +11,7 @@ from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path, take_text
-from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search, open_boundary
+from retinue.tools.files.ripgrep import Ripgrep, SearchEnd, exclude_paths, ignore_arguments, note_search, open_boundary
 from retinue.tools.path_guard import find_ground
 from retinue.tools.paths import explain, name_kind, resolve_existing, show_name
 from retinue.tools.registry import ToolOptions, load_description
@@ -67,7 +67,7 @@ class FindTool:
 
     async def _search(
         self, options: list[str], listing: "_Listing", path: str, resolved: str, context: ToolContext
-    ) -> Search:
+    ) -> SearchEnd:
         """Take of what is found by names only what is there without following a link, where something is hidden."""
         boundary = await open_boundary(context)
         run = partial(self._ripgrep.run, options, resolved, b"\0", context.cwd, boundary=boundary)
@@ -127,7 +127,7 @@ def _check_folder(path: str, resolved: str) -> None:
         raise ToolRetry(f"{quote(path, 200)} is {name_kind(mode)}: expected a directory to search in.")
 
 
-def _render(listing: _Listing, search: Search, timeout_s: float, limit: int) -> ToolResult:
+def _render(listing: _Listing, search: SearchEnd, timeout_s: float, limit: int) -> ToolResult:
     notes = note_search(search, timeout_s)
     details: dict[str, Any] = {}
     shown = truncate_head("\n".join(map(show_name, listing.found)), max_lines=max(1, limit))

@@ -12,7 +12,7 @@ from retinue.core.errors import ToolRetry, quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_flag, take_path, take_text
-from retinue.tools.files.ripgrep import Ripgrep, Search, exclude_paths, ignore_arguments, note_search, open_boundary
+from retinue.tools.files.ripgrep import Ripgrep, SearchEnd, exclude_paths, ignore_arguments, note_search, open_boundary
 from retinue.tools.path_guard import find_ground
 from retinue.tools.paths import explain, name_kind, resolve_existing, show_raw_name
 from retinue.tools.registry import ToolOptions, load_description
@@ -82,7 +82,7 @@ class GrepTool:
 
     async def _look_twice(
         self, options: list[str], where: list[str], folder: str, context: ToolContext, matches: "_Matches"
-    ) -> Search:
+    ) -> SearchEnd:
         """Search by names for the files, then in what was opened without following a link: only that is shown."""
         from retinue.tools.files.ripgrep import Recheck
 
@@ -110,11 +110,11 @@ class GrepTool:
 
     async def _look_into(
         self, held: dict[str, int], options: list[str], folder: str, context: ToolContext, matches: "_Matches"
-    ) -> Search:
+    ) -> SearchEnd:
         """Search in open files."""
         matches.names = {os.fsencode(f"{_HANDLES}/{handle}"): os.fsencode(name) for name, handle in held.items()}
         if not held:
-            return Search(False, 0, "")
+            return SearchEnd(False, 0, "")
         wanted = [*options, "--threads=1", "--", *(f"{_HANDLES}/{handle}" for handle in held.values())]
         handles = tuple(held.values())
         return await self._ripgrep.run(wanted, folder, b"\n", context.cwd, matches.take, pass_fds=handles)
@@ -234,7 +234,7 @@ class _Matches:
         self._room -= len(row)
 
 
-def _render(matches: _Matches, search: Search, timeout_s: float) -> ToolResult:
+def _render(matches: _Matches, search: SearchEnd, timeout_s: float) -> ToolResult:
     limit = matches.limit
     notes = note_search(search, timeout_s)
     details: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from retinue.core.messages import ImageContent, TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_count, take_path
-from retinue.tools.file_changes import Ledger
+from retinue.tools.file_changes import FileChanges
 from retinue.tools.files.window import Window, decode_text, decode_wide, read_window
 from retinue.tools.path_guard import open_reading
 from retinue.tools.paths import Revision, explain, find_real_path, name_kind, resolve_existing
@@ -60,14 +60,14 @@ class ReadTool:
     hint = "Read files and images"
     guidelines = ("Read files with read, not with cat or sed.",)
 
-    def __init__(self, ledger: Ledger | None = None, *, max_image_bytes: int = 3_750_000) -> None:
-        self._ledger = ledger or Ledger()
+    def __init__(self, file_changes: FileChanges | None = None, *, max_image_bytes: int = 3_750_000) -> None:
+        self._file_changes = file_changes or FileChanges()
         self._max_image_bytes = max_image_bytes
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
         """The tool with what all tools of a process share."""
-        return cls(options.ledger, max_image_bytes=options.max_image_bytes)
+        return cls(options.file_changes, max_image_bytes=options.max_image_bytes)
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -100,7 +100,7 @@ class ReadTool:
                 raise ToolRetry(
                     f"{quote(path, 200)} is {name_kind(status.st_mode)}, not a file that can be read.{hint}"
                 )
-            self._ledger.note_read(context.run_id, find_real_path(handle, resolved), Revision.of(status))
+            self._file_changes.note_read(context.run_id, find_real_path(handle, resolved), Revision.of(status))
             if status.st_size <= _INLINE_BYTES:
                 return self._read(handle, path, status.st_size, first, limit)
             # The thread has a descriptor of its own: a cancelled call closes ours while it may still read.

@@ -24,7 +24,7 @@ _TRAILING = re.compile(r"[^\S\n]+(?=\n|\Z)")
 MAX_SHOWN_PLACES = 20
 
 
-class Span(Struct, frozen=True):
+class TextSpan(Struct, frozen=True):
     """A place in a text."""
 
     start: int
@@ -42,14 +42,14 @@ class LineView:
         if self.text is not original:
             self._pairs = [found.start() - nth for nth, found in enumerate(re.finditer("\r\n", original))]
 
-    def to_original(self, span: Span) -> Span:
+    def to_original(self, span: TextSpan) -> TextSpan:
         """The same place in the original."""
-        return Span(self._shift(span.start), self._shift(span.end))
+        return TextSpan(self._shift(span.start), self._shift(span.end))
 
     def _shift(self, at: int) -> int:
         return at + bisect_left(self._pairs, at)
 
-    def line_end_near(self, span: Span) -> str:
+    def line_end_near(self, span: TextSpan) -> str:
         """The kind of line end used at a place: in it, else after it, else in the file."""
         if not self._pairs:
             return "\n"
@@ -88,12 +88,12 @@ class FoldedView:
             pieces.append(plain)
             starts.extend([offset] * len(plain))
 
-    def to_source(self, span: Span) -> Span:
+    def to_source(self, span: TextSpan) -> TextSpan:
         """The same place in the source; blanks that were dropped at its end belong to it."""
         last = self._starts[span.end - 1]
         end = last + 1
         blanks = _TRAILING.match(self._source, end)
-        return Span(self._starts[span.start], blanks.end() if blanks else end)
+        return TextSpan(self._starts[span.start], blanks.end() if blanks else end)
 
 
 def fold_text(text: str) -> str:
@@ -101,12 +101,12 @@ def fold_text(text: str) -> str:
     return FoldedView(text).text
 
 
-def find_spans(text: str, wanted: str) -> list[Span]:
+def find_spans(text: str, wanted: str) -> list[TextSpan]:
     """Every place a text occurs, overlapping ones too."""
     spans = []
     at = text.find(wanted)
     while at >= 0:
-        spans.append(Span(at, at + len(wanted)))
+        spans.append(TextSpan(at, at + len(wanted)))
         at = text.find(wanted, at + 1)
     return spans
 
@@ -199,28 +199,28 @@ class Edit(Struct, frozen=True):
     new: str
 
 
-class Change(Struct, frozen=True):
+class TextChange(Struct, frozen=True):
     """One place of the original text and what it becomes."""
 
-    span: Span
+    span: TextSpan
     new: str
 
 
-class Edited(Struct, frozen=True):
+class EditedText(Struct, frozen=True):
     """The new text, and how it came about."""
 
     text: str
-    changes: list[Change]
+    changes: list[TextChange]
     """In the order of the text."""
     forgiven: list[int]
     """Edits that matched only with typography and trailing spaces forgiven."""
 
 
-def apply_edits(original: str, edits: list[Edit], path: str) -> Edited:
+def apply_edits(original: str, edits: list[Edit], path: str) -> EditedText:
     """Match every edit against the original and replace all at once. Raises ToolRetry saying what was found instead."""
     view = LineView(original)
     folded: FoldedView | None = None
-    found: list[tuple[int, Span, str]] = []
+    found: list[tuple[int, TextSpan, str]] = []
     forgiven: list[int] = []
     for index, edit in enumerate(edits):
         name = "oldText" if len(edits) == 1 else f"edits[{index}].oldText"
@@ -247,16 +247,16 @@ def apply_edits(original: str, edits: list[Edit], path: str) -> Edited:
                 "Merge them into one edit."
             )
     changes = [
-        Change(view.to_original(span), new.replace("\n", view.line_end_near(span)) if "\n" in new else new)
+        TextChange(view.to_original(span), new.replace("\n", view.line_end_near(span)) if "\n" in new else new)
         for _, span, new in found
     ]
     text = _replace(original, changes)
     if text == original:
         raise ToolRetry(f"The edits leave {quote(path, 200)} as it is: nothing to change.")
-    return Edited(text, changes, forgiven)
+    return EditedText(text, changes, forgiven)
 
 
-def _replace(original: str, changes: list[Change]) -> str:
+def _replace(original: str, changes: list[TextChange]) -> str:
     pieces = []
     at = 0
     for change in changes:
@@ -265,7 +265,7 @@ def _replace(original: str, changes: list[Change]) -> str:
     return "".join([*pieces, original[at:]])
 
 
-def _explain_count(text: str, old: str, spans: list[Span], name: str, path: str) -> ToolRetry:
+def _explain_count(text: str, old: str, spans: list[TextSpan], name: str, path: str) -> ToolRetry:
     shown = quote(path, 200)
     if spans:
         numbers = [str(number_line(text, span.start)) for span in spans[:MAX_SHOWN_PLACES]]

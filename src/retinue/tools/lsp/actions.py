@@ -10,27 +10,27 @@ from msgspec import to_builtins
 from retinue.core.errors import quote
 from retinue.core.tool import ToolResult
 from retinue.tools.arguments import take_count, take_text
-from retinue.tools.lsp.call import MAX_CHARS, MAX_ITEMS, Call, Target, read_point, read_start
+from retinue.tools.lsp.call import MAX_CHARS, MAX_ITEMS, LspCall, LspTarget, read_point, read_start
 from retinue.tools.lsp.diagnostics import Diagnosis, diagnose, diagnose_all
 from retinue.tools.lsp.failure import LspFailed
 from retinue.tools.lsp.servers import SERVERS, resolve_server
 
 
-async def find_definition(call: Call) -> ToolResult:
+async def find_definition(call: LspCall) -> ToolResult:
     """The places of the definition."""
     target, position = await call.locate()
     answer = await target.session.ask("textDocument/definition", {**target.params, "position": position})
     return render_locations(answer, call, "No definition found.")
 
 
-async def find_references(call: Call) -> ToolResult:
+async def find_references(call: LspCall) -> ToolResult:
     """All places, the declaration included."""
     target, position = await call.locate()
     params = {**target.params, "position": position, "context": {"includeDeclaration": True}}
     return render_locations(await target.session.ask("textDocument/references", params), call, "No references found.")
 
 
-def to_locations(answer: Any, call: Call) -> list[dict[str, Any]]:
+def to_locations(answer: Any, call: LspCall) -> list[dict[str, Any]]:
     """Each with `file`, `line` and `column` counted from 1, without repetition."""
     items = answer if isinstance(answer, list) else [answer]
     found: dict[tuple[str, int, int], dict[str, Any]] = {}
@@ -54,7 +54,7 @@ def to_locations(answer: Any, call: Call) -> list[dict[str, Any]]:
     return list(found.values())
 
 
-def render_locations(answer: Any, call: Call, nothing: str) -> ToolResult:
+def render_locations(answer: Any, call: LspCall, nothing: str) -> ToolResult:
     """The answer of an action that finds places."""
     places = to_locations(answer, call)
     shown = places[:MAX_ITEMS]
@@ -65,7 +65,7 @@ def render_locations(answer: Any, call: Call, nothing: str) -> ToolResult:
     return call.answer(lines or nothing, details)
 
 
-async def show_hover(call: Call) -> ToolResult:
+async def show_hover(call: LspCall) -> ToolResult:
     """Its type and documentation."""
     target, position = await call.locate()
     answer = await target.session.ask("textDocument/hover", {**target.params, "position": position})
@@ -82,7 +82,7 @@ def to_text(contents: Any) -> str:
     return "\n\n".join(to_text(each) for each in contents) if isinstance(contents, list) else ""
 
 
-async def show_signature(call: Call) -> ToolResult:
+async def show_signature(call: LspCall) -> ToolResult:
     """Its signatures, the one in use marked."""
     target, position = await call.locate()
     answer = await target.session.ask("textDocument/signatureHelp", {**target.params, "position": position})
@@ -100,7 +100,7 @@ def _render_signatures(answer: Any) -> list[str]:
     return lines
 
 
-async def list_file_symbols(call: Call) -> ToolResult:
+async def list_file_symbols(call: LspCall) -> ToolResult:
     """Its symbols, or those whose name has the query in it."""
     target = await call.open_file()
     found = await call.list_symbols(target)
@@ -114,7 +114,7 @@ async def list_file_symbols(call: Call) -> ToolResult:
     return call.answer(shown or nothing, details)
 
 
-async def show_diagnostics(call: Call) -> ToolResult:
+async def show_diagnostics(call: LspCall) -> ToolResult:
     """Its errors, warnings and so on, down to the severity that is asked for."""
     name = call.take_file()
     found = await diagnose(call, name)
@@ -137,7 +137,7 @@ async def show_diagnostics(call: Call) -> ToolResult:
 MAX_FILES = 64
 
 
-async def show_workspace_diagnostics(call: Call) -> ToolResult:
+async def show_workspace_diagnostics(call: LspCall) -> ToolResult:
     """The complaints of each file, and which files could not be judged."""
     found = await diagnose_all(call, _take_files(call))
     left, lines, items = MAX_ITEMS, list[str](), list[dict[str, Any]]()
@@ -159,7 +159,7 @@ def _to_item(found: Diagnosis, shown: Any) -> dict[str, Any]:
     return {**item, "error": error} if error else item
 
 
-def _take_files(call: Call) -> list[str]:
+def _take_files(call: LspCall) -> list[str]:
     files = call.arguments.get("files")
     names = [name for name in files if isinstance(name, str) and name.strip()] if isinstance(files, list) else []
     if not names:
@@ -171,7 +171,7 @@ def _take_files(call: Call) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-async def list_servers(call: Call) -> ToolResult:
+async def list_servers(call: LspCall) -> ToolResult:
     """All that are known: whether each is installed, and whether it runs."""
     running = [session.server.id for session in call.pool.list_sessions()]
     rows, lines = [], []
@@ -185,7 +185,7 @@ async def list_servers(call: Call) -> ToolResult:
     return call.answer(lines, {"servers": rows})
 
 
-async def preview_rename(call: Call) -> ToolResult:
+async def preview_rename(call: LspCall) -> ToolResult:
     """The edits that a server proposes, for the caller to make."""
     name = take_text(call.arguments, "newName", default="").strip()
     if not name:
@@ -202,7 +202,7 @@ async def preview_rename(call: Call) -> ToolResult:
     return call.answer(lines or "Nothing to rename here.", bound(answer))
 
 
-def _list_edits(answer: Any, call: Call) -> Any:
+def _list_edits(answer: Any, call: LspCall) -> Any:
     if not isinstance(answer, dict):
         return
     changes = answer.get("changes")
@@ -218,7 +218,7 @@ def _list_edits(answer: Any, call: Call) -> Any:
                 yield call.show_path(uri), start["line"] + 1, start["character"] + 1, text
 
 
-async def list_code_actions(call: Call) -> ToolResult:
+async def list_code_actions(call: LspCall) -> ToolResult:
     """The actions that a server offers there."""
     target, start = await call.locate()
     line, column = (take_count(call.arguments, name, 0) for name in ("endLine", "endColumn"))
@@ -239,7 +239,7 @@ def _render_kind(item: dict[str, Any]) -> str:
     return f" ({item['kind']})" if isinstance(item.get("kind"), str) else ""
 
 
-async def _list_complaints(target: Target, start: dict[str, int], end: dict[str, int]) -> list[Any]:
+async def _list_complaints(target: LspTarget, start: dict[str, int], end: dict[str, int]) -> list[Any]:
     """Those that touch the lines: most actions are offered for one."""
     found: list[dict[str, Any]] = []
     with suppress(LspFailed):
@@ -252,7 +252,7 @@ def _touches(where: Any, first: int, last: int) -> bool:
     return begin is not None and finish is not None and begin["line"] <= last and finish["line"] >= first
 
 
-async def restart_servers(call: Call) -> ToolResult:
+async def restart_servers(call: LspCall) -> ToolResult:
     """One of them, or all."""
     name = take_text(call.arguments, "server", default="").strip()
     server = resolve_server(name) if name else None
@@ -271,7 +271,7 @@ def bound(value: Any) -> Any:
     return value if len(text) <= MAX_CHARS else {"truncated": True, "total": len(text), "text": text[:MAX_CHARS]}
 
 
-RUNNERS: dict[str, Callable[[Call], Awaitable[ToolResult]]] = {
+RUNNERS: dict[str, Callable[[LspCall], Awaitable[ToolResult]]] = {
     "definition": find_definition,
     "references": find_references,
     "hover": show_hover,

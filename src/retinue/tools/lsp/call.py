@@ -12,11 +12,11 @@ from retinue.core.errors import quote
 from retinue.core.territory import Territory
 from retinue.core.tool import ToolResult
 from retinue.tools.arguments import take_count, take_path, take_text
-from retinue.tools.lsp.documents import Document, Stamp, read_source, show_path
-from retinue.tools.lsp.failure import LspFailed, Unsupported
-from retinue.tools.lsp.pool import Place, Pool
+from retinue.tools.lsp.documents import OpenDocument, Stamp, read_source, show_path
+from retinue.tools.lsp.failure import LspFailed, NoServer
+from retinue.tools.lsp.pool import LspPool, ServerPlace
 from retinue.tools.lsp.servers import find_root, find_server
-from retinue.tools.lsp.session import Session
+from retinue.tools.lsp.session import LspSession
 from retinue.tools.paths import explain, resolve_existing
 
 _KINDS = (
@@ -102,11 +102,11 @@ SEVERITIES = ("error", "warning", "info", "hint")
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LspTarget:
     """A file and the server that has it open."""
 
-    session: Session
-    document: Document
+    session: LspSession
+    document: OpenDocument
 
     @property
     def params(self) -> dict[str, Any]:
@@ -115,14 +115,14 @@ class Target:
 
 
 @dataclass(slots=True)
-class Call:
+class LspCall:
     """What is asked."""
 
     action: str
     arguments: Mapping[str, Any]
     workspace: str
     """A real path."""
-    pool: Pool
+    pool: LspPool
     readonly: bool
     territory: Territory
     notes: list[str] = field(default_factory=list)
@@ -146,18 +146,18 @@ class Call:
         real = self.find_file(name)
         return real, *read_source(real, name, self.territory)
 
-    async def open(self, name: str) -> Target:
+    async def open(self, name: str) -> LspTarget:
         """Have a file open in its server. Raises Unsupported, LspFailed, OSError or ValueError."""
         real, text, stamp = self.read_file(name)
         server = find_server(real)
         if server is None:
             ending = os.path.splitext(real)[1] or os.path.basename(real)
-            raise Unsupported(f"no language server is known for {quote(ending)} files")
+            raise NoServer(f"no language server is known for {quote(ending)} files")
         root = find_root(server, real, self.workspace)
-        session = await self.pool.reach(Place(server, root, self.readonly, self.workspace))
-        return Target(session, await session.show(real, text, stamp, self.territory))
+        session = await self.pool.reach(ServerPlace(server, root, self.readonly, self.workspace))
+        return LspTarget(session, await session.show(real, text, stamp, self.territory))
 
-    async def open_file(self) -> Target:
+    async def open_file(self) -> LspTarget:
         """The file it is about. Raises Unsupported, LspFailed or ToolRetry."""
         name = self.take_file()
         try:
@@ -165,9 +165,9 @@ class Call:
         except OSError as error:
             raise explain(error, name, self.find_file(name)) from error
         except ValueError as error:
-            raise Unsupported(f"{quote(name, 200)}: {error}") from error
+            raise NoServer(f"{quote(name, 200)}: {error}") from error
 
-    async def locate(self) -> tuple[Target, dict[str, int]]:
+    async def locate(self) -> tuple[LspTarget, dict[str, int]]:
         """The file and the place in it, by its numbers or by the symbol that a query names."""
         target = await self.open_file()
         line, column = self._take_place()
@@ -197,7 +197,7 @@ class Call:
         """The least severity that is told."""
         return str(self.arguments.get("severity") or "all")
 
-    async def _resolve(self, target: Target) -> Symbol:
+    async def _resolve(self, target: LspTarget) -> Symbol:
         symbols = await self.list_symbols(target)
         found = find_symbol(symbols, self.query)
         if found is None:
@@ -212,7 +212,7 @@ class Call:
         listed = f"; it has {', '.join(names[:MAX_NAMES])}{more}." if names else ": it has none."
         return f"No symbol of {quote(self.take_file(), 200)} matches {quote(self.query, 200)}{listed}"
 
-    async def list_symbols(self, target: Target) -> list[Symbol]:
+    async def list_symbols(self, target: LspTarget) -> list[Symbol]:
         """All symbols of a file, in its order."""
         return list_symbols(await target.session.ask("textDocument/documentSymbol", target.params))
 

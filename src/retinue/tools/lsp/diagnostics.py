@@ -7,8 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from retinue.core.errors import ToolFailed, quote
-from retinue.tools.lsp.call import SEVERITIES, Call, read_start
-from retinue.tools.lsp.failure import LspFailed, Unanswered, Unsupported
+from retinue.tools.lsp.call import SEVERITIES, LspCall, read_start
+from retinue.tools.lsp.failure import LspFailed, NoServer, Unanswered
 
 TIMEOUT = "Timeout: LSP server did not respond. Try again."
 AT_ONCE = 16
@@ -65,7 +65,7 @@ class Diagnosis(Struct, frozen=True):
         return "" if self.received else TIMEOUT
 
 
-async def diagnose(call: Call, name: str) -> Diagnosis:
+async def diagnose(call: LspCall, name: str) -> Diagnosis:
     """What its server says about a file. Raises LspFailed for one that must not be looked at, and nothing else."""
     call.find_file(name)
     try:
@@ -73,7 +73,7 @@ async def diagnose(call: Call, name: str) -> Diagnosis:
         found = await target.session.diagnose(target.document, target.session.server.wait_s)
     except FileNotFoundError:
         return Diagnosis(name, unsupported=f"file not found: {quote(name, 300)[1:-1]}")
-    except Unsupported as error:
+    except NoServer as error:
         return Diagnosis(name, unsupported=str(error))
     except Unanswered:
         return Diagnosis(name)
@@ -84,7 +84,7 @@ async def diagnose(call: Call, name: str) -> Diagnosis:
     return Diagnosis(name, tuple(_read_all(found)), received=True)
 
 
-async def diagnose_all(call: Call, names: Sequence[str]) -> list[Diagnosis]:
+async def diagnose_all(call: LspCall, names: Sequence[str]) -> list[Diagnosis]:
     """The same for some files, side by side."""
     for name in names:
         call.find_file(name)

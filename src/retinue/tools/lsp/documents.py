@@ -21,7 +21,7 @@ Stamp: TypeAlias = tuple[int, int, int]
 
 
 @dataclass(slots=True)
-class Document:
+class OpenDocument:
     """One open file."""
 
     path: str
@@ -49,18 +49,18 @@ class Documents:
         self._tell = tell
         self._name_language = name_language
         self._most = most
-        self._open: dict[str, Document] = {}
+        self._open: dict[str, OpenDocument] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def show(self, path: str, text: str, stamp: Stamp, now_s: float) -> Document:
+    def show(self, path: str, text: str, stamp: Stamp, now_s: float) -> OpenDocument:
         """Have a file open with this text."""
         document = self._open.pop(path, None)
         if document is None:
             while len(self._open) >= self._most:
                 self._close(next(iter(self._open)))
-            document = Document(path, to_uri(path), text, stamp)
+            document = OpenDocument(path, to_uri(path), text, stamp)
             opened = {
                 "uri": document.uri,
                 "languageId": self._name_language(path),
@@ -90,11 +90,11 @@ class Documents:
             if document.used_s <= before_s:
                 self._close(path)
 
-    def find(self, uri: str) -> Document | None:
+    def find(self, uri: str) -> OpenDocument | None:
         """An open file by the name that the server knows it by."""
         return next((document for document in self._open.values() if document.uri == uri), None)
 
-    def _change(self, document: Document, text: str, stamp: Stamp) -> None:
+    def _change(self, document: OpenDocument, text: str, stamp: Stamp) -> None:
         document.stamp = stamp
         if text == document.text:
             return
@@ -164,7 +164,7 @@ _PASSED_OVER = frozenset(
 CREATED, CHANGED, DELETED = 1, 2, 3
 
 
-class Watch:
+class SourceWatch:
     """The source files below one directory as they were at the last look."""
 
     def __init__(self, root: str, extensions: Iterable[str], markers: Iterable[str] = ()) -> None:

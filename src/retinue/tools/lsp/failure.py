@@ -19,7 +19,7 @@ class Unanswered(LspFailed):
     """Raised when a server lives and does not answer in time."""
 
 
-class Unsupported(LspFailed):
+class NoServer(LspFailed):
     """Raised where no server can be asked about a file: nothing has gone wrong, there is just nobody to ask."""
 
     def __init__(self, text: str) -> None:

@@ -62,7 +62,7 @@ def _read_length(header: bytes) -> int:
     raise ValueError(f"a header without a length: {quote(header.decode('latin-1'))}")
 
 
-class Client:
+class JsonRpcClient:
     """Our side of the talk with one server."""
 
     def __init__(

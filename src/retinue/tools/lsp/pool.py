@@ -9,28 +9,24 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from retinue.core.launch import Confinement
-from retinue.tools.lsp.failure import LspFailed, Unsupported
+from retinue.tools.lsp.failure import LspFailed, NoServer
 from retinue.tools.lsp.program import Start, choose_environment
 from retinue.tools.lsp.python_environment import activate, find_environment
-from retinue.tools.lsp.servers import SERVERS, Server, find_checkout, find_command
-from retinue.tools.lsp.session import Bounds, Session
-from retinue.tools.trees import TreeProbe
+from retinue.tools.lsp.servers import SERVERS, LanguageServer, find_checkout, find_command
+from retinue.tools.lsp.session import LspBounds, LspSession
+from retinue.tools.process_tree import TreeProbe
+
+if TYPE_CHECKING:
+    from retinue.sandbox.confinement import OpenConfinement
 
 CLOSE_S = 1.2
 PYTHON = "python"
 TRUST = "a person can trust it with: retinue trust --yes"
 
 
-class OpenConfinement(Confinement, Protocol):
-    """A boundary that is closed when nobody is inside any more."""
-
-    def close(self) -> None: ...
-
-
-async def draw_nothing(root: str, readonly: bool) -> OpenConfinement | None:
+async def draw_nothing(root: str, readonly: bool) -> "OpenConfinement | None":
     """For a process without boundaries. A read-only run gets no server there."""
     if readonly:
         raise LspFailed("a read-only agent gets no language server without a sandbox")
@@ -38,12 +34,12 @@ async def draw_nothing(root: str, readonly: bool) -> OpenConfinement | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class PoolContext:
     """Where servers are started and what they may see."""
 
     environment: Mapping[str, str]
     trees: TreeProbe = field(default_factory=TreeProbe)
-    draw: Callable[[str, bool], Awaitable[OpenConfinement | None]] = draw_nothing
+    draw: Callable[[str, bool], Awaitable["OpenConfinement | None"]] = draw_nothing
     """The boundary of a server that works in a directory; None for none."""
     trusted: bool = True
     """Whether programs of the project may be run by those servers that do such things."""
@@ -54,26 +50,26 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerPlace:
     """Which server, where, and for whom."""
 
-    server: Server
+    server: LanguageServer
     root: str
     readonly: bool
     workspace: str
 
 
-class Pool:
+class LspPool:
     """The servers that run, and those that may."""
 
-    def __init__(self, ground: Ground, bounds: Bounds | None = None) -> None:
+    def __init__(self, ground: PoolContext, bounds: LspBounds | None = None) -> None:
         self.ground = ground
-        self.bounds = bounds or Bounds()
+        self.bounds = bounds or LspBounds()
         self._group = asyncio.TaskGroup()
         self._is_open = False
         self._posts: dict[tuple[str, str, bool, str], _Post] = {}
 
-    async def reach(self, place: Place) -> Session:
+    async def reach(self, place: ServerPlace) -> LspSession:
         """A server that can be asked. Raises Unsupported where there is none, LspFailed where it cannot be reached."""
         if not self._is_open:
             await self._group.__aenter__()
@@ -86,13 +82,13 @@ class Pool:
             post = self._posts[key] = _Post(place, self, python)
         return await post.reach(self._group)
 
-    def find_command(self, server: Server, workspace: str) -> tuple[str, ...] | None:
+    def find_command(self, server: LanguageServer, workspace: str) -> tuple[str, ...] | None:
         """How a server would be started; None when it is not installed."""
         # Nothing of the whole checkout is started, wherever in it the work is done.
         grounds = find_checkout(workspace) or workspace
         return find_command(server, self.ground.environment, grounds, preferred=self.ground.python)
 
-    def _find_python(self, place: Place) -> str:
+    def _find_python(self, place: ServerPlace) -> str:
         """The environment of the project, for a server of Python: one that is made later has a server of its own."""
         if place.server.id != PYTHON:
             return ""
@@ -114,12 +110,12 @@ class Pool:
             raise LspFailed(f"{len(running)} language servers are at work, which is the limit; try again later")
         min(idle, key=lambda session: session.used_s).stop()
 
-    def list_sessions(self) -> list[Session]:
+    def list_sessions(self) -> list[LspSession]:
         """Those that can be asked now."""
         lines = [post.line for post in self._posts.values()]
         return [line.session for line in lines if line is not None and line.is_usable]
 
-    async def restart(self, servers: tuple[Server, ...] = SERVERS) -> int:
+    async def restart(self, servers: tuple[LanguageServer, ...] = SERVERS) -> int:
         """End those that run, so that the next request starts them anew; also those that were given up."""
         ended = 0
         for key, post in tuple(self._posts.items()):
@@ -151,7 +147,7 @@ class Pool:
 class _Line:
     """One attempt at a server, and the server if it succeeds."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LspSession) -> None:
         self.session = session
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.over = asyncio.Event()
@@ -170,7 +166,7 @@ class _Line:
 class _Post:
     """A place for one server, and what is known of how it keeps."""
 
-    def __init__(self, place: Place, pool: Pool, python: str) -> None:
+    def __init__(self, place: ServerPlace, pool: LspPool, python: str) -> None:
         self.place = place
         self._python = python
         self.line: _Line | None = None
@@ -181,7 +177,7 @@ class _Post:
         self._reason = ""
         self._loop = asyncio.get_running_loop()
 
-    async def reach(self, group: asyncio.TaskGroup) -> Session:
+    async def reach(self, group: asyncio.TaskGroup) -> LspSession:
         async with self._opening:
             line = self.line
             if line is None or not line.is_usable:
@@ -225,27 +221,27 @@ class _Post:
             self._failures = bounds.restarts
         command = self._pool.find_command(server, place.workspace)
         if command is None:
-            raise Unsupported(f"the {server.id} language server is not installed: {server.install}")
+            raise NoServer(f"the {server.id} language server is not installed: {server.install}")
         confinement = await ground.draw(place.root, place.readonly)
         if server.runs_code and not (ground.trusted or (ground.is_open and confinement is not None)):
             if confinement is not None:
                 confinement.close()
-            raise Unsupported(
+            raise NoServer(
                 f"the {server.id} language server may run programs of this project, which is not trusted; {TRUST}"
             )
         program = os.path.basename(command[0])
         if server.id == PYTHON and program != "ty" and confinement is None and not ground.trusted:
-            raise Unsupported(
+            raise NoServer(
                 f"{program} runs the Python of this project, which is not trusted, and there is no sandbox; {TRUST}"
             )
         environment = choose_environment(ground.environment, find_checkout(place.workspace) or place.workspace)
         environment = activate(self._python, environment) if self._python else environment
         start = Start(command, place.root, environment, confinement, ground.trees, self._python)
-        line = _Line(Session(server, start, bounds))
+        line = _Line(LspSession(server, start, bounds))
         line.task = group.create_task(self._serve(line, confinement))
         return line
 
-    async def _serve(self, line: _Line, confinement: OpenConfinement | None) -> None:
+    async def _serve(self, line: _Line, confinement: "OpenConfinement | None") -> None:
         """From start to end. Never raises: the group is everybody's."""
         begun_s = self._loop.time()
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from retinue.core.environment import WRITING, select
 from retinue.core.launch import Confinement
 from retinue.sandbox.profile import is_below
-from retinue.tools.process import Command, Exit, run_process, to_command
-from retinue.tools.trees import Tree, TreeProbe
+from retinue.tools.process import Exit, ProcessCommand, run_process, to_command
+from retinue.tools.process_tree import Tree, TreeProbe
 from retinue.tools.truncate import render_size
 
 MAX_UNREAD = 64 * 1024 * 1024
@@ -50,7 +50,7 @@ def is_outside(path: str, workspace: str) -> bool:
     return real != workspace and not real.startswith(workspace.rstrip("/") + "/")
 
 
-class Program:
+class ServerProgram:
     """A server's process from its start to its end."""
 
     def __init__(self, start: Start, on_output: Callable[[bytes], bool]) -> None:
@@ -88,17 +88,17 @@ class Program:
         if self._input is not None:
             self._input.close()
 
-    async def _prepare(self, held: ExitStack, stdin: int) -> tuple[Command, Tree]:
+    async def _prepare(self, held: ExitStack, stdin: int) -> tuple[ProcessCommand, Tree]:
         start = self._start
         if start.confinement is None:
-            return Command(start.argv, start.root, start.environment, stdin=stdin), await start.trees.find()
+            return ProcessCommand(start.argv, start.root, start.environment, stdin=stdin), await start.trees.find()
         # What a project calls its environment may be a link to anywhere: only the user's own is shown beside it.
         own = start.python if not is_below(start.python, (start.root,)) else ""
         visible = (os.path.dirname(start.argv[0]), start.root, *filter(None, (own,)))
         launch = start.confinement.wrap(start.argv, start.environment, start.root, visible=visible)
         return to_command(held.enter_context(launch), stdin=stdin)
 
-    async def _run(self, command: Command, tree: Tree) -> str:
+    async def _run(self, command: ProcessCommand, tree: Tree) -> str:
         try:
             ended = await run_process(command, on_output=self._on_output, on_error=self._note, tree=tree)
         except OSError as error:

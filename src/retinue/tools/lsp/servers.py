@@ -17,7 +17,7 @@ _KNOWN_DIRS = ("/usr/local/bin", "/usr/bin", "/opt/homebrew/bin")
 _HOME_DIRS = (".local/bin", "go/bin", ".cargo/bin", ".dotnet/tools")
 
 
-class Server(Struct, frozen=True):
+class LanguageServer(Struct, frozen=True):
     """One language server."""
 
     id: str
@@ -49,36 +49,36 @@ _C = {
     ".mm": "objective-cpp",
 }
 
-SERVERS: tuple[Server, ...] = (
-    Server(
+SERVERS: tuple[LanguageServer, ...] = (
+    LanguageServer(
         "dart",
         {".dart": "dart"},
         [("dart", "language-server", "--protocol=lsp")],
         ("pubspec.yaml", "analysis_options.yaml"),
         "install the Dart SDK",
     ),
-    Server(
+    LanguageServer(
         "typescript",
         _TYPESCRIPT,
         [("typescript-language-server", "--stdio")],
         _NODE,
         "npm install -g typescript typescript-language-server",
     ),
-    Server(
+    LanguageServer(
         "vue",
         {".vue": "vue"},
         [("vue-language-server", "--stdio")],
         ("package.json", "vite.config.ts", "vite.config.js"),
         "npm install -g @vue/language-server",
     ),
-    Server(
+    LanguageServer(
         "svelte",
         {".svelte": "svelte"},
         [("svelteserver", "--stdio")],
         ("package.json", "svelte.config.js"),
         "npm install -g svelte-language-server",
     ),
-    Server(
+    LanguageServer(
         "python",
         {".py": "python", ".pyi": "python"},
         [("ty", "server"), ("basedpyright-langserver", "--stdio"), ("pyright-langserver", "--stdio")],
@@ -86,14 +86,14 @@ SERVERS: tuple[Server, ...] = (
         "pip install 'retinue[lsp]'",
         runs_code=False,
     ),
-    Server(
+    LanguageServer(
         "gopls",
         {".go": "go"},
         [("gopls",)],
         ("go.work", "go.mod"),
         "go install golang.org/x/tools/gopls@latest",
     ),
-    Server(
+    LanguageServer(
         "kotlin",
         {".kt": "kotlin", ".kts": "kotlin"},
         [("kotlin-lsp", "--stdio"), ("kotlin-language-server",)],
@@ -101,7 +101,7 @@ SERVERS: tuple[Server, ...] = (
         "install kotlin-lsp",
         wait_s=30.0,
     ),
-    Server(
+    LanguageServer(
         "swift",
         {".swift": "swift"},
         [("sourcekit-lsp",)],
@@ -109,7 +109,7 @@ SERVERS: tuple[Server, ...] = (
         "install a Swift toolchain",
         wait_s=20.0,
     ),
-    Server(
+    LanguageServer(
         "rust-analyzer",
         {".rs": "rust"},
         [("rust-analyzer",)],
@@ -117,7 +117,7 @@ SERVERS: tuple[Server, ...] = (
         "rustup component add rust-analyzer",
         wait_s=20.0,
     ),
-    Server(
+    LanguageServer(
         "clangd",
         _C,
         # It would else leave its index in the project.
@@ -131,19 +131,19 @@ SERVERS: tuple[Server, ...] = (
 _BY_EXTENSION = {extension: server for server in SERVERS for extension in server.extensions}
 
 
-def find_server(path: str) -> Server | None:
+def find_server(path: str) -> LanguageServer | None:
     """The server for a file, by the ending of its name."""
     return _BY_EXTENSION.get(os.path.splitext(path)[1].lower())
 
 
-def resolve_server(name: str) -> Server | None:
+def resolve_server(name: str) -> LanguageServer | None:
     """The server that a caller's word means."""
     wanted = _ALIASES.get(name.strip().lower(), name.strip().lower())
     return next((server for server in SERVERS if server.id == wanted), None)
 
 
 def find_command(
-    server: Server, environment: Mapping[str, str], workspace: str, *, preferred: str = ""
+    server: LanguageServer, environment: Mapping[str, str], workspace: str, *, preferred: str = ""
 ) -> tuple[str, ...] | None:
     """How to start a server; None when it is not installed. `preferred` is the program to look for first."""
     folders = list_folders(environment, workspace)
@@ -169,7 +169,7 @@ def list_folders(environment: Mapping[str, str], workspace: str) -> list[str]:
     return [folder for folder in dict.fromkeys(folders) if is_outside(folder, workspace)]
 
 
-def find_root(server: Server, file: str, workspace: str) -> str:
+def find_root(server: LanguageServer, file: str, workspace: str) -> str:
     """Where the project of a file begins: the nearest directory with a marker, no higher than its checkout.
 
     Both are real paths. Without a marker, and without a checkout, it is the workspace.

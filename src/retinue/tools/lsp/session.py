@@ -12,12 +12,12 @@ from typing import Any
 
 from retinue.core.errors import RetinueError
 from retinue.core.territory import Territory
-from retinue.tools.lsp.documents import Document, Documents, Stamp, Watch, to_uri
+from retinue.tools.lsp.documents import Documents, OpenDocument, SourceWatch, Stamp, to_uri
 from retinue.tools.lsp.failure import LspFailed, Unanswered
-from retinue.tools.lsp.jsonrpc import Client
-from retinue.tools.lsp.program import Program, Start
+from retinue.tools.lsp.jsonrpc import JsonRpcClient
+from retinue.tools.lsp.program import ServerProgram, Start
 from retinue.tools.lsp.python_environment import find_interpreter
-from retinue.tools.lsp.servers import Server
+from retinue.tools.lsp.servers import LanguageServer
 
 WATCH_S = 2.0
 """Between two looks at the files of the project."""
@@ -57,7 +57,7 @@ _NOTED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class LspBounds:
     """How long and how much."""
 
     init_s: float = 30.0
@@ -73,20 +73,20 @@ class Bounds:
     """After this a server that was given up may be tried once more."""
 
 
-class Session:
+class LspSession:
     """A server, from its start to its end."""
 
-    def __init__(self, server: Server, start: Start, bounds: Bounds) -> None:
+    def __init__(self, server: LanguageServer, start: Start, bounds: LspBounds) -> None:
         self.server = server
         self.root = start.root
         self.program_name = os.path.basename(start.argv[0])
         self._python = find_interpreter(start.python) if start.python else ""
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
-        self.client = Client(self._write, self._answer, self._hear)
-        self._program = Program(start, self.client.take)
+        self.client = JsonRpcClient(self._write, self._answer, self._hear)
+        self._program = ServerProgram(start, self.client.take)
         self.documents = Documents(self._tell, self._name_language, most=bounds.open_files)
-        self._watch = Watch(start.root, server.extensions, server.markers)
+        self._watch = SourceWatch(start.root, server.extensions, server.markers)
         self._looked_s = 0.0
         self._looking = asyncio.Lock()
         self._capabilities: dict[str, Any] = {}
@@ -154,14 +154,14 @@ class Session:
             except LspFailed as error:
                 raise LspFailed(f"{self.server.id} server: {error}", error.code) from error
 
-    async def show(self, path: str, text: str, stamp: Stamp, territory: Territory) -> Document:
+    async def show(self, path: str, text: str, stamp: Stamp, territory: Territory) -> OpenDocument:
         """Have a file open as it is, and the server know what else has changed."""
         with self._at_work():
             await self._look()
             self.documents.refresh(territory)
             return self.documents.show(path, text, stamp, self._loop.time())
 
-    async def diagnose(self, document: Document, timeout_s: float) -> list[dict[str, Any]]:
+    async def diagnose(self, document: OpenDocument, timeout_s: float) -> list[dict[str, Any]]:
         """What the server complains of in a file. Raises Unanswered, or LspFailed."""
         with self._at_work():
             if not self.has("diagnosticProvider"):
@@ -174,7 +174,7 @@ class Session:
             found = [item for item in items or [] if isinstance(item, dict)]
             return found + [item for item in told if item not in found]
 
-    def to_position(self, document: Document, line: int, column: int) -> dict[str, int]:
+    def to_position(self, document: OpenDocument, line: int, column: int) -> dict[str, int]:
         """A place counted from 1 in characters, as the server counts."""
         # Beyond the end of a line is its end, and beyond the last line is that one: servers die of numbers too large.
         line = min(line, document.count_lines())
@@ -281,7 +281,7 @@ class Session:
             told = [{"uri": to_uri(path), "type": kind} for path, kind in changes]
             self.client.tell("workspace/didChangeWatchedFiles", {"changes": told})
 
-    async def _await_published(self, document: Document, timeout_s: float) -> list[dict[str, Any]]:
+    async def _await_published(self, document: OpenDocument, timeout_s: float) -> list[dict[str, Any]]:
         """What the server sends by itself for the file as it is now, once it has said all."""
         uri, seen = document.uri, None
         try:

@@ -11,13 +11,13 @@ from msgspec import Struct
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.lsp.failure import LspFailed, Unanswered, Unsupported
+from retinue.tools.lsp.failure import LspFailed, NoServer, Unanswered
 from retinue.tools.registry import load_description
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from retinue.tools.lsp.pool import Pool
+    from retinue.tools.lsp.pool import LspPool
 
 
 READING = (
@@ -84,7 +84,7 @@ class LspTool:
     hint = "Ask a language server: definitions, references, types, diagnostics"
     guidelines: tuple[str, ...] = ()
 
-    def __init__(self, find_pool: "Callable[[], Pool]", permission: Permission) -> None:
+    def __init__(self, find_pool: "Callable[[], LspPool]", permission: Permission) -> None:
         """`find_pool` gives the servers of this process; called with the first question."""
         self._find_pool = find_pool
         self._permission = permission
@@ -124,7 +124,7 @@ class LspTool:
 
     async def _run(self, action: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         from retinue.tools.lsp.actions import RUNNERS
-        from retinue.tools.lsp.call import Call
+        from retinue.tools.lsp.call import LspCall
 
         if action not in ACTIONS:
             known = ", ".join(ACTIONS)
@@ -133,7 +133,7 @@ class LspTool:
         readonly = confinement is not None and confinement.is_readonly
         if readonly and action in PRIVILEGED:
             raise LspFailed(f'Action "{action}" is disabled: this agent is read-only.', "LSP_ACTION_NOT_ALLOWED")
-        call = Call(action, arguments, _find_workspace(context), self._find_pool(), readonly, context.territory)
+        call = LspCall(action, arguments, _find_workspace(context), self._find_pool(), readonly, context.territory)
         return await RUNNERS[action](call)
 
 
@@ -143,7 +143,7 @@ def _find_workspace(context: ToolContext) -> str:
 
 def _render_failure(action: str, error: LspFailed) -> ToolResult:
     match error:
-        case Unsupported():
+        case NoServer():
             return ToolResult.of(f"action: {action}\nUnsupported: {error}", {"unsupported": str(error)})
         case Unanswered():
             return ToolResult.of(f"action: {action}\n{TIMEOUT}", {"timeout": True})

@@ -5,6 +5,7 @@ elsewhere. Must not know what an answer is for.
 """
 
 import asyncio
+import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -12,14 +13,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from msgspec import Struct
 
 from retinue.core.errors import quote
-from retinue.tools.outbound.guard import Guard, Resolve, check_secrets, resolve_name
-from retinue.tools.outbound.inflate import ACCEPTED, Inflater
-from retinue.tools.outbound.request import Bounds, Reach, RequestFailed
-from retinue.tools.outbound.target import Target, join_target, parse_target
-from retinue.tools.outbound.trace import Trace, Watch
+from retinue.tools.outbound.guard import RequestGuard, Resolve, check_secrets, resolve_name
+from retinue.tools.outbound.request import RequestBounds, RequestFailed, RequestReach
+from retinue.tools.outbound.target import HttpTarget, join_target, parse_target
+from retinue.tools.outbound.trace import ExchangeWatch, Trace
 
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
+
 
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
@@ -27,7 +28,7 @@ Locate: TypeAlias = Callable[[str, int], tuple[str, int]]
 """Where an address really is; itself, but for tests."""
 
 
-class Question(Struct, frozen=True):
+class HttpRequest(Struct, frozen=True):
     """What is sent to a host that the user has named."""
 
     url: str
@@ -37,7 +38,7 @@ class Question(Struct, frozen=True):
     """Sent as JSON with POST."""
 
 
-class Page(Struct, frozen=True):
+class HttpPage(Struct, frozen=True):
     """What came back."""
 
     url: str
@@ -56,12 +57,12 @@ def _locate_itself(address: str, port: int) -> tuple[str, int]:
     return address, port
 
 
-class Client:
+class HttpClient:
     """Makes requests; keeps no connection and no state between them."""
 
     def __init__(
         self,
-        reach: Reach,
+        reach: RequestReach,
         *,
         agent: str,
         environment: Mapping[str, str] | None = None,
@@ -70,17 +71,17 @@ class Client:
         trace: Trace | None = None,
     ) -> None:
         """`environment` holds the keys that must not leave; `trace` hears of each request."""
-        self._guard = Guard(reach, resolve or resolve_name)
+        self._guard = RequestGuard(reach, resolve or resolve_name)
         self._agent = agent
         self._environment = environment or {}
         self._locate = locate or _locate_itself
         self._trace = trace
 
-    async def fetch(self, url: str, bounds: Bounds, *, accept: str = "*/*") -> Page:
+    async def fetch(self, url: str, bounds: RequestBounds, *, accept: str = "*/*") -> HttpPage:
         """What is at an address that anybody may have written. Raises RequestFailed."""
         target = parse_target(url)
         check_secrets(url, self._environment)
-        watch = Watch(self._trace, "GET", f"{target.host}:{target.port}")
+        watch = ExchangeWatch(self._trace, "GET", f"{target.host}:{target.port}")
         watch.path = target.path.partition("?")[0]
         with _watching(watch):
             try:
@@ -93,7 +94,7 @@ class Client:
         watch.tell(status=page.status, size=len(page.body), kind=page.content_type)
         return page
 
-    async def ask(self, question: Question, bounds: Bounds) -> Page:
+    async def ask(self, question: HttpRequest, bounds: RequestBounds) -> HttpPage:
         """The answer of a host that the user has named: it may be anywhere, but it leads nowhere else."""
         from urllib.parse import urlencode
 
@@ -106,7 +107,7 @@ class Client:
             raise RequestFailed(error.kind, f"its address cannot be asked: {reason}") from None
         headers = {**self._build_headers("application/json, text/html;q=0.5"), **question.headers}
         # Its path may hold a key, so it is no part of what is noted.
-        watch = Watch(self._trace, "GET" if question.body is None else "POST", f"{target.host}:{target.port}")
+        watch = ExchangeWatch(self._trace, "GET" if question.body is None else "POST", f"{target.host}:{target.port}")
         total_s = bounds.total_s
         with _watching(watch):
             try:
@@ -117,7 +118,7 @@ class Client:
         watch.tell(status=page.status, size=len(page.body), kind=page.content_type)
         return page
 
-    async def _follow(self, target: Target, bounds: Bounds, accept: str, watch: Watch) -> Page:
+    async def _follow(self, target: HttpTarget, bounds: RequestBounds, accept: str, watch: ExchangeWatch) -> HttpPage:
         headers = self._build_headers(accept)
         for _ in range(MAX_REDIRECTS + 1):
             addresses = await self._guard.admit(target)
@@ -137,7 +138,7 @@ class Client:
 
     @asynccontextmanager
     async def _open(
-        self, target: Target, addresses: list[str] | None, headers: Mapping[str, str], body: bytes | None
+        self, target: HttpTarget, addresses: list[str] | None, headers: Mapping[str, str], body: bytes | None
     ) -> "AsyncIterator[ClientResponse]":
         # A fifth of a second the first time: other runs go on meanwhile.
         await asyncio.to_thread(__import__, "aiohttp")
@@ -171,7 +172,7 @@ class Client:
 
 
 @contextmanager
-def _watching(watch: Watch) -> Iterator[None]:
+def _watching(watch: ExchangeWatch) -> Iterator[None]:
     """Have it told when a request fails."""
     try:
         yield
@@ -180,7 +181,7 @@ def _watching(watch: Watch) -> Iterator[None]:
         raise
 
 
-def _redirect(target: Target, location: str) -> Target:
+def _redirect(target: HttpTarget, location: str) -> HttpTarget:
     try:
         return join_target(target, location)
     except (RequestFailed, ValueError) as error:
@@ -190,7 +191,7 @@ def _redirect(target: Target, location: str) -> Target:
         ) from None
 
 
-async def _read_page(target: Target, response: "ClientResponse", bounds: Bounds, shown: str) -> Page:
+async def _read_page(target: HttpTarget, response: "ClientResponse", bounds: RequestBounds, shown: str) -> HttpPage:
     """The answer; `shown` is what errors call it."""
     from aiohttp import ClientError
 
@@ -222,7 +223,7 @@ async def _read_page(target: Target, response: "ClientResponse", bounds: Bounds,
         if bounds.is_strict:
             raise RequestFailed("network", f"{shown}: {note}")
     is_cut, wait_s = inflater.is_full or bool(note), _read_wait(response.headers.get("Retry-After", ""))
-    return Page(target.url, response.status, kind, b"".join(pieces), is_cut, note, wait_s)
+    return HttpPage(target.url, response.status, kind, b"".join(pieces), is_cut, note, wait_s)
 
 
 def _read_wait(text: str) -> int | None:
@@ -230,7 +231,7 @@ def _read_wait(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None
 
 
-def _build_resolver(target: Target, addresses: list[str], locate: Locate) -> Any:
+def _build_resolver(target: HttpTarget, addresses: list[str], locate: Locate) -> Any:
     """Answers with what was checked, whatever name servers say by now."""
     import socket
 
@@ -259,7 +260,7 @@ def _build_resolver(target: Target, addresses: list[str], locate: Locate) -> Any
     return Pinned()
 
 
-def _explain(target: Target, error: Exception) -> RequestFailed:
+def _explain(target: HttpTarget, error: Exception) -> RequestFailed:
     from aiohttp import ClientConnectorCertificateError, ClientConnectorSSLError, ClientResponseError
 
     host = f"{target.host}:{target.port}"
@@ -273,3 +274,85 @@ def _explain(target: Target, error: Exception) -> RequestFailed:
 
 def _to_line(text: str) -> str:
     return " ".join(text.split())[:200]
+
+
+ACCEPTED = "gzip, deflate"
+MAX_RATIO = 150
+"""Text packs to a tenth; a thousandth is zeros that somebody has put there."""
+MAX_PARTS = 1000
+_RATIO_FROM = 128 * 1024
+
+
+class Inflater:
+    """One body on its way."""
+
+    def __init__(self, encoding: str, limit: int) -> None:
+        """`limit`: bytes that are wanted at most. Raises RequestFailed for an encoding that was not asked for."""
+        names = [name.strip() for name in encoding.lower().split(",") if name.strip() not in ("", "identity")]
+        if len(names) > 1 or (names and names[0] not in ("gzip", "x-gzip", "deflate")):
+            raise RequestFailed("network", f"the answer is packed as {quote(encoding)}, which was not asked for")
+        self._limit = limit
+        self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 32) if names else None
+        self._may_be_raw = names == ["deflate"]
+        self._is_gzip = bool(names) and not self._may_be_raw
+        self._parts = 1
+        self._taken = 0
+        self.size = 0
+        self.is_full = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of what was packed is missing, as far as can be told."""
+        return self._unpack is None or self._unpack.eof or not self._taken or self.is_full
+
+    def feed(self, data: bytes) -> bytes:
+        """What a piece unpacks to. Raises RequestFailed."""
+        self._taken += len(data)
+        room = self._limit - self.size
+        if self._unpack is None:
+            piece = data[:room]
+            self.is_full = len(data) > room
+        else:
+            piece = self._inflate(data, room + 1)
+            self.is_full, piece = len(piece) > room, piece[:room]
+        self.size += len(piece)
+        if self._unpack is not None and self.size > _RATIO_FROM:
+            self._check_ratio(self._taken - len(self._unpack.unconsumed_tail) - len(self._unpack.unused_data))
+        return piece
+
+    def _check_ratio(self, used: int) -> None:
+        if self.size > MAX_RATIO * used:
+            raise RequestFailed("bomb", f"the body unpacks to more than {MAX_RATIO} times its size; it was not read")
+
+    def _inflate(self, data: bytes, most: int) -> bytes:
+        """What comes next, from as many parts as are packed one behind the other."""
+        found = b""
+        while len(found) < most:
+            assert self._unpack is not None
+            if self._unpack.eof:
+                data = self._unpack.unused_data + data
+                # What is behind the last part is filling, and means nothing.
+                if not self._is_gzip or not data.startswith(b"\x1f\x8b"):
+                    break
+                self._parts += 1
+                if self._parts > MAX_PARTS:
+                    raise RequestFailed("bomb", f"the body is packed in more than {MAX_PARTS} parts; it was not read")
+                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            found += self._inflate_part(data, most - len(found))
+            data = b""
+            if not self._unpack.eof:
+                break
+        return found
+
+    def _inflate_part(self, data: bytes, most: int) -> bytes:
+        assert self._unpack is not None
+        try:
+            piece = self._unpack.decompress(self._unpack.unconsumed_tail + data, most)
+        except zlib.error as error:
+            if not self._may_be_raw or self.size:
+                raise RequestFailed("network", f"the body is packed wrongly ({error})") from None
+            # Some servers mean the bare stream by this name.
+            self._unpack, self._may_be_raw = zlib.decompressobj(-zlib.MAX_WBITS), False
+            return self._inflate_part(data, most)
+        self._may_be_raw = self._may_be_raw and not piece
+        return piece

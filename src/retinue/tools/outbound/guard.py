@@ -13,8 +13,8 @@ from urllib.parse import unquote_plus
 
 from retinue.core.errors import quote
 from retinue.core.redaction import Redactor, is_secret_name, is_telling
-from retinue.tools.outbound.request import Reach, RequestFailed
-from retinue.tools.outbound.target import Address, Target
+from retinue.tools.outbound.request import RequestFailed, RequestReach
+from retinue.tools.outbound.target import Address, HttpTarget
 
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 """From a name to all its addresses; raises OSError when it has none."""
@@ -64,14 +64,14 @@ async def resolve_name(host: str, port: int) -> list[str]:
     return [str(item[4][0]) for item in found]
 
 
-class Guard:
+class RequestGuard:
     """Lets requests through, or not."""
 
-    def __init__(self, reach: Reach, resolve: Resolve = resolve_name) -> None:
+    def __init__(self, reach: RequestReach, resolve: Resolve = resolve_name) -> None:
         self._reach = reach
         self._resolve = resolve
 
-    async def admit(self, target: Target) -> list[str]:
+    async def admit(self, target: HttpTarget) -> list[str]:
         """The addresses to connect to, each of them checked. Raises RequestFailed."""
         self._check_host(target)
         if target.number:
@@ -89,7 +89,7 @@ class Guard:
             self._check_address(target, text)
         return found
 
-    def _check_host(self, target: Target) -> None:
+    def _check_host(self, target: HttpTarget) -> None:
         host = target.host
         if target.port not in (80, 443) and (target.port < 1024 or target.port in _SERVICES):
             raise RequestFailed("refused", f"{_show(target)} is not fetched: port {target.port} is no web server's")
@@ -100,7 +100,7 @@ class Guard:
         if not self._reach.private and (host in _LOCAL_NAMES or host.endswith(_LOCAL_ENDS)):
             raise self._refuse_private(target, f"{quote(host)} is a name of this machine or of a private network")
 
-    def _check_address(self, target: Target, text: str) -> None:
+    def _check_address(self, target: HttpTarget, text: str) -> None:
         if self._reach.private:
             return
         try:
@@ -110,7 +110,7 @@ class Guard:
         if not is_public(address):
             raise self._refuse_private(target, f"{text} is this machine, a private network or reserved")
 
-    def _refuse_private(self, target: Target, reason: str) -> RequestFailed:
+    def _refuse_private(self, target: HttpTarget, reason: str) -> RequestFailed:
         return RequestFailed("refused", f"{_show(target)} is not fetched: {reason} ({self._reach.switch} is off)")
 
 
@@ -146,7 +146,7 @@ def _unwrap(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
 
 
-def _show(target: Target) -> str:
+def _show(target: HttpTarget) -> str:
     return quote(target.url, 200)
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 from retinue.core.errors import RetinueError
 
 
-class Reach(Struct, frozen=True):
+class RequestReach(Struct, frozen=True):
     """What the user lets requests go to."""
 
     private: bool = False
@@ -18,7 +18,7 @@ class Reach(Struct, frozen=True):
     """The setting that would open private networks."""
 
 
-class Bounds(Struct, frozen=True):
+class RequestBounds(Struct, frozen=True):
     """How much one request may take."""
 
     total_s: float = 10.0

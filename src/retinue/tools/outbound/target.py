@@ -27,7 +27,7 @@ _FULL_STOPS = str.maketrans({"\u3002": ".", "\uff0e": ".", "\uff61": "."})
 _SAFE = "/%:@!$&'()*+,;=~-._"
 
 
-class Target(Struct, frozen=True):
+class HttpTarget(Struct, frozen=True):
     """Where a request goes."""
 
     scheme: str
@@ -47,7 +47,7 @@ class Target(Struct, frozen=True):
         return f"{self.scheme}://{host}{port}{self.path}"
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> HttpTarget:
     """What an address means. Raises RequestFailed."""
     if len(text) > MAX_URL_CHARS:
         raise _reject(text, f"it has {len(text)} characters, at most {MAX_URL_CHARS} are sent")
@@ -77,10 +77,10 @@ def parse_target(text: str) -> Target:
     host, number, port = _read_authority(text, authority, _PORTS[scheme])
     path, mark, question = tail.partition("?")
     path = percent(path, _SAFE) or "/"
-    return Target(scheme, host, port, path + (f"?{percent(question, _SAFE + '?')}" if mark else ""), number)
+    return HttpTarget(scheme, host, port, path + (f"?{percent(question, _SAFE + '?')}" if mark else ""), number)
 
 
-def join_target(base: Target, location: str) -> Target:
+def join_target(base: HttpTarget, location: str) -> HttpTarget:
     """Where an answer sends the request on to. Raises RequestFailed."""
     # Servers often leave spaces as they are; a host with one is refused all the same.
     return parse_target(urljoin(base.url, location.strip().replace(" ", "%20")))

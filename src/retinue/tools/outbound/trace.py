@@ -11,7 +11,7 @@ from retinue.core.redaction import Redactor
 _SHAPES = Redactor(patterns=True)
 
 
-class Exchange(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class HttpExchange(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """One request, with all its redirects."""
 
     at_ms: int
@@ -40,10 +40,10 @@ class Exchange(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
         return data
 
 
-Trace: TypeAlias = Callable[[Exchange], None]
+Trace: TypeAlias = Callable[[HttpExchange], None]
 
 
-class Watch:
+class ExchangeWatch:
     """One request while it is made."""
 
     def __init__(self, trace: Trace | None, method: str, host: str) -> None:
@@ -59,7 +59,7 @@ class Watch:
         if self._trace is None:
             return
         self._trace(
-            Exchange(
+            HttpExchange(
                 at_ms=time.time_ns() // 1_000_000,
                 method=self._method,
                 host=self._host,

@@ -20,14 +20,14 @@ from retinue.core.launch import Confinement
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult, ignore_progress
 from retinue.tools.arguments import take_seconds, take_text
+from retinue.tools.process_tree import TreeProbe, find_program
 from retinue.tools.registry import ToolOptions, load_description
-from retinue.tools.trees import TreeProbe, find_program
 from retinue.tools.truncate import MAX_BYTES, SPILL_CAP, render_size
 
 if TYPE_CHECKING:  # what only a call needs is imported by the first one
-    from retinue.tools.process import Command, Exit
+    from retinue.tools.process import Exit, ProcessCommand
+    from retinue.tools.process_tree import Tree
     from retinue.tools.shell.output import Output, Spill
-    from retinue.tools.trees import Tree
 
 MAX_TIMEOUT_S = 2_147_483
 _SHELL_DIRS = ("/bin", "/usr/bin", "/usr/local/bin")
@@ -154,9 +154,9 @@ class BashTool:
         fds: tuple[int, ...],
         context: ToolContext,
         confinement: Confinement | None,
-    ) -> "tuple[Command, Tree]":
+    ) -> "tuple[ProcessCommand, Tree]":
         """The command as it is started: inside the boundary of its run, when that has one."""
-        from retinue.tools.process import Command, to_command
+        from retinue.tools.process import ProcessCommand, to_command
         from retinue.tools.shell.environment import GATE, add_gate, build_environment
 
         inherited = os.environ if self._environment is None else self._environment
@@ -166,7 +166,7 @@ class BashTool:
             env = build_environment(inherited, context.environment, cwd, (*UNCONFINED, *OWN, *passed))
             tree = await self._trees.find()
             gated = tree.kind == "namespace" and _is_bash(argv[0])
-            return Command(argv, cwd, add_gate(env) if gated else env, fds), tree
+            return ProcessCommand(argv, cwd, add_gate(env) if gated else env, fds), tree
         env = build_environment(inherited, context.environment, cwd)
         visible = (os.path.dirname(GATE), *self._spills, *filter(None, (self._shell,)))
         launch = held.enter_context(confinement.wrap(argv, env, cwd, pass_fds=fds, visible=visible))

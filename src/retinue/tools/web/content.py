@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 from retinue.core.errors import quote
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.answers import explain_end, explain_offset, render_answer, render_failure
 from retinue.tools.arguments import is_whole
+from retinue.tools.json_result import explain_end, explain_offset, render_answer, render_failure
 from retinue.tools.registry import load_description
-from retinue.tools.web.session import NOTE, Pager, Web
+from retinue.tools.web.session import NOTE, Pager, WebSession
 
 if TYPE_CHECKING:
     from retinue.tools.web.store import Stored
@@ -28,7 +28,7 @@ class GetSearchContentTool:
     hint = "Read further in what was searched or fetched before"
     guidelines: tuple[str, ...] = ()
 
-    def __init__(self, web: Web) -> None:
+    def __init__(self, web: WebSession) -> None:
         self._web = web
 
     @cached_property

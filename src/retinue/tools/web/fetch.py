@@ -5,9 +5,9 @@ from typing import Any
 
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.answers import render_answer, render_failure
+from retinue.tools.json_result import render_answer, render_failure
 from retinue.tools.registry import load_description
-from retinue.tools.web.session import NOTE, Pager, Web, merge_texts
+from retinue.tools.web.session import NOTE, Pager, WebSession, merge_texts
 
 MAX_URLS = 10
 _CODES = {
@@ -24,7 +24,7 @@ class FetchContentTool:
     hint = "Fetch web pages as text"
     guidelines: tuple[str, ...] = ()
 
-    def __init__(self, web: Web) -> None:
+    def __init__(self, web: WebSession) -> None:
         self._web = web
 
     @cached_property

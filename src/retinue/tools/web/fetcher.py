@@ -7,8 +7,8 @@ from msgspec import Struct
 
 from retinue.core.errors import quote
 from retinue.tools.markdown.unseen import drop_unseen
-from retinue.tools.outbound.client import Client, Page
-from retinue.tools.outbound.request import Bounds, RequestFailed
+from retinue.tools.outbound.client import HttpClient, HttpPage
+from retinue.tools.outbound.request import RequestBounds, RequestFailed
 from retinue.tools.web.options import WebOptions
 from retinue.tools.web.page_text import (
     READABLE,
@@ -49,7 +49,7 @@ class Fetched(Struct, frozen=True):
 class Fetcher:
     """Loads pages, a few at a time."""
 
-    def __init__(self, options: WebOptions, client: Client, throttle: Throttle) -> None:
+    def __init__(self, options: WebOptions, client: HttpClient, throttle: Throttle) -> None:
         self._options = options
         self._client = client
         self._throttle = throttle
@@ -72,7 +72,7 @@ class Fetcher:
                 return await self._ask_reader(page.url) or fetched
             return fetched
 
-    def _render(self, page: Page, kind: str) -> tuple[Fetched, Rendered]:
+    def _render(self, page: HttpPage, kind: str) -> tuple[Fetched, Rendered]:
         text, charset = decode_body(page.body, page.content_type)
         rendered = render_body(kind, drop_unseen(text), page.url)
         most = self._options.max_stored_chars
@@ -90,7 +90,7 @@ class Fetcher:
         """The page as a foreign service sees it; None when it has nothing better."""
         reader = self._options.reader
         assert reader is not None
-        bounds = Bounds(reader.timeout_s, self._options.max_bytes)
+        bounds = RequestBounds(reader.timeout_s, self._options.max_bytes)
         try:
             page = await self._client.fetch(reader.base_url + url, bounds, accept="text/markdown, text/plain")
         except RequestFailed:

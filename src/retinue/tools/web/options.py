@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from retinue.tools.outbound.request import Bounds, Reach
+from retinue.tools.outbound.request import RequestBounds, RequestReach
 
 if TYPE_CHECKING:
-    from retinue.tools.outbound.trace import Exchange
+    from retinue.tools.outbound.trace import HttpExchange
 
 AGENT = "devkit-pi-web-tools/0.1"
 KEYLESS = "https://lite.duckduckgo.com/lite/"
@@ -51,12 +51,12 @@ class WebOptions(Struct, frozen=True, kw_only=True):
     cache_s: float = 300.0
     max_concurrent: int = 3
     max_waiting: int = 10
-    reach: Reach = Reach()
+    reach: RequestReach = RequestReach()
 
     @property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> RequestBounds:
         """Of one request."""
-        return Bounds(self.timeout_s, self.max_bytes)
+        return RequestBounds(self.timeout_s, self.max_bytes)
 
 
 def _keep_nothing(record: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ class WebPorts(Struct, frozen=True, kw_only=True):
     """Instead of the system's name servers."""
     locate: Callable[[str, int], tuple[str, int]] | None = None
     """Where an address really is, for tests."""
-    trace: "Callable[[Exchange], None] | None" = None
+    trace: "Callable[[HttpExchange], None] | None" = None
     """Hears of each request."""
     keep: Callable[[dict[str, Any]], None] = _keep_nothing
     """Puts a stored result on record."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from retinue.core.errors import quote
 from retinue.tools.markdown.unseen import drop_unseen
-from retinue.tools.outbound.client import Question
+from retinue.tools.outbound.client import HttpRequest
 from retinue.tools.outbound.target import MAX_URL_CHARS
 from retinue.tools.web.options import KEYLESS, ProviderOptions
 
@@ -30,7 +30,7 @@ class SearchFailed(Exception):
         """Who was asked, where somebody was."""
 
 
-class Hit(Struct, frozen=True):
+class SearchHit(Struct, frozen=True):
     """One result."""
 
     title: str
@@ -52,7 +52,7 @@ class Access(Struct, frozen=True):
     engine: str = ""
 
 
-class Provider(Protocol):
+class SearchProvider(Protocol):
     """One of them."""
 
     @property
@@ -63,11 +63,11 @@ class Provider(Protocol):
     @property
     def needs_key(self) -> bool: ...
 
-    def ask(self, access: Access, query: str, count: int) -> Question:
+    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
         """What is sent."""
         ...
 
-    def read(self, body: bytes) -> list[Hit]:
+    def read(self, body: bytes) -> list[SearchHit]:
         """The results in an answer. Raises SearchFailed."""
         ...
 
@@ -92,9 +92,9 @@ def read_rows(body: bytes, find: Callable[[Any], Any], *, may_be_list: bool = Fa
 
 def to_hits(
     rows: Iterable[Mapping[str, Any]], *, url: str, snippet: str, other: str = "", source: str = ""
-) -> list[Hit]:
+) -> list[SearchHit]:
     """Results out of rows that name their fields so; what has no address is none."""
-    found: dict[str, Hit] = {}
+    found: dict[str, SearchHit] = {}
     for row in rows:
         address = row.get(url) or row.get("url") or row.get("link")
         address = to_text(address, MAX_URL_CHARS + 1)
@@ -102,7 +102,7 @@ def to_hits(
             title = to_text(row.get("title"), MAX_TITLE) or address[:MAX_TITLE]
             engine = to_text(row.get(source), 40) if source else ""
             about = to_text(row.get(snippet) or row.get(other), MAX_SNIPPET)
-            found.setdefault(address, Hit(title, address, about, engine))
+            found.setdefault(address, SearchHit(title, address, about, engine))
     return list(found.values())
 
 
@@ -111,16 +111,16 @@ def to_text(value: Any, most: int) -> str:
     return " ".join(drop_unseen(value).split())[:most] if isinstance(value, str) else ""
 
 
-class Brave:
+class BraveProvider:
     """Its web search API."""
 
     label = "Brave Search"
     needs_key = True
 
-    def ask(self, access: Access, query: str, count: int) -> Question:
-        return Question(access.url, {"x-subscription-token": access.key}, {"q": query, "count": str(count)})
+    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
+        return HttpRequest(access.url, {"x-subscription-token": access.key}, {"q": query, "count": str(count)})
 
-    def read(self, body: bytes) -> list[Hit]:
+    def read(self, body: bytes) -> list[SearchHit]:
         rows = read_rows(body, _find_rows)
         return to_hits(rows, url="url", snippet="description")
 
@@ -135,24 +135,24 @@ _HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 _TAG = re.compile(r"<[^>]*>")
 
 
-class Ddgs:
+class DdgsProvider:
     """Links on the results page."""
 
     label = "DuckDuckGo"
     needs_key = False
 
-    def ask(self, access: Access, query: str, count: int) -> Question:
-        return Question(access.url, {"Accept": "text/html"}, {"q": query})
+    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
+        return HttpRequest(access.url, {"Accept": "text/html"}, {"q": query})
 
-    def read(self, body: bytes) -> list[Hit]:
-        found: dict[str, Hit] = {}
+    def read(self, body: bytes) -> list[SearchHit]:
+        found: dict[str, SearchHit] = {}
         for part in body.decode("utf-8", "replace").split("</a>")[:-1]:
             attributes, _, inside = part[part.rfind("<a ") + 3 :].partition(">")
             href = _HREF.search(attributes)
             url = _unwrap(unescape((href[1] or href[2] or "") if href else ""))
             title = to_text(unescape(_TAG.sub("", inside)), MAX_TITLE)
             if url and title and url not in found:
-                found[url] = Hit(title, url, source="fallback")
+                found[url] = SearchHit(title, url, source="fallback")
             if len(found) >= MAX_HITS:
                 break
         return list(found.values())
@@ -171,75 +171,75 @@ def _unwrap(url: str) -> str:
     return target.geturl() if target.scheme in ("http", "https") and host and not is_own else ""
 
 
-class OpenSerp:
+class OpenSerpProvider:
     """Its search API."""
 
     label = "OpenSERP"
     needs_key = True
 
-    def ask(self, access: Access, query: str, count: int) -> Question:
+    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
         headers = {"authorization": f"Bearer {access.key}", "x-api-key": access.key}
-        return Question(access.url, headers, {"q": query, "num": str(count)})
+        return HttpRequest(access.url, headers, {"q": query, "num": str(count)})
 
-    def read(self, body: bytes) -> list[Hit]:
+    def read(self, body: bytes) -> list[SearchHit]:
         # A server of one's own answers with the list itself, and has other words in it.
         rows = read_rows(body, lambda value: value.get("organic_results") or value.get("results"), may_be_list=True)
         return to_hits(rows, url="url", snippet="snippet", other="description")
 
 
-class Searxng:
+class SearxngProvider:
     """Its JSON output, which the server's settings must allow."""
 
     label = "SearXNG"
     needs_key = False
 
-    def ask(self, access: Access, query: str, count: int) -> Question:
+    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
         url = access.url
         if urlsplit(url).path in ("", "/"):
             url = url.rstrip("/") + "/search"
         fixed = {"format": "json", "pageno": "1", "language": "en", "categories": "general"}
-        return Question(url, query={"q": query, **fixed, "engines": access.engine, "count": str(count)})
+        return HttpRequest(url, query={"q": query, **fixed, "engines": access.engine, "count": str(count)})
 
-    def read(self, body: bytes) -> list[Hit]:
+    def read(self, body: bytes) -> list[SearchHit]:
         rows = read_rows(body, lambda value: value.get("results"))
         return to_hits(rows, url="url", snippet="content", source="engine")
 
 
-class Serper:
+class SerperProvider:
     """Its Google search API."""
 
     label = "Serper"
     needs_key = True
 
-    def ask(self, access: Access, query: str, count: int) -> Question:
+    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
         body = json.dumps({"q": query, "num": count}).encode()
-        return Question(access.url, {"x-api-key": access.key}, body=body)
+        return HttpRequest(access.url, {"x-api-key": access.key}, body=body)
 
-    def read(self, body: bytes) -> list[Hit]:
+    def read(self, body: bytes) -> list[SearchHit]:
         return to_hits(read_rows(body, lambda value: value.get("organic")), url="link", snippet="snippet")
 
 
-class Tavily:
+class TavilyProvider:
     """Its search API."""
 
-    label = "Tavily"
+    label = "TavilyProvider"
     needs_key = True
 
-    def ask(self, access: Access, query: str, count: int) -> Question:
+    def ask(self, access: Access, query: str, count: int) -> HttpRequest:
         body = {"api_key": access.key, "query": query, "max_results": count}
-        return Question(access.url, body=json.dumps(body).encode())
+        return HttpRequest(access.url, body=json.dumps(body).encode())
 
-    def read(self, body: bytes) -> list[Hit]:
+    def read(self, body: bytes) -> list[SearchHit]:
         return to_hits(read_rows(body, lambda value: value.get("results")), url="url", snippet="content")
 
 
-PROVIDERS: Mapping[str, Provider] = {
-    "tavily": Tavily(),
-    "serper": Serper(),
-    "brave": Brave(),
-    "openserp": OpenSerp(),
-    "searxng": Searxng(),
-    "ddgs": Ddgs(),
+PROVIDERS: Mapping[str, SearchProvider] = {
+    "tavily": TavilyProvider(),
+    "serper": SerperProvider(),
+    "brave": BraveProvider(),
+    "openserp": OpenSerpProvider(),
+    "searxng": SearxngProvider(),
+    "ddgs": DdgsProvider(),
 }
 TIERS = (("tavily", "serper", "brave"), ("openserp", "searxng"), ("ddgs",))
 """Those that are paid for, those of one's own, and what is always there."""

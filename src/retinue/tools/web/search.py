@@ -5,9 +5,9 @@ from typing import Any
 
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.tools.answers import render_answer, render_failure
+from retinue.tools.json_result import render_answer, render_failure
 from retinue.tools.registry import load_description
-from retinue.tools.web.session import NOTE, Pager, Web, merge_texts
+from retinue.tools.web.session import NOTE, Pager, WebSession, merge_texts
 
 MAX_QUERIES = 5
 MAX_QUERY_CHARS = 1000
@@ -20,7 +20,7 @@ class WebSearchTool:
     hint = "Search the web"
     guidelines: tuple[str, ...] = ()
 
-    def __init__(self, web: Web) -> None:
+    def __init__(self, web: WebSession) -> None:
         self._web = web
         self._options = web.options
 

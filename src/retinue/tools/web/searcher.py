@@ -6,17 +6,17 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from retinue.tools.outbound.client import Client
+from retinue.tools.outbound.client import HttpClient
 from retinue.tools.outbound.guard import check_secrets
-from retinue.tools.outbound.request import Bounds, RequestFailed
+from retinue.tools.outbound.request import RequestBounds, RequestFailed
 from retinue.tools.web.options import WebOptions
-from retinue.tools.web.providers import PROVIDERS, Access, Hit, SearchFailed, find_access, order_providers
+from retinue.tools.web.providers import PROVIDERS, Access, SearchFailed, SearchHit, find_access, order_providers
 from retinue.tools.web.session import QueueFull, Throttle
 
 Value = TypeVar("Value")
 
 
-class Cache(Generic[Value]):
+class SearchCache(Generic[Value]):
     """The last few values by key; the one that was not wanted for longest goes first."""
 
     def __init__(self, entries: int, keep_s: float, now: Callable[[], float] = time.monotonic) -> None:
@@ -66,25 +66,27 @@ _STATUSES = {
 }
 
 
-class Found(NamedTuple):
+class SearchAnswer(NamedTuple):
     """The answer to one question."""
 
     query: str
-    hits: tuple[Hit, ...]
+    hits: tuple[SearchHit, ...]
     provider: str
 
 
 class Searcher:
     """Searches with what the user has chosen."""
 
-    def __init__(self, options: WebOptions, client: Client, throttle: Throttle, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, options: WebOptions, client: HttpClient, throttle: Throttle, environment: Mapping[str, str]
+    ) -> None:
         self._options = options
         self._client = client
         self._throttle = throttle
         self._environment = environment
-        self._cache: Cache[Found] = Cache(options.cache_entries, options.cache_s)
+        self._cache: SearchCache[SearchAnswer] = SearchCache(options.cache_entries, options.cache_s)
 
-    async def search(self, query: str, count: int) -> Found:
+    async def search(self, query: str, count: int) -> SearchAnswer:
         """What was found, with the query as it was first asked. Raises SearchFailed."""
         try:
             check_secrets(query, self._environment)
@@ -104,14 +106,14 @@ class Searcher:
                 last = error
         raise last
 
-    async def _ask(self, name: str, query: str, count: int) -> Found:
+    async def _ask(self, name: str, query: str, count: int) -> SearchAnswer:
         try:
             return await self._reach(name, query, count)
         except SearchFailed as error:
             error.provider = name if name in PROVIDERS else ""
             raise
 
-    async def _reach(self, name: str, query: str, count: int) -> Found:
+    async def _reach(self, name: str, query: str, count: int) -> SearchAnswer:
         access = find_access(name, self._options.providers, self._environment)
         key = make_key(name, count, query)
         kept = self._cache.get(key)
@@ -122,13 +124,13 @@ class Searcher:
                 hits = await self._request(name, access, query, count)
         except QueueFull as error:
             raise SearchFailed("WEB_SEARCH_FAILED", str(error)) from None
-        found = Found(query, tuple(hits[:count]), name)
+        found = SearchAnswer(query, tuple(hits[:count]), name)
         self._cache.put(key, found)
         return found
 
-    async def _request(self, name: str, access: Access, query: str, count: int) -> list[Hit]:
+    async def _request(self, name: str, access: Access, query: str, count: int) -> list[SearchHit]:
         provider, options = PROVIDERS[name], self._options
-        bounds = Bounds(options.timeout_s, options.max_bytes, is_strict=True)
+        bounds = RequestBounds(options.timeout_s, options.max_bytes, is_strict=True)
         try:
             page = await self._client.ask(provider.ask(access, query, count), bounds)
         except RequestFailed as error:

@@ -6,17 +6,17 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from retinue.tools.answers import cut_content
+from retinue.tools.json_result import cut_content
 from retinue.tools.web.options import AGENT, WebOptions, WebPorts
 
 if TYPE_CHECKING:
-    from retinue.tools.outbound.client import Client
+    from retinue.tools.outbound.client import HttpClient
     from retinue.tools.web.fetcher import Fetcher
     from retinue.tools.web.searcher import Searcher
-    from retinue.tools.web.store import Store
+    from retinue.tools.web.store import WebStore
 
 
-class Web:
+class WebSession:
     """All of it."""
 
     def __init__(self, options: WebOptions, ports: WebPorts) -> None:
@@ -24,12 +24,12 @@ class Web:
         self._ports = ports
 
     @cached_property
-    def _client(self) -> "Client":
-        from retinue.tools.outbound.client import Client
+    def _client(self) -> "HttpClient":
+        from retinue.tools.outbound.client import HttpClient
 
         own = self._ports
         reach = self.options.reach
-        return Client(
+        return HttpClient(
             reach,
             agent=AGENT,
             environment=own.environment,
@@ -44,10 +44,10 @@ class Web:
         return Throttle(self.options.max_concurrent, self.options.max_waiting)
 
     @cached_property
-    def store(self) -> "Store":
-        from retinue.tools.web.store import Store
+    def store(self) -> "WebStore":
+        from retinue.tools.web.store import WebStore
 
-        return Store(self.options.max_stored, keep=self._ports.keep, load=self._ports.load)
+        return WebStore(self.options.max_stored, keep=self._ports.keep, load=self._ports.load)
 
     @cached_property
     def fetcher(self) -> "Fetcher":

@@ -29,7 +29,7 @@ class Stored(Struct, frozen=True):
         return {"responseId": self.id, "type": self.kind, "timestamp": self.at_ms, "data": self.data}
 
 
-class Store:
+class WebStore:
     """The answers of one session, the oldest of which go first."""
 
     def __init__(

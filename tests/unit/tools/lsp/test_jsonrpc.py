@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from retinue.tools.lsp.failure import LspFailed
-from retinue.tools.lsp.jsonrpc import Client, Frames
+from retinue.tools.lsp.jsonrpc import Frames, JsonRpcClient
 
 
 def frame(message: dict) -> bytes:
@@ -25,14 +25,14 @@ def test_stream_is_cut_anywhere(cut):
 
 @given(st.lists(st.binary(max_size=60), max_size=8))
 def test_garbage_ends_the_talk(pieces):
-    client = Client(lambda data: None, lambda method, params: None, lambda method, params: None)
+    client = JsonRpcClient(lambda data: None, lambda method, params: None, lambda method, params: None)
     for piece in pieces:
         client.take(piece)
     assert isinstance(client.over, str)
 
 
 async def test_ended_talk_answers_nobody():
-    client = Client(lambda data: None, lambda method, params: None, lambda method, params: None)
+    client = JsonRpcClient(lambda data: None, lambda method, params: None, lambda method, params: None)
     client.end("it is gone")
     with pytest.raises(LspFailed, match="it is gone"):
         await client.ask("x", None, 1)
@@ -40,6 +40,6 @@ async def test_ended_talk_answers_nobody():
 
 def test_answer_to_nobody_is_dropped():
     heard = []
-    client = Client(heard.append, lambda method, params: None, lambda method, params: heard.append(method))
+    client = JsonRpcClient(heard.append, lambda method, params: None, lambda method, params: heard.append(method))
     assert not client.take(frame({"id": 7, "result": 1}) + frame({"id": "x", "error": 2}) + frame({}))
     assert heard == []

@@ -22,9 +22,9 @@ from retinue.sandbox.profile import PRIVATE_DIRS, is_below
 from retinue.tools.convert import child
 from retinue.tools.convert.options import COMMAND, CPU_S, MEMORY_BYTES
 from retinue.tools.convert.readers.registry import FORMATS
-from retinue.tools.convert.source import Code, ConvertFailed, Document
-from retinue.tools.process import Command, Exit, run_process, to_command
-from retinue.tools.trees import TreeProbe
+from retinue.tools.convert.source import Code, ConvertFailed, SourceDocument
+from retinue.tools.process import Exit, ProcessCommand, run_process, to_command
+from retinue.tools.process_tree import TreeProbe
 
 MAX_OUTPUT, MAX_ERRORS = 8 << 20, 1 << 20
 MAX_TASKS = 64
@@ -62,7 +62,9 @@ class Converter(Struct, frozen=True):
         is_free = not command or await open_boundary(context) is not None or not await is_readonly(context)
         return command if is_free else ""
 
-    async def read(self, document: Document, command: str, context: ToolContext, deadline: Deadline) -> tuple[str, str]:
+    async def read(
+        self, document: SourceDocument, command: str, context: ToolContext, deadline: Deadline
+    ) -> tuple[str, str]:
         """Who read it, and its text. markitdown is asked only for what our own readers cannot read.
 
         Raises ConvertFailed.
@@ -76,7 +78,9 @@ class Converter(Struct, frozen=True):
                 raise
             return "markitdown", await self._ask(document, command, context, deadline, refused.told)
 
-    async def _ask(self, document: Document, command: str, context: ToolContext, deadline: Deadline, told: str) -> str:
+    async def _ask(
+        self, document: SourceDocument, command: str, context: ToolContext, deadline: Deadline, told: str
+    ) -> str:
         """What the converter makes of a document that our readers gave back with these words.
 
         For what it does not know it may print the file itself, and say that all went well.
@@ -91,7 +95,7 @@ class Converter(Struct, frozen=True):
             raise ConvertFailed("CONVERT_FAILED", f"{told}; {COMMAND} gave it back as it is")
         return text
 
-    async def convert(self, document: Document, command: str, context: ToolContext, deadline: Deadline) -> str:
+    async def convert(self, document: SourceDocument, command: str, context: ToolContext, deadline: Deadline) -> str:
         """The document as markdown; `command` is the converter, empty for the reader of our own.
 
         Raises ConvertFailed.
@@ -104,7 +108,7 @@ class Converter(Struct, frozen=True):
             if boundary is None:
                 tree = await self.trees.find()
                 env = {**select(self.environment, CONVERTER), "TMPDIR": str(path.parent)}
-                started = Command(argv, str(path.parent), env)
+                started = ProcessCommand(argv, str(path.parent), env)
             else:
                 launch = boundary.wrap(
                     argv, dict(self.environment), str(context.cwd), visible=list_visible(path, command)
@@ -158,7 +162,7 @@ async def is_readonly(context: ToolContext) -> bool:
 
 
 @contextmanager
-def write_document(document: Document) -> Iterator[Path]:
+def write_document(document: SourceDocument) -> Iterator[Path]:
     """The document as a file of ours, for as long as it is read."""
     with TemporaryDirectory(prefix="devkit-pi-convert-", ignore_cleanup_errors=True) as folder:
         path = Path(os.path.realpath(folder)) / document.name

@@ -8,7 +8,7 @@ from msgspec import Struct
 from retinue.core.definition import Definition
 from retinue.core.tool import Effect
 from retinue.core.tool_table import SEARCH
-from retinue.tools.policy import Decision, Terms, decide_tools, is_readonly
+from retinue.tools.policy import Terms, ToolDecision, decide_tools, is_readonly
 from retinue.tools.selectors import Offer, match_tools
 
 _EFFECTS = {
@@ -20,7 +20,7 @@ _EFFECTS = {
 }
 
 
-class Link(Struct, frozen=True):
+class ToolReason(Struct, frozen=True):
     """One thing that had to hold."""
 
     step: str
@@ -35,7 +35,7 @@ class Chain(Struct, frozen=True):
     tool: str
     """As it was asked for."""
     is_granted: bool
-    links: tuple[Link, ...]
+    links: tuple[ToolReason, ...]
 
     @property
     def verdict(self) -> str:
@@ -52,27 +52,29 @@ def explain_tool(definition: Definition, terms: Terms, word: str) -> Chain:
     if word == SEARCH:
         waiting = sorted(name for name in rights.tools if terms.available[name].is_deferred)
         told = f"it finds {', '.join(waiting)}" if waiting else "no tool that the agent may use waits to be looked for"
-        return Chain(definition.name, word, bool(waiting), (Link("exists", bool(waiting), told),))
+        return Chain(definition.name, word, bool(waiting), (ToolReason("exists", bool(waiting), told),))
     aliases = definition.tools.aliases
     target = rights.targets.get(word, word)
     found = [target] if target in terms.available else list(match_tools(word, terms.available, aliases))
     if not found:
-        told = f"there is no tool {word!r} here{Decision(definition, terms).name_switch(word)}"
+        told = f"there is no tool {word!r} here{ToolDecision(definition, terms).name_switch(word)}"
         refusal = next((item.sentence for item in rights.refused if item.name == word), told)
-        return Chain(definition.name, word, False, (Link("exists", False, refusal),))
+        return Chain(definition.name, word, False, (ToolReason("exists", False, refusal),))
     tool = found[0]
     offer = terms.available[tool]
     is_granted = tool in rights.tools
     is_found = offer.is_deferred and not terms.is_exact and SEARCH in (definition.tools.names or ())
     is_wanted = is_granted or is_found or _is_refused(rights.refused, word, tool)
     links = [
-        Link("exists", True, _describe(tool, offer)),
+        ToolReason("exists", True, _describe(tool, offer)),
         _explain_wish(definition, word, tool, offer, is_wanted=is_wanted),
     ]
-    decision = Decision(definition, terms)
+    decision = ToolDecision(definition, terms)
     decision.decide()
     for step, verdict in decision.judge_steps(tool, offer):
-        links.append(Link(step, verdict is None, verdict[1] if verdict else _tell_pass(step, definition, terms, tool)))
+        links.append(
+            ToolReason(step, verdict is None, verdict[1] if verdict else _tell_pass(step, definition, terms, tool))
+        )
     return Chain(definition.name, word, is_granted, tuple(links))
 
 
@@ -85,19 +87,19 @@ def _is_refused(refused: tuple[object, ...], *names: str) -> bool:
     return any(getattr(item, "name", "") in names for item in refused)
 
 
-def _explain_wish(definition: Definition, word: str, tool: str, offer: Offer, *, is_wanted: bool) -> Link:
+def _explain_wish(definition: Definition, word: str, tool: str, offer: Offer, *, is_wanted: bool) -> ToolReason:
     declared = definition.tools
     line = definition.lines.get("tools")
     place = definition.path if line is None else f"{definition.path}:{line}"
     if not is_wanted:
-        return Link("asked for", False, f"{place} does not ask for it")
+        return ToolReason("asked for", False, f"{place} does not ask for it")
     if declared.inherits:
-        return Link("asked for", True, f"{place} takes what the agent has that starts it")
+        return ToolReason("asked for", True, f"{place} takes what the agent has that starts it")
     if word in (declared.names or ()) or tool in (declared.names or ()):
-        return Link("asked for", True, f"{place} lists it")
+        return ToolReason("asked for", True, f"{place} lists it")
     if offer.extension is not None:
-        return Link("asked for", True, f"{place} lets tools of extensions in")
-    return Link("asked for", True, f"{place} lists no tools, which means all builtin ones")
+        return ToolReason("asked for", True, f"{place} lets tools of extensions in")
+    return ToolReason("asked for", True, f"{place} lists no tools, which means all builtin ones")
 
 
 def _tell_pass(step: str, definition: Definition, terms: Terms, tool: str) -> str:
