@@ -4,7 +4,7 @@ from pathlib import Path
 from textwrap import dedent
 
 from retinue.features.extensions.candidates import Places
-from retinue.features.extensions.loader import Library, Loaded, load_extensions
+from retinue.features.extensions.loader import Library, LoadedExtensions, load_extensions
 from retinue.features.extensions.scope import Wanted
 
 TOOL = """
@@ -41,16 +41,18 @@ class World:
         installed = (str(self.site),) if search else ()
         return Places(self.project, self.user.parent, self.project, trusted, self.home, installed)
 
-    async def load(self, wanted: Wanted | None = None, *, trusted: bool = True, limit_s: float = 10.0) -> Loaded:
+    async def load(
+        self, wanted: Wanted | None = None, *, trusted: bool = True, limit_s: float = 10.0
+    ) -> LoadedExtensions:
         return await load_extensions(self.places(trusted=trusted), wanted, limit_s=limit_s)
 
     def library(self, **places: bool) -> Library:
         return Library(self.places(**places))
 
 
-def names(loaded: Loaded) -> list[tuple[str, str]]:
+def names(loaded: LoadedExtensions) -> list[tuple[str, str]]:
     return [(extension.name, extension.source) for extension in loaded.extensions]
 
 
-def problems(loaded: Loaded) -> list[str]:
+def problems(loaded: LoadedExtensions) -> list[str]:
     return [problem.message for problem in loaded.diagnostics]

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from retinue.core.diagnostics import Diagnostic
-from retinue.definitions.registry import Definitions, Registry, load_definitions
+from retinue.definitions.registry import DefinitionRegistry, Definitions, load_definitions
 from retinue.definitions.sources import Places
 from retinue.settings.paths import find_paths
 
@@ -339,7 +339,7 @@ def test_reasons_of_absent_agents_are_found(world: World) -> None:
 
 @pytest.mark.spec("fleet:B9")
 def test_changes_are_seen_without_restart(world: World) -> None:
-    registry = Registry(world.places(), trusted=True)
+    registry = DefinitionRegistry(world.places(), trusted=True)
     steps = [registry.read()]
     path = world.write(".pi/agents/a.md", agent("a"))
     steps.append(registry.read())
@@ -358,7 +358,7 @@ def test_nothing_changed_reads_nothing(world: World) -> None:
     past = time.time() - 10
     for item in (path, path.parent, path.parent.parent):
         os.utime(item, (past, past))
-    registry = Registry(world.places(), trusted=True)
+    registry = DefinitionRegistry(world.places(), trusted=True)
     assert registry.read() is registry.read()
 
 
@@ -366,7 +366,7 @@ def test_other_files_are_kept_as_read(world: World) -> None:
     past = time.time() - 10
     for name in ("a", "b"):
         os.utime(world.write(f".pi/agents/{name}.md", agent(name)), (past, past))
-    registry = Registry(world.places(), trusted=True)
+    registry = DefinitionRegistry(world.places(), trusted=True)
     before = registry.find("a")
     world.write(".pi/agents/b.md", agent("b", "model: x\n"))
     assert registry.find("a") is before and registry.find("b") != before

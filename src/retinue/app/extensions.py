@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from retinue.features.extensions.audience import Audience
     from retinue.features.extensions.channels import Channels
     from retinue.features.extensions.contained import Command, Handler, Renderer
-    from retinue.features.extensions.loader import Library, Loaded
+    from retinue.features.extensions.loader import Library, LoadedExtensions
     from retinue.surfaces.base import Seat
     from retinue.surfaces.fleet.ports import FleetPorts
 
@@ -75,7 +75,7 @@ class Extending:
         self._group = asyncio.TaskGroup()
         self._audience: Audience | None = None
         self._library: Library | None = None
-        self._main: Loaded | None = None
+        self._main: LoadedExtensions | None = None
         self._listeners: dict[tuple[Handler, ...], tuple[tuple[Listener, bool], ...]] = {}
         self._channels: Channels | None = None
         self._on_channels: Callable[[Channels], None] | None = None
@@ -178,7 +178,7 @@ class Extending:
         if self._channels is not None:
             use(self._channels)
 
-    async def _load(self, wanted: Wanted) -> "Loaded | None":
+    async def _load(self, wanted: Wanted) -> "LoadedExtensions | None":
         if wanted.is_none or not (self._found.candidates or wanted.paths):
             return None
         loaded = await self._need_library().load(wanted)
@@ -209,7 +209,7 @@ class Extending:
             self._on_channels(self._channels)
         return self._library
 
-    def _find_listeners(self, loaded: "Loaded | None") -> tuple[tuple[Listener, bool], ...]:
+    def _find_listeners(self, loaded: "LoadedExtensions | None") -> tuple[tuple[Listener, bool], ...]:
         """Who hears what happens inside a run that has these extensions, and whether pieces are wanted."""
         handlers: tuple[Handler, ...] = () if loaded is None else loaded.collect("handlers")
         if not handlers:
@@ -223,7 +223,9 @@ class Extending:
             self._listeners[handlers] = tuple((each, each.wants_pieces) for each in (shared, own) if each)
         return self._listeners[handlers]
 
-    def _to_additions(self, loaded: "Loaded | None", listeners: Sequence[tuple[Listener, bool]] = ()) -> Additions:
+    def _to_additions(
+        self, loaded: "LoadedExtensions | None", listeners: Sequence[tuple[Listener, bool]] = ()
+    ) -> Additions:
         found = frozenset(candidate.name.lower() for candidate in self._found.candidates)
         if loaded is None:
             return Additions(found=found)
@@ -241,7 +243,7 @@ class Extending:
             points=loaded.list_points(),
         )
 
-    def _list_offers(self, loaded: "Loaded") -> dict[str, Offer]:
+    def _list_offers(self, loaded: "LoadedExtensions") -> dict[str, Offer]:
         """The tools for the policy; those of a file that the program names pass from parent to child as all do."""
         named = {extension.name for extension in loaded.extensions if extension.place in self._paths}
         return {

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from retinue.core.tool import Effect
 
-Audience: TypeAlias = Literal["everyone", "listed", "settings", "callers", "deferred", "internal"]
+ToolAudience: TypeAlias = Literal["everyone", "listed", "settings", "callers", "deferred", "internal"]
 """Who may have a tool. `everyone`: an agent whose file lists no tools has it. `listed`: an agent whose file lists it,
 whatever its parent has. `settings`: an agent, when the settings switch its family on. `callers`: a run that may start
 agents; its family is a surface. `deferred`: a run with tools that it has to look for. `internal`: a run that needs it;
@@ -21,7 +21,7 @@ class ToolRow(NamedTuple):
     name: str
     family: str
     effect: Effect
-    audience: Audience
+    audience: ToolAudience
     file: str
     """Where it is, without suffix: its class in `.py`, what the model is told of it in `.md` beside that."""
     class_name: str
@@ -55,12 +55,12 @@ TOOLS = (
 """In the order they are shown."""
 
 
-def list_rows(*, family: str = "", audience: Audience | None = None) -> list[ToolRow]:
+def list_rows(*, family: str = "", audience: ToolAudience | None = None) -> list[ToolRow]:
     """The rows of a family, or for an audience."""
     return [row for row in TOOLS if (not family or row.family == family) and audience in (None, row.audience)]
 
 
-def list_names(*, family: str = "", audience: Audience | None = None) -> tuple[str, ...]:
+def list_names(*, family: str = "", audience: ToolAudience | None = None) -> tuple[str, ...]:
     """The names of the tools of a family, or for an audience."""
     return tuple(row.name for row in list_rows(family=family, audience=audience))
 

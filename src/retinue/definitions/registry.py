@@ -1,7 +1,7 @@
 """The agents that exist: who wins when files share a name, and finding one by its name.
 
-`Definitions` is a frozen picture; `Registry` keeps the newest one and looks at the disk when asked. Must not know how
-a file is read.
+`Definitions` is a frozen picture; `DefinitionRegistry` keeps the newest one and looks at the disk when asked. Must not
+know how a file is read.
 """
 
 import os
@@ -88,10 +88,10 @@ def load_definitions(
     hide_defaults: bool = False,
 ) -> Definitions:
     """Read all agent files once. Nothing of a project that is not trusted is opened."""
-    return Registry(places, trusted=trusted, known_tools=known_tools, hide_defaults=hide_defaults).read()
+    return DefinitionRegistry(places, trusted=trusted, known_tools=known_tools, hide_defaults=hide_defaults).read()
 
 
-class Registry:
+class DefinitionRegistry:
     """The agents of one process, read again when a file has changed."""
 
     def __init__(

@@ -25,7 +25,7 @@ HookMode = Literal["agent_end", "edit_write", "disabled"]
 Debug = Literal[False, "minimal", "verbose"]
 
 
-class ToolRetry(Struct, frozen=True):
+class SubagentRetrySettings(Struct, frozen=True):
     """What happens after an agent of the `subagent` tool fails."""
 
     enabled: bool = True
@@ -34,7 +34,7 @@ class ToolRetry(Struct, frozen=True):
     """Attempts in all, the first one included."""
 
 
-class SubagentTool(Struct, frozen=True):
+class SubagentToolSettings(Struct, frozen=True):
     """The `subagent` tool and the agents it starts."""
 
     enabled: bool = True
@@ -53,7 +53,7 @@ class SubagentTool(Struct, frozen=True):
     """What agents may ask a language server; an empty list takes the tool away."""
     inject_delegation_policy: bool = True
     """Tell the main agent when to delegate."""
-    retry: ToolRetry = ToolRetry()
+    retry: SubagentRetrySettings = SubagentRetrySettings()
     readonly_bash: bool = False
     """Count sandboxed `bash` among the read-only tools."""
 
@@ -189,7 +189,7 @@ class Lsp(Struct, frozen=True):
     hook: LspHook = LspHook()
 
 
-class Commands(Struct, frozen=True):
+class CommandsSettings(Struct, frozen=True):
     """The `/toolkit` command."""
 
     enabled: bool = True

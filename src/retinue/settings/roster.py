@@ -15,7 +15,7 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import DisabledAgent, UnknownAgent, quote
 from retinue.core.tool_table import SURFACES
-from retinue.definitions.registry import Definitions, Registry, is_dispatch_only
+from retinue.definitions.registry import DefinitionRegistry, Definitions, is_dispatch_only
 from retinue.definitions.sources import Places, is_packaged
 from retinue.features.sandbox import Boundaries, try_machine
 from retinue.settings.bounds import list_hidden
@@ -242,11 +242,11 @@ class Roster:
         return AgentFiles(self)
 
 
-def open_registry(paths: Paths, crew: CrewSettings, *, trusted: bool) -> Registry:
+def open_registry(paths: Paths, crew: CrewSettings, *, trusted: bool) -> DefinitionRegistry:
     """The agents of one folder, read again when a file changes."""
     hidden = list_hidden(paths, crew.sandbox.hidden).hidden
     places = Places(paths.project, paths.agent_dir, paths.home, paths.configs, hidden)
-    return Registry(
+    return DefinitionRegistry(
         places,
         trusted=trusted,
         hide_defaults=crew.disable_default_agents,

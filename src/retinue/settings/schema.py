@@ -38,7 +38,7 @@ PI_KEYS = frozenset((
 _COMPACTION, _RETRY = CompactionConfig(), RetryPolicy()
 
 
-class Compaction(Struct, frozen=True):
+class CompactionSettings(Struct, frozen=True):
     """When and how far a conversation is summarised."""
 
     enabled: bool = _COMPACTION.enabled
@@ -69,7 +69,7 @@ class BranchSummaries(Struct, frozen=True):
     """Leave branches without asking whether to sum them up; none is then."""
 
 
-class Retry(Struct, frozen=True):
+class RetrySettings(Struct, frozen=True):
     """What happens after a failure that may pass."""
 
     enabled: bool = _RETRY.enabled
@@ -108,9 +108,9 @@ class Settings(Struct, frozen=True):
     """Whether waiting steering messages are given to the model together or one in each turn."""
     follow_up_mode: QueueMode = "one-at-a-time"
     """The same for messages that wait until the agent is done."""
-    compaction: Compaction = Compaction()
+    compaction: CompactionSettings = CompactionSettings()
     branch_summary: BranchSummaries = BranchSummaries()
-    retry: Retry = Retry()
+    retry: RetrySettings = RetrySettings()
     http_idle_timeout_ms: int = 300_000
     """How long a provider may be silent, before its answer and between its events (a ping is none); 0 is for ever."""
     session_dir: str | None = None

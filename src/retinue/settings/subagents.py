@@ -33,10 +33,10 @@ from retinue.settings.checks import (
 from retinue.settings.devkit import (
     DEVKIT_IGNORED,
     DEVKIT_SETTINGS,
-    Commands,
+    CommandsSettings,
     ConvertContent,
     Lsp,
-    SubagentTool,
+    SubagentToolSettings,
     Web,
     resolve_hook,
 )
@@ -148,11 +148,11 @@ class CrewSettings(Struct, frozen=True):
     """Count what children use as their parent's."""
     enabled: bool = True
     """Offer the `subagent`, web, convert and LSP tools and the `/toolkit` command at all."""
-    subagents: SubagentTool = SubagentTool()
+    subagents: SubagentToolSettings = SubagentToolSettings()
     web: Web = Web()
     convert_content: ConvertContent = ConvertContent()
     lsp: Lsp = Lsp()
-    commands: Commands = Commands()
+    commands: CommandsSettings = CommandsSettings()
 
     @property
     def has_child_lsp(self) -> bool:

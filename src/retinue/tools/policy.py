@@ -16,7 +16,7 @@ from retinue.core.errors import quote
 from retinue.core.foreign import suggest_tool
 from retinue.core.run import Grant
 from retinue.core.tool import Effect
-from retinue.core.tool_table import SEARCH, Audience, list_names, list_rows
+from retinue.core.tool_table import SEARCH, ToolAudience, list_names, list_rows
 from retinue.tools.selectors import (
     NOTHING,
     Offer,
@@ -31,7 +31,7 @@ from retinue.tools.selectors import (
 )
 
 
-def list_offers(*, family: str = "", audience: Audience | None = None) -> dict[str, Offer]:
+def list_offers(*, family: str = "", audience: ToolAudience | None = None) -> dict[str, Offer]:
     """The tools of a family, or for an audience, without loading them."""
     return {row.name: Offer(row.effect) for row in list_rows(family=family, audience=audience)}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 from retinue.app import list_sessions
 from retinue.core.errors import RetinueError
 from retinue.core.figures import format_tokens
-from retinue.ui.completion import Offer, Stock, Token, complete, find_token, is_complete
+from retinue.ui.completion import CompletionCommand, Stock, Token, complete, find_token, is_complete
 from retinue.ui.completion_files import FileIndex
 from retinue.ui.sessions import describe_session
 from retinue.ui.themes import THEMES
@@ -116,8 +116,8 @@ class Completer:
         if not chosen.goes_on and token.kind != "command":  # behind a command its argument comes next
             self._closed_for = self._editor.before_cursor
 
-    def _list_commands(self) -> Sequence[Offer]:
-        return [Offer(each.name, each.help, each.hint) for each in self._app.commands.list()]
+    def _list_commands(self) -> Sequence[CompletionCommand]:
+        return [CompletionCommand(each.name, each.help, each.hint) for each in self._app.commands.list()]
 
     def _list_agents(self) -> Sequence[tuple[str, str]]:
         link = self._app.link

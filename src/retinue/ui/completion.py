@@ -48,7 +48,7 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class CompletionCommand:
     """A command as far as completion cares."""
 
     name: str
@@ -60,7 +60,7 @@ class Offer:
 class Stock:
     """All there is to complete from; asked only when it is needed."""
 
-    commands: Callable[[], Sequence[Offer]] = lambda: ()
+    commands: Callable[[], Sequence[CompletionCommand]] = lambda: ()
     arguments: Callable[[str], Sequence[tuple[str, str]]] = lambda command: ()
     """The values a command takes, each with a note."""
     agents: Callable[[], Sequence[tuple[str, str]]] = lambda: ()
@@ -103,7 +103,7 @@ def is_complete(token: Token, found: Sequence[Suggestion]) -> bool:
     return any(each.label in (token.needle, f"@{token.needle}") and not each.goes_on for each in found)
 
 
-def _complete_command(needle: str, offers: Sequence[Offer]) -> list[Suggestion]:
+def _complete_command(needle: str, offers: Sequence[CompletionCommand]) -> list[Suggestion]:
     names = [offer.name for offer in offers]
     order = rank_matches(needle, names)
     return [

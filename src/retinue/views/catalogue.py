@@ -34,7 +34,7 @@ class SourceInfo(Struct, rename="camel"):
     origin: str = "top-level"
 
 
-class Offer(Struct, rename="camel"):
+class CommandOffer(Struct, rename="camel"):
     """Something a user can call."""
 
     name: str
@@ -61,15 +61,16 @@ class Catalogue:
         self._redact = redact
         self._roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, configs=configs)
 
-    def list(self) -> list[Offer]:
+    def list(self) -> list[CommandOffer]:
         """All of them, commands first."""
         called = [
-            Offer(command.name, command.help, "extension", self._locate(command.path or command.extension))
+            CommandOffer(command.name, command.help, "extension", self._locate(command.path or command.extension))
             for command in self._commands.values()
         ]
         skills, _ = list_skills(self._roots)
         called += [
-            Offer(f"skill:{skill.name}", skill.description, "skill", self._locate(skill.path)) for skill in skills
+            CommandOffer(f"skill:{skill.name}", skill.description, "skill", self._locate(skill.path))
+            for skill in skills
         ]
         return called
 

@@ -225,7 +225,7 @@ def _open_stores(project: Path | None, session_id: str) -> "list[ScheduleStore]"
 Kind = Literal["mcp", "hook"]
 
 
-class Entry(NamedTuple):
+class ApprovalEntry(NamedTuple):
     """One of them."""
 
     name: str
@@ -241,7 +241,7 @@ class Entry(NamedTuple):
     """The user decides about it: the project's, or one that runs files of the project."""
 
 
-def list_entries(request: Request, kind: Kind) -> tuple[list[Entry], list[str]]:
+def list_entries(request: Request, kind: Kind) -> tuple[list[ApprovalEntry], list[str]]:
     """All of a kind, and what is wrong with their files."""
     paths = find_paths(".", os.environ)
     trusted = load_settings(paths, os.environ, approve=request.approve).trust.trusted
@@ -250,7 +250,7 @@ def list_entries(request: Request, kind: Kind) -> tuple[list[Entry], list[str]]:
 
         servers = load_servers(paths, os.environ, trusted=trusted)
         rows = [
-            Entry(each.name, item.state, each.place, str(each.path), each.level != "user", item.is_bound)
+            ApprovalEntry(each.name, item.state, each.place, str(each.path), each.level != "user", item.is_bound)
             for item in servers.found
             for each in (item.server,)
         ]
@@ -261,7 +261,7 @@ def list_entries(request: Request, kind: Kind) -> tuple[list[Entry], list[str]]:
     own, project = load_switches(paths, trusted=trusted)[0].disabled_hooks
     hooks = load_hooks(paths, trusted=trusted, disabled=own, muted=project)
     found = [
-        Entry(each.name, item.state, each.describe(), str(each.path), each.scope == "project", item.is_bound)
+        ApprovalEntry(each.name, item.state, each.describe(), str(each.path), each.scope == "project", item.is_bound)
         for item in hooks.found
         for each in (item.spec,)
     ]

@@ -42,7 +42,7 @@ _SIGNS = {"success": "✓", "error": "✗", "rate_limited": "⚠"}
 _SOURCES = ("builtin", "user", "project")
 
 
-class Answer(NamedTuple):
+class ToolkitAnswer(NamedTuple):
     """What a face shows."""
 
     title: str
@@ -58,10 +58,10 @@ class Toolkit:
         self._request = request
         self._run_checkup = run_checkup
 
-    def answer(self, words: str) -> Answer:
+    def answer(self, words: str) -> ToolkitAnswer:
         """What a command says; anything that is none gets the help. MUST NOT raise for a broken file."""
         name, *rest = words.split() or ["help"]
-        ways: dict[str, Callable[[list[str]], Answer]] = {
+        ways: dict[str, Callable[[list[str]], ToolkitAnswer]] = {
             "agents": self._list_agents,
             "doctor": self._examine,
             "logs": self._list_logs,
@@ -73,7 +73,7 @@ class Toolkit:
             return ways.get(name.lower(), render_help)(rest)
         except RetinueError as error:
             text = f"Toolkit command failed: {error}"
-            return Answer("Toolkit", text, text)
+            return ToolkitAnswer("Toolkit", text, text)
 
     def read_log(self) -> list[Activity]:
         """What `/toolkit` shows of it: as devkit-pi has it, no runs; `retinue logs` leaves nothing out."""
@@ -88,26 +88,26 @@ class Toolkit:
         except OSError as error:
             raise ConfigError(f"{log.path}: cannot be removed: {(error.strerror or str(error)).lower()}") from None
 
-    def _list_agents(self, words: list[str]) -> Answer:
+    def _list_agents(self, words: list[str]) -> ToolkitAnswer:
         rows = open_roster(self._request, lambda text: None).list_rows()["agents"]
-        return Answer(f"Toolkit Agents ({len(rows)})", render_agents(rows))
+        return ToolkitAnswer(f"Toolkit Agents ({len(rows)})", render_agents(rows))
 
-    def _examine(self, words: list[str]) -> Answer:
+    def _examine(self, words: list[str]) -> ToolkitAnswer:
         report = self._run_checkup(self._request)
         counts = "{passed} passed, {warnings} warnings, {failed} failed".format(**report.summary)
-        return Answer("Toolkit Doctor", render_checkup(report, counts), f"Doctor: {counts}")
+        return ToolkitAnswer("Toolkit Doctor", render_checkup(report, counts), f"Doctor: {counts}")
 
-    def _list_logs(self, words: list[str]) -> Answer:
-        return Answer("Toolkit Logs", render_logs(self.read_log(), words))
+    def _list_logs(self, words: list[str]) -> ToolkitAnswer:
+        return ToolkitAnswer("Toolkit Logs", render_logs(self.read_log(), words))
 
-    def _count(self, words: list[str]) -> Answer:
-        return Answer("Toolkit Activity", render_counts(self.read_log()))
+    def _count(self, words: list[str]) -> ToolkitAnswer:
+        return ToolkitAnswer("Toolkit Activity", render_counts(self.read_log()))
 
-    def _list_modules(self, words: list[str]) -> Answer:
-        return Answer("Toolkit Modules", render_modules(self._load()))
+    def _list_modules(self, words: list[str]) -> ToolkitAnswer:
+        return ToolkitAnswer("Toolkit Modules", render_modules(self._load()))
 
-    def _describe_lsp(self, words: list[str]) -> Answer:
-        return Answer("Toolkit LSP", render_lsp(self._load()))
+    def _describe_lsp(self, words: list[str]) -> ToolkitAnswer:
+        return ToolkitAnswer("Toolkit LSP", render_lsp(self._load()))
 
     def _load(self) -> CrewSettings:
         paths = find_paths(".", os.environ)
@@ -121,10 +121,10 @@ def open_log() -> ActivityLog:
     return find_log(paths.own_dir, paths.project)
 
 
-def render_help(words: Sequence[str] = ()) -> Answer:
+def render_help(words: Sequence[str] = ()) -> ToolkitAnswer:
     """Which commands there are."""
     lines = [f"  /toolkit {name:<10}{text}" for name, text in COMMANDS.items()]
-    return Answer("Toolkit", "\n".join(("Usage: /toolkit COMMAND", "", *lines)))
+    return ToolkitAnswer("Toolkit", "\n".join(("Usage: /toolkit COMMAND", "", *lines)))
 
 
 def render_agents(rows: Sequence[dict[str, Any]]) -> str:

@@ -12,7 +12,7 @@ from retinue.sessions.compaction import CompactionConfig
 from retinue.settings.checks import read_field, select_tools
 from retinue.settings.layers import Layer, Loaded, load_settings, merge_layers, read_layer
 from retinue.settings.paths import find_paths
-from retinue.settings.schema import PI_KEYS, SETTINGS, Compaction, Settings
+from retinue.settings.schema import PI_KEYS, SETTINGS, CompactionSettings, Settings
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_bad_fields_are_dropped_one_by_one(load: Any) -> None:
         }
     )
     assert loaded.settings == Settings(
-        compaction=Compaction(keep_recent_tokens=10, model_overrides={"a/b": {}}),
+        compaction=CompactionSettings(keep_recent_tokens=10, model_overrides={"a/b": {}}),
         enabled_models=("ok",),
         steering_mode="all",
     )

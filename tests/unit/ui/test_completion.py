@@ -1,14 +1,14 @@
 import pytest
 
-from retinue.ui.completion import Offer, Stock, Suggestion, Token, complete, find_token, is_complete
+from retinue.ui.completion import CompletionCommand, Stock, Suggestion, Token, complete, find_token, is_complete
 from retinue.ui.completion_files import FileIndex
 
 FILES = FileIndex(["README.md", "src/", "a b.txt", "my dir/", "src/main.py", "src/mail/queue.py"])
 STOCK = Stock(
     commands=lambda: [
-        Offer("model", "choose another", "[name]"),
-        Offer("new", "begin anew"),
-        Offer("name", "", "NAME"),
+        CompletionCommand("model", "choose another", "[name]"),
+        CompletionCommand("new", "begin anew"),
+        CompletionCommand("name", "", "NAME"),
     ],
     arguments=lambda command: [("high", "now"), ("low", "")] if command == "thinking" else [],
     agents=lambda: [("Explore", "looks around"), ("main-writer", "writes")],

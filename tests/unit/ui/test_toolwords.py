@@ -1,4 +1,4 @@
-from retinue.ui.renderers.toolwords import AgentCall, describe_agent, describe_call, describe_cost, describe_end
+from retinue.ui.renderers.toolwords import AgentHeading, describe_agent, describe_call, describe_cost, describe_end
 
 USAGE = {"input": 1000, "output": 200, "cacheRead": 0, "cacheWrite": 0, "cost": 0.01, "turns": 3}
 
@@ -25,19 +25,21 @@ def test_badges_say_what_is_special():
         "schedule": "5m",
     }
     badges = ("haiku", "thinking: high", "isolated", "worktree", "schedule: 5m")
-    assert describe_agent("Agent", asked, None) == AgentCall("Explore", badges, "find it")
+    assert describe_agent("Agent", asked, None) == AgentHeading("Explore", badges, "find it")
 
 
 def test_what_came_of_it_wins():
     known = {"displayName": "Scout", "description": "real", "modelName": "opus", "tags": ["max turns: 5"]}
     asked = {"subagent_type": "explore", "description": "asked", "model": "haiku", "thinking": "low", "resume": "1"}
-    assert describe_agent("Agent", asked, known) == AgentCall("Scout", ("opus", "max turns: 5", "resume"), "real")
+    assert describe_agent("Agent", asked, known) == AgentHeading("Scout", ("opus", "max turns: 5", "resume"), "real")
 
 
 def test_foreground_calls_name_their_task():
     asked = {"agent": "explorer", "task": "look", "sessionId": "s1"}
-    assert describe_agent("subagent", asked, None) == AgentCall("explorer", ("session s1",), "look")
-    assert describe_agent("dispatch_agent", {"agent": "plan", "prompt": "think"}, 3) == AgentCall("plan", (), "think")
+    assert describe_agent("subagent", asked, None) == AgentHeading("explorer", ("session s1",), "look")
+    assert describe_agent("dispatch_agent", {"agent": "plan", "prompt": "think"}, 3) == AgentHeading(
+        "plan", (), "think"
+    )
     assert describe_agent("read", {"path": "x"}, None) is None
 
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from retinue.core.foreign import list_aliases
 from retinue.core.tool import Effect
 from retinue.core.tool_table import TOOLS
-from retinue.features.approvals.rules import SHELLS, Action, Call, Rule, find_rule
+from retinue.features.approvals.rules import SHELLS, Action, Rule, RuledCall, find_rule
 
 Mode: TypeAlias = Literal["open", "default", "acceptEdits", "plan", "bypass"]
 """`open`: only rules count. The others are CodingCode's: ask about what may change things; do not ask about edits;
@@ -32,7 +32,7 @@ class Finding(Struct, frozen=True):
 class Subject(Struct, frozen=True):
     """A call, and the most its tool can do."""
 
-    call: Call
+    call: RuledCall
     effect: Effect
     is_confined: bool = False
     """Run where it can change nothing, whatever it is."""
@@ -64,7 +64,7 @@ class Book:
             rules.append(Rule(action="deny", tools=SHELLS, priority=1_000_000_000, reason=reason))
         return Book(rules, mode or self.mode)
 
-    def grant(self, call: Call) -> None:
+    def grant(self, call: RuledCall) -> None:
         """Do not ask about this very call again."""
         self._granted.add((*call.names, *call.texts))
 
@@ -91,5 +91,5 @@ class Book:
                 return Finding("allow", "mode")
         return Finding("ask", "mode")
 
-    def _is_granted(self, call: Call) -> bool:
+    def _is_granted(self, call: RuledCall) -> bool:
         return (*call.names, *call.texts) in self._granted

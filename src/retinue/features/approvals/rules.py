@@ -32,7 +32,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
-class Call(Struct, frozen=True):
+class RuledCall(Struct, frozen=True):
     """A tool call as rules see it."""
 
     names: tuple[str, ...]
@@ -86,7 +86,7 @@ PRESETS = (
 """Seven that deny, two that ask."""
 
 
-def describe_call(names: Iterable[str], arguments: Mapping[str, Any], cwd: str) -> Call:
+def describe_call(names: Iterable[str], arguments: Mapping[str, Any], cwd: str) -> RuledCall:
     """A call as rules see it; paths also without detours and links, since those are what a rule is meant for."""
     forms = []
     for field, value in _list_strings("", arguments):
@@ -95,21 +95,21 @@ def describe_call(names: Iterable[str], arguments: Mapping[str, Any], cwd: str) 
     plain, *real = (" ".join(words) for words in zip(*forms, strict=True)) if forms else ("", "")
     # A command means the same with two blanks, or with a line break at its end.
     texts = dict.fromkeys((plain, real[0], " ".join(plain.split())))
-    return Call(tuple(dict.fromkeys(names)), tuple(texts), tuple(dict.fromkeys(real)))
+    return RuledCall(tuple(dict.fromkeys(names)), tuple(texts), tuple(dict.fromkeys(real)))
 
 
-def replace_texts(call: Call, forms: Sequence[str]) -> Call:
+def replace_texts(call: RuledCall, forms: Sequence[str]) -> RuledCall:
     """The same call, made where paths really lead elsewhere: what forbids or asks sees both, what allows only those."""
-    return Call(call.names, tuple(dict.fromkeys((*call.texts, *forms))), tuple(forms))
+    return RuledCall(call.names, tuple(dict.fromkeys((*call.texts, *forms))), tuple(forms))
 
 
-def find_rule(rules: Iterable[Rule], call: Call) -> Rule | None:
+def find_rule(rules: Iterable[Rule], call: RuledCall) -> Rule | None:
     """The rule that counts: the one of the highest priority; of equals the strictest."""
     found = [rule for rule in rules if is_about(rule, call)]
     return min(found, key=lambda rule: (-rule.priority, _STRICTNESS[rule.action]), default=None)
 
 
-def is_about(rule: Rule, call: Call) -> bool:
+def is_about(rule: Rule, call: RuledCall) -> bool:
     """Whether a rule means a call. Case does not matter."""
     names = call.names
     if rule.action != "allow":
@@ -124,7 +124,7 @@ def is_about(rule: Rule, call: Call) -> bool:
     return any(_permits(pattern, text, call) for pattern in rule.patterns for text in call.real)
 
 
-def _permits(pattern: str, text: str, call: Call) -> bool:
+def _permits(pattern: str, text: str, call: RuledCall) -> bool:
     """Whether a call is what a pattern permits: a file where it really is, and no second command behind the first."""
     is_chain = _CHAIN.search(text) is not None and not set(call.names).isdisjoint(SHELLS)
     if is_chain and pattern.strip("*") and _CHAIN.search(pattern) is None:

@@ -51,7 +51,7 @@ class Extension(Struct, frozen=True):
     registrations: Registrations = Registrations()
 
 
-class Loaded(Struct, frozen=True):
+class LoadedExtensions(Struct, frozen=True):
     """The extensions of one run, the strongest first, and what was wrong with others."""
 
     extensions: tuple[Extension, ...] = ()
@@ -119,11 +119,11 @@ class Library:
         self._loaded: dict[Candidate, tuple[Extension | None, tuple[Diagnostic, ...]]] = {}
         self._lock = asyncio.Lock()
 
-    async def load(self, wanted: Wanted | None = None) -> Loaded:
+    async def load(self, wanted: Wanted | None = None) -> LoadedExtensions:
         """The wanted extensions, loaded; no code of any other one runs."""
         wanted = wanted or Wanted()
         if wanted.is_none:
-            return Loaded()
+            return LoadedExtensions()
         named, problems = self._find_named(wanted)
         extensions: list[Extension] = []
         failed: list[str] = []
@@ -135,7 +135,7 @@ class Library:
             if extension is None or any(point.fault for point in extension.registrations.points):
                 failed.append(candidate.name)
         tools, clashes = merge_tools(extensions)
-        return Loaded(tuple(extensions), (*problems, *clashes), tools, tuple(failed))
+        return LoadedExtensions(tuple(extensions), (*problems, *clashes), tools, tuple(failed))
 
     def _find_named(self, wanted: Wanted) -> tuple[list[Candidate], list[Diagnostic]]:
         """The files a list names, whether or not they lie where extensions are looked for."""
@@ -193,12 +193,12 @@ async def load_extensions(
     *,
     reserved: Collection[str] = KNOWN_TOOLS,
     limit_s: float = LOAD_LIMIT_S,
-) -> Loaded:
+) -> LoadedExtensions:
     """Find and load in one step, for programs with one run."""
     library = Library(places, reserved=reserved, limit_s=limit_s)
     loaded = await library.load(wanted)
     diagnostics = (*library.found.diagnostics, *loaded.diagnostics)
-    return Loaded(loaded.extensions, diagnostics, loaded.tools, loaded.failed)
+    return LoadedExtensions(loaded.extensions, diagnostics, loaded.tools, loaded.failed)
 
 
 def merge_tools(extensions: Collection[Extension]) -> tuple[dict[str, ExtensionTool], list[Diagnostic]]:

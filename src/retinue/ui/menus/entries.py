@@ -6,7 +6,7 @@ from retinue.app import open_approval
 from retinue.ui.formats import clean_line
 from retinue.ui.menus.base import Menu
 from retinue.ui.screens.picker import Choice
-from retinue.views.overview import Entry, Kind, list_entries
+from retinue.views.overview import ApprovalEntry, Kind, list_entries
 
 if TYPE_CHECKING:
     from retinue.ui.app import RetinueApp
@@ -16,7 +16,7 @@ _LEGEND = "✓ may be started  ? not approved  ! changed since  ✕ disabled · 
 _TITLES = {"mcp": "MCP servers", "hook": "Hooks"}
 
 
-def draw_entry(entry: Entry) -> Choice:
+def draw_entry(entry: ApprovalEntry) -> Choice:
     """One row."""
     owner = "project" if entry.is_projects else "your own"
     return Choice(entry.name, entry.name, f"{owner} · {entry.about}", _MARKS.get(entry.state, " "))
@@ -45,7 +45,7 @@ class EntriesMenu(Menu):
             if found is not None:
                 await self._offer(found)
 
-    async def _offer(self, entry: Entry) -> None:
+    async def _offer(self, entry: ApprovalEntry) -> None:
         rows = [Choice("back", "Back")]
         about = f"{entry.about}\n{self.app.shorten(entry.path)}"
         if entry.needs_consent:
@@ -62,7 +62,7 @@ class EntriesMenu(Menu):
         if chosen in ("yes", "no") and entry.needs_consent:
             await self._decide(entry, consent=chosen == "yes")
 
-    async def _decide(self, entry: Entry, *, consent: bool) -> None:
+    async def _decide(self, entry: ApprovalEntry, *, consent: bool) -> None:
         def decide() -> str:
             open_approval(entry.name, self.app.request, kind=self._kind).decide(consent)
             return "approved" if consent else "taken back"

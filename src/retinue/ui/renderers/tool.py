@@ -9,7 +9,7 @@ from retinue.ui.blocks import ToolBlock
 from retinue.ui.formats import clean, clean_line, fold_middle
 from retinue.ui.renderers.base import BlockView
 from retinue.ui.renderers.prose import stack
-from retinue.ui.renderers.toolwords import AgentCall, describe_agent, describe_call, describe_cost, describe_end
+from retinue.ui.renderers.toolwords import AgentHeading, describe_agent, describe_call, describe_cost, describe_end
 
 _SIGNS = {"waiting": "◦", "running": "●", "done": "✓", "failed": "✗"}
 _COLORS = {"waiting": "secondary", "running": "accent", "done": "success", "failed": "error"}
@@ -43,7 +43,7 @@ class ToolView(BlockView):
         self._append_time(head)
         self.update(stack(head, self._draw_diff() or self._draw_output()))
 
-    def _draw_agent(self, call: AgentCall) -> Text:
+    def _draw_agent(self, call: AgentHeading) -> Text:
         head = Text()
         head.append("▸ ", style=self._find_color())
         head.append(clean_line(call.name, 60), style="bold")

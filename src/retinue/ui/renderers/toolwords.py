@@ -16,7 +16,7 @@ DEFAULT_AGENT = "general-purpose"
 
 
 @dataclass(frozen=True, slots=True)
-class AgentCall:
+class AgentHeading:
     """A call that starts an agent: `▸ name  badges  about`."""
 
     name: str
@@ -37,7 +37,7 @@ def describe_call(name: str, arguments: Mapping[str, Any]) -> str:
     return told[0] if told else ""
 
 
-def describe_agent(name: str, arguments: Mapping[str, Any], details: object) -> AgentCall | None:
+def describe_agent(name: str, arguments: Mapping[str, Any], details: object) -> AgentHeading | None:
     """Which agent a call starts, and how; None for a call that starts none."""
     if name not in DELEGATION:
         return None
@@ -45,11 +45,11 @@ def describe_agent(name: str, arguments: Mapping[str, Any], details: object) -> 
     if name != "Agent":
         about = arguments.get("task") or arguments.get("prompt") or ""
         session = arguments.get("sessionId")
-        return AgentCall(str(arguments.get("agent", "")), (f"session {session}",) if session else (), str(about))
+        return AgentHeading(str(arguments.get("agent", "")), (f"session {session}",) if session else (), str(about))
     agent = known.get("displayName") or arguments.get("subagent_type") or ""
     about = known.get("description") or arguments.get("description") or arguments.get("prompt") or ""
     fallback = "Agent" if arguments.get("resume") or arguments.get("retry") else DEFAULT_AGENT
-    return AgentCall(str(agent or fallback), _list_badges(arguments, known), str(about))
+    return AgentHeading(str(agent or fallback), _list_badges(arguments, known), str(about))
 
 
 def _list_badges(arguments: Mapping[str, Any], known: Mapping[str, Any]) -> tuple[str, ...]:
