@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 from retinue.core.clock import Clock
 from retinue.core.errors import ToolFailed
+from retinue.core.foreign import list_aliases
 from retinue.core.messages import CustomMessage, TextContent, ToolCall
 from retinue.core.run import Outcome, Reason
 from retinue.core.tool import Tool, ToolResult
@@ -29,7 +30,7 @@ MAX_ROUNDS = 5
 """Reports in one prompt: an agent that cannot mend a file must come to an end all the same."""
 _MAX_LINES = 200
 # A new file is looked at more closely than a change of an old one.
-_LEAST = {"write": "warning", "write_file": "warning", "edit": "error", "edit_file": "error"}
+_LEAST = dict.fromkeys(list_aliases(["write"]), "warning") | dict.fromkeys(list_aliases(["edit"]), "error")
 
 
 class Diagnosing:
