@@ -222,7 +222,7 @@ class SerperProvider:
 class TavilyProvider:
     """Its search API."""
 
-    label = "TavilyProvider"
+    label = "Tavily"
     needs_key = True
 
     def ask(self, access: Access, query: str, count: int) -> HttpRequest:
