@@ -182,6 +182,36 @@ async def test_failing_helper_runs_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.attack("B18")
+async def test_vanished_mount_is_looked_for_again(tmp_path: Path) -> None:
+    need_status("bwrap")
+    work = tmp_path / "work"
+    gone = work / "copy" / ".git"
+    place = make_bwrap(tmp_path / "bin", f'rm -rf {gone}\nexec /usr/bin/bwrap "$@"')
+    status = Machine(Probe(dirs=(place,), backends=("bwrap",))).look()
+    gone.mkdir(parents=True)
+    (gone / "HEAD").write_text("ref: refs/heads/main\n")
+    (gone / "objects").mkdir()
+    (gone / "refs").mkdir()
+    (gone / "hooks").mkdir()
+    (gone / "config").write_text("")
+    confinement = open_sandbox(status, build_writing(work, Wishes(home=str(tmp_path / "home"))))
+    context = ToolContext(work, confinement=confinement)
+    result = await BashTool(TreeProbe()).call({"command": "echo once >> did"}, context)
+    assert (result.is_error, (work / "did").read_text()) == (False, "once\n")
+
+
+@pytest.mark.attack("B18")
+async def test_words_of_a_launcher_start_nothing_twice(tmp_path: Path) -> None:
+    need_status("bwrap")
+    status = Machine(Probe(backends=("bwrap",))).look()
+    confinement = open_sandbox(status, build_writing(tmp_path, Wishes(home=str(tmp_path / "home"))))
+    command = f'echo once >> did; echo "bwrap: Can\'t find source path {tmp_path}/x: No such file"; exit 1'
+    with pytest.raises(ToolFailed, match="SANDBOX_UNAVAILABLE"):
+        await BashTool(TreeProbe()).call({"command": command}, ToolContext(tmp_path, confinement=confinement))
+    assert (tmp_path / "did").read_text() == "once\n"
+
+
+@pytest.mark.attack("B18")
 async def test_killed_server_is_replaced(tmp_path: Path) -> None:
     status = need_status("landlock")
     machine = Machine(Probe(backends=("landlock",)))

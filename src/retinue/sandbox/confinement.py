@@ -32,6 +32,7 @@ UNGUARDED = ("hooks, configuration and agents in the workspace are not protected
 """By Landlock, where a run may write."""
 _RESOLVER = "/etc/resolv.conf"
 _TRIES = 100
+_MOVED_TRIES = 5
 _PROTECTED_LINK = "is a link, which cannot be protected"
 
 
@@ -265,17 +266,11 @@ class BwrapConfinement(_Boundary):
         visible: Sequence[str] = (),
     ) -> Launch:
         """The command line of bubblewrap with the command behind it."""
-        real, profile = self._check_workspace(cwd), self._begin()
-        covers = bwrap.sort_protected(profile)
+        real = self._check_workspace(cwd)
+        profile, covers = self._hold_protected()
         # Where it is not out of sight anyway it has to be there, and to stay, to be covered.
         is_private = is_below(find_private_root(), PRIVATE_DIRS)
         tmp = self._open_tmp() if not (profile.is_readonly and is_private) else ""
-        try:
-            self._standby.hold(covers.files, covers.folders)
-        except OSError as error:
-            self._end(profile)
-            text = f"{quote(error.filename or profile.workspace, 200)} cannot be protected: {error.strerror or error}"
-            raise ToolFailed(explain_unavailable(text)) from error
         handle = _write_filter(to_filter(profile, namespaces="disable-userns" in self._status.features))
 
         def release() -> None:
@@ -307,6 +302,25 @@ class BwrapConfinement(_Boundary):
             self._pen,
             find_bound(profile.max_memory),
         )
+
+    def _hold_protected(self) -> tuple[Profile, bwrap.Covers]:
+        """The profile of a command that begins, and what of its protected paths is there; the rest is stood in for."""
+        tries_left = _MOVED_TRIES
+        while True:
+            profile = self._begin()
+            covers = bwrap.sort_protected(profile)
+            try:
+                self._standby.hold(covers.files, covers.folders)
+            except OSError as error:
+                self._end(profile)
+                # Agents that work at the same time make and remove copies of the repository.
+                if isinstance(error, FileNotFoundError) and tries_left:
+                    tries_left -= 1
+                    continue
+                path = quote(error.filename or profile.workspace, 200)
+                text = f"{path} cannot be protected: {error.strerror or error}"
+                raise ToolFailed(explain_unavailable(text)) from error
+            return profile, covers
 
 
 class LandlockConfinement(_Boundary):

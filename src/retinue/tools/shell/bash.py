@@ -6,7 +6,7 @@ Knows no approvals, and not which boundaries there are.
 import asyncio
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from io import FileIO
@@ -19,6 +19,7 @@ from retinue.core.errors import ToolFailed, ToolRetry, UsageError, quote
 from retinue.core.launch import Confinement
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult, ignore_progress
+from retinue.sandbox.status import explain_unavailable
 from retinue.tools.arguments import take_seconds, take_text
 from retinue.tools.process_tree import TreeProbe, find_program
 from retinue.tools.registry import ToolOptions, load_description
@@ -55,6 +56,7 @@ _CLAIMS = (
     "network",
 )
 _CROWDED_TRIES, _CROWDED_S = 20, 0.1
+_MOVED_TRIES = 5
 
 
 class BashTool:
@@ -105,13 +107,21 @@ class BashTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Run the command to its end, or to the end of its time."""
-        from retinue.tools.process import run_process
-        from retinue.tools.shell.output import Output, Spill
-
         _refuse_claims(arguments)
         command = take_text(arguments, "command", blank=False)
         timeout_s = take_seconds(arguments, "timeout", most=MAX_TIMEOUT_S)
         script = _to_script(add_prefix(command, self._prefix))
+        for _ in range(_MOVED_TRIES):
+            result = await self._run(script, timeout_s, context)
+            if result is not None:
+                return result
+        raise ToolFailed(explain_unavailable("repositories in the workspace appear and vanish all the time"))
+
+    async def _run(self, script: bytes, timeout_s: float | None, context: ToolContext) -> ToolResult | None:
+        """The result of the command; None when it did not begin because a place of its boundary has just vanished."""
+        from retinue.tools.process import run_process
+        from retinue.tools.shell.output import Output, Spill
+
         cwd = str(context.cwd)
         shell = self._find_shell(cwd)
         output = Output(Spill(context.spill_dir, cap=self._spill_cap, redact=context.redact))
@@ -144,7 +154,8 @@ class BashTool:
         if confinement is not None:
             if output.spill.path:
                 self._spills = [*self._spills[1 - _KEPT_SPILLS :], output.spill.path]
-            _check_begun(output, ended)
+            if not _has_begun(output, ended, command_.argv):
+                return None
         return _render(output, ended, _Frame(timeout_s, shell, confinement, self._max_printed))
 
     async def _prepare(
@@ -251,18 +262,23 @@ def _explain_start(error: OSError, confinement: Confinement | None) -> ToolFaile
     reason = error.strerror or str(error)
     if confinement is None:
         return ToolFailed(f"The command could not be started: {reason}.")
-    from retinue.sandbox.status import explain_unavailable
-
     return ToolFailed(explain_unavailable(f"its command could not be started ({reason})"))
 
 
-def _check_begun(output: "Output", ended: "Exit") -> None:
-    """The launcher of a boundary prints its own complaint when it cannot draw it; the command never began then."""
-    text = output.view().content
-    if ended.code == 1 and text.startswith("bwrap: "):
-        from retinue.sandbox.status import explain_unavailable
+def _has_begun(output: "Output", ended: "Exit", argv: Sequence[str]) -> bool:
+    """Whether the command began. False: one of the places that its boundary is made of is gone by now.
 
-        raise ToolFailed(explain_unavailable(text.strip().splitlines()[0][:300]))
+    Raises ToolFailed when the launcher of the boundary, which then prints its own complaint, could not draw it.
+    """
+    text = output.view().content
+    if ended.code != 1 or not text.startswith("bwrap: "):
+        return True
+    complaint, *more = text.strip().splitlines()
+    # Agents that work at the same time make and remove copies of the repository.
+    is_gone = any(word in complaint and not os.path.lexists(word) for word in argv if os.path.isabs(word))
+    if is_gone and not more:
+        return False
+    raise ToolFailed(explain_unavailable(complaint[:300]))
 
 
 async def _finish_spill(spill: "Spill") -> None:
