@@ -16,6 +16,11 @@ from msgspec import Struct
 from retinue.core.errors import ToolRetry, quote
 from retinue.tools.paths import Revision
 
+_MAX_SEEN = 20_000
+_MAX_FILES = 5_000
+_MAX_CHANGES = 8
+_MAX_SHOWN = 6_000
+
 
 class PathLocks:
     """Locks by real path; one object is shared by all tools that write. Of one event loop."""
@@ -40,12 +45,6 @@ class PathLocks:
 
 def _to_key(path: str) -> str:
     return os.path.realpath(path)
-
-
-_MAX_SEEN = 20_000
-_MAX_FILES = 5_000
-_MAX_CHANGES = 8
-_MAX_SHOWN = 6_000
 
 
 class FileChange(Struct, frozen=True):

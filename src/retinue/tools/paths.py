@@ -24,6 +24,7 @@ _KINDS = (
     (stat.S_ISCHR, "a character device"),
     (stat.S_ISBLK, "a block device"),
 )
+_CONTROL = "[\x00-\x1f\x7f\u0085\u2028\u2029\ud800-\udfff]"
 
 
 def resolve_path(path: str, cwd: Path) -> str:
@@ -97,9 +98,6 @@ def _suggest(resolved: str) -> str:
     if not close:
         return ""
     return f" Close names there: {', '.join(quote(lowered[each], 120) for each in close)}."
-
-
-_CONTROL = "[\x00-\x1f\x7f\u0085\u2028\u2029\ud800-\udfff]"
 
 
 def show_name(name: str) -> str:

@@ -9,6 +9,7 @@ from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, Refusing, ToolContext, ToolResult
 from retinue.core.tool_table import BUILTIN_TOOLS, TOOLS, ToolRow
 from retinue.tools.arguments import take_count, take_path
+from retinue.tools.convert.options import ConvertOptions, ConvertPorts
 from retinue.tools.files.read import sniff_image
 from retinue.tools.paths import resolve_existing, resolve_path, show_name
 from retinue.tools.registry import (
@@ -45,12 +46,11 @@ def test_tools_have_description_files(row: ToolRow) -> None:
 
 
 def test_names_are_those_of_specs() -> None:
-    tools = {
-        **build_tools(ToolOptions()),
-        **build_extra_tools(),
-        **build_family("web", WebSession(WebOptions(), WebPorts())),
-    }
+    web = build_family("web", WebSession(WebOptions(), WebPorts()))
+    convert = build_family("convert", ConvertOptions(), ConvertPorts())
+    tools = {**build_tools(ToolOptions()), **build_extra_tools(), **web, **convert, **build_family("lsp", None, None)}
     assert [tool.spec.name for tool in tools.values()] == list(tools)
+    assert {row.name for row in TOOLS if row.file.startswith("tools/")} == set(tools)
 
 
 def test_unknown_tool_is_refused() -> None:

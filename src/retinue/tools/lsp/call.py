@@ -25,6 +25,10 @@ _KINDS = (
     *("null", "enum member", "struct", "event", "operator", "type parameter"),
 )
 MAX_SYMBOLS = 20_000
+MAX_ITEMS = 200
+MAX_CHARS = 60_000
+MAX_NAMES = 20
+SEVERITIES = ("error", "warning", "info", "hint")
 
 
 class Symbol(Struct, frozen=True):
@@ -93,12 +97,6 @@ def read_point(point: Any) -> dict[str, int] | None:
 
 def _name_kind(kind: Any) -> str:
     return _KINDS[kind - 1] if isinstance(kind, int) and 0 < kind <= len(_KINDS) else "symbol"
-
-
-MAX_ITEMS = 200
-MAX_CHARS = 60_000
-MAX_NAMES = 20
-SEVERITIES = ("error", "warning", "info", "hint")
 
 
 @dataclass(frozen=True, slots=True)

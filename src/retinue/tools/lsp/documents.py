@@ -18,6 +18,14 @@ from retinue.tools.path_guard import open_real
 
 MAX_SOURCE = 2 * 1024 * 1024
 Stamp: TypeAlias = tuple[int, int, int]
+MAX_ENTRIES = 20_000
+_PASSED_OVER = frozenset(
+    (
+        *(".git", ".hg", ".svn", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox", ".mypy_cache"),
+        *(".ruff_cache", ".pytest_cache", "target", "build", "dist", ".gradle", ".dart_tool", ".build", ".next"),
+    )
+)
+CREATED, CHANGED, DELETED = 1, 2, 3
 
 
 @dataclass(slots=True)
@@ -152,16 +160,6 @@ def show_path(uri: Any, workspace: str) -> str:
         return str(Path(path).relative_to(workspace))
     except ValueError:
         return path
-
-
-MAX_ENTRIES = 20_000
-_PASSED_OVER = frozenset(
-    (
-        *(".git", ".hg", ".svn", "node_modules", ".venv", "venv", "__pycache__", ".tox", ".nox", ".mypy_cache"),
-        *(".ruff_cache", ".pytest_cache", "target", "build", "dist", ".gradle", ".dart_tool", ".build", ".next"),
-    )
-)
-CREATED, CHANGED, DELETED = 1, 2, 3
 
 
 class SourceWatch:

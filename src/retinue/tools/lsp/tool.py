@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from retinue.tools.lsp.pool import LspPool
 
-
 READING = (
     "definition",
     "references",
@@ -33,6 +32,7 @@ READING = (
 PRIVILEGED = ("rename", "codeAction", "restart")
 """They propose changes or end what others use: for the main agent, and only where the user says so."""
 ACTIONS = (*READING, *PRIVILEGED)
+TIMEOUT = "Timeout: LSP server did not respond. Try again."
 
 
 class Permission(Struct, frozen=True):
@@ -72,9 +72,6 @@ def permit_process(environment: Mapping[str, str], actions: Iterable[str]) -> Pe
 
 def _refuse(text: str) -> LspFailed:
     return LspFailed(text, "LSP_ACTION_NOT_ALLOWED")
-
-
-TIMEOUT = "Timeout: LSP server did not respond. Try again."
 
 
 class LspTool:

@@ -21,11 +21,15 @@ from retinue.tools.outbound.trace import ExchangeWatch, Trace
 if TYPE_CHECKING:
     from aiohttp import ClientResponse
 
-
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 Locate: TypeAlias = Callable[[str, int], tuple[str, int]]
 """Where an address really is; itself, but for tests."""
+ACCEPTED = "gzip, deflate"
+MAX_RATIO = 150
+"""Text packs to a tenth; a thousandth is zeros that somebody has put there."""
+MAX_PARTS = 1000
+_RATIO_FROM = 128 * 1024
 
 
 class HttpRequest(Struct, frozen=True):
@@ -274,13 +278,6 @@ def _explain(target: HttpTarget, error: Exception) -> RequestFailed:
 
 def _to_line(text: str) -> str:
     return " ".join(text.split())[:200]
-
-
-ACCEPTED = "gzip, deflate"
-MAX_RATIO = 150
-"""Text packs to a tenth; a thousandth is zeros that somebody has put there."""
-MAX_PARTS = 1000
-_RATIO_FROM = 128 * 1024
 
 
 class Inflater:

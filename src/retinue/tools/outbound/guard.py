@@ -56,6 +56,7 @@ _SERVICES = frozenset(
     )
 )
 """Ports of services that are no web servers and may do what an HTTP request happens to say."""
+_SHAPES = Redactor(patterns=True)
 
 
 async def resolve_name(host: str, port: int) -> list[str]:
@@ -148,9 +149,6 @@ def _unwrap(address: ipaddress.IPv6Address) -> Iterator[ipaddress.IPv4Address]:
 
 def _show(target: HttpTarget) -> str:
     return quote(target.url, 200)
-
-
-_SHAPES = Redactor(patterns=True)
 
 
 def check_secrets(text: str, environment: Mapping[str, str], *, is_given: bool = False) -> None:

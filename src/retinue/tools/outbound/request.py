@@ -6,6 +6,8 @@ from msgspec import Struct
 
 from retinue.core.errors import RetinueError
 
+Kind: TypeAlias = Literal["url", "scheme", "refused", "secret", "network", "timeout", "status", "size", "bomb"]
+
 
 class RequestReach(Struct, frozen=True):
     """What the user lets requests go to."""
@@ -27,9 +29,6 @@ class RequestBounds(Struct, frozen=True):
     """Between two pieces of the body."""
     is_strict: bool = False
     """A body that is longer is refused, not cut."""
-
-
-Kind: TypeAlias = Literal["url", "scheme", "refused", "secret", "network", "timeout", "status", "size", "bomb"]
 
 
 class RequestFailed(RetinueError):

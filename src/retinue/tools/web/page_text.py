@@ -104,6 +104,20 @@ _MAGIC = (
     (b"\0asm", "program"),
 )
 _HTML = re.compile(rb"\s*(?:<!--.{0,500}?-->\s*)?<(?:!doctype\s+html|html|head|body)\b", re.IGNORECASE | re.DOTALL)
+_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
+_META = re.compile(
+    rb"<(?:meta[^>]{0,300}?charset\s*=\s*[\"']?|\?xml[^>]{0,200}?encoding\s*=\s*[\"'])([\w.:-]{1,40})", re.I
+)
+_CODES = re.compile(
+    r"utf-(?:8|16|32).*|cp\d+|iso8859-\d+|koi8.*|gb.*|big5.*|shift_jis.*|euc_.*|iso2022_.*|mac-.*|johab|tis-620"
+)
+_SPACES = re.compile(r"[ \t\r]+\n")
+_LINES = re.compile(r"\n{3,}")
+MAX_ITEMS, MAX_JSON_CHARS = 50, 50_000
+MAX_ROWS, MAX_COLUMNS, MAX_CELL, MAX_TABLE = 100, 20, 80, 1200
+MAX_ENTRIES, MAX_SUMMARY = 20, 300
+SHORT_CHARS, MANY_SCRIPTS = 200, 3
+_LD_FIELDS = ("headline", "description", "url", "datePublished", "dateModified", "author", "publisher", "articleBody")
 
 
 def detect_kind(content_type: str, url: str, body: bytes) -> str:
@@ -154,17 +168,6 @@ def explain_unreadable(kind: str, content_type: str) -> str:
     return f"{text}. Use convert_content with this URL to read a document" if kind == "document" else text
 
 
-_CHARSET = re.compile(r"charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
-_META = re.compile(
-    rb"<(?:meta[^>]{0,300}?charset\s*=\s*[\"']?|\?xml[^>]{0,200}?encoding\s*=\s*[\"'])([\w.:-]{1,40})", re.I
-)
-_CODES = re.compile(
-    r"utf-(?:8|16|32).*|cp\d+|iso8859-\d+|koi8.*|gb.*|big5.*|shift_jis.*|euc_.*|iso2022_.*|mac-.*|johab|tis-620"
-)
-_SPACES = re.compile(r"[ \t\r]+\n")
-_LINES = re.compile(r"\n{3,}")
-
-
 def decode_body(body: bytes, content_type: str) -> tuple[str, str]:
     """The text, and what is wrong with it; empty when nothing is."""
     for mark, name in ((codecs.BOM_UTF8, "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16")):
@@ -200,13 +203,6 @@ def _decode_cut(body: bytes, name: str) -> str:
 def tidy(text: str) -> str:
     """Without spaces at the ends of lines and more than one blank line."""
     return _LINES.sub("\n\n", _SPACES.sub("\n", text.replace("\r\n", "\n").replace("\r", "\n"))).strip()
-
-
-MAX_ITEMS, MAX_JSON_CHARS = 50, 50_000
-MAX_ROWS, MAX_COLUMNS, MAX_CELL, MAX_TABLE = 100, 20, 80, 1200
-MAX_ENTRIES, MAX_SUMMARY = 20, 300
-SHORT_CHARS, MANY_SCRIPTS = 200, 3
-_LD_FIELDS = ("headline", "description", "url", "datePublished", "dateModified", "author", "publisher", "articleBody")
 
 
 class Rendered(NamedTuple):

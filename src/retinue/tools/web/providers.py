@@ -18,6 +18,11 @@ from retinue.tools.web.options import KEYLESS, ProviderOptions
 
 MAX_SNIPPET = 1000
 MAX_TITLE = 300
+MAX_HITS = 5
+_HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+_TAG = re.compile(r"<[^>]*>")
+TIERS = (("tavily", "serper", "brave"), ("openserp", "searxng"), ("ddgs",))
+"""Those that are paid for, those of one's own, and what is always there."""
 
 
 class SearchFailed(Exception):
@@ -130,11 +135,6 @@ def _find_rows(value: Any) -> Any:
     return web.get("results") if isinstance(web, dict) else None if web is None else ""
 
 
-MAX_HITS = 5
-_HREF = re.compile(r"""\bhref\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
-_TAG = re.compile(r"<[^>]*>")
-
-
 class DdgsProvider:
     """Links on the results page."""
 
@@ -241,8 +241,6 @@ PROVIDERS: Mapping[str, SearchProvider] = {
     "searxng": SearxngProvider(),
     "ddgs": DdgsProvider(),
 }
-TIERS = (("tavily", "serper", "brave"), ("openserp", "searxng"), ("ddgs",))
-"""Those that are paid for, those of one's own, and what is always there."""
 
 
 def find_access(name: str, options: Mapping[str, ProviderOptions], environment: Mapping[str, str]) -> Access:

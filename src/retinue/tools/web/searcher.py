@@ -4,7 +4,7 @@ not know tools or results."""
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from retinue.tools.outbound.client import HttpClient
 from retinue.tools.outbound.guard import check_secrets
@@ -12,43 +12,6 @@ from retinue.tools.outbound.request import RequestBounds, RequestFailed
 from retinue.tools.web.options import WebOptions
 from retinue.tools.web.providers import PROVIDERS, Access, SearchFailed, SearchHit, find_access, order_providers
 from retinue.tools.web.session import QueueFull, Throttle
-
-Value = TypeVar("Value")
-
-
-class SearchCache(Generic[Value]):
-    """The last few values by key; the one that was not wanted for longest goes first."""
-
-    def __init__(self, entries: int, keep_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        self._entries = entries
-        self._keep_s = keep_s
-        self._now = now
-        self._values: OrderedDict[str, tuple[float, Value]] = OrderedDict()
-
-    def get(self, key: str) -> Value | None:
-        """What was put there, unless it is too old."""
-        found = self._values.get(key)
-        if found is None:
-            return None
-        if self._now() - found[0] > self._keep_s:
-            del self._values[key]
-            return None
-        self._values.move_to_end(key)
-        return found[1]
-
-    def put(self, key: str, value: Value) -> None:
-        if not self._entries:
-            return
-        self._values[key] = (self._now(), value)
-        self._values.move_to_end(key)
-        while len(self._values) > self._entries:
-            self._values.popitem(last=False)
-
-
-def make_key(provider: str, count: int, query: str) -> str:
-    """The same for questions that differ in case and spaces only."""
-    return f"{provider}\0{count}\0{' '.join(query.lower().split())}"
-
 
 _KINDS = {
     "timeout": "WEB_SEARCH_TIMEOUT",
@@ -74,6 +37,40 @@ class SearchAnswer(NamedTuple):
     provider: str
 
 
+class SearchCache:
+    """The last few answers by key; the one that was not wanted for longest goes first."""
+
+    def __init__(self, entries: int, keep_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._entries = entries
+        self._keep_s = keep_s
+        self._now = now
+        self._values: OrderedDict[str, tuple[float, SearchAnswer]] = OrderedDict()
+
+    def get(self, key: str) -> SearchAnswer | None:
+        """What was put there, unless it is too old."""
+        found = self._values.get(key)
+        if found is None:
+            return None
+        if self._now() - found[0] > self._keep_s:
+            del self._values[key]
+            return None
+        self._values.move_to_end(key)
+        return found[1]
+
+    def put(self, key: str, value: SearchAnswer) -> None:
+        if not self._entries:
+            return
+        self._values[key] = (self._now(), value)
+        self._values.move_to_end(key)
+        while len(self._values) > self._entries:
+            self._values.popitem(last=False)
+
+
+def make_key(provider: str, count: int, query: str) -> str:
+    """The same for questions that differ in case and spaces only."""
+    return f"{provider}\0{count}\0{' '.join(query.lower().split())}"
+
+
 class Searcher:
     """Searches with what the user has chosen."""
 
@@ -84,7 +81,7 @@ class Searcher:
         self._client = client
         self._throttle = throttle
         self._environment = environment
-        self._cache: SearchCache[SearchAnswer] = SearchCache(options.cache_entries, options.cache_s)
+        self._cache = SearchCache(options.cache_entries, options.cache_s)
 
     async def search(self, query: str, count: int) -> SearchAnswer:
         """What was found, with the query as it was first asked. Raises SearchFailed."""
