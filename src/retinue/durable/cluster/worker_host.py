@@ -15,10 +15,12 @@ from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, Home, Word
 from retinue.durable.cluster.remote_approvals import Appeals, Judged
 from retinue.durable.cluster.sender import Cluster
+from retinue.durable.cluster.shared_budget import SharedBudget
 from retinue.durable.cluster.worker import Hosted, Job
 from retinue.durable.cluster.worker_events import Relay, RunView
 from retinue.durable.cluster.workspace_bundle import Parcel
 from retinue.durable.trouble import Alarm
+from retinue.engine.budget import Source
 from retinue.engine.child_prompt import ENVIRONMENT, to_line
 from retinue.engine.journal import CREW
 from retinue.engine.prompt import CWD, render_cwd
@@ -112,8 +114,12 @@ class OpenAgent(Protocol):
         judge: Appeals,
         features: Sequence[Feature],
         tell_missing: Callable[[str], None],
+        source: Source,
     ) -> Agent:
-        """`features` are entered around it; `tell_missing` gets which of its tools it cannot have here."""
+        """`features` are entered around it; `tell_missing` gets which of its tools it cannot have here.
+
+        It draws on `source` with all it starts.
+        """
         ...
 
 
@@ -144,7 +150,8 @@ class HostedRun:
         # Also where nobody has anything to say yet: a face may come back with rules.
         judged = Judged(self._appeals, wants=self._appeals.wants)
         features: list[Feature] = [*([Finalising()] if assignment.finalises else []), job.recorded, judged]
-        self._retinue = open_agent(job, cluster, self._appeals, features, self._tell_missing)
+        budget = SharedBudget(lambda keys: job.purse.join(cluster.find_shared(keys)), is_limit=bool(assignment.leases))
+        self._retinue = open_agent(job, cluster, self._appeals, features, self._tell_missing, budget)
         self._relay: Relay | None = None
         self._early: list[Word] = []
         self._is_open = False
