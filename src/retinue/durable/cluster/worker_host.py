@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from retinue.core.errors import quote
+from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Answered, Asked, Event, Warned
 from retinue.core.messages import AssistantMessage, Message, TextContent, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Status
@@ -161,9 +161,8 @@ class HostedRun:
         """Hear something, also before it has begun. What cannot be understood may be meant to narrow it: it stops."""
         try:
             self._take(word)
-        except (TypeError, ValueError):
-            self._stopped = Reason.USER
-            self._retinue.abort()
+        except (TypeError, ValueError, RetinueError):
+            self._stop(Reason.USER)
 
     def _take(self, word: Word) -> None:
         if word.kind == "ruling":
@@ -182,7 +181,11 @@ class HostedRun:
         elif word.kind == "below":
             self._pass_on(word.data)
         elif word.kind == "stop":
-            self._stopped = Reason(str(word.data.get("reason", Reason.USER)))
+            self._stop(Reason(str(word.data.get("reason", Reason.USER))))
+
+    def _stop(self, reason: Reason) -> None:
+        self._stopped = reason
+        if self._is_open:
             self._retinue.abort()
 
     def _pass_on(self, data: dict[str, Any]) -> None:
@@ -215,6 +218,7 @@ class HostedRun:
                         outcome = Outcome(Status.STOPPED, self._stopped)
             finally:
                 stop_listening()
+                self._is_open = False  # what is said from now on comes too late
         if self._stopped is not None and outcome.status is not Status.COMPLETED:
             outcome = msgspec.structs.replace(outcome, status=Status.STOPPED, reason=self._stopped)
         return bring_home(msgspec.structs.replace(outcome, session_file="", branch=""), self._job)
