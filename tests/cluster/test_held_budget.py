@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from retinue.core.messages import Usage
-from retinue.core.model import ModelInfo
+from retinue.core.model import Price
 from retinue.durable.cluster import shared_budget as purse
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.shared_budget import Purse, open_leases
 from retinue.engine.budget import Lease
 
-INFO = ModelInfo("own", "model", "scripted", "Model")
+FREE = Price()
 
 
 @pytest.fixture
@@ -25,15 +25,15 @@ async def purses(database: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 async def test_held_budget_is_waited_for(purses: list[Purse]) -> None:
     one, two = purses
-    hold, _ = await one.hold(INFO, 1_000, 9_000)
-    waiting = asyncio.ensure_future(two.hold(INFO, 1_000, 2_000))
+    await one.hold("first", FREE, 1_000, 9_000)
+    waiting = asyncio.ensure_future(two.hold("second", FREE, 1_000, 2_000))
     assert await asyncio.wait([waiting], timeout=0.3) == (set(), {waiting})
-    await one.settle(hold, Usage(total_tokens=3_000))
-    assert (await asyncio.wait_for(waiting, 5))[1] == 2_000
+    await one.settle("first", Usage(total_tokens=3_000))
+    assert await asyncio.wait_for(waiting, 5) == 2_000
 
 
 async def test_lost_hold_counts_as_spent(purses: list[Purse], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(purse, "MAX_HELD_S", 0.2)
     one, two = purses
-    await one.hold(INFO, 1_000, 9_000)
-    assert (await asyncio.wait_for(two.hold(INFO, 1_000, 2_000), 5))[1] == 0
+    await one.hold("first", FREE, 1_000, 9_000)
+    assert await asyncio.wait_for(two.hold("second", FREE, 1_000, 2_000), 5) == 0

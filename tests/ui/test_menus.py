@@ -214,7 +214,9 @@ async def test_menus_fit_any_size(smith, tmp_path, size):
     async with open_here(tmp_path, size=size) as stage:
         await open_menu(stage, "Agent types", "smith", "Details")
         await stage.wait(lambda: read_title(stage) == "Panel")
-        await stage.press("escape", "left", "left")
+        for key, title in (("escape", "smith"), ("left", "Agent types (10)"), ("left", "Agents")):
+            await stage.press(key)
+            await stage.wait(lambda title=title: read_title(stage) == title)
         await enter(stage, "Settings")
         assert read_title(stage) == "Settings"
 

@@ -34,6 +34,42 @@ def test_prompt_streams_an_answer(mocked):
     assert "count for me" in screen and world.wait_until_alone() == []
 
 
+def test_keys_before_the_screen_are_kept(mocked):
+    with mocked({"text": "never asked"}) as world:
+        early = world.tmux()
+        for word in ("typed ", "before ", "the ", "screen"):
+            early.keys(word)
+        with early as tmux:
+            tmux.keys(" and after")
+            tmux.see("│ typed before the screen and after ")
+
+
+def test_enter_before_the_screen_sends(mocked):
+    with mocked({"text": "heard you"}) as world:
+        early = world.tmux()
+        early.keys("hello", "Enter")
+        with early as tmux:
+            assert "hello" in tmux.see("heard you")
+
+
+def test_keys_before_the_screen_answer_no_question(mocked):
+    with mocked(to("^y$", text="heard y"), to("^1$", text="heard one")) as world:
+        bring_agent(world)
+        early = world.tmux()
+        early.keys("y", "Enter", "1", "Enter")
+        with early as tmux:
+            tmux.see("Use it only if you trust")
+            tmux.keys("Escape")
+            assert "heard y" in tmux.see("heard one")
+    assert not (world.agent_dir / "trust.json").exists()
+
+
+def test_words_on_the_command_line_follow_each_other(mocked):
+    replies = [to("^first$", text="heard first"), to("^second$", text="heard second")]
+    with mocked(*replies) as world, world.tmux("first", "second") as tmux:
+        assert "heard first" in tmux.see("heard second")
+
+
 def test_tool_call_is_shown(mocked):
     replies = [{"calls": [call("bash", command="echo $((40 + 2)) files")]}, {"text": "There are some."}]
     with mocked(*replies) as world, world.tmux() as tmux:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from retinue.app.config import World
     from retinue.app.extensions import Extending
     from retinue.app.subagents import CrewParts
+    from retinue.engine.budget import Source
     from retinue.engine.external.budget_socket import ParentBudget
     from retinue.engine.manager import RemoteRuns
     from retinue.sandbox.probe import Machine
@@ -63,6 +64,8 @@ class Own:
     """What it is told when it calls a tool that it could not be given."""
     tell_missing: Callable[[str], None] = lambda text: None
     """Also gets which of its tools such an agent cannot have."""
+    source: "Source | None" = None
+    """The budget that such an agent draws on with all it starts."""
 
 
 @dataclass(slots=True)

@@ -68,7 +68,7 @@ class Berth:
         self.crew: Crew | None = None
         """There once somebody may delegate."""
         budget = world.crew.settings.budget
-        self.lease = Lease(budget.tokens, budget.cost_usd, source=stock.source)
+        self.lease = Lease(budget.tokens, budget.cost_usd, source=stock.own.source or stock.source)
         """What one prompt may cost with all it starts."""
         self._run: LiveRun | None = None
         world.outside = Outside(world.crew.settings, stock.environment, stock.tool_options.trees, lambda: self.main)
@@ -210,9 +210,7 @@ class Berth:
         return self.tools.build(names, {} if self.crew is None else self.crew.main_tools, plan.additions)
 
     def _charge(self, model: Model) -> Model:
-        if not self.lease.is_limited:
-            return model
-        return BudgetedModel(model if self.crew is None else self.crew.share(model), self.lease)
+        return BudgetedModel(model, self.lease) if self.lease.is_limited else model
 
     def _make_crew(self) -> "Crew":
         from retinue.app.remote import open_remote
@@ -238,6 +236,8 @@ class Berth:
             desk=stock.desk,
             is_own_session=self._judge_session(),
         )
+        if stock.source is not None:  # runs on other machines could not draw on it
+            return Crew(parts, None)
         return Crew(parts, (stock.own.open_remote or open_remote)(parts))
 
     def _judge_session(self) -> bool:

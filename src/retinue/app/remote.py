@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from retinue.durable.cluster.sender import Cluster
     from retinue.durable.cluster.status import ClusterState
     from retinue.durable.cluster.worker import Job
+    from retinue.engine.budget import Source
     from retinue.engine.manager import RemoteRuns
 
 DATABASE = "RETINUE_DATABASE"
@@ -73,8 +74,6 @@ def open_remote(parts: "CrewParts", cluster: "Cluster | None" = None) -> "Remote
             guards_below=below.has_guards,
             desk=parts.desk,
             clock=parts.clock,
-            lease=parts.lease,
-            run_id=parts.run_id,
             is_usual=cluster is not None,
         )
     )
@@ -148,6 +147,7 @@ async def start_worker(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str
         judge: "Appeals",
         features: Sequence[Feature],
         tell_missing: Callable[[str], None],
+        source: "Source",
     ) -> "Retinue":
         from retinue.app.retinue import Retinue
 
@@ -165,6 +165,7 @@ async def start_worker(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str
             names=assignment.names,
             refusals=assignment.refusals,
             tell_missing=tell_missing,
+            source=source,
         )
         return retinue
 

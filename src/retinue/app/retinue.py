@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.app.extensions import Commands
     from retinue.app.session_switch import Branching, SettingChange, Tuning
     from retinue.app.subagents import CrewParts
+    from retinue.engine.budget import Source
     from retinue.engine.manager import RemoteRuns
     from retinue.engine.setup import Feature
     from retinue.engine.user_commands import Shell
@@ -104,9 +105,10 @@ class Retinue:
         names: "Mapping[str, str] | None" = None,
         refusals: "Mapping[str, str] | None" = None,
         tell_missing: Callable[[str], None] = ignore_message,
+        source: "Source | None" = None,
     ) -> None:
         """Before it is opened: what a run brings along that was sent here from another machine. See `Own`."""
-        own = replace(self._stock.own, features=features, open_remote=open_remote, judge=judge)
+        own = replace(self._stock.own, features=features, open_remote=open_remote, judge=judge, source=source)
         self._stock.own = replace(own, names=names or {}, refusals=refusals or {}, tell_missing=tell_missing)
 
     async def __aenter__(self) -> Self:

@@ -61,7 +61,6 @@ from retinue.surfaces.fleet.retries import RetryBook
 from retinue.tools.policy import Rights
 
 if TYPE_CHECKING:
-    from retinue.core.model import Model
     from retinue.engine.questions import Desk
     from retinue.sessions.log import Session
 
@@ -266,10 +265,6 @@ class Crew:
     def _find_width(self) -> int:
         """How many runs of one parent work at once."""
         return self.world.crew.settings.max_concurrent if self._remote is None else self._remote.find_width()
-
-    def share(self, model: "Model") -> "Model":
-        """The main agent's model, with the budget that it shares with runs elsewhere."""
-        return model if self._remote is None else self._remote.share(model)
 
     def _send_out(self, setup: RunSetup, errand: Errand) -> LiveRun:
         if errand.runner == REMOTE and self._remote is not None:

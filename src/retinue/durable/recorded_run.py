@@ -83,9 +83,8 @@ class Recorded:
 
     name = "record"
 
-    def __init__(self, keeper: Keeper, budget: Callable[[Model], Model] = lambda model: model) -> None:
+    def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
-        self._budget = budget
 
     async def enter(self, setup: RunSetup) -> RunSetup:
         """Put the record around the model and every tool that does more than read."""
@@ -93,7 +92,7 @@ class Recorded:
             name: tool if tool.effect is Effect.READ else _RecordedTool(tool, self._keeper)
             for name, tool in setup.tools.items()
         }
-        return setup.change(model=_RecordedModel(self._budget(setup.model), self._keeper, self._budget), tools=tools)
+        return setup.change(model=_RecordedModel(setup.model, self._keeper), tools=tools)
 
     async def leave(self, outcome: Outcome) -> Outcome:
         """Nothing is left to undo: the end of the run is written by whoever has claimed it."""
@@ -103,10 +102,9 @@ class Recorded:
 class _RecordedModel:
     """A model that is asked when all before is on record."""
 
-    def __init__(self, model: Model, keeper: Keeper, budget: Callable[[Model], Model]) -> None:
+    def __init__(self, model: Model, keeper: Keeper) -> None:
         self._model = model
         self._keeper = keeper
-        self._budget = budget
 
     @property
     def info(self) -> ModelInfo:
@@ -119,7 +117,7 @@ class _RecordedModel:
 
     def rewrap(self, model: Model) -> Model:
         """The same around another model."""
-        return _RecordedModel(self._budget(model), self._keeper, self._budget)
+        return _RecordedModel(model, self._keeper)
 
     async def reply(self, request: Request, draft: Draft) -> Reply:
         try:

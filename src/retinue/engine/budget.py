@@ -1,8 +1,9 @@
 """Budgets that hold: what a model call may cost is taken out of the lease before it is sent, and settled after it.
 
 A child draws on its parent's lease, so that a whole tree never spends more than its root was given. What others only
-hold is waited for: most of it comes back. The model port is wrapped; the loop knows nothing of it. In a process that
-another one has started for a run, the first lease draws on that run's.
+hold is waited for: most of it comes back. The model port is wrapped; the loop knows nothing of it. The first lease of
+a process may draw on something above: on the lease of the run that another process has started it for, or on those
+that runs on several machines share.
 """
 
 import asyncio
@@ -29,22 +30,30 @@ class Hold(Struct, frozen=True):
     output: int
     """Tokens that the reply may have."""
     number: int = 0
-    """The same hold in the process above; 0 where there is none."""
+    """The same hold in the source above; 0 where there is none."""
 
 
 class Source(Protocol):
     """The budget that the first lease of a process draws on."""
 
     @property
+    def is_limit(self) -> bool:
+        """Whether it bounds leases that have no limit of their own."""
+        ...
+
+    @property
     def rest(self) -> tuple[float, float]:
         """Tokens and dollars that were left when it was last heard of."""
         ...
 
-    async def reserve(self, price: Price, size: int, wanted: int) -> tuple[int, int]:
-        """Set aside the most a reply can cost: the number of the hold, and the tokens of output it covers or 0."""
+    async def reserve(self, price: Price, size: int, wanted: int, keys: Sequence[str]) -> tuple[int, int]:
+        """Set aside the most a reply can cost: the number of the hold, and the tokens of output it covers or 0.
+
+        `keys` are those of the leases with a limit that are drawn on here.
+        """
         ...
 
-    def settle(self, number: int, used: Usage) -> None:
+    async def settle(self, number: int, used: Usage) -> None:
         """Give a hold back and note what was used."""
         ...
 
@@ -112,7 +121,17 @@ class Lease:
     def is_limited(self) -> bool:
         """Whether anything, here or above, has a limit."""
         above = self.parent
-        return self.has_limit or self._source is not None or (above is not None and above.is_limited)
+        is_bound = self._source is not None and self._source.is_limit
+        return self.has_limit or is_bound or (above is not None and above.is_limited)
+
+    def list_limited(self) -> "list[Lease]":
+        """Those with a limit of their own: this one, and those above."""
+        above = [] if self.parent is None else self.parent.list_limited()
+        return [self, *above] if self.has_limit else above
+
+    def draw_on(self, source: Source) -> None:
+        """Ask this one, too, from now on; for a first lease."""
+        self._source = source
 
     async def reserve(self, price: Price, size: int, wanted: int) -> Hold | None:
         """Set aside the most that a reply to `size` tokens can cost, shortened to what is left; None: too little is."""
@@ -131,18 +150,19 @@ class Lease:
             return hold
         kept = Hold(0, 0.0, 0)
         try:
-            number, output = await root._source.reserve(price, size, output)
+            keys = [lease.key for lease in self.list_limited()]
+            number, output = await root._source.reserve(price, size, output, keys)
             if output:
                 kept = Hold(size + output, bound_price(price, size, output), output, number)
         finally:
             self.settle(hold.tokens - kept.tokens, hold.usd - kept.usd, Usage())
         return kept if kept.output else None
 
-    def release(self, hold: Hold, used: Usage) -> None:
-        """Settle what was reserved, in the process above, too."""
+    async def release(self, hold: Hold, used: Usage) -> None:
+        """Settle what was reserved, in the source above, too."""
         self.settle(hold.tokens, hold.usd, used)
         if self.root._source is not None:
-            self.root._source.settle(hold.number, used)
+            await self.root._source.settle(hold.number, used)
 
     def hold(self, tokens: int, usd: float) -> bool:
         """Set something aside, here and above; False, and nothing is held, when it is not there."""
@@ -239,7 +259,7 @@ class BudgetedModel:
             if reply.failure is None or not draft.has_content or told.total_tokens:
                 used = told
         finally:
-            lease.release(hold, used)
+            await lease.release(hold, used)
         return reply
 
 

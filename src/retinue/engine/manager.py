@@ -25,7 +25,6 @@ from retinue.core.events import (
     Warned,
 )
 from retinue.core.fold import fold
-from retinue.core.model import Model
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.admission import Admission, Bounds
 from retinue.engine.backend import Arrange, Backend
@@ -67,10 +66,6 @@ class RemoteRuns(Protocol):
 
     def find_width(self) -> int:
         """How many runs of one parent work at once."""
-        ...
-
-    def share(self, model: Model) -> Model:
-        """The main agent's model, with the budget that it shares with runs elsewhere."""
         ...
 
     def send(self, setup: RunSetup, errand: Errand, manager: "Manager") -> LiveRun:

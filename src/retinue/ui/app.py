@@ -15,6 +15,7 @@ from rich.console import RenderableType
 from rich.text import Text
 from textual.app import App
 from textual.driver import Driver
+from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
 from textual.screen import ModalScreen, Screen
 
@@ -80,6 +81,8 @@ class RetinueApp(App[int], inherit_bindings=False):
         self.crash: Exception | None = None
         """A bug of ours that ended it."""
         self._ending: Ending | None = None
+        self._early: list[Event] | None = []
+        """What was typed before there was an editor to take it; None from then on."""
         self._safety = SafeText()
         for theme in THEMES.values():
             self.register_theme(theme)
@@ -113,7 +116,19 @@ class RetinueApp(App[int], inherit_bindings=False):
         """The one that is always there."""
         return MainScreen(self.link)
 
-    def _begin(self) -> None:
+    async def on_event(self, event: Event) -> None:
+        """Keep what is typed while nobody can take it yet."""
+        if self._early is not None and isinstance(event, Key | Paste):
+            self._early.append(event)
+        else:
+            await super().on_event(event)
+
+    async def _begin(self) -> None:
+        early, self._early = self._early or (), None
+        for event in early:
+            # Typed before the screen was there, the terminal made a line feed of Enter.
+            is_enter = isinstance(event, Key) and event.key == "ctrl+j"
+            await super().on_event(Key("enter", "\r") if is_enter else event)
         self.run_worker(self._open(), exclusive=True, group="open")
 
     def _watch_for_end(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Sequence
 from typing import TYPE_CHECKING
 
 from retinue.core.errors import RetinueError, UsageError
+from retinue.core.events import AttemptStarted, Event
 from retinue.core.messages import UserContent
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ class Speech:
         self._app = app
         self._early: list[str] = []
         """Said before there was an agent."""
+        self._is_starting = False
+        """Whether something was said to the agent at rest, which does not work on it yet."""
 
     def take(self, text: str, *, is_follow_up: bool = False) -> None:
         """Do what the words mean."""
@@ -57,12 +60,27 @@ class Speech:
     def pass_on(self, content: str | Sequence[UserContent], *, is_follow_up: bool = False) -> None:
         """Say it as it is."""
         crew = self._app.link.crew
-        if not crew.is_busy:
-            self._app.run_worker(self._guard(self._app.link.prompt(content)), group="prompt")
-        elif is_follow_up:
+        if not crew.is_busy and not self._is_starting:
+            self._is_starting = True
+            self._app.run_worker(self._guard(self._prompt(content)), group="prompt")
+        elif is_follow_up or self._is_starting:
             crew.follow_up(content)
         else:
             crew.steer(content)
+
+    async def _prompt(self, content: str | Sequence[UserContent]) -> None:
+        crew = self._app.link.crew
+
+        def hear(event: Event) -> None:
+            if isinstance(event, AttemptStarted) and event.run_id == crew.run_id:
+                self._is_starting = False
+
+        stop_listening = crew.listen(hear)
+        try:
+            await self._app.link.prompt(content)
+        finally:
+            stop_listening()
+            self._is_starting = False
 
     def take_early(self) -> None:
         """Say what was said before there was an agent."""

@@ -23,7 +23,7 @@ ASSIGNMENT = Assignment(
     marks={},
     trusted=True,
 )
-JOB = Job(ASSIGNMENT, Path("/w/sessions"), Path("/w/copies/1"), None, None, False, None, None)
+JOB = Job(ASSIGNMENT, Path("/w/sessions"), Path("/w/copies/1"), None, None, False, None, None, None)
 
 
 def test_outcome_names_files_at_home():

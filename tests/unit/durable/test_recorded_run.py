@@ -24,7 +24,7 @@ class FakeKeeper:
 
 async def enter(tools, keeper, tmp_path):
     setup = RunSetup(run_id="r", cwd=tmp_path, model=ScriptedModel(parse_script([{"text": "x"}])), tools=tools)
-    return await Recorded(keeper, lambda model: model).enter(setup)
+    return await Recorded(keeper).enter(setup)
 
 
 async def test_renamed_tool_keeps_its_name(tmp_path):

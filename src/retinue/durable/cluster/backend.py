@@ -10,9 +10,7 @@ from msgspec import structs
 
 from retinue.core.clock import Clock
 from retinue.core.events import Warned
-from retinue.core.model import Model
 from retinue.core.question import Question
-from retinue.engine.budget import Lease
 from retinue.engine.external.command_line import Post
 from retinue.engine.external.program import Premises
 from retinue.engine.manager import Manager
@@ -25,7 +23,7 @@ from retinue.engine.setup import RunSetup
 if TYPE_CHECKING:  # loaded when the first run is sent
     from retinue.durable.cluster.assignment import Cover
     from retinue.durable.cluster.sender import Cluster
-    from retinue.durable.cluster.shared_budget import Purse
+    from retinue.durable.cluster.shared_budget import SharedBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +44,6 @@ class ClusterPorts:
     """Whether there are any, by now."""
     desk: Desk
     clock: Clock
-    lease: Lease
-    """What the main agent may spend with all it starts."""
-    run_id: str
-    """The main agent's."""
     is_usual: bool = False
     """Whether runs are sent whose definition does not say where they work."""
 
@@ -60,6 +54,8 @@ class ClusterBackend:
     def __init__(self, ports: ClusterPorts) -> None:
         self._ports = ports
         self._cluster: Cluster | None = None
+        self._budget: SharedBudget | None = None
+        """What leases here draw on, too, once runs below them are sent; on a worker they do so anyway."""
 
     @property
     def is_usual(self) -> bool:
@@ -70,18 +66,14 @@ class ClusterBackend:
         """How many runs of one parent work at once."""
         return self._ports.find_width()
 
-    def share(self, model: Model) -> Model:
-        """The main agent's model: once runs on other machines draw on the same budget, it asks there, too."""
-        from retinue.durable.cluster.shared_budget import SharedBudgetModel
-
-        return SharedBudgetModel(model, self._find_purse)
-
     def send(self, setup: RunSetup, errand: Errand, manager: Manager) -> LiveRun:
         """The live side of a run on whichever worker takes it."""
         from retinue.durable.cluster.remote_run import Journey, RemoteRun
 
         ports, desk, guests, run_id = self._ports, self._ports.desk, manager.guests, setup.run_id
         cluster = self._connect(manager)
+        if self._budget is not None:
+            errand.lease.root.draw_on(self._budget)
         premises = ports.build_premises(setup.cwd)
         if errand.request.isolation is not None:
             from retinue.features.worktree.abroad import Abroad
@@ -114,12 +106,14 @@ class ClusterBackend:
     def _connect(self, manager: Manager) -> "Cluster":
         if self._cluster is None:
             bus, run_id = manager.root.bus, manager.root.setup.run_id
-            self._cluster = self._ports.open_cluster(lambda text: bus.publish(Warned(run_id=run_id, text=text)))
-            manager.backend.start("cluster", self._cluster.listen())
-        return self._cluster
+            cluster = self._ports.open_cluster(lambda text: bus.publish(Warned(run_id=run_id, text=text)))
+            if cluster.home is None:
+                from retinue.durable.cluster.shared_budget import SharedBudget
 
-    def _find_purse(self) -> "Purse | None":
-        return None if self._cluster is None else self._cluster.find_purse(self._ports.lease, self._ports.run_id)
+                self._budget = SharedBudget(partial(cluster.find_purse, run_id=run_id), is_limit=False)
+            manager.backend.start("cluster", cluster.listen())
+            self._cluster = cluster
+        return self._cluster
 
     def _cover(self, setup: RunSetup, errand: Errand, main: LiveRun, cluster: "Cluster") -> "Cover":
         """What its session says of where it comes from, as one here would."""

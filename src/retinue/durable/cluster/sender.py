@@ -6,7 +6,7 @@ One connection listens for all runs of a face; what it misses is found by lookin
 import asyncio
 import copy
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -182,8 +182,9 @@ class Cluster:
                 )
             if past:
                 await self._database.fetch(_PAST, assignment.run_id, SESSION, assignment.session, past)
-            own = await open_leases(self._database, lease)
-            self._leased.update(own)
+            async with lease.root.turn:  # nobody here sets anything aside of what is not yet counted there
+                own = await open_leases(self._database, lease)
+                self._leased.update(own)
             leases = (*own, *self._above)
             assignment = msgspec.structs.replace(
                 assignment, parcel=msgspec.to_builtins(parcel), digest=digest, leases=leases, face=self.face
@@ -193,9 +194,14 @@ class Cluster:
         await self._waiting.add(assignment)
         return assignment
 
-    def find_purse(self, lease: Lease, run_id: str) -> Purse | None:
-        """What the main agent shares with runs that were sent; None while there are none that draw on its lease."""
-        return Purse(self._database, run_id, (lease.key,)) if lease.key in self._leased else None
+    def find_purse(self, keys: Sequence[str], run_id: str) -> Purse | None:
+        """What the runs here share with those that were sent; None where none of those draws on these leases."""
+        shared = self.find_shared(keys)
+        return Purse(self._database, run_id, shared) if shared else None
+
+    def find_shared(self, keys: Sequence[str]) -> list[str]:
+        """The leases among these that runs which were sent draw on."""
+        return [key for key in keys if key in self._leased]
 
     async def follow(self, run: str, seq: int) -> News:
         """Wait for news of a run after `seq`."""

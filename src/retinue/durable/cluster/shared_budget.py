@@ -10,29 +10,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import uuid4
 
-from msgspec import structs
-
 from retinue.core.messages import Cost, Usage
-from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
+from retinue.core.model import Price
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.record import Claim
-from retinue.engine.budget import MIN_OUTPUT, Lease, bound_input, bound_price, explain_end, fit_output, render_rest
+from retinue.engine.budget import MIN_OUTPUT, Lease, bound_price, fit_output
 
 HELD_S = 0.5
 """Between two looks at what others hold: most of it comes back when their replies are there."""
 MAX_HELD_S = 600.0
 """Longer than a reply takes: what is held until then counts as spent."""
 _LATER = -1
+_INFINITE = float("inf")
 
 
 async def open_leases(database: Database, lease: Lease) -> tuple[str, ...]:
     """Put a lease and those above it into the database, once; the keys of those that have a limit."""
-    chain: list[Lease] = []
-    above: Lease | None = lease
-    while above is not None:
-        if above.has_limit:
-            chain.append(above)
-        above = above.parent
+    chain = lease.list_limited()
     for one in chain:
         held_tokens, held_usd = one.held  # what is under way counts as spent: nobody will settle it there
         await database.fetch(
@@ -56,6 +50,13 @@ class Purse:
         self._run = run
         self._leases = sorted(leases)
         self._claim = claim
+        self.rest = (0.0, 0.0)
+        """Tokens and dollars that nobody had spent or held before the last hold."""
+
+    def join(self, leases: Sequence[str]) -> "Purse | None":
+        """The same with these leases, too; None where there are none at all."""
+        joined = {*self._leases, *leases}
+        return Purse(self._database, self._run, [*joined], self._claim) if joined else None
 
     async def recover(self) -> None:
         """Count as spent what a dead worker had set aside."""
@@ -63,12 +64,11 @@ class Purse:
         for hold, tokens, usd in rows:
             await self.settle(hold, Usage(total_tokens=tokens, cost=Cost(total=usd)))
 
-    async def hold(self, info: ModelInfo, size: int, wanted: int) -> tuple[str, int]:
-        """Set aside the most a reply can cost; returns the hold and the tokens of output it covers, 0 for nothing.
+    async def hold(self, hold: str, price: Price, size: int, wanted: int) -> int:
+        """Set aside the most a reply can cost, by this name; the tokens of output that it covers, 0 for nothing.
 
         Where others hold what is needed it waits for them.
         """
-        hold = uuid4().hex
 
         async def take(connection: Any) -> int:
             if self._claim is not None:
@@ -82,11 +82,12 @@ class Purse:
             if len(rows) < len(self._leases):
                 return 0  # a lease that nobody knows any more covers nothing
             free = [(_take(tokens, held), _take(usd, held_usd)) for tokens, usd, held, held_usd in rows]
-            output = fit_output(info.cost, size, wanted, *_find_least(free))
+            self.rest = _find_least(free)
+            output = fit_output(price, size, wanted, *self.rest)
             if output < MIN_OUTPUT:
-                most = fit_output(info.cost, size, wanted, *_find_least(rows))
+                most = fit_output(price, size, wanted, *_find_least(rows))
                 return _LATER if most >= MIN_OUTPUT else 0
-            tokens, usd = size + output, bound_price(info.cost, size, output)
+            tokens, usd = size + output, bound_price(price, size, output)
             done = await connection.execute(
                 "INSERT INTO retinue.holds (id, run, leases, tokens, usd) VALUES (%s, %s, %s, %s, %s)"
                 " ON CONFLICT DO NOTHING RETURNING 1",
@@ -106,20 +107,10 @@ class Purse:
         while output == _LATER and time.monotonic() < deadline_s:
             await asyncio.sleep(HELD_S)
             output = await self._database.transact(take)
-        return hold, max(0, output)
+        return max(0, output)
 
-    async def render_rest(self) -> str:
-        """What is left, for a person to read."""
-        rows = await self._database.fetch(
-            "SELECT min(tokens - spent_tokens - held_tokens), min(usd - spent_usd - held_usd) FROM retinue.leases"
-            " WHERE id = ANY(%s)",
-            self._leases,
-        )
-        tokens, usd = rows[0]
-        return render_rest(float("inf") if tokens is None else tokens, float("inf") if usd is None else usd)
-
-    async def settle(self, hold: str, used: Usage | None) -> None:
-        """Give back what was set aside and note what was used; None: all of it."""
+    async def settle(self, hold: str, used: Usage) -> None:
+        """Give back what was set aside and note what was used."""
 
         async def pay(connection: Any) -> None:
             cursor = await connection.execute(
@@ -129,51 +120,53 @@ class Purse:
             if row is None:
                 return  # settled already, by whoever took the run over
             tokens, usd, leases = row
-            spent, cost = (tokens, usd) if used is None else (used.total_tokens, used.cost.total)
             await connection.execute(
                 "UPDATE retinue.leases SET held_tokens = held_tokens - %s, held_usd = held_usd - %s,"
                 " spent_tokens = spent_tokens + %s, spent_usd = spent_usd + %s WHERE id = ANY(%s)",
-                (tokens, usd, spent, cost, leases),
+                (tokens, usd, used.total_tokens, used.cost.total, leases),
             )
 
         await self._database.transact(pay)
 
 
-class SharedBudgetModel:
-    """A model that is only asked when the leases in the database cover the answer."""
+class SharedBudget:
+    """The leases in the database, for the first lease of a process to draw on."""
 
-    def __init__(self, model: Model, find_purse: Callable[[], Purse | None]) -> None:
-        """Without a purse the model is asked as it is: nobody else draws on the same leases."""
-        self._model = model
+    def __init__(self, find_purse: Callable[[Sequence[str]], Purse | None], *, is_limit: bool) -> None:
+        """`find_purse` gets the keys of the leases here; None where nobody else draws on any of them.
+
+        `is_limit`: whatever works here draws on some.
+        """
         self._find_purse = find_purse
+        self.is_limit = is_limit
+        self.rest = (_INFINITE, _INFINITE)
+        """Tokens and dollars that were left when the database was last asked."""
+        self._holds: dict[int, tuple[Purse, str]] = {}
+        self._last = 0
 
-    @property
-    def info(self) -> ModelInfo:
-        """The model's own."""
-        return self._model.info
-
-    def rewrap(self, model: Model) -> Model:
-        """The same around another model."""
-        return SharedBudgetModel(model, self._find_purse)
-
-    async def reply(self, request: Request, draft: Draft) -> Reply:
-        """Set aside, shorten the reply to what is left, ask, settle."""
-        info, purse = self._model.info, self._find_purse()
+    async def reserve(self, price: Price, size: int, wanted: int, keys: Sequence[str]) -> tuple[int, int]:
+        """Set aside the most a reply can cost: the number of the hold, and the tokens of output it covers or 0."""
+        purse = self._find_purse(keys)
         if purse is None:
-            return await self._model.reply(request, draft)
-        needed = bound_input(request)
-        hold, output = await purse.hold(info, needed, request.max_tokens or info.max_tokens)
-        if not output:
-            failure = Failure("budget", explain_end(await purse.render_rest(), needed))
-            return Reply(draft.finish("error", error=failure.message), failure)
-        used: Usage | None = None  # cut off: a budget errs on the safe side
+            return 0, wanted
+        hold = uuid4().hex
         try:
-            reply = await self._model.reply(structs.replace(request, max_tokens=output), draft)
-            is_unknown = reply.failure is not None and draft.has_content and not reply.message.usage.total_tokens
-            used = None if is_unknown else reply.message.usage
-        finally:
+            output = await purse.hold(hold, price, size, wanted)
+        except asyncio.CancelledError:
+            await purse.settle(hold, Usage())
+            raise
+        self.rest = purse.rest
+        if not output:
+            return 0, 0
+        self._last = number = self._last + 1
+        self._holds[number] = purse, hold
+        return number, output
+
+    async def settle(self, number: int, used: Usage) -> None:
+        """Give a hold back and note what was used."""
+        if (held := self._holds.pop(number, None)) is not None:
+            purse, hold = held
             await purse.settle(hold, used)
-        return reply
 
 
 def _find_least(rows: Sequence[Sequence[Any]]) -> tuple[float, float]:

@@ -20,7 +20,6 @@ import msgspec
 from retinue.core.environment import EXPOSED, WORKER_DIR
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event
-from retinue.core.model import Model
 from retinue.core.run import Outcome, Reason, Status
 from retinue.core.terminal import escape_line
 from retinue.durable.cluster.approval import Case
@@ -35,7 +34,7 @@ from retinue.durable.cluster.json_columns import unpack_json
 from retinue.durable.cluster.membership import Membership
 from retinue.durable.cluster.record import Claim, Fenced
 from retinue.durable.cluster.repository_cache import prune_cache
-from retinue.durable.cluster.shared_budget import Purse, SharedBudgetModel
+from retinue.durable.cluster.shared_budget import Purse
 from retinue.durable.cluster.upgrade import upgrade_tables
 from retinue.durable.cluster.worker_folder import FolderWatch, is_ours
 from retinue.durable.cluster.workspace_bundle import Parcel
@@ -70,6 +69,8 @@ class Job:
     hear: Callable[[Event], None]
     submit: Callable[[Case], Awaitable[None]]
     """Puts something before its face that is judged there."""
+    purse: Purse
+    """The budgets that it draws on."""
     former: tuple[str, ...] = ()
     """Workspaces of workers that had it before."""
     surroundings: Mapping[str, str] = field(default_factory=dict)
@@ -271,11 +272,12 @@ class Worker:
             keeper = Keeper(claim, mirror, States(snapshot, str(assignment.attempt), len(states)))
             # With the first of its record: nothing names a place in which nothing was said.
             keeper.note(Piece(PLACE, str(workspace), 0, b""))
-            budget = _find_budget(purse, assignment)
             submit = partial(bring_case, database, assignment.id, claim.epoch)
             former = tuple(dict.fromkeys(piece.path for piece, _ in kept if piece.kind == PLACE))
-            recorded = Recorded(keeper, budget)
-            job = Job(assignment, sessions, workspace, recorded, keeper.keep, goes_on, teller.hear, submit, former)
+            recorded = Recorded(keeper)
+            job = Job(
+                assignment, sessions, workspace, recorded, keeper.keep, goes_on, teller.hear, submit, purse, former
+            )
             around = {WORKER_DIR: str(self._folder), EXPOSED: "\n".join(exposed)}
             hosted = self._host(replace(job, surroundings=around))
             self._hosted[assignment.id] = hosted
@@ -346,12 +348,6 @@ class Worker:
                 self._say(f"run {run} is stopped: it was told something that cannot be read")
                 word = Word("stop")
             hosted.take(word)
-
-
-def _find_budget(purse: Purse, assignment: Assignment) -> Callable[[Model], Model]:
-    if not assignment.leases:
-        return lambda model: model
-    return lambda model: SharedBudgetModel(model, lambda: purse)
 
 
 def _driver_errors() -> tuple[Any, ...]:

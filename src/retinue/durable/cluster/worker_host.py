@@ -8,17 +8,19 @@ from typing import Any, Protocol, Self
 
 import msgspec
 
-from retinue.core.errors import quote
+from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Answered, Asked, Event, Warned
 from retinue.core.messages import AssistantMessage, Message, TextContent, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Status
 from retinue.durable.cluster.assignment import Assignment, Home, Word
 from retinue.durable.cluster.remote_approvals import Appeals, Judged
 from retinue.durable.cluster.sender import Cluster
+from retinue.durable.cluster.shared_budget import SharedBudget
 from retinue.durable.cluster.worker import Hosted, Job
 from retinue.durable.cluster.worker_events import Relay, RunView
 from retinue.durable.cluster.workspace_bundle import Parcel
 from retinue.durable.trouble import Alarm
+from retinue.engine.budget import Source
 from retinue.engine.child_prompt import ENVIRONMENT, to_line
 from retinue.engine.journal import CREW
 from retinue.engine.prompt import CWD, render_cwd
@@ -112,8 +114,12 @@ class OpenAgent(Protocol):
         judge: Appeals,
         features: Sequence[Feature],
         tell_missing: Callable[[str], None],
+        source: Source,
     ) -> Agent:
-        """`features` are entered around it; `tell_missing` gets which of its tools it cannot have here."""
+        """`features` are entered around it; `tell_missing` gets which of its tools it cannot have here.
+
+        It draws on `source` with all it starts.
+        """
         ...
 
 
@@ -144,7 +150,8 @@ class HostedRun:
         # Also where nobody has anything to say yet: a face may come back with rules.
         judged = Judged(self._appeals, wants=self._appeals.wants)
         features: list[Feature] = [*([Finalising()] if assignment.finalises else []), job.recorded, judged]
-        self._retinue = open_agent(job, cluster, self._appeals, features, self._tell_missing)
+        budget = SharedBudget(lambda keys: job.purse.join(cluster.find_shared(keys)), is_limit=bool(assignment.leases))
+        self._retinue = open_agent(job, cluster, self._appeals, features, self._tell_missing, budget)
         self._relay: Relay | None = None
         self._early: list[Word] = []
         self._is_open = False
@@ -154,9 +161,8 @@ class HostedRun:
         """Hear something, also before it has begun. What cannot be understood may be meant to narrow it: it stops."""
         try:
             self._take(word)
-        except (TypeError, ValueError):
-            self._stopped = Reason.USER
-            self._retinue.abort()
+        except (TypeError, ValueError, RetinueError):
+            self._stop(Reason.USER)
 
     def _take(self, word: Word) -> None:
         if word.kind == "ruling":
@@ -175,7 +181,11 @@ class HostedRun:
         elif word.kind == "below":
             self._pass_on(word.data)
         elif word.kind == "stop":
-            self._stopped = Reason(str(word.data.get("reason", Reason.USER)))
+            self._stop(Reason(str(word.data.get("reason", Reason.USER))))
+
+    def _stop(self, reason: Reason) -> None:
+        self._stopped = reason
+        if self._is_open:
             self._retinue.abort()
 
     def _pass_on(self, data: dict[str, Any]) -> None:
@@ -208,6 +218,7 @@ class HostedRun:
                         outcome = Outcome(Status.STOPPED, self._stopped)
             finally:
                 stop_listening()
+                self._is_open = False  # what is said from now on comes too late
         if self._stopped is not None and outcome.status is not Status.COMPLETED:
             outcome = msgspec.structs.replace(outcome, status=Status.STOPPED, reason=self._stopped)
         return bring_home(msgspec.structs.replace(outcome, session_file="", branch=""), self._job)

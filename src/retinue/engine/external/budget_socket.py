@@ -7,7 +7,7 @@ nothing more is granted.
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Annotated, Any
 
@@ -112,19 +112,22 @@ class Draws:
         self._group = group
         self._asking: dict[int, asyncio.Task[None]] = {}
         self._holds: dict[int, Hold] = {}
+        self._settling: set[asyncio.Task[None]] = set()
         self._line = _Line(end, self._take, lambda: None)
         self.was_refused = False
         """Whether the last thing it asked for could not be granted."""
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """The process is gone: hear its last words, then settle the rest."""
         self._line.read()
         self._line.close()
         for task in self._asking.values():
             task.cancel()
-        for hold in self._holds.values():
-            self._lease.release(hold, Usage(total_tokens=hold.tokens, cost=Cost(total=hold.usd)))
-        self._holds.clear()
+        if self._settling:  # before the group cancels what is left
+            await asyncio.wait(self._settling)
+        while self._holds:
+            _, hold = self._holds.popitem()
+            await self._lease.release(hold, Usage(total_tokens=hold.tokens, cost=Cost(total=hold.usd)))
 
     def _take(self, line: bytes) -> None:
         message = _read_request(line)
@@ -134,7 +137,9 @@ class Draws:
                 raise msgspec.DecodeError("a number was used twice")
             self._asking[number] = self._group.create_task(self._grant(message))
         elif (hold := self._holds.pop(number, None)) is not None:
-            self._lease.release(hold, read_usage(message.used) or Usage())
+            release = self._group.create_task(self._lease.release(hold, read_usage(message.used) or Usage()))
+            self._settling.add(release)
+            release.add_done_callback(self._settling.discard)
         elif (task := self._asking.pop(number, None)) is not None:
             task.cancel()
 
@@ -158,11 +163,13 @@ async def open_draws(lease: Lease) -> AsyncIterator[tuple[Draws, int]]:
             try:
                 yield draws, theirs.fileno()
             finally:
-                draws.close()
+                await draws.close()
 
 
 class ParentBudget:
     """The budget of the run that this process works for: the source of its first lease."""
+
+    is_limit = True
 
     def __init__(self, end: socket.socket) -> None:
         self._end = end
@@ -172,7 +179,7 @@ class ParentBudget:
         self.rest = (_INFINITE, _INFINITE)
         """Tokens and dollars that were left when it was last heard of."""
 
-    async def reserve(self, price: Price, size: int, wanted: int) -> tuple[int, int]:
+    async def reserve(self, price: Price, size: int, wanted: int, keys: Sequence[str] = ()) -> tuple[int, int]:
         """Set aside the most a reply can cost: the number of the hold, and the tokens of output it covers or 0."""
         self._line = self._line or _Line(self._end, self._take, self._lose)
         self._last = number = self._last + 1
@@ -183,12 +190,12 @@ class ParentBudget:
         try:
             return number, await answer
         except asyncio.CancelledError:
-            self.settle(number, Usage())
+            await self.settle(number, Usage())
             raise
         finally:
             self._answers.pop(number, None)
 
-    def settle(self, number: int, used: Usage) -> None:
+    async def settle(self, number: int, used: Usage) -> None:
         """Give a hold back and note what was used."""
         if self._line is not None:
             self._line.send(Settle(number, msgspec.to_builtins(used)))

@@ -105,10 +105,10 @@ async def budget() -> AsyncIterator[tuple[Lease, ParentBudget]]:
 async def test_budget_of_the_parent_is_asked_for(budget: tuple[Lease, ParentBudget]) -> None:
     lease, source = budget
     assert source.rest == (INFINITE, INFINITE)
-    source.settle(9, Usage())  # nothing was asked for yet
+    await source.settle(9, Usage())  # nothing was asked for yet
     granted = await asyncio.gather(*(source.reserve(PRICE, 100, wanted) for wanted in (1000, 500)))
     assert (granted, source.rest) == ([(1, 1000), (2, 500)], (3300, INFINITE))
-    source.settle(1, Usage(total_tokens=7, input=7, cost=Cost(total=0.5)))
+    await source.settle(1, Usage(total_tokens=7, input=7, cost=Cost(total=0.5)))
     await asyncio.sleep(0.01)
     assert (lease.held[0], lease.spent.total_tokens, lease.spent.cost.total) == (600, 7, 0.5)
     assert await source.reserve(PRICE, 9000, 10) == (3, 0)
