@@ -109,6 +109,7 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("RETINUE_NO_LOCAL", "1")
     monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
     monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.setenv("PYTHONFAULTHANDLER", "1")  # for each program that a test starts, and what that starts
     return folder
 
 

@@ -6,6 +6,7 @@ are forks, too: the same program from its first line on, but for the second that
 """
 
 import asyncio
+import faulthandler
 import importlib
 import json
 import os
@@ -254,6 +255,7 @@ def _import_all() -> None:
 
 
 if __name__ == "__main__":
+    faulthandler.enable()  # as in each program that a test starts
     _import_all()
     yard = Yard(*sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

@@ -178,6 +178,13 @@ async def test_database_may_go_away(world, postgres):
     assert (outcome.status, len(world.effects)) == (Status.COMPLETED, 3)
 
 
+def test_crashed_worker_shows_where_it_was(world):
+    world.play(DONE)
+    worker = world.start_worker()
+    worker.send_signal(signal.SIGSEGV)
+    assert (worker.wait(10), "Segmentation fault" in world.read_log(0)) == (-signal.SIGSEGV, True)
+
+
 async def test_budget_holds_over_workers(world):
     world.settings["budget"] = {"tokens": 60_000}
     reply = world.act(1, usage={"input": 5_000, "output": 1_000})

@@ -1,5 +1,7 @@
 import asyncio
 import json
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from crew_world import COPIER, call, git, repository, to, write
 from retinue import Request, Retinue, SessionWish
 from retinue.core.run import Reason, Status
 from retinue.testing import run_cli
+from retinue.tools.trees import list_descendants
 
 LOOKER = "---\nname: looker\ndescription: d\ntools: read, grep\n---\n\nLook around.\n"
 PARENT = "---\nname: boss\ndescription: d\ntools: Agent, get_subagent_result\n---\n\nDelegate.\n"
@@ -61,6 +64,29 @@ async def test_child_works_with_real_tools(world):
     )
     assert (handle.run.turns, handle.run.tool_uses) == (2, 1)
     assert list_texts(outcome.session_file, "toolResult") == ["the needle\n"]
+
+
+@pytest.mark.parametrize("variable", ["RETINUE_DEBUG", "PYTHONFAULTHANDLER"])
+async def test_crashed_child_shows_where_it_was(world, monkeypatch, variable):
+    monkeypatch.delenv("PYTHONFAULTHANDLER")
+    monkeypatch.setenv(variable, "1")
+    async with world.open({"text": "never", "delay_ms": 30_000}) as crew:
+        handle = await crew.spawn("looker", "Where?")
+        while not (pids := [pid for pid in list_descendants(os.getpid()) if is_asking(pid)]):
+            await asyncio.sleep(0.02)
+        os.kill(pids[-1], signal.SIGSEGV)
+        outcome = await handle.wait()
+    assert (outcome.status, outcome.reason) == (Status.FAILED, Reason.CRASH)
+    assert "Segmentation fault" in outcome.error and "asyncio" in outcome.error
+
+
+def is_asking(pid: int) -> bool:
+    """Whether a process is a child of ours that has opened its session."""
+    try:
+        is_child = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[1:4] == [b"-P", b"-m", b"retinue"]
+        return is_child and any(os.readlink(file).endswith(".jsonl") for file in Path(f"/proc/{pid}/fd").iterdir())
+    except OSError:
+        return False
 
 
 async def test_session_is_where_it_always_is(world):

@@ -36,6 +36,7 @@ class World:
             "PI_CODING_AGENT_DIR": str(self.agent_dir),
             "RETINUE_NO_LOCAL": "1",
             "GIT_CONFIG_NOSYSTEM": "1",
+            "PYTHONFAULTHANDLER": "1",
             "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
         }
