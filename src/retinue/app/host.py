@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.app.model_access import Models, add_models
 from retinue.core.clock import Clock
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.model import Model
@@ -21,10 +20,11 @@ from retinue.core.tool import Tool
 from retinue.engine.questions import Desk
 from retinue.engine.revoked_tools import Restraint
 from retinue.engine.setup import Feature
+from retinue.models.pool import ModelPool, add_models
 from retinue.sandbox.profile import TMP_PREFIX
 from retinue.settings.inheritance import inherit_budget
 from retinue.settings.overrides import Overrides
-from retinue.settings.providers import load_registry
+from retinue.settings.providers import load_registry, to_pool_config
 from retinue.settings.request import Request
 from retinue.tools.registry import ToolOptions
 from retinue.views.models import ModelScope
@@ -85,7 +85,7 @@ class Stock:
     redactor: Redactor = field(init=False)
     scope: ModelScope = field(default_factory=ModelScope)
     """The models that are turned through."""
-    models: Models | None = None
+    models: ModelPool | None = None
     """There once somebody needs one that the caller has not made."""
     _machine: "Machine | None" = None
     _said: set[str] = field(default_factory=set)
@@ -127,7 +127,7 @@ class Stock:
             self._said.add(text)
             self.say(text)
 
-    def need_models(self, world: "World", extending: "Extending") -> Models:
+    def need_models(self, world: "World", extending: "Extending") -> ModelPool:
         """The models, read now if nobody has needed one yet."""
         if self.models is None:
             request, redactor = self.request, self.redactor
@@ -136,9 +136,10 @@ class Stock:
             )
             own: list[Model] = [*self.own.models, *extending.collect("models")]
             self.tell(problems, *add_models(registry, own, extending.collect("providers")))
-            self.models = Models(registry, world.loaded.settings, self.clock, own)
+            self.models = ModelPool(
+                registry, to_pool_config(world.loaded.settings), self.clock, own, learn=redactor.learn
+            )
             redactor.learn(*registry.keys.list_secrets(registry.providers.values()))
-            self.models.learn = redactor.learn
         return self.models
 
     def find_machine(self) -> "Machine":

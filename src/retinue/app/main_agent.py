@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from retinue.app.config import World
 from retinue.app.host import Stock
-from retinue.app.model_access import Models, restrict_model
 from retinue.core.definition import Definition
 from retinue.core.environment import DEPTH, select
 from retinue.core.errors import UsageError, quote
@@ -20,6 +19,7 @@ from retinue.engine.request import RunRequest
 from retinue.engine.run_config import MAIN, Additions, MainRules, Policy, RunConfig, RunPlan, SurfaceRules
 from retinue.engine.setup import Feature
 from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
+from retinue.models.pool import ModelPool, restrict_model
 from retinue.sessions.log import Session
 from retinue.settings.providers import read_level, to_wishes
 from retinue.surfaces.names import DISPATCH
@@ -34,7 +34,7 @@ _ANY_DEPTH = 2**31
 class MainAgent:
     """Decides what the main agent of one session is."""
 
-    def __init__(self, stock: Stock, world: World, session: Session, need_models: Callable[[], Models]) -> None:
+    def __init__(self, stock: Stock, world: World, session: Session, need_models: Callable[[], ModelPool]) -> None:
         self._stock = stock
         self._world = world
         self._session = session
@@ -94,7 +94,9 @@ class MainAgent:
         named: ThinkingLevel | None = request.thinking or choose_level(definition.thinking)
         kept = read_level(self._session)
         if own is not None:
-            return restrict_model(own, settings), named or kept or settings.default_thinking_level
+            return restrict_model(
+                own, blocks_images=settings.block_images
+            ), named or kept or settings.default_thinking_level
         models = self._need_models()
         registry = models.registry
         choose = cache(lambda: registry.choose(to_wishes(request, settings, self._session, registry)))

@@ -15,7 +15,6 @@ from retinue.app.extensions import Extending
 from retinue.app.host import Stock
 from retinue.app.main_agent import MainAgent
 from retinue.app.main_tools import MainTools
-from retinue.app.model_access import CrewModels
 from retinue.app.session_switch import find_folder
 from retinue.app.web import Outside
 from retinue.core.definition import Definition
@@ -33,6 +32,7 @@ from retinue.engine.run_config import Additions, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.features.place import survey_place
+from retinue.models.pool import ChildModels
 from retinue.sessions.log import Session
 from retinue.settings.guards import Guarding
 from retinue.settings.inheritance import inherit_extensions
@@ -45,10 +45,10 @@ from retinue.tools.registry import build_extra_tools, build_tools
 if TYPE_CHECKING:  # only a session in which somebody delegates pays for these
     from retinue.app.extensions import Exchange
     from retinue.app.mcp import Connecting
-    from retinue.app.model_access import Models
     from retinue.app.subagents import Crew
     from retinue.engine.manager import Manager
     from retinue.features.extensions.channels import Channels
+    from retinue.models.pool import ModelPool
     from retinue.sessions.trust import Vouchers
     from retinue.surfaces.base import Seat
     from retinue.surfaces.fleet.ports import FleetPorts
@@ -102,7 +102,7 @@ class Berth:
         return self._run
 
     @property
-    def models(self) -> "Models":
+    def models(self) -> "ModelPool":
         """All that can be asked."""
         return self.stock.need_models(self.world, self.extending)
 
@@ -265,11 +265,11 @@ class Berth:
                 "are not taken over; only those of sessions in your own session folder are"
             )
 
-    def _open_child_models(self) -> CrewModels:
+    def _open_child_models(self) -> ChildModels:
         scope, settings = self.stock.scope, self.world.loaded.settings
         # Whoever brings a model along means it to be used.
         own = tuple(model.info.ref for model in self.stock.own.models)
-        return CrewModels(
+        return ChildModels(
             lambda: self.models,
             lambda: self.main.setup.model.info,
             lambda: (*own, *(settings.enabled_models if scope.names is None else scope.names)),

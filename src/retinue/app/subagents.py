@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from retinue.app.config import World
 from retinue.app.delegation_tools import make_tools
 from retinue.app.extensions import Extending
-from retinue.app.model_access import CrewModels
 from retinue.app.schedules import Scheduling
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
@@ -45,6 +44,7 @@ from retinue.engine.setup import Feature, RunSetup
 from retinue.features.place import survey_place
 from retinue.features.transcript import Transcripts
 from retinue.features.worktree.workshop import Workshop
+from retinue.models.pool import ChildModels
 from retinue.settings.bounds import bind_project, bind_user
 from retinue.settings.files import read_bounded
 from retinue.settings.inheritance import inherit_agents
@@ -71,7 +71,7 @@ class CrewParts:
     """What the runs of one main agent are made from."""
 
     world: World
-    models: CrewModels
+    models: ChildModels
     environment: Mapping[str, str]
     clock: Clock
     run_id: str
@@ -129,7 +129,7 @@ class Crew:
         return self.open_fleet(self.manager.root.setup.run_id)
 
     @property
-    def models(self) -> CrewModels:
+    def models(self) -> ChildModels:
         """Where its models come from."""
         return self._models
 

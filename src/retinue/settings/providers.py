@@ -4,7 +4,7 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import ValidationError, convert
 
@@ -24,6 +24,9 @@ from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
 from retinue.settings.request import Request
 from retinue.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from retinue.models.pool import PoolConfig
 
 _SECRETS = ("key", "access", "refresh")
 """Fields of an entry in auth.json."""
@@ -49,6 +52,19 @@ def load_registry(
     if not is_local_allowed(environment, offline=offline):
         return Registry(providers, keys), diagnostics
     return Registry(providers, keys, find_local=_find_local), diagnostics
+
+
+def to_pool_config(settings: Settings) -> "PoolConfig":
+    """What the settings say about all models."""
+    from retinue.models.pool import PoolConfig
+    from retinue.models.transport import Timing
+
+    return PoolConfig(
+        Timing(settings.http_idle_timeout_ms / 1000, (settings.retry.provider_timeout_ms or 0) / 1000),
+        settings.retry.to_policy(),
+        settings.thinking_budgets,
+        settings.block_images,
+    )
 
 
 def find_list_file(paths: Paths) -> Path:
