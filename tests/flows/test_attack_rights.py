@@ -314,7 +314,7 @@ async def test_sampled_trees_never_widen(tmp_path, work, agent_dir, measure, cre
     parents = {}
     async with Retinue(work, model=script(tmp_path, *replies), request=SESSION) as crew:
         crew.listen(seen)
-        manager = (await crew._here.need_crew()).manager
+        manager = (await crew._here.need_subagents()).manager
         manager.admission.bounds = type(manager.admission.bounds)(8, 4, 10_000)
         for _ in range(trees):
             above = None

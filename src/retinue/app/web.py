@@ -23,7 +23,7 @@ RECORD = "web-tools-results"
 """Type of the session's entries with what was found."""
 
 
-class Outside:
+class WebTools:
     """Makes them once."""
 
     def __init__(
