@@ -20,7 +20,7 @@ from retinue.settings.config import Config
 from retinue.settings.files import read_bounded
 from retinue.settings.inheritance import inherit_agents
 from retinue.settings.paths import find_session_dir
-from retinue.surfaces.base import Seat
+from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
 from retinue.surfaces.fleet.retries import RetryBook
@@ -52,11 +52,11 @@ class DelegationTools:
         """Those of one run, of all surfaces."""
         return {name: tool for surface in self.surfaces for name, tool in MAKERS[surface](self, run_id).items()}
 
-    def open_caller(self, run_id: str) -> Seat:
+    def open_caller(self, run_id: str) -> Caller:
         """What the tools of every surface get from the run they belong to."""
         parts, roster = self.parts, self.parts.config.roster
-        return Seat(
-            crew=lambda: self.find().manager,
+        return Caller(
+            find_manager=lambda: self.find().manager,
             run_id=run_id,
             definitions=lambda: roster.glance().list(),
             resolve_model=parts.child_models.resolve,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from retinue.app.subagents import Subagents
     from retinue.engine.manager import RemoteRuns
     from retinue.settings.roster import Roster
-    from retinue.surfaces.base import Seat
+    from retinue.surfaces.base import Caller
 
 _ANY_DEPTH = 2**31
 
@@ -185,13 +185,13 @@ class _MainBuilder:
         self._host.redactor.patterns = self._config.crew.settings.redact_secrets
         return extensions.add_surfaces(loaded, self._open_caller)
 
-    def _open_caller(self) -> "Seat":
+    def _open_caller(self) -> "Caller":
         """What surfaces of extensions start runs with."""
-        from retinue.surfaces.base import Seat
+        from retinue.surfaces.base import Caller
 
         roster, models = self._config.roster, self._parts.child_models
-        return Seat(
-            crew=lambda: self._find_subagents().manager,
+        return Caller(
+            find_manager=lambda: self._find_subagents().manager,
             run_id=self._parts.run_id,
             definitions=lambda: roster.read().list(),
             resolve_model=models.resolve,

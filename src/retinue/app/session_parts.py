@@ -16,7 +16,7 @@ from retinue.engine.runner import LiveRun
 from retinue.models.pool import ChildModels, ModelPool
 from retinue.sessions.log import Session
 from retinue.settings.config import Config, choose_shell
-from retinue.settings.guards import Guarding
+from retinue.settings.guards import Guards
 from retinue.settings.inheritance import inherit_extensions
 from retinue.settings.providers import list_stored
 from retinue.tools.registry import ToolOptions, build_extra_tools, build_tools
@@ -40,7 +40,7 @@ class SessionParts:
     tool_options: ToolOptions
     web: WebTools
     languages: Languages
-    guards: Guarding
+    guards: Guards
     """What stands around the runs."""
     extensions: Extensions
     child_models: ChildModels
@@ -107,7 +107,7 @@ def build_parts(
             trust=config.loaded.trust,
             is_child=host.is_child,
         ),
-        guards=Guarding(
+        guards=Guards(
             config,
             environment,
             clock,

@@ -37,7 +37,7 @@ from retinue.engine.setup import Feature, RunSetup
 from retinue.features.place import survey_place
 from retinue.features.transcript import Transcripts
 from retinue.settings.run_config import build_run_config, find_depth_left, find_features
-from retinue.surfaces.child_tools import Seating
+from retinue.surfaces.child_tools import ChildTools
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
 from retinue.surfaces.fleet.post import connect_notifier
@@ -220,7 +220,7 @@ def _build_config(tools: DelegationTools) -> RunConfig:
     shared = {name: tool for name, tool in tools.make(parts.run_id).items() if name != DISPATCH}
 
     def list_features(plan: RunPlan) -> list[Feature]:
-        own = Seating(lambda setup: tools.make(setup.run_id))
+        own = ChildTools(lambda setup: tools.make(setup.run_id))
         return [*asked(plan), own, *guards.surround(plan), *plan.additions.features]
 
     run_config = build_run_config(

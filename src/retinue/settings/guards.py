@@ -47,7 +47,7 @@ class Judging(Protocol):
         ...
 
 
-class Guarding:
+class Guards:
     """Puts hooks and approvals around runs."""
 
     def __init__(

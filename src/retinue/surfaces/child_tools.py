@@ -11,8 +11,8 @@ from retinue.engine.setup import RunSetup
 from retinue.surfaces.names import SURFACE_TOOLS
 
 
-class Seating:
-    """Seats one run in its crew."""
+class ChildTools:
+    """Gives one run its own tools."""
 
     name = "delegation"
 
