@@ -19,7 +19,7 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.durable.cluster.start_worker import WorkerWish as WorkerWish
 from retinue.engine.build import build_judged
 from retinue.engine.limits import Limits, read_times
-from retinue.engine.remote_request import REMOTE, Errand, Origin
+from retinue.engine.remote_request import REMOTE, Origin, RemoteRequest
 from retinue.engine.revoked_tools import Restrained
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
@@ -93,13 +93,13 @@ def open_cluster(settings: CrewSettings, environment: Mapping[str, str], warn: C
     return Cluster(url, use_remote=settings.cluster.use_remote, alarm=alarm)
 
 
-def _find_labels(errand: Errand, main: LiveRun) -> dict[str, Any]:
+def _find_labels(remote_request: RemoteRequest, main: LiveRun) -> dict[str, Any]:
     """What the session of a dispatched run begins with; only the main agent dispatches."""
-    if errand.request.surface != "dispatch":
+    if remote_request.request.surface != "dispatch":
         return {}
     from retinue.surfaces.dispatch.tool import META, describe_origin
 
-    return {META: describe_origin(main.session.id, errand.definition.name)}
+    return {META: describe_origin(main.session.id, remote_request.definition.name)}
 
 
 class _Below:

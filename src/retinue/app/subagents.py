@@ -29,7 +29,7 @@ from retinue.engine.notify import Notifier
 from retinue.engine.reactions import Reactions
 from retinue.engine.recovery import Aftermath, Remains, find_branches, has_left_copies, read_remains
 from retinue.engine.remote_children import RemoteHost
-from retinue.engine.remote_request import REMOTE, Errand
+from retinue.engine.remote_request import REMOTE, RemoteRequest
 from retinue.engine.run_config import RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_session_dir
@@ -245,17 +245,17 @@ def _build_config(tools: DelegationTools) -> RunConfig:
     )
 
 
-def _send_out(tools: DelegationTools, setup: RunSetup, errand: Errand) -> LiveRun:
+def _send_out(tools: DelegationTools, setup: RunSetup, remote_request: RemoteRequest) -> LiveRun:
     """The live side of a run that works elsewhere."""
     parts = tools.parts
-    if errand.runner == REMOTE and tools.remote is not None:
-        return tools.remote.send(setup, errand, tools.find().manager)
-    from retinue.engine.external.run import Outpost  # most subagents work in one process
+    if remote_request.runner == REMOTE and tools.remote is not None:
+        return tools.remote.send(setup, remote_request, tools.find().manager)
+    from retinue.engine.external.run import ProcessStarter  # most subagents work in one process
     from retinue.settings.process_config import build_premises
 
     host = parts.host
     premises = build_premises(parts.config, parts.child_models, host.environment, parts.child_tools, setup.cwd)
-    return Outpost(premises, host.clock).send(setup, errand)
+    return ProcessStarter(premises, host.clock).send(setup, remote_request)
 
 
 def _find_width(tools: DelegationTools) -> int:

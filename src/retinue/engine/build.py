@@ -34,7 +34,7 @@ from retinue.engine.limits import Limits, choose_limits, fill_limits
 from retinue.engine.model_choice import Models, NamedModel, choose_level, choose_model, find_model, unwrap
 from retinue.engine.place_facts import Surveys
 from retinue.engine.prompt import render_prompt
-from retinue.engine.remote_request import HERE, Errand, Runner
+from retinue.engine.remote_request import HERE, RemoteRequest, Runner
 from retinue.engine.request import RunRequest
 from retinue.engine.revoked_tools import Restrained, Restraint
 from retinue.engine.rights import CrewRights, decide_root, list_doubts
@@ -238,13 +238,13 @@ class RunBuilder:
                 f"agent {quote(run.agent)}: a pi cannot be held to a budget ({lease.render_rest()}); use the runner "
                 "process, or set budget.allowPi in your subagents.json"
             )
-        errand = Errand(
+        remote_request = RemoteRequest(
             *(runner, plan.definition, request, plan.rights, str(path or ""), lease, run.attempt, run.branch),
             parent_session=str(parent.session.path or ""),
             named=plan.named,
             is_bare=config.policy.find_surface(request.surface).is_bare,
         )
-        return config.send_out(setup, errand)
+        return config.send_out(setup, remote_request)
 
 
 def choose_runner(definition: Definition, request: RunRequest, config: RunConfig) -> tuple[Runner, str]:

@@ -34,7 +34,7 @@ from retinue.engine.journal import RECORD
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains, interrupt
 from retinue.engine.remote_children import Guests
-from retinue.engine.remote_request import Errand
+from retinue.engine.remote_request import RemoteRequest
 from retinue.engine.request import RunRequest
 from retinue.engine.restore import Returning
 from retinue.engine.run_table import Register
@@ -73,7 +73,7 @@ class RemoteRuns(Protocol):
         """The main agent's model, with the budget that it shares with runs elsewhere."""
         ...
 
-    def send(self, setup: RunSetup, errand: Errand, manager: "Manager") -> LiveRun:
+    def send(self, setup: RunSetup, remote_request: RemoteRequest, manager: "Manager") -> LiveRun:
         """The live side of a run on another machine."""
         ...
 
