@@ -18,7 +18,7 @@ from retinue.core.model import Model
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.core.tool import Tool
 from retinue.engine.questions import Desk
-from retinue.engine.revoked_tools import Restraint
+from retinue.engine.revoked_tools import RevokedTools
 from retinue.engine.setup import Feature
 from retinue.models.pool import ModelPool, add_models
 from retinue.sandbox.profile import TMP_PREFIX
@@ -99,7 +99,7 @@ class Host:
         self.sent = sent
         self.settings = settings
         self.tool_options = ToolOptions()
-        self.restraint = Restraint()
+        self.revoked = RevokedTools()
         """What was taken from runs, the main agent's among them."""
         self.redactor = Redactor(collect_secrets(environment))
         self.scope = ModelScope()

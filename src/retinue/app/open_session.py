@@ -234,7 +234,7 @@ async def _open_main(host: Host, session: Session, config: Config) -> OpenSessio
 
     parts = build_parts(host, session, config, lambda: find_opened().main, warn)
     tools = MainTools(parts)
-    host.restraint.succeed(parts.run_id)
+    host.revoked.succeed(parts.run_id)
     try:
         setup, delegation = await build_main(parts, tools, lambda: find_opened().find_subagents())
         opened = OpenSession(parts, LiveRun(setup, session, clock=host.clock), tools, delegation)

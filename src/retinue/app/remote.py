@@ -20,7 +20,7 @@ from retinue.durable.cluster.start_worker import WorkerWish as WorkerWish
 from retinue.engine.build import build_judged
 from retinue.engine.limits import Limits, read_times
 from retinue.engine.remote_request import REMOTE, Origin, RemoteRequest
-from retinue.engine.revoked_tools import Restrained
+from retinue.engine.revoked_tools import RevokedToolsHook
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.settings.paths import find_agent_dir, find_home, find_paths
@@ -126,9 +126,9 @@ class _Below:
         )
         if guards.judge is not None:
             features.append(guards.judge.surround(origin))
-        restraint = self._parts.host.restraint
-        restraint.place(origin.run_id, above.run_id)
-        guard = Restrained(restraint, origin.run_id)
+        revoked = self._parts.host.revoked
+        revoked.place(origin.run_id, above.run_id)
+        guard = RevokedToolsHook(revoked, origin.run_id)
         return build_judged(above, origin.run_id, (guard, *additions.hooks), features)
 
     def _find_definition(self, origin: Origin) -> Definition:

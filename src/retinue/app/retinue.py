@@ -184,7 +184,7 @@ class Retinue:
         It counts from their next call on and is never given back, in other sessions neither. Runs in processes of their
         own are stopped.
         """
-        self._host.restraint.lower(run_id or self._main.setup.run_id, tools, readonly=readonly)
+        self._host.revoked.lower(run_id or self._main.setup.run_id, tools, readonly=readonly)
         if self._here.subagents is not None:
             self._here.subagents.restrain_elsewhere(run_id or self._main.setup.run_id, tools, readonly=readonly)
 

@@ -138,7 +138,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
     remains, dismissed = _read_remains(parts)
     config = _build_config(tools)
     survey = partial(survey_place, environment=host.environment)
-    builder = RunBuilder(RunHost(clock, parts.child_models, survey, host.restraint), config, root=rights)
+    builder = RunBuilder(RunHost(clock, parts.child_models, survey, host.revoked), config, root=rights)
     async with AsyncExitStack() as resources:
         resources.callback(workshop.close)
         if tools.remote is not None:
