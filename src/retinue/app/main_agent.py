@@ -4,7 +4,7 @@ Builds it, and starts nothing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from retinue.app.session_parts import SessionParts
@@ -18,16 +18,15 @@ from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.build import RunHost, build_run
 from retinue.engine.child_prompt import choose_role
-from retinue.engine.model_choice import choose_level, choose_main_model
 from retinue.engine.prompt import build_sections
 from retinue.engine.request import RunRequest
-from retinue.engine.run_config import MAIN, Additions, MainRules, Policy, RunConfig, RunPlan, SurfaceRules
+from retinue.engine.run_config import MAIN, Additions, MainRules, Policy, RunConfig, RunPlan
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.deferred import leave_out
 from retinue.features.place import survey_place
 from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
 from retinue.models.pool import restrict_model
-from retinue.settings.providers import read_level, to_wishes
+from retinue.settings.providers import choose_start_level, choose_start_model
 from retinue.surfaces.names import DISPATCH, FINALIZE, SURFACE_TOOLS, find_surfaces, list_tools
 from retinue.tools.registry import BUILTIN_TOOLS, build_extra_tools, build_tools
 
@@ -35,10 +34,7 @@ if TYPE_CHECKING:
     from retinue.app.delegation_tools import DelegationTools
     from retinue.app.subagents import Subagents
     from retinue.engine.manager import RemoteRuns
-    from retinue.settings.roster import Roster
     from retinue.surfaces.base import Caller
-
-_ANY_DEPTH = 2**31
 
 
 class MainTools:
@@ -173,7 +169,7 @@ class _MainBuilder:
             list_features=self._list_features,
             compaction=settings.compaction.for_model,
             retry=settings.retry.to_policy(),
-            policy=Policy() if request.agent is None else build_main_policy(config.roster),
+            policy=Policy() if request.agent is None else self._build_policy(),
             extend=self._extend,
             main=main,
         )
@@ -203,7 +199,9 @@ class _MainBuilder:
     def _choose_tools(self, plan: RunPlan, own: Mapping[str, Tool]) -> Mapping[str, Tool]:
         """Its tools, with those that start subagents; an agent that runs as a definition has those of that one."""
         if plan.definition.name:
-            return self._limit_tools(plan, own)
+            from retinue.settings.run_config import limit_main_tools
+
+            return limit_main_tools(plan, own, self._host.request)
         names, delegation = self._tools.choose(plan.additions), {}
         if surfaces := find_surfaces(names):
             from retinue.app.delegation_tools import build_delegation_tools
@@ -226,6 +224,11 @@ class _MainBuilder:
         self._host.tell((), *roster.find_faults(definition.name))
         return definition
 
+    def _build_policy(self) -> Policy:
+        from retinue.settings.run_config import build_main_policy
+
+        return build_main_policy(self._config.roster)
+
     def _build_tools(self) -> dict[str, Tool]:
         parts = self._parts
         own = {**build_tools(parts.tool_options), **build_extra_tools(), **parts.web.build()}
@@ -233,32 +236,13 @@ class _MainBuilder:
 
     def _choose_model(self, definition: Definition) -> tuple[Model, ThinkingLevel]:
         own, request, settings = self._host.own.model, self._host.request, self._config.loaded.settings
-        named: ThinkingLevel | None = request.thinking or choose_level(definition.thinking)
-        kept = read_level(self._parts.session)
         if own is not None:
-            return restrict_model(
-                own, blocks_images=settings.block_images
-            ), named or kept or settings.default_thinking_level
+            level = choose_start_level(definition, request, settings, self._parts.session)
+            return restrict_model(own, blocks_images=settings.block_images), level
         models = self._parts.models
-        registry = models.registry
-        choose = cache(lambda: registry.choose(to_wishes(request, settings, self._parts.session, registry)))
-        listed = request.models or settings.enabled_models
-        is_free = not (request.model or request.provider)
-        choice = (choose_main_model(definition, registry, choose, listed) if is_free else None) or choose()
+        choice = choose_start_model(definition, request, settings, self._parts.session, models.registry)
         self._host.tell((), choice.reason)
-        kept = kept or request.inherited_thinking or settings.default_thinking_level
-        return models.open(choice.info), named or choice.thinking or kept
-
-    def _limit_tools(self, plan: RunPlan, own: Mapping[str, Tool]) -> Mapping[str, Tool]:
-        """The tools of its definition, or those of them that are wanted. Raises UsageError for one that is not."""
-        wanted, excluded = self._host.request.tools, self._host.request.exclude_tools
-        reasons = {item.name: item.sentence for item in plan.rights.refused}
-        for name in wanted or ():
-            if name not in own:
-                reason = reasons.get(name, f"its tools are {', '.join(own) or 'none'}")
-                raise UsageError(f"agent {quote(plan.definition.name)} has no tool {quote(name)}: {reason}")
-        names = own if wanted is None else dict.fromkeys(wanted)
-        return {name: own[name] for name in names if name not in excluded}
+        return models.open(choice.info), choose_start_level(definition, request, settings, self._parts.session, choice)
 
     def _build_sections(self, definition: Definition, tools: Mapping[str, Tool]) -> Mapping[str, str]:
         files, request = self._config.files, self._host.request
@@ -347,15 +331,3 @@ async def build_main(
         run=Run(id=parts.run_id, parent_id="", depth=0, agent=name, description=""),
     )
     return setup, builder.delegation
-
-
-def build_main_policy(roster: "Roster") -> Policy:
-    """What the settings decide about a main agent that runs as a definition."""
-    crew = roster.crew
-    return Policy(
-        judge=roster.boundaries.judge,
-        has_lsp=crew.has_child_lsp,
-        always_exposed=crew.always_exposed_extensions,
-        denied=crew.deny_tools,
-        surfaces={"": SurfaceRules(_ANY_DEPTH)},
-    )

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from retinue.app.extensions import Extensions
 from retinue.app.host import Host
-from retinue.app.lsp import Languages
-from retinue.app.web import WebTools
 from retinue.core.tool import Tool
 from retinue.engine.budget import Lease
 from retinue.engine.ids import make_run_id
@@ -18,7 +16,9 @@ from retinue.sessions.log import Session
 from retinue.settings.config import Config, choose_shell
 from retinue.settings.guards import Guards
 from retinue.settings.inheritance import inherit_extensions
+from retinue.settings.lsp import Languages
 from retinue.settings.providers import list_stored
+from retinue.settings.web import WebTools
 from retinue.tools.registry import ToolOptions, build_extra_tools, build_tools
 
 if TYPE_CHECKING:

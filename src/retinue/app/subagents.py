@@ -177,10 +177,8 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
         manager.find_grant = builder.tree.rights.find_grant
         reactions = Reactions(main, backend)
         notifier = connect_notifier(manager, backend, partial(_render, tools), clock, reactions.rouse)
-        schedules = None
-        if parts.has_session:
-            ports = tools.open_fleet(parts.run_id)
-            schedules = Schedules(parts.config, main.session.id, ports, clock, main.bus.publish)
+        ports, publish = tools.open_fleet(parts.run_id), main.bus.publish
+        schedules = Schedules(parts.config, main.session.id, ports, clock, publish) if parts.has_session else None
         subagents = Subagents(tools, manager, builder, reactions, notifier, schedules, resources.pop_all(), dismissed)
     try:
         untold = manager.recover(remains)
