@@ -47,7 +47,7 @@ async def play(children: int) -> dict[str, Any]:
 async def fill_queue(length: int) -> dict[str, Any]:
     """Runs that wait, and their end."""
     async with Retinue(model="mock/bench") as main:
-        manager = (await main._here.need_crew()).manager
+        manager = (await main._here.need_subagents()).manager
         gc.collect()
         before_mb, times = read_memory_mb(), []
         for number in range(length):

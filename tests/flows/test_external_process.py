@@ -10,7 +10,7 @@ from crew_world import COPIER, call, git, repository, to, write
 from retinue import Request, Retinue, SessionWish
 from retinue.core.run import Reason, Status
 from retinue.testing import run_cli
-from retinue.tools.trees import list_descendants
+from retinue.tools.process_tree import list_descendants
 
 LOOKER = "---\nname: looker\ndescription: d\ntools: read, grep\n---\n\nLook around.\n"
 PARENT = "---\nname: boss\ndescription: d\ntools: Agent, get_subagent_result\n---\n\nDelegate.\n"

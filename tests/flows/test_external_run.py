@@ -253,7 +253,7 @@ async def test_model_is_told_that_it_hears_nothing(world):
     async with world.open() as crew:
         handle = await crew.spawn("looker", "one")
         await wait_for_start(world)
-        tool = crew._here.crew.main_tools["steer_subagent"]
+        tool = crew._here.subagents.tools.make(crew.run_id)["steer_subagent"]
         result = await tool.call({"agent_id": handle.id, "message": "and the tests"}, ToolContext(world.work))
         await handle.wait()
     assert (result.is_error, result.content[0].text) == (

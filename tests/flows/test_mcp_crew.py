@@ -72,7 +72,7 @@ async def ask(place, agent, call="mcp__raw__hi", folder=".pi/agent/agents", **op
 
 
 async def wait_disconnected(retinue):
-    pool = retinue._here.extending.servers._pool
+    pool = retinue._here.parts.extensions.servers._pool
     for _ in range(150):
         if not pool.connected:
             return True
@@ -155,7 +155,7 @@ async def test_abort_leaves_a_hung_call(place):
     retinue, _ = crew(place, CALL, {"text": "done"})
     async with retinue:
         task = asyncio.ensure_future(retinue.prompt("begin"))
-        while not retinue._here.extending.servers._pool.connected:
+        while not retinue._here.parts.extensions.servers._pool.connected:
             await asyncio.sleep(0.02)
         await asyncio.sleep(0.2)
         begun = asyncio.get_running_loop().time()
@@ -169,7 +169,7 @@ async def test_everything_is_gone_after_close(place):
     retinue, _ = crew(place, CALL, {"text": "done"})
     async with retinue:
         await retinue.prompt("begin")
-        program = retinue._here.extending.servers._pool._links["raw"]
+        program = retinue._here.parts.extensions.servers._pool._links["raw"]
         assert program.is_connected
     assert not program.is_connected
     assert all([await wait_gone(int(pid)) for line in starts(place) for pid in line.split() if int(pid) > 100])

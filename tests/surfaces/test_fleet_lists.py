@@ -11,7 +11,7 @@ from retinue.core.events import Compacted, RunPlaced, RunStarted
 from retinue.core.run import Status
 from retinue.engine.request import RunRequest
 from retinue.features.transcript import HOLD_S, read_messages
-from retinue.surfaces.child_tools import Seating
+from retinue.surfaces.child_tools import ChildTools
 from retinue.surfaces.fleet.ports import FleetSettings
 from retinue.surfaces.fleet.records import LifeRecords
 from retinue.surfaces.fleet.surface import map_fleet_tools
@@ -280,12 +280,12 @@ async def test_child_sees_only_what_it_started(tmp_path):
         child, other = await fleet.start(), await fleet.start()
         await fleet.settle()
         setup = replace_tools(fleet, child)
-        seated = await Seating(lambda setup: map_fleet_tools(fleet.seat(setup))).enter(setup)
+        given = await ChildTools(lambda setup: map_fleet_tools(fleet.caller(setup))).enter(setup)
         own = fleet.manager.spawn(ASK, child.id)
-        tool = seated.tools["list_subagents"]
+        tool = given.tools["list_subagents"]
         text = (await tool.call({}, None)).content[0].text
         assert text.split("\n") == ["1 visible of 1 retained subagents.", f"{own.id} | general | queued | below"]
-        steer = seated.tools["steer_subagent"]
+        steer = given.tools["steer_subagent"]
         refused = await steer.call({"agent_id": other.id, "message": "x"}, None)
         assert (refused.is_error, "not found" in refused.content[0].text) == (True, True)
 

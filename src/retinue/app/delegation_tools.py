@@ -1,102 +1,233 @@
 """The delegation tools: who makes those of each surface, and calls of them by a caller that is no agent of ours."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from retinue.app.session_parts import SessionParts
 from retinue.core.clock import Clock
 from retinue.core.events import Event, ToolProgress
 from retinue.core.messages import TextContent, ToolCall, ToolResultMessage
 from retinue.core.tool import Tool, ToolContext
 from retinue.engine.calls import CallPorts, run_calls
-from retinue.engine.manager import Manager
+from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.runner import LiveRun
+from retinue.engine.session_path import Grounds
+from retinue.features.worktree.workshop import Workshop
+from retinue.settings.bounds import bind_project, bind_user
+from retinue.settings.config import Config
+from retinue.settings.files import read_bounded
+from retinue.settings.inheritance import inherit_agents
+from retinue.settings.paths import find_session_dir
+from retinue.surfaces.base import Caller
+from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
+from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
+from retinue.surfaces.fleet.retries import RetryBook
 from retinue.tools.registry import build_family
 
 if TYPE_CHECKING:
-    from retinue.app.subagents import Crew
+    from retinue.app.subagents import Subagents
     from retinue.core.definition import Definition
     from retinue.engine.request import RunRequest
     from retinue.surfaces.subagent.ports import SubagentCall, SubagentPorts
 
 
-Maker: TypeAlias = "Callable[[Crew, str], Mapping[str, Tool]]"
-"""The tools of one run of a crew by name. Called before the crew is open, so their descriptions are asked for later."""
+@dataclass(frozen=True, eq=False)
+class DelegationTools:
+    """Makes the delegation tools of runs. Those of the main agent are made before there are subagents."""
+
+    parts: SessionParts
+    surfaces: Sequence[str]
+    """Those whose tools the main agent and its subagents may have."""
+    find: "Callable[[], Subagents]"
+    """Asked when a tool is used."""
+    retries: RetryBook
+    workshop: Workshop
+    remote: RemoteRuns | None
+    """Lets runs work on other machines."""
+    keeps_sessions: bool
+    """Whether runs leave a session although the main agent leaves none."""
+
+    def make(self, run_id: str) -> dict[str, Tool]:
+        """Those of one run, of all surfaces."""
+        return {name: tool for surface in self.surfaces for name, tool in MAKERS[surface](self, run_id).items()}
+
+    def open_caller(self, run_id: str) -> Caller:
+        """What the tools of every surface get from the run they belong to."""
+        parts, roster = self.parts, self.parts.config.roster
+        return Caller(
+            find_manager=lambda: self.find().manager,
+            run_id=run_id,
+            definitions=lambda: roster.glance().list(),
+            resolve_model=parts.child_models.resolve,
+            list_models=parts.child_models.list,
+            clock=parts.host.clock,
+            lease=parts.lease,
+            allowed_agents=self._find_allowed(run_id),
+            find_faults=roster.find_faults,
+        )
+
+    def open_fleet(self, run_id: str) -> FleetPorts:
+        """What the fleet's tools of one run work with."""
+        return FleetPorts(
+            self.open_caller(run_id),
+            lambda: to_fleet(self.parts),
+            self.retries,
+            schedule=lambda wish: self.find().schedule(wish),
+            check_worktree=self.workshop.check,
+        )
+
+    def open_subagent(self, run_id: str, model: str | None = None) -> "SubagentPorts":
+        """What calls of the `subagent` surface by a run work with; `model` replaces that of the runs it starts."""
+        from retinue.engine.ids import make_uuid
+        from retinue.settings.run_config import find_own_depth
+        from retinue.settings.subagent_call import Asked, make_session_dir, prepare_run
+        from retinue.surfaces.subagent.ports import SubagentPorts, SubagentSettings
+
+        config = self.parts.config
+        own = config.crew.settings.subagents
+
+        def prepare(call: "SubagentCall") -> "tuple[Definition, RunRequest, str]":
+            asked = Asked(call.agent, call.task, call.session_id, call.write, model, call.call_id)
+            prepared = prepare_run(config.roster, asked, new_id=make_uuid)
+            path = prepared[1].session_file
+            if folder := Path(path).parent if path else self._find_session_dir(run_id):
+                make_session_dir(folder)
+            return prepared
+
+        settings = SubagentSettings(
+            is_enabled=config.crew.settings.has_subagent,
+            max_depth=own.max_depth,
+            base_depth=find_own_depth(self.parts.host.environment),
+            timeout_ms=own.timeout_ms,
+            idle_timeout_ms=own.idle_timeout_ms,
+            max_attempts=own.retry.max_attempts if own.retry.enabled else 1,
+            allow_write=own.allow_write,
+            home=str(config.paths.home or ""),
+        )
+        return SubagentPorts(self.open_caller(run_id), settings, prepare)
+
+    def _find_allowed(self, run_id: str) -> tuple[str, ...] | None:
+        """The agents that a run's definition lets it start; None for all."""
+        run = None if run_id == self.parts.run_id else self.find().manager.find(run_id)
+        if run is None:
+            return inherit_agents(self.parts.host.environment)
+        return self.parts.config.roster.find(run.agent, run.surface).allowed_subagents
+
+    def _find_session_dir(self, run_id: str) -> Path | None:
+        """Where sessions of the runs that a run starts are kept; None when they are not."""
+        manager, config = self.find().manager, self.parts.config
+        tree = (manager.live(run_id) or manager.root).session.tree
+        if tree is not None:
+            return None if tree.main is None else tree.main.with_suffix("")
+        if not self.keeps_sessions:
+            return None
+        setting = config.loaded.settings.session_dir
+        return find_session_dir(config.paths, self.parts.host.environment, setting=setting) / "runs"
 
 
-def make_tools(crew: "Crew", run_id: str) -> dict[str, Tool]:
-    """The delegation tools of one run, of all surfaces that its main agent has."""
-    return {name: tool for surface in crew.world.surfaces for name, tool in MAKERS[surface](crew, run_id).items()}
+def build_delegation_tools(
+    parts: SessionParts, surfaces: Sequence[str], find: "Callable[[], Subagents]", *, keeps_sessions: bool = True
+) -> DelegationTools:
+    """Those of these surfaces; `find` gives the subagents once they are open."""
+    from retinue.app.remote import open_remote
+
+    host = parts.host
+    # Runs on other machines could not draw on the budget of the process that started this one.
+    remote = None if host.source is not None else (host.sent.open_remote or open_remote)(parts)
+    return DelegationTools(
+        parts,
+        surfaces,
+        find,
+        RetryBook(host.clock),
+        Workshop(parts.config.paths.copies_dir, parts.warn),
+        remote,
+        keeps_sessions,
+    )
 
 
-def make_fleet(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
+def make_fleet(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
     """The six of the fleet."""
     from retinue.surfaces.fleet.surface import map_fleet_tools
 
-    return map_fleet_tools(crew.open_fleet(run_id))
+    return map_fleet_tools(tools.open_fleet(run_id))
 
 
-def make_subagent(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
+def make_subagent(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
     """The one of the `subagent` surface."""
-    return build_family("subagent", open_subagent(crew, run_id))
+    return build_family("subagent", tools.open_subagent(run_id))
 
 
-def open_subagent(crew: "Crew", run_id: str, model: str | None = None) -> "SubagentPorts":
-    """What calls of the `subagent` surface by one run work with; `model` is what its runs use instead of their own."""
-    from retinue.engine.ids import make_uuid
-    from retinue.settings.run_config import find_own_depth
-    from retinue.settings.subagent_call import Asked, make_session_dir, prepare_run
-    from retinue.surfaces.subagent.ports import SubagentPorts, SubagentSettings
-
-    world = crew.world
-    own = world.crew.settings.subagents
-
-    def prepare(call: "SubagentCall") -> "tuple[Definition, RunRequest, str]":
-        asked = Asked(call.agent, call.task, call.session_id, call.write, model, call.call_id)
-        prepared = prepare_run(world.roster, asked, new_id=make_uuid)
-        path = prepared[1].session_file
-        if folder := Path(path).parent if path else crew.find_session_dir(run_id):
-            make_session_dir(folder)
-        return prepared
-
-    settings = SubagentSettings(
-        is_enabled=world.crew.settings.has_subagent,
-        max_depth=own.max_depth,
-        base_depth=find_own_depth(crew.environment),
-        timeout_ms=own.timeout_ms,
-        idle_timeout_ms=own.idle_timeout_ms,
-        max_attempts=own.retry.max_attempts if own.retry.enabled else 1,
-        allow_write=own.allow_write,
-        home=str(world.paths.home or ""),
-    )
-    return SubagentPorts(crew.open_seat(run_id), settings, prepare)
-
-
-def make_dispatch(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
+def make_dispatch(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
     """The one of the `dispatch` surface."""
     from retinue.settings.run_config import find_own_depth
     from retinue.surfaces.dispatch.ports import DispatchPorts
 
-    guarding, roster, models = crew.world.guarding, crew.world.roster, crew.models
+    guards, roster, models = tools.parts.guards, tools.parts.config.roster, tools.parts.child_models
     ports = DispatchPorts(
-        crew.open_seat(run_id),
+        tools.open_caller(run_id),
         find=lambda name: roster.read().find(name, "dispatch"),
-        is_enabled=lambda: guarding.read_switches().is_enabled,
-        is_disabled=lambda name: guarding.read_switches().is_agent_off(name),
+        is_enabled=lambda: guards.read_switches().is_enabled,
+        is_disabled=lambda name: guards.read_switches().is_agent_off(name),
         find_model=models.find_profile,
         open_model=models.open,
-        board=lambda: guarding.board,
-        max_steps=guarding.switches.max_steps,
-        base_depth=find_own_depth(crew.environment),
+        board=lambda: guards.board,
+        max_steps=guards.switches.max_steps,
+        base_depth=find_own_depth(tools.parts.host.environment),
     )
     return build_family("dispatch", ports)
 
 
+Maker: TypeAlias = Callable[[DelegationTools, str], Mapping[str, Tool]]
+"""The tools of one run by name. Called before there are subagents, so their descriptions are asked for later."""
 MAKERS: dict[str, Maker] = {
     "fleet": make_fleet,
     "subagent": make_subagent,
     "dispatch": make_dispatch,
 }
+
+
+def to_fleet(parts: SessionParts) -> FleetSettings:
+    """The settings of the delegation tools."""
+    config = parts.config
+    crew, paths = config.crew.settings, config.paths
+    scope = config.loaded.settings.enabled_models if crew.scope_models else ()
+    return FleetSettings(
+        default_max_turns=crew.default_max_turns or None,
+        default_join=crew.default_join_mode,
+        scheduling=crew.scheduling_enabled and parts.has_session,
+        model_scope=tuple(scope),
+        wait_timeout_s=crew.wait_timeout_seconds,
+        limits=crew.limits.to_limits(),
+        description_mode=crew.tool_description_mode,
+        fallback_agent=crew.fallback_subagent,
+        output_transcript=crew.output_transcript,
+        transcript_dir=str(paths.project / ".pi" / "output"),
+        rollup_usage=crew.rollup_child_usage,
+        agent_dir=str(paths.agent_dir),
+        template_files=_find_templates(config),
+        read_template=lambda path: _read_template(config, path),
+        grounds=to_grounds(config),
+    )
+
+
+def to_grounds(config: Config) -> Grounds:
+    """What paths in agents' files are relative to."""
+    paths = config.paths
+    return Grounds(str(paths.cwd), str(paths.project), str(paths.home or ""))
+
+
+def _find_templates(config: Config) -> tuple[Path, ...]:
+    name, paths = "agent-tool-description.md", config.paths
+    own = (paths.agent_dir / name,)
+    return (paths.project / ".pi" / name, *own) if config.is_trusted and ".pi" in paths.configs else own
+
+
+def _read_template(config: Config, path: Path) -> str | None:
+    bind = bind_user if path.parent == config.paths.agent_dir else bind_project
+    data = read_bounded(path, MAX_TEMPLATE_BYTES, bind(config.paths, config.crew.settings.sandbox.hidden))
+    return None if data is None else data[:MAX_TEMPLATE_BYTES].decode("utf-8", "replace")
 
 
 MAX_SHOWN = 5

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from retinue.app.config import World
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic, suggest
 from retinue.core.errors import ConfigError, UsageError, quote
@@ -24,6 +23,7 @@ from retinue.engine.run_config import Additions
 from retinue.engine.runner import LiveRun
 from retinue.features.extensions.candidates import Places, find_extensions
 from retinue.features.extensions.scope import Wanted, to_wanted
+from retinue.settings.config import Config
 from retinue.settings.request import Request
 from retinue.settings.subagents import CREW_SETTINGS, CrewSettings
 from retinue.tools.selectors import Offer, list_extensions, to_extension_name
@@ -31,12 +31,12 @@ from retinue.tools.selectors import Offer, list_extensions, to_extension_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from retinue.app.mcp import Connecting
+    from retinue.app.mcp import McpServers
     from retinue.features.extensions.audience import Audience
     from retinue.features.extensions.channels import Channels
     from retinue.features.extensions.contained import Command, Handler, Renderer
     from retinue.features.extensions.loader import Library, LoadedExtensions
-    from retinue.surfaces.base import Seat
+    from retinue.surfaces.base import Caller
     from retinue.surfaces.fleet.ports import FleetPorts
 
 
@@ -44,15 +44,15 @@ _TOLD_ABOVE = (RunStarted, RunFinished, Compacted, Warned)
 """What the main agent's bus tells of its runs, too."""
 
 
-class Extending:
+class Extensions:
     """Gives runs the extensions that they want."""
 
     def __init__(
         self,
-        world: World,
+        config: Config,
         paths: Sequence[str | Path],
         tell: Callable[[Diagnostic], None],
-        servers: "Connecting | None" = None,
+        servers: "McpServers | None" = None,
         inherited: Wanted | None = None,
     ) -> None:
         """`paths` are files for the main agent beside those that are found; `tell` gets each problem once.
@@ -60,8 +60,8 @@ class Extending:
         `servers` are those of MCP, which appear as an extension; None where there are none. `inherited` is what the
         main agent asks for that works on another's run.
         """
-        own = world.paths
-        self._always = world.crew.settings.always_exposed_extensions
+        own = config.paths
+        self._always = config.crew.settings.always_exposed_extensions
         # A path must look like one, or it would be taken for a name.
         self._paths = tuple(os.path.normpath(Path(own.cwd, path)) for path in paths)
         self._own = own
@@ -69,7 +69,7 @@ class Extending:
         self.servers = servers
         self._inherited = inherited
         self._told: set[str] = set()
-        self._places = Places(own.cwd, own.agent_dir, own.project, world.is_trusted, own.home, configs=own.configs)
+        self._places = Places(own.cwd, own.agent_dir, own.project, config.is_trusted, own.home, configs=own.configs)
         self._places = replace(self._places, chosen=frozenset(self._paths))
         self._found = find_extensions(self._places)
         self._group = asyncio.TaskGroup()
@@ -158,7 +158,7 @@ class Extending:
         """By the kind of data they show; of one kind the strongest extension's."""
         return {renderer.kind: renderer for renderer in reversed(self.collect("renderers"))}
 
-    def add_surfaces(self, additions: Additions, open_seat: "Callable[[], Seat]") -> Additions:
+    def add_surfaces(self, additions: Additions, open_caller: "Callable[[], Caller]") -> Additions:
         """The main agent's additions with the tools of surfaces that its extensions offer."""
         surfaces = self.collect("surfaces")
         if not surfaces:
@@ -167,7 +167,7 @@ class Extending:
         from retinue.features.extensions.registrar import open_surfaces
 
         taken = (*KNOWN_TOOLS, *additions.tools)
-        tools, problems = open_surfaces(surfaces, open_seat(), self._places.cwd, reserved=taken)
+        tools, problems = open_surfaces(surfaces, open_caller(), self._places.cwd, reserved=taken)
         self._report(problems)
         offers = {name: Offer(tool.effect, tool.extension) for name, tool in tools.items()}
         return replace(additions, tools={**additions.tools, **tools}, offers={**additions.offers, **offers})
@@ -330,17 +330,19 @@ OWNER = "subagents"
 """What our own part in it is told under."""
 
 
-class Exchange:
-    """Between the channels and one main agent's crew."""
+class SubagentChannels:
+    """Lets extensions hear of the subagents of one main agent, and ask for runs."""
 
     def __init__(
         self,
         channels: "Channels",
+        bus: Bus,
+        settings: CrewSettings,
         *,
         open_ports: "Callable[[], Awaitable[FleetPorts]]",
         find: Callable[[str], Run | None],
     ) -> None:
-        """`open_ports` gives the main agent's, and makes the crew if there is none yet."""
+        """`open_ports` gives the main agent's, and opens its subagents if nobody has yet."""
         from retinue.features.extensions.contained import make_handler
         from retinue.surfaces.fleet.records import LifeRecords
         from retinue.surfaces.fleet.rpc import METHODS, PREFIX, FleetRpc
@@ -351,12 +353,9 @@ class Exchange:
         for method in METHODS:
             answer = make_handler(OWNER, __file__, frozenset(), partial(rpc.answer, method))
             channels.listen(f"{PREFIX}{method}", answer)
-
-    def open(self, bus: Bus, settings: CrewSettings) -> None:
-        """Begin to tell what happens."""
         bus.listen(self._hear, pieces=False)
-        self._channels.emit("subagents:settings_loaded", {"settings": _list_settings(settings)})
-        self._channels.emit("subagents:ready", {})
+        channels.emit("subagents:settings_loaded", {"settings": _list_settings(settings)})
+        channels.emit("subagents:ready", {})
 
     def tell_change(self, settings: CrewSettings, *, persisted: bool) -> None:
         """Say that the user has changed a setting, for good or for this session only."""

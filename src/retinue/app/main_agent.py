@@ -1,67 +1,164 @@
-"""What the main agent of one session is built from: as whom, with which model, tools, words and features."""
+"""The main agent of one session: as whom it runs, with which model, tools, words and features.
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
+Builds it, and starts nothing.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from retinue.app.config import World
-from retinue.app.host import Stock
-from retinue.app.model_access import Models, restrict_model
+from retinue.app.session_parts import SessionParts
 from retinue.core.definition import Definition
 from retinue.core.environment import DEPTH, select
 from retinue.core.errors import UsageError, quote
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
+from retinue.core.run import Run
 from retinue.core.tool import Tool
-from retinue.core.tool_table import DISPATCH
+from retinue.core.tool_table import BUILTIN_TOOLS, DISPATCH, FINALIZE, SURFACES, find_surfaces, list_surface_tools
+from retinue.engine.budget import BudgetedModel, Lease
+from retinue.engine.build import RunHost, build_run
 from retinue.engine.child_prompt import choose_role
-from retinue.engine.model_choice import choose_level, choose_main_model
 from retinue.engine.prompt import build_sections
 from retinue.engine.request import RunRequest
-from retinue.engine.run_config import MAIN, Additions, MainRules, Policy, RunConfig, RunPlan, SurfaceRules
-from retinue.engine.setup import Feature
+from retinue.engine.run_config import MAIN, Additions, MainRules, Policy, RunConfig, RunPlan
+from retinue.engine.setup import Feature, RunSetup
+from retinue.features.deferred import leave_out
+from retinue.features.place import survey_place
 from retinue.features.skills import find_skill_roots, list_skills, render_catalogue
-from retinue.sessions.log import Session
-from retinue.settings.providers import read_level, to_wishes
+from retinue.models.pool import restrict_model
+from retinue.settings.providers import choose_start_level, choose_start_model
 from retinue.tools.registry import build_extra_tools, build_tools
 
 if TYPE_CHECKING:
-    from retinue.settings.roster import Roster
+    from retinue.app.delegation_tools import DelegationTools
+    from retinue.app.subagents import Subagents
+    from retinue.surfaces.base import Caller
 
-_ANY_DEPTH = 2**31
+
+class MainTools:
+    """The tools of one main agent."""
+
+    def __init__(self, parts: SessionParts) -> None:
+        self._parts = parts
+        self._host = parts.host
+        self._config = parts.config
+
+    def choose(self, additions: Additions) -> list[str]:
+        """The names of those it gets, delegation included. Raises UsageError for one that there is not."""
+        request = self._host.request
+        names = self._list_usual(additions) if request.tools is None else list(request.tools)
+        left = [name for name in names if name not in request.exclude_tools]
+        known = self._list_known(additions)
+        servers = self._parts.extensions.servers
+        served = [] if servers is None else [name for name in [*left, *request.exclude_tools] if servers.may_have(name)]
+        left = [name for name in left if name not in served]
+        if request.is_child:
+            # Whoever starts children names tools of its own world, and expects those that are here.
+            gone = [name for name in left if name not in known]
+            self._host.tell_missing(f"there is no tool {quote(name)} here; left out" for name in gone)
+            left = [name for name in left if name in known]
+        for name in [*left, *request.exclude_tools]:
+            if name not in known and name not in served:
+                raise UsageError(f"there is no tool {quote(name)}; available: {', '.join(known)}")
+        return list(dict.fromkeys(left))
+
+    def build(self, names: list[str], delegation: Mapping[str, Tool], additions: Additions) -> dict[str, Tool]:
+        """The tools of these names without those that are denied; `delegation` are those of the surfaces."""
+        made = build_tools(self._parts.tool_options, [name for name in names if name in BUILTIN_TOOLS])
+        given = {**made, **self._extra, **self._beside, **additions.tools, **self._host.own.tools}
+        if FINALIZE in names:
+            from retinue.features.finalise import FinalizeTool
+
+            given[FINALIZE] = FinalizeTool()
+        given.update(delegation)
+        return self._rename(self.drop_denied({name: given[name] for name in names}, additions))
+
+    def _rename(self, tools: dict[str, Tool]) -> dict[str, Tool]:
+        """The tools as the agent knows them."""
+        names = self._host.sent.names
+        if not names:
+            return tools
+        from retinue.tools.registry import rename_tools
+
+        return rename_tools(tools, {shown: name for name in tools for shown, own in names.items() if own == name})
+
+    def drop_denied(self, tools: dict[str, Tool], additions: Additions) -> dict[str, Tool]:
+        """The tools without those that the user lets no agent have."""
+        words = self._config.crew.settings.deny_tools
+        if not words:
+            return tools
+        from retinue.tools.selectors import Offer, match_denied
+
+        offers = {name: additions.offers.get(name) or Offer(tool.effect) for name, tool in tools.items()}
+        denied = match_denied(words, offers, {})
+        asked = [name for name in self._host.request.tools or () if name in denied]
+        self._host.tell_missing(f"{name} is denied by the user's settings (denyTools); left out" for name in asked)
+        return {name: tool for name, tool in tools.items() if name not in denied}
+
+    def list_surfaces(self) -> list[str]:
+        """What the settings offer the main agent; inside another program's agent it does not delegate by itself."""
+        asked, usual = self._host.request.surfaces, self._config.crew.settings.surfaces
+        wanted = asked if asked is not None else () if self._host.is_child else usual
+        chosen = [name for name in SURFACES if name in wanted or "*" in wanted]
+        return [name for name in chosen if self._may_have(name)]
+
+    def _list_usual(self, additions: Additions) -> list[str]:
+        """What it gets when nobody names tools."""
+        delegation = list_surface_tools(self.list_surfaces())
+        own = self._host.own.tools
+        return [*self._config.loaded.settings.default_tools, *self._beside, *own, *additions.tools, *delegation]
+
+    def _list_known(self, additions: Additions) -> list[str]:
+        delegation = list_surface_tools(name for name in SURFACES if self._may_have(name))
+        known = [*BUILTIN_TOOLS, *self._extra, *self._beside, *self._host.own.tools, *additions.tools, *delegation]
+        return [*known, FINALIZE] if self._host.is_child else known
+
+    @cached_property
+    def _extra(self) -> dict[str, Tool]:
+        """Those that an agent's file may ask for: a child has been given them by name."""
+        return build_extra_tools() if self._host.is_child else {}
+
+    @cached_property
+    def _beside(self) -> dict[str, Tool]:
+        """For the web, documents and languages, as far as they are switched on."""
+        return {**self._parts.web.build(), **self._parts.languages.build_main()}
+
+    def _may_have(self, surface: str) -> bool:
+        is_off = surface == "dispatch" and not self._parts.guards.switches.is_enabled
+        is_child = self._host.is_child and not self._host.request.is_hosted
+        return not is_off and self._config.crew.settings.allows_surface(surface, is_child=is_child)
 
 
-class MainAgent:
+class _MainBuilder:
     """Decides what the main agent of one session is."""
 
-    def __init__(self, stock: Stock, world: World, session: Session, need_models: Callable[[], Models]) -> None:
-        self._stock = stock
-        self._world = world
-        self._session = session
-        self._need_models = need_models
+    def __init__(self, parts: SessionParts, tools: MainTools, find_subagents: "Callable[[], Subagents]") -> None:
+        self._parts = parts
+        self._host = parts.host
+        self._config = parts.config
+        self._tools = tools
+        self._find_subagents = find_subagents
+        self.delegation: DelegationTools | None = None
+        """What it delegates with; None while it has no tool of a surface."""
 
-    def build_config(
-        self,
-        extend: Callable[[Definition, RunRequest], Awaitable[Additions]],
-        choose_tools: Callable[[RunPlan], Mapping[str, Tool]],
-        charge: Callable[[Model], Model],
-    ) -> RunConfig:
-        """All that its run is built from; `choose_tools` are those of an agent that runs as no definition."""
-        stock, world = self._stock, self._world
-        request, settings = stock.request, world.loaded.settings
+    def build_config(self) -> RunConfig:
+        """All that its run is built from."""
+        host, config = self._host, self._config
+        request, settings = host.request, config.loaded.settings
         main = MainRules(
-            cwd=world.paths.cwd,
+            cwd=config.paths.cwd,
             choose_model=self._choose_model,
-            choose_tools=lambda plan, own: self._limit_tools(plan, own) if plan.definition.name else choose_tools(plan),
+            choose_tools=self._choose_tools,
             build_sections=self._build_sections,
-            charge=charge,
-            warn=lambda text: stock.tell((), text),
+            charge=self._charge,
+            warn=lambda text: host.tell((), text),
             limits=request.limits,
-            refusals=stock.own.refusals,
+            refusals=host.sent.refusals,
             # Of its own process, in which a worker has many runs, commands would learn nothing of them.
-            environment=select(stock.environment, DEPTH),
-            redact=stock.redactor.redact_data,
-            spill_dir=stock.spill_dir,
+            environment=select(host.environment, DEPTH),
+            redact=host.redactor.redact_data,
+            spill_dir=host.spill_dir,
             steering_mode=settings.steering_mode,
             follow_up_mode=settings.follow_up_mode,
         )
@@ -71,53 +168,83 @@ class MainAgent:
             list_features=self._list_features,
             compaction=settings.compaction.for_model,
             retry=settings.retry.to_policy(),
-            policy=Policy() if request.agent is None else build_main_policy(world.roster),
-            extend=extend,
+            policy=Policy() if request.agent is None else self._build_policy(),
+            extend=self._extend,
             main=main,
         )
+
+    async def _extend(self, definition: Definition, request: RunRequest) -> Additions:
+        """What its extensions bring."""
+        extensions = self._parts.extensions
+        loaded = await extensions.load_main(definition if definition.name else None)
+        self._host.redactor.patterns = self._config.crew.settings.redact_secrets
+        return extensions.add_surfaces(loaded, self._open_caller)
+
+    def _open_caller(self) -> "Caller":
+        """What surfaces of extensions start runs with."""
+        from retinue.surfaces.base import Caller
+
+        roster, models = self._config.roster, self._parts.child_models
+        return Caller(
+            find_manager=lambda: self._find_subagents().manager,
+            run_id=self._parts.run_id,
+            definitions=lambda: roster.read().list(),
+            resolve_model=models.resolve,
+            list_models=models.list,
+            clock=self._host.clock,
+            find_faults=roster.find_faults,
+        )
+
+    def _choose_tools(self, plan: RunPlan, own: Mapping[str, Tool]) -> Mapping[str, Tool]:
+        """Its tools, with those that start subagents; an agent that runs as a definition has those of that one."""
+        if plan.definition.name:
+            from retinue.settings.run_config import limit_main_tools
+
+            return limit_main_tools(plan, own, self._host.request)
+        names, delegation = self._tools.choose(plan.additions), {}
+        if surfaces := find_surfaces(names):
+            from retinue.app.delegation_tools import build_delegation_tools
+
+            keeps_sessions = self._host.request.session.kind != "none"
+            self.delegation = build_delegation_tools(
+                self._parts, surfaces, self._find_subagents, keeps_sessions=keeps_sessions
+            )
+            delegation = self.delegation.make(self._parts.run_id)
+        return self._tools.build(names, delegation, plan.additions)
+
+    def _charge(self, model: Model) -> Model:
+        return charge_model(model, self._parts.lease)
 
     def _find(self, name: str, surface: str) -> Definition:
         if not name:
             return MAIN
-        roster = self._world.roster
+        roster = self._config.roster
         definition = roster.find_runnable(name)
-        self._stock.tell((), *roster.find_faults(definition.name))
+        self._host.tell((), *roster.find_faults(definition.name))
         return definition
 
+    def _build_policy(self) -> Policy:
+        from retinue.settings.run_config import build_main_policy
+
+        return build_main_policy(self._config.roster)
+
     def _build_tools(self) -> dict[str, Tool]:
-        world, stock = self._world, self._stock
-        own = {**build_tools(stock.tool_options), **build_extra_tools(), **world.outside.build()}
-        return {**own, **world.languages.build_main(), **stock.own.tools}
+        parts = self._parts
+        own = {**build_tools(parts.tool_options), **build_extra_tools(), **parts.web.build()}
+        return {**own, **parts.languages.build_main(), **parts.host.own.tools}
 
     def _choose_model(self, definition: Definition) -> tuple[Model, ThinkingLevel]:
-        own, request, settings = self._stock.own.model, self._stock.request, self._world.loaded.settings
-        named: ThinkingLevel | None = request.thinking or choose_level(definition.thinking)
-        kept = read_level(self._session)
+        own, request, settings = self._host.own.model, self._host.request, self._config.loaded.settings
         if own is not None:
-            return restrict_model(own, settings), named or kept or settings.default_thinking_level
-        models = self._need_models()
-        registry = models.registry
-        choose = cache(lambda: registry.choose(to_wishes(request, settings, self._session, registry)))
-        listed = request.models or settings.enabled_models
-        is_free = not (request.model or request.provider)
-        choice = (choose_main_model(definition, registry, choose, listed) if is_free else None) or choose()
-        self._stock.tell((), choice.reason)
-        kept = kept or request.inherited_thinking or settings.default_thinking_level
-        return models.open(choice.info), named or choice.thinking or kept
-
-    def _limit_tools(self, plan: RunPlan, own: Mapping[str, Tool]) -> Mapping[str, Tool]:
-        """The tools of its definition, or those of them that are wanted. Raises UsageError for one that is not."""
-        wanted, excluded = self._stock.request.tools, self._stock.request.exclude_tools
-        reasons = {item.name: item.sentence for item in plan.rights.refused}
-        for name in wanted or ():
-            if name not in own:
-                reason = reasons.get(name, f"its tools are {', '.join(own) or 'none'}")
-                raise UsageError(f"agent {quote(plan.definition.name)} has no tool {quote(name)}: {reason}")
-        names = own if wanted is None else dict.fromkeys(wanted)
-        return {name: own[name] for name in names if name not in excluded}
+            level = choose_start_level(definition, request, settings, self._parts.session)
+            return restrict_model(own, blocks_images=settings.block_images), level
+        models = self._parts.models
+        choice = choose_start_model(definition, request, settings, self._parts.session, models.registry)
+        self._host.tell((), choice.reason)
+        return models.open(choice.info), choose_start_level(definition, request, settings, self._parts.session, choice)
 
     def _build_sections(self, definition: Definition, tools: Mapping[str, Tool]) -> Mapping[str, str]:
-        files, request = self._world.files, self._stock.request
+        files, request = self._config.files, self._host.request
         if request.sections:
             return request.sections
         system, addendum = files.system or "", list(files.append)
@@ -126,8 +253,8 @@ class MainAgent:
         if definition.name and definition.prompt_mode == "append" and definition.prompt.strip():
             addendum.append(definition.prompt.strip())
         return build_sections(
-            cwd=str(self._world.paths.cwd),
-            tools={name: tool for name, tool in tools.items() if not getattr(tool, "deferred", False)},
+            cwd=str(self._config.paths.cwd),
+            tools=leave_out(tools),
             custom=system,
             addendum="\n\n".join(addendum),
             context_files=[(file.path, file.text) for file in files.context],
@@ -135,31 +262,31 @@ class MainAgent:
         )
 
     def _list_features(self, plan: RunPlan) -> Sequence[Feature]:
-        world, additions = self._world, plan.additions
+        parts, additions = self._parts, plan.additions
         if plan.definition.name:
             from retinue.settings.run_config import find_features
 
-            own = find_features(world.roster)(plan)
-            guards = world.guarding.surround_main(plan.definition, additions.points, plan.rights)
+            own = find_features(parts.config.roster)(plan)
+            guards = parts.guards.surround_main(plan.definition, additions.points, plan.rights)
         else:
-            own = [world.boundaries.surround(readonly=self._stock.request.is_readonly)]
-            guards = world.guarding.surround_main(None, additions.points, None)
+            own = [parts.config.boundaries.surround(readonly=self._host.request.is_readonly)]
+            guards = parts.guards.surround_main(None, additions.points, None)
         # What adds tools while the run works must be the last to have them in hand; until then all are recorded alike.
         late = [feature for feature in additions.features if feature.name == "deferred tools"]
         early = [feature for feature in additions.features if feature not in late]
-        return [*own, *guards, *world.languages.surround_main(), *early, *self._stock.own.features, *late]
+        return [*own, *guards, *parts.languages.surround_main(), *early, *self._host.sent.features, *late]
 
     def _advise(self, tools: Mapping[str, Tool]) -> dict[str, str]:
         """The skills there are, and when to delegate, for an agent that can."""
         return {**self._list_skills(tools), **self._advise_dispatch(tools), **self._advise_subagent(tools)}
 
     def _list_skills(self, tools: Mapping[str, Tool]) -> dict[str, str]:
-        if not self._stock.request.skills or ("read" not in tools and "bash" not in tools):
+        if not self._host.request.skills or ("read" not in tools and "bash" not in tools):
             return {}
-        paths = self._world.paths
-        roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, configs=self._world.configs)
+        paths = self._config.paths
+        roots = find_skill_roots(paths.project, paths.agent_dir, paths.home, configs=self._config.configs)
         skills, problems = list_skills(roots)
-        self._stock.tell(problems)
+        self._host.tell(problems)
         return {"skills": render_catalogue(skills)} if skills else {}
 
     def _advise_dispatch(self, tools: Mapping[str, Tool]) -> dict[str, str]:
@@ -167,28 +294,37 @@ class MainAgent:
             return {}
         from retinue.surfaces.dispatch.words import render_section
 
-        roster, switches = self._world.roster, self._world.guarding.switches
+        roster, switches = self._config.roster, self._parts.guards.switches
         agents = roster.read().list("dispatch", enabled_only=True)
         left = [each for each in agents if not switches.is_agent_off(each.name)]
         text = render_section((each, roster.decide(each, "dispatch").allowed) for each in left)
         return {"subagents": text} if text else {}
 
     def _advise_subagent(self, tools: Mapping[str, Tool]) -> dict[str, str]:
-        if "subagent" not in tools or not self._world.crew.settings.subagents.inject_delegation_policy:
+        if "subagent" not in tools or not self._config.crew.settings.subagents.inject_delegation_policy:
             return {}
         from retinue.surfaces.subagent.policy import render_policy
 
-        text = render_policy([each.name for each in self._world.roster.read().list("subagent", enabled_only=True)])
+        text = render_policy([each.name for each in self._config.roster.read().list("subagent", enabled_only=True)])
         return {"delegation": text} if text else {}
 
 
-def build_main_policy(roster: "Roster") -> Policy:
-    """What the settings decide about a main agent that runs as a definition."""
-    crew = roster.crew
-    return Policy(
-        judge=roster.boundaries.judge,
-        has_lsp=crew.has_child_lsp,
-        always_exposed=crew.always_exposed_extensions,
-        denied=crew.deny_tools,
-        surfaces={"": SurfaceRules(_ANY_DEPTH)},
+def charge_model(model: Model, lease: Lease) -> Model:
+    """The main agent's model, asked only as far as the budget of a prompt goes."""
+    return BudgetedModel(model, lease) if lease.is_limited else model
+
+
+async def build_main(
+    parts: SessionParts, tools: MainTools, find_subagents: "Callable[[], Subagents]"
+) -> "tuple[RunSetup, DelegationTools | None]":
+    """The setup of the main agent, and what it delegates with; `find_subagents` is asked when it does."""
+    host, name = parts.host, parts.host.request.agent or ""
+    builder = _MainBuilder(parts, tools, find_subagents)
+    survey = partial(survey_place, environment=host.environment)
+    setup = await build_run(
+        RunHost(host.clock, parts.child_models, survey, host.revoked),
+        builder.build_config(),
+        RunRequest(agent=name, task="", description="", surface=""),
+        run=Run(id=parts.run_id, parent_id="", depth=0, agent=name, description=""),
     )
+    return setup, builder.delegation

@@ -9,7 +9,6 @@ from fnmatch import fnmatchcase
 
 from msgspec import structs
 
-from retinue.app.config import World
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import suggest
@@ -24,18 +23,19 @@ from retinue.features.mcp.names import PREFIX, find_server
 from retinue.features.mcp.pool import Lease, Pool
 from retinue.features.mcp.scope import choose_servers, find_named
 from retinue.features.mcp.tool import McpTool
+from retinue.settings.config import Config
 from retinue.settings.mcp import load_servers
 from retinue.settings.request import Request
 from retinue.tools.process_tree import TreeProbe
 from retinue.tools.selectors import match_denied, match_tools
 
 
-class Connecting:
+class McpServers:
     """Gives runs the tools of the servers that they may use."""
 
     def __init__(
         self,
-        world: World,
+        config: Config,
         request: Request,
         environment: Mapping[str, str],
         clock: Clock,
@@ -45,18 +45,18 @@ class Connecting:
         learn: Callable[..., None] = lambda *secrets: None,
     ) -> None:
         """`tell` gets one line for each problem, `learn` each secret that an entry holds."""
-        self._found = load_servers(world.paths, environment, trusted=world.is_trusted)
+        self._found = load_servers(config.paths, environment, trusted=config.is_trusted)
         learn(*(secret for item in self._found.found for secret in item.server.secrets))
         for text in (*(each.message for each in self._found.diagnostics), *(item.notice for item in self._found.found)):
             if text:
                 tell(text)
-        self._always = world.crew.settings.always_exposed_extensions
-        self._denied = world.crew.settings.deny_tools
+        self._always = config.crew.settings.always_exposed_extensions
+        self._denied = config.crew.settings.deny_tools
         self._wanted, self._excluded = request.tools, request.exclude_tools
         self._tell = tell
-        around = Surroundings(world.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
+        around = Surroundings(config.paths.cwd, environment, trees, _find_version(), tell, marks=_mark(environment))
         around = replace(around, learn=learn)
-        self._boundary = world.boundaries.surround_place(world.paths.cwd, readonly=True)
+        self._boundary = config.boundaries.surround_place(config.paths.cwd, readonly=True)
         confined = Opener(replace(around, confining=self._boundary))
         self._pool = Pool(self._found.ready, Opener(around), clock, tell, open_confined=confined)
         self._is_readonly = request.is_readonly

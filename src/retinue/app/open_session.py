@@ -1,4 +1,4 @@
-"""One open session: its main agent, the crew of that one, and what both work with. All of it ends with the session.
+"""One open session: its main agent, its subagents, and what both work with. All of it ends with the session.
 
 Which session it is, and when another one takes its place, is the Retinue's business.
 """
@@ -10,369 +10,253 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from retinue.app.config import World, read_world
-from retinue.app.extensions import Extending
-from retinue.app.host import Stock
-from retinue.app.main_agent import MainAgent
-from retinue.app.main_tools import MainTools
-from retinue.app.model_access import CrewModels
+from retinue.app.host import Host
+from retinue.app.main_agent import MainTools, build_main, charge_model
+from retinue.app.session_parts import SessionParts, build_parts
 from retinue.app.session_switch import find_folder
-from retinue.app.web import Outside
-from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.events import Event, RunFinished, Warned
 from retinue.core.messages import UserContent
 from retinue.core.model import Model, ModelInfo
-from retinue.core.run import Outcome, Reason, Run
-from retinue.core.tool import Tool
-from retinue.core.tool_table import find_surfaces
-from retinue.engine.budget import BudgetedModel, Lease
-from retinue.engine.build import RunHost, build_run
-from retinue.engine.ids import make_run_id
-from retinue.engine.request import RunRequest
-from retinue.engine.run_config import Additions, RunPlan
+from retinue.core.run import Outcome, Reason
 from retinue.engine.runner import LiveRun
-from retinue.engine.setup import RunSetup
-from retinue.features.place import survey_place
 from retinue.sessions.log import Session
-from retinue.settings.guards import Guarding
-from retinue.settings.inheritance import inherit_extensions
+from retinue.settings.config import Config, load_config
 from retinue.settings.layers import Loaded, load_settings
-from retinue.settings.paths import Paths, find_session_dir
+from retinue.settings.paths import Paths
 from retinue.settings.subagents import LoadedCrew
-from retinue.tools.registry import build_extra_tools, build_tools
+from retinue.tools.registry import build_extra_tools
 
 if TYPE_CHECKING:  # only a session in which somebody delegates pays for these
-    from retinue.app.extensions import Exchange
-    from retinue.app.mcp import Connecting
-    from retinue.app.model_access import Models
-    from retinue.app.subagents import Crew
-    from retinue.engine.manager import Manager
+    from retinue.app.delegation_tools import DelegationTools
+    from retinue.app.extensions import SubagentChannels
+    from retinue.app.subagents import Subagents
     from retinue.features.extensions.channels import Channels
-    from retinue.sessions.trust import Vouchers
-    from retinue.surfaces.base import Seat
     from retinue.surfaces.fleet.ports import FleetPorts
+    from retinue.tools.policy import Rights
 
 CLOSE_S = 2.0
 
 
-class Berth:
+class OpenSession:
     """What belongs to one open session."""
 
-    def __init__(self, stock: Stock, session: Session, world: World) -> None:
-        self.stock = stock
-        self.session = session
-        self.world = world
-        self.run_id = make_run_id()
-        """The main agent's."""
-        self.crew: Crew | None = None
-        """There once somebody may delegate."""
-        budget = world.crew.settings.budget
-        self.lease = Lease(budget.tokens, budget.cost_usd, source=stock.own.source or stock.source)
-        """What one prompt may cost with all it starts."""
-        self._run: LiveRun | None = None
-        world.outside = Outside(world.crew.settings, stock.environment, stock.tool_options.trees, lambda: self.main)
-        world.guarding = Guarding(
-            world,
-            stock.environment,
-            stock.clock,
-            stock.desk,
-            tell=lambda problems, notes: stock.tell(problems, *notes),
-            warn=self._warn,
-            judge=stock.own.judge,
-        )
-        self.extending = Extending(
-            world,
-            stock.own.extensions,
-            lambda item: stock.tell((item,)),
-            _find_servers(stock, world),
-            inherit_extensions(stock.environment),
-        )
-        self.tools = MainTools(stock, world, self.extending.servers)
+    def __init__(
+        self, parts: SessionParts, main: LiveRun, tools: MainTools, delegation: "DelegationTools | None"
+    ) -> None:
+        """`delegation` is what the main agent delegates with; None where it has no tools for that."""
+        self.parts = parts
+        self.config = parts.config
+        self.tools = tools
         """Which tools there are for the main agent."""
-        self.child_models = self._open_child_models()
-        """The models that its runs may be given."""
-        self._exchange: Exchange | None = None
+        self.subagents: Subagents | None = None
+        """There once somebody may delegate."""
+        self._main = main
+        self._delegation = delegation
+        self._is_open = True
+        self._opening = asyncio.Lock()
+        self._channels: SubagentChannels | None = None
+        """There once an extension is loaded."""
+        if parts.recorder is not None:
+            parts.recorder.listen(main, parts.host.request.agent or "")
+        parts.extensions.listen(main)
+        parts.extensions.connect(self._connect)
 
     @property
     def main(self) -> LiveRun:
         """The main agent. Raises RetinueError when the session is closed."""
-        if self._run is None:
+        if not self._is_open:
             raise RetinueError("this Retinue is not open; use `async with Retinue(…) as crew`")
-        return self._run
-
-    @property
-    def models(self) -> "Models":
-        """All that can be asked."""
-        return self.stock.need_models(self.world, self.extending)
+        return self._main
 
     def open_model(self, info: ModelInfo) -> Model:
         """A model whose use counts for the budget. Raises ModelError or ConfigError."""
-        return self._charge(self.models.open(info))
-
-    async def open(self) -> None:
-        """Make the main agent, and a crew where it may delegate."""
-        self.stock.restraint.succeed(self.run_id)
-        self._run = LiveRun(await self._build(), self.session, clock=self.stock.clock)
-        if self.world.recorder is not None:
-            self.world.recorder.listen(self._run, self.stock.request.agent or "")
-        self.extending.listen(self._run)
-        self.extending.connect(self._connect)
-        if self.crew is not None:
-            await self._open_crew(self.crew, self._run)
-        elif self.extending.collect("surfaces"):
-            await self.need_crew()
+        return charge_model(self.parts.models.open(info), self.parts.lease)
 
     async def close(self) -> None:
         """End everything; what was said is on disk, and what had not finished can be resumed."""
-        run, crew = self._run, self.crew
-        self._run = self.crew = None
-        if run is not None:
-            run.abort(Reason.USER)
-            if crew is not None:
-                await crew.close()
-            await self.extending.close()
-            await self.world.languages.close()
-            # A prompt of another task ends by itself now; one that cannot is not waited for.
-            with suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
-                    await wait_until_idle(run)
-            run.journal.flush()
-            run.session.close()
-        if self.world.recorder is not None:
-            self.world.recorder.flush()
-
-    async def give_up(self) -> None:
-        """End what an opening that failed has begun."""
-        if self.crew is not None:
-            await self.crew.close()
-        await self.extending.close()
+        if not self._is_open:
+            return
+        run, subagents, self.subagents, self._is_open = self._main, self.subagents, None, False
+        run.abort(Reason.USER)
+        if subagents is not None:
+            await subagents.close()
+        await self.parts.extensions.close()
+        await self.parts.languages.close()
+        # A prompt of another task ends by itself now; one that cannot is not waited for.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await wait_until_idle(run)
+        run.journal.flush()
+        run.session.close()
+        if self.parts.recorder is not None:
+            self.parts.recorder.flush()
 
     async def prompt(self, content: str | Sequence[UserContent] | None, *, settle: bool) -> Outcome:
         """Say something to the main agent and wait until it is done; with `settle` also for what it started.
 
         None lets it go on from where its session ends.
         """
-        main, crew = self.main, self.crew
+        main, subagents = self.main, self.subagents
         stay = None
-        if crew is None:
-            self.lease.renew()
+        if subagents is None:
+            self.parts.lease.renew()
         else:
-            await crew.reactions.open()
+            await subagents.reactions.open()
             self.renew()
             if settle:
-                stay = partial(crew.manager.stay, self.run_id, main)
+                stay = partial(subagents.manager.stay, self.parts.run_id, main)
         return await (main.go_on(stay=stay) if content is None else main.prompt(content, stay=stay))
 
     def renew(self) -> None:
         """Begin to count anew what one prompt may cost and start."""
-        self.lease.renew()
-        if self.crew is not None:
-            self.crew.manager.admission.begin_prompt()
+        self.parts.lease.renew()
+        if self.subagents is not None:
+            self.subagents.manager.admission.begin_prompt()
 
-    async def need_crew(self) -> "Crew":
-        """The crew, made now if the main agent has no use for one of its own."""
-        if self.crew is None:
-            main = self.main
-            self.world.surfaces = self.tools.list_surfaces()
-            self.crew = self._make_crew()
-            await self._open_crew(self.crew, main)
-        return self.crew
+    def find_subagents(self) -> "Subagents":
+        """Those that are there. Raises RetinueError while there are none."""
+        if self.subagents is None:
+            raise RetinueError("there is no crew yet")
+        return self.subagents
 
-    async def _build(self) -> RunSetup:
-        """The main agent, and its crew where it may delegate."""
-        stock, world = self.stock, self.world
-        agent = MainAgent(stock, world, self.session, lambda: self.models)
-        host = RunHost(
-            stock.clock, self.child_models, partial(survey_place, environment=stock.environment), stock.restraint
-        )
-        name = stock.request.agent or ""
-        return await build_run(
-            host,
-            agent.build_config(self._extend, self._choose_tools, self._charge),
-            RunRequest(agent=name, task="", description="", surface=""),
-            run=Run(id=self.run_id, parent_id="", depth=0, agent=name, description=""),
-        )
+    async def need_subagents(self) -> "Subagents":
+        """The subagents, opened now if nobody has needed them yet."""
+        async with self._opening:
+            return self.subagents or await self._open_subagents(self.main)
 
-    async def _extend(self, definition: Definition, request: RunRequest) -> Additions:
-        """What the extensions of the main agent bring."""
-        loaded = await self.extending.load_main(definition if definition.name else None)
-        self.stock.redactor.patterns = self.world.crew.settings.redact_secrets
-        return self.extending.add_surfaces(loaded, self._open_seat)
+    async def _open_subagents(self, main: LiveRun) -> "Subagents":
+        from retinue.app.delegation_tools import build_delegation_tools
+        from retinue.app.subagents import open_subagents
 
-    def _choose_tools(self, plan: RunPlan) -> dict[str, Tool]:
-        """The tools of a main agent that runs as no definition, with those of its crew."""
-        names = self.tools.choose(plan.additions)
-        if surfaces := find_surfaces(names):
-            self.world.keeps_children = self.stock.request.session.kind != "none"
-            self.world.surfaces = surfaces
-            self.crew = self._make_crew()
-        return self.tools.build(names, {} if self.crew is None else self.crew.main_tools, plan.additions)
-
-    def _charge(self, model: Model) -> Model:
-        return BudgetedModel(model, self.lease) if self.lease.is_limited else model
-
-    def _make_crew(self) -> "Crew":
-        from retinue.app.remote import open_remote
-        from retinue.app.subagents import Crew, CrewParts
-
-        stock, world = self.stock, self.world
-        parts = CrewParts(
-            world,
-            self.child_models,
-            stock.environment,
-            stock.clock,
-            run_id=self.run_id,
-            tools={
-                **build_tools(stock.tool_options),
-                **build_extra_tools(),
-                **world.outside.build(),
-                **world.languages.build_children(),
-                **stock.own.tools,
-            },
-            lease=self.lease,
-            extending=self.extending,
-            restraint=stock.restraint,
-            desk=stock.desk,
-            is_own_session=self._judge_session(),
-        )
-        if stock.source is not None:  # runs on other machines could not draw on it
-            return Crew(parts, None)
-        return Crew(parts, (stock.own.open_remote or open_remote)(parts))
-
-    def _judge_session(self) -> bool:
-        """Whether what the session says of earlier runs can be believed."""
-        from retinue.engine.journal import CREW
-
-        session, world = self.session, self.world
-        if session.path is None or self.stock.request.session.is_alone:
-            return True
-        vouchers = _open_vouchers(self.stock, world.paths, world.loaded)
-        is_fresh = not any(True for _ in session.customs(CREW))
-        return vouchers.judge(session.path, session.id, world.paths.cwd, is_fresh=is_fresh)
-
-    async def _open_crew(self, crew: "Crew", main: LiveRun) -> None:
-        from retinue.tools.policy import Rights
-
-        is_readonly = self.stock.request.is_readonly or main.setup.find_plan().rights.readonly
-        own = {**main.setup.tools, **crew.main_tools, **build_extra_tools()}
-        names = self.stock.own.names
-        targets = {name: names[name] for name in own if names.get(name, name) != name}
-        await crew.open(main, Rights(allowed=tuple(own), readonly=is_readonly, targets=targets))
-        if crew.dismissed:
-            self.stock.say(
-                f"session {quote(self.session.id)} lies where others may write, so its {crew.dismissed} earlier runs "
+        parts = self.parts
+        if self._delegation is None:
+            surfaces = self.tools.list_surfaces()
+            self._delegation = build_delegation_tools(parts, surfaces, self.find_subagents)
+        self.subagents = found = await open_subagents(self._delegation, main, self._find_rights(main, self._delegation))
+        if found.dismissed:
+            parts.host.say(
+                f"session {quote(parts.session.id)} lies where others may write, so its {found.dismissed} earlier runs "
                 "are not taken over; only those of sessions in your own session folder are"
             )
+        return found
 
-    def _open_child_models(self) -> CrewModels:
-        scope, settings = self.stock.scope, self.world.loaded.settings
-        # Whoever brings a model along means it to be used.
-        own = tuple(model.info.ref for model in self.stock.own.models)
-        return CrewModels(
-            lambda: self.models,
-            lambda: self.main.setup.model.info,
-            lambda: (*own, *(settings.enabled_models if scope.names is None else scope.names)),
-        )
+    def _find_rights(self, main: LiveRun, delegation: "DelegationTools") -> "Rights":
+        """What the runs of the main agent may have at most."""
+        from retinue.tools.policy import Rights
 
-    def _open_seat(self) -> "Seat":
-        """The main agent's place in its crew, for surfaces of extensions."""
-        from retinue.surfaces.base import Seat
-
-        def find_manager() -> "Manager":
-            if self.crew is None:
-                raise RetinueError("there is no crew yet")
-            return self.crew.manager
-
-        return Seat(
-            crew=find_manager,
-            run_id=self.run_id,
-            definitions=lambda: self.world.roster.read().list(),
-            resolve_model=self.child_models.resolve,
-            list_models=self.child_models.list,
-            clock=self.stock.clock,
-            find_faults=lambda name: self.world.roster.find_faults(name),
-        )
+        host = self.parts.host
+        is_readonly = host.request.is_readonly or main.setup.find_plan().rights.readonly
+        own = {**main.setup.tools, **delegation.make(self.parts.run_id), **build_extra_tools()}
+        names = host.sent.names
+        targets = {name: names[name] for name in own if names.get(name, name) != name}
+        return Rights(allowed=tuple(own), readonly=is_readonly, targets=targets)
 
     def _connect(self, channels: "Channels") -> None:
-        """Let extensions hear of the crew, and ask it for runs."""
-        from retinue.app.extensions import Exchange
+        """Let extensions hear of the subagents, and ask for runs."""
+        from retinue.app.extensions import SubagentChannels
 
-        self._exchange = Exchange(channels, open_ports=self._open_ports, find=self._find_run)
-        self._exchange.open(self.main.bus, self.world.crew.settings)
+        self._channels = SubagentChannels(
+            channels,
+            self.main.bus,
+            self.config.crew.settings,
+            open_ports=self._open_ports,
+            find=lambda run_id: None if self.subagents is None else self.subagents.manager.find(run_id),
+        )
 
-    def retune(self, crew: LoadedCrew, *, persisted: bool) -> None:
+    def apply_settings(self, crew: LoadedCrew, *, persisted: bool) -> None:
         """Go by settings that the user has just changed, as far as that is possible while a session goes on."""
-        self.world.crew = crew
-        if self.crew is not None:
-            self.crew.retune()
-        if self._exchange is not None:
-            self._exchange.tell_change(crew.settings, persisted=persisted)
+        self.config.crew.replace(crew)
+        if self.subagents is not None:
+            self.subagents.apply_settings()
+        if self._channels is not None:
+            self._channels.tell_change(crew.settings, persisted=persisted)
 
     async def _open_ports(self) -> "FleetPorts":
-        if self._run is None:
+        if not self._is_open:
             raise UsageError("No active session")
-        return (await self.need_crew()).ports
+        return (await self.need_subagents()).ports
 
-    def _find_run(self, run_id: str) -> Run | None:
-        return None if self.crew is None else self.crew.find(run_id)
-
-    def _warn(self, text: str) -> None:
-        if self._run is not None:
-            self._run.bus.publish(Warned(run_id=self.run_id, text=text))
+    def warn(self, text: str) -> None:
+        """Tell whoever listens to the main agent."""
+        self._main.bus.publish(Warned(run_id=self.parts.run_id, text=text))
 
 
-async def open_berth(stock: Stock, session: Session, paths: Paths, loaded: Loaded) -> Berth:
+async def open_session(host: Host, session: Session, paths: Paths, loaded: Loaded) -> OpenSession:
     """Work in a session from now on; when that fails it is closed again.
 
     `paths` and `loaded` are those of the folder this was started in, or of the session before.
     """
-    berth: Berth | None = None
     note = ""
     try:
-        if _leads_away(stock, session, paths, loaded):
+        if _leads_away(host, session, paths, loaded):
             # A session goes on where it was begun, with what is configured there.
-            if stock.request.approve:
+            if host.request.approve:
                 began = quote(str(paths.cwd), 200)
                 note = f"--approve is for {began} alone; to approve the folder of the session, start retinue there"
-            paths = find_folder(session, stock.environment)
+            paths = find_folder(session, host.environment)
             # What was approved is the folder this began in, not one that a session leads to; what was refused is all.
-            approve = False if stock.request.approve is False else None
-            loaded = load_settings(paths, stock.environment, flags=stock.settings.main, approve=approve)
-        stock.tell(loaded.diagnostics, loaded.trust.notice, note if loaded.trust.notice else "")
-        berth = Berth(stock, session, read_world(stock, paths, loaded))
-        await berth.open()
+            approve = False if host.request.approve is False else None
+            loaded = load_settings(paths, host.environment, flags=host.settings.main, approve=approve)
+        host.tell(loaded.diagnostics, loaded.trust.notice, note if loaded.trust.notice else "")
+        config = load_config(
+            paths,
+            loaded,
+            host.request,
+            host.environment,
+            flags=host.settings.crew,
+            find_machine=host.find_machine,
+            tell=host.say_once,
+        )
+        host.tell(config.diagnostics)
+        opened = await _open_main(host, session, config)
     except BaseException:
-        if berth is not None:
-            await berth.give_up()
         session.close()
         raise
     if session.damage:
-        stock.say(str(session.damage))
-    return berth
+        host.say(str(session.damage))
+    return opened
 
 
-def _leads_away(stock: Stock, session: Session, paths: Paths, loaded: Loaded) -> bool:
+async def _open_main(host: Host, session: Session, config: Config) -> OpenSession:
+    """Make the main agent, and open its subagents where it may delegate."""
+    opened: OpenSession | None = None
+
+    def find_opened() -> OpenSession:
+        if opened is None:
+            raise RetinueError("there is no crew yet")
+        return opened
+
+    def warn(text: str) -> None:
+        if opened is not None:
+            opened.warn(text)
+
+    parts = build_parts(host, session, config, lambda: find_opened().main, warn)
+    tools = MainTools(parts)
+    host.revoked.succeed(parts.run_id)
+    try:
+        setup, delegation = await build_main(parts, tools, lambda: find_opened().find_subagents())
+        opened = OpenSession(parts, LiveRun(setup, session, clock=host.clock), tools, delegation)
+        if delegation is not None or parts.extensions.collect("surfaces"):
+            await opened.need_subagents()
+    except BaseException:
+        await parts.extensions.close()
+        raise
+    return opened
+
+
+def _leads_away(host: Host, session: Session, paths: Paths, loaded: Loaded) -> bool:
     """Whether a session goes on in another folder; one that anybody could have written stays, and this is told."""
-    if not session.cwd or Path(session.cwd) == paths.cwd or stock.request.session.is_alone:
+    if not session.cwd or Path(session.cwd) == paths.cwd or host.request.session.is_alone:
         return False
-    if session.path is None or _open_vouchers(stock, paths, loaded).believes_folder(
-        session.path, session.id, session.cwd
-    ):
+    vouchers = host.open_vouchers(paths, loaded)
+    if session.path is None or vouchers.believes_folder(session.path, session.id, session.cwd):
         return True
-    stock.say(
+    host.say(
         f"session {quote(session.id)} says that it belongs to {quote(session.cwd, 200)}, but it is not from your own "
         f"session folder: staying in {quote(str(paths.cwd), 200)} (to go on there, start retinue in that folder)"
     )
     return False
-
-
-def _open_vouchers(stock: Stock, paths: Paths, loaded: Loaded) -> "Vouchers":
-    from retinue.sessions.trust import Vouchers
-
-    flag, setting = stock.request.session.directory or None, loaded.settings.session_dir
-    directory = find_session_dir(paths, stock.environment, flag=flag, setting=setting)
-    return Vouchers(paths.own_dir, paths.agent_dir, paths.project, directory)
 
 
 async def wait_until_idle(run: LiveRun) -> None:
@@ -389,16 +273,3 @@ async def wait_until_idle(run: LiveRun) -> None:
             await ended.wait()
         finally:
             stop()
-
-
-def _find_servers(stock: Stock, world: World) -> "Connecting | None":
-    """The MCP servers; None where no file names any, which costs nothing more than looking."""
-    from retinue.settings.mcp_files import has_files
-
-    if not has_files(world.paths, trusted=world.is_trusted):
-        return None
-    from retinue.app.mcp import Connecting
-
-    trees = stock.tool_options.trees
-    learn = stock.redactor.learn
-    return Connecting(world, stock.request, stock.environment, stock.clock, trees=trees, tell=stock.say, learn=learn)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from retinue.app.processes import build_premises
+from retinue.app.host import SentRun
 from retinue.core.definition import Definition
 from retinue.core.diagnostics import Item
 from retinue.core.environment import MARKS, WORKER_DIR, select
@@ -19,17 +19,18 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.durable.cluster.start_worker import WorkerWish as WorkerWish
 from retinue.engine.build import build_judged
 from retinue.engine.limits import Limits, read_times
-from retinue.engine.remote_request import REMOTE, Errand, Origin
-from retinue.engine.revoked_tools import Restrained
+from retinue.engine.remote_request import REMOTE, Origin, RemoteRequest
+from retinue.engine.revoked_tools import RevokedToolsHook
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.settings.paths import find_agent_dir, find_home, find_paths
+from retinue.settings.process_config import build_premises
 from retinue.settings.request import Request, SessionCover, SessionWish
 from retinue.settings.subagents import CrewSettings, find_user_file, load_crew
 
 if TYPE_CHECKING:
     from retinue.app.retinue import Retinue
-    from retinue.app.subagents import CrewParts
+    from retinue.app.session_parts import SessionParts
     from retinue.durable.cluster.assignment import Assignment
     from retinue.durable.cluster.cleanup import Pruned
     from retinue.durable.cluster.remote_approvals import Appeals
@@ -47,18 +48,19 @@ def find_database(settings: CrewSettings, environment: Mapping[str, str]) -> str
     return environment.get(DATABASE, "").strip() or settings.cluster.database
 
 
-def open_remote(parts: "CrewParts", cluster: "Cluster | None" = None) -> "RemoteRuns | None":
+def open_remote(parts: "SessionParts", cluster: "Cluster | None" = None) -> "RemoteRuns | None":
     """The other machines that the settings name, or those that `cluster` has opened; None where there are none."""
-    world, environment = parts.world, parts.environment
-    if cluster is None and not find_database(world.crew.settings, environment):
+    config, host = parts.config, parts.host
+    environment = host.environment
+    if cluster is None and not find_database(config.crew.settings, environment):
         return None
     from retinue.durable.cluster.backend import ClusterBackend, ClusterPorts
 
     def connect(warn: Callable[[str], None]) -> "Cluster":
-        return cluster or open_cluster(world.crew.settings, environment, warn)
+        return cluster or open_cluster(config.crew.settings, environment, warn)
 
     def find_width() -> int:
-        settings = world.crew.settings
+        settings = config.crew.settings
         # On other machines it is their workers who say how many can work.
         most = settings.cluster.max_concurrent if cluster is not None or settings.runner == REMOTE else 0
         return max(settings.max_concurrent, most)
@@ -68,12 +70,12 @@ def open_remote(parts: "CrewParts", cluster: "Cluster | None" = None) -> "Remote
         ClusterPorts(
             open_cluster=connect,
             find_width=find_width,
-            build_premises=partial(build_premises, world, parts.models, environment, tuple(parts.tools)),
+            build_premises=partial(build_premises, config, parts.child_models, environment, tuple(parts.child_tools)),
             find_labels=_find_labels,
             open_below=below.open,
             guards_below=below.has_guards,
-            desk=parts.desk,
-            clock=parts.clock,
+            desk=host.desk,
+            clock=host.clock,
             is_usual=cluster is not None,
         )
     )
@@ -90,48 +92,47 @@ def open_cluster(settings: CrewSettings, environment: Mapping[str, str], warn: C
     return Cluster(url, use_remote=settings.cluster.use_remote, alarm=alarm)
 
 
-def _find_labels(errand: Errand, main: LiveRun) -> dict[str, Any]:
+def _find_labels(remote_request: RemoteRequest, main: LiveRun) -> dict[str, Any]:
     """What the session of a dispatched run begins with; only the main agent dispatches."""
-    if errand.request.surface != "dispatch":
+    if remote_request.request.surface != "dispatch":
         return {}
     from retinue.surfaces.dispatch.tool import META, describe_origin
 
-    return {META: describe_origin(main.session.id, errand.definition.name)}
+    return {META: describe_origin(main.session.id, remote_request.definition.name)}
 
 
 class _Below:
     """Hooks and approvals for runs that a run on another machine has started."""
 
-    def __init__(self, parts: "CrewParts") -> None:
-        self._world = parts.world
-        self.extending = parts.extending
-        self.restraint = parts.restraint
+    def __init__(self, parts: "SessionParts") -> None:
+        self._parts = parts
 
     def has_guards(self) -> bool:
         """Whether anything here may have to say something about a run that is started elsewhere."""
-        if self._world.guarding.is_set or self.extending.has_any:
+        if self._parts.guards.is_set or self._parts.extensions.has_any:
             return True
-        return any(definition.hooks for definition in self._world.roster.glance().list())
+        return any(definition.hooks for definition in self._parts.config.roster.glance().list())
 
     async def open(self, above: RunSetup, origin: Origin) -> RunSetup:
         """What stands around a run that one on another machine has started: as if it had been started here."""
-        guarding = self._world.guarding
+        guards = self._parts.guards
         definition = self._find_definition(origin)
-        additions = await self.extending.load_guards(definition)
+        additions = await self._parts.extensions.load_guards(definition)
         # What is asked about because it was dispatched is asked where that was.
         surface = "fleet" if origin.surface == "dispatch" else origin.surface
-        features = guarding.surround_definition(
+        features = guards.surround_definition(
             definition, additions.points, surface=surface, readonly=origin.readonly, is_confined=origin.confined
         )
-        if guarding.judge is not None:
-            features.append(guarding.judge.surround(origin))
-        self.restraint.place(origin.run_id, above.run_id)
-        guard = Restrained(self.restraint, origin.run_id)
+        if guards.judge is not None:
+            features.append(guards.judge.surround(origin))
+        revoked = self._parts.host.revoked
+        revoked.place(origin.run_id, above.run_id)
+        guard = RevokedToolsHook(revoked, origin.run_id)
         return build_judged(above, origin.run_id, (guard, *additions.hooks), features)
 
     def _find_definition(self, origin: Origin) -> Definition:
         """The agent as it is known here; one that only the other machine has is judged as any other."""
-        found = self._world.roster.glance().find(origin.agent, origin.surface)
+        found = self._parts.config.roster.glance().find(origin.agent, origin.surface)
         return found or Definition(name=origin.agent, dialect="pi", source="user", path="")
 
 
@@ -152,22 +153,21 @@ async def start_worker(wish: WorkerWish, stop: asyncio.Event, say: Callable[[str
         from retinue.app.retinue import Retinue
 
         assignment = job.assignment
-        retinue = Retinue(
+        return Retinue(
             job.workspace,
             request=to_request(job, job.sessions / assignment.session, approve=wish.approve),
             environment={**os.environ, **select(assignment.marks, MARKS), **job.surroundings},
+            sent=SentRun(
+                features=features,
+                open_remote=partial(open_remote, cluster=cluster),
+                judge=judge,
+                names=assignment.names,
+                refusals=assignment.refusals,
+                tell_missing=tell_missing,
+                source=source,
+            ),
             output_transcript=False,  # they would lie in the workspace, and travel as its changes
         )
-        retinue.bring(
-            features=features,
-            open_remote=partial(open_remote, cluster=cluster),
-            judge=judge,
-            names=assignment.names,
-            refusals=assignment.refusals,
-            tell_missing=tell_missing,
-            source=source,
-        )
-        return retinue
 
     await work(wish, url, folder, open_agent, stop, say)
 

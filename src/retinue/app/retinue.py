@@ -1,6 +1,6 @@
 """Retinue: a main agent and its crew. Everything a face does goes through this object.
 
-What belongs to the session that is open is in its Berth, what all sessions have is in the Stock.
+What belongs to the session that is open is in its OpenSession, what all sessions have is in the Host.
 """
 
 import os
@@ -9,9 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from retinue.app.host import Own, Stock
-from retinue.app.open_session import Berth, open_berth, wait_until_idle
-from retinue.app.session_switch import Audience, Sessions, open_session
+from retinue.app.host import Host, Own, SentRun
+from retinue.app.open_session import OpenSession, open_session, wait_until_idle
+from retinue.app.session_switch import Audience, Sessions, resolve_session
 from retinue.core.amounts import check_task, check_texts
 from retinue.core.clock import Clock
 from retinue.core.errors import ModelError, RetinueError
@@ -35,13 +35,8 @@ if TYPE_CHECKING:  # loaded when somebody asks for one
     from retinue.app.delegation_tools import Delegation
     from retinue.app.extensions import Commands
     from retinue.app.session_switch import Branching, SettingChange, Tuning
-    from retinue.app.subagents import CrewParts
-    from retinue.engine.budget import Source
-    from retinue.engine.manager import RemoteRuns
-    from retinue.engine.setup import Feature
     from retinue.engine.user_commands import Shell
     from retinue.features.extensions.contained import Renderer
-    from retinue.settings.guards import Judging
     from retinue.settings.preferences import Preferences
     from retinue.settings.subagents import CrewSettings
     from retinue.settings.user_defaults import Defaults
@@ -70,53 +65,41 @@ class Retinue:
         environment: Mapping[str, str] | None = None,
         clock: Clock | None = None,
         say: Callable[[str], None] = ignore_message,
+        sent: SentRun | None = None,
         **settings: Any,
     ) -> None:
         """`model` is a name or your own; `models` are known by name beside those of the user's providers, `tools`
         are added to the built-in ones, `extensions` to those found.
 
-        `say` gets one-line notes. `settings` win over all files, such as `max_concurrent=8`, `limits={"wall_seconds":
-        60}`; raises UsageError for one that is unknown or has a bad value.
+        `say` gets one-line notes; `sent` is what a run brings along that was sent here from another machine. `settings`
+        win over all files, such as `max_concurrent=8`, `limits={"wall_seconds": 60}`; raises UsageError for one that is
+        unknown or has a bad value.
         """
         where = os.environ if environment is None else environment
         asked = inherit(request or Request(), where)
         own = None if model is None or isinstance(model, str) else model
+        scope = {"enabled_models": list(asked.models)} if asked.models else {}
         self._cwd = cwd
-        self._stock = Stock(
+        self._host = Host(
             replace(asked, model=model) if isinstance(model, str) else asked,
             where,
             clock or SystemClock(),
-            say,
             Desk(lambda event: self._here.main.bus.publish(event)),
-            Own(own, models, {tool.spec.name: tool for tool in tools}, extensions),
+            say,
+            own=Own(own, models, {tool.spec.name: tool for tool in tools}, extensions),
+            sent=sent or SentRun(),
+            settings=read_overrides({**settings, **scope}),
         )
-        scope = {"enabled_models": list(asked.models)} if asked.models else {}
-        self._stock.settings = read_overrides({**settings, **scope})
-        self._berth: Berth | None = None
+        self._session: OpenSession | None = None
         self._audience = Audience()
         self._shell: Shell | None = None
 
-    def bring(
-        self,
-        *,
-        features: "Sequence[Feature]" = (),
-        open_remote: "Callable[[CrewParts], RemoteRuns | None] | None" = None,
-        judge: "Judging | None" = None,
-        names: "Mapping[str, str] | None" = None,
-        refusals: "Mapping[str, str] | None" = None,
-        tell_missing: Callable[[str], None] = ignore_message,
-        source: "Source | None" = None,
-    ) -> None:
-        """Before it is opened: what a run brings along that was sent here from another machine. See `Own`."""
-        own = replace(self._stock.own, features=features, open_remote=open_remote, judge=judge, source=source)
-        self._stock.own = replace(own, names=names or {}, refusals=refusals or {}, tell_missing=tell_missing)
-
     async def __aenter__(self) -> Self:
-        stock, wish = self._stock, self._stock.request.session
-        paths = find_paths(self._cwd, stock.environment)
-        loaded = load_settings(paths, stock.environment, flags=stock.settings.main, approve=stock.request.approve)
-        session = open_session(wish, paths, loaded.settings, stock.environment, stock.clock, stock.say)
-        self._berth = await open_berth(stock, session, paths, loaded)
+        host, wish = self._host, self._host.request.session
+        paths = find_paths(self._cwd, host.environment)
+        loaded = load_settings(paths, host.environment, flags=host.settings.main, approve=host.request.approve)
+        session = resolve_session(wish, paths, loaded.settings, host.environment, host.clock, host.say)
+        self._session = await open_session(host, session, paths, loaded)
         if wish.name:
             session.append_session_info(wish.name)
         return self
@@ -126,9 +109,9 @@ class Retinue:
 
     async def close(self) -> None:
         """End everything; what was said is on disk, and what had not finished can be resumed."""
-        if self._berth is not None:
-            await self._berth.close()
-        await self._stock.close()
+        if self._session is not None:
+            await self._session.close()
+        await self._host.close()
 
     async def prompt(self, content: str | Sequence[UserContent], *, settle: bool = False) -> Outcome:
         """Say something to the main agent and wait until it is done.
@@ -154,9 +137,9 @@ class Retinue:
 
         check_task(task)
         check_texts(agent=agent or "", description=description, model=model, thinking=options.get("thinking"))
-        crew = await self._here.need_crew()
-        definition = self._here.world.roster.find_runnable(agent or "", "fleet")
-        options = {**crew.find_defaults(definition), **options}
+        subagents = await self._here.need_subagents()
+        definition = self._here.config.roster.find_runnable(agent or "", "fleet")
+        options = {**subagents.find_defaults(definition), **options}
         request = RunRequest(
             agent=definition.name,
             task=task,
@@ -166,30 +149,30 @@ class Retinue:
             is_model_chosen=bool(model),
             **options,
         )
-        run = crew.manager.spawn(request)
-        crew.reactions.spare(run.id)
-        return Handle(crew.manager, run)
+        run = subagents.manager.spawn(request)
+        subagents.reactions.spare(run.id)
+        return Handle(subagents.manager, run)
 
     async def resume(self, run_id: str, task: str) -> "Handle":
         """Let a finished run go on with a new task, with all it knows. Raises RetinueError."""
         from retinue.views.runs import Handle
 
         check_task(task)
-        crew = await self._here.need_crew()
-        return Handle(crew.manager, crew.manager.resume(run_id, task))
+        subagents = await self._here.need_subagents()
+        return Handle(subagents.manager, subagents.manager.resume(run_id, task))
 
     async def runs(self) -> "list[Handle]":
         """All runs of the crew, newest first, those of earlier processes included."""
         from retinue.views.runs import Handle
 
-        crew = await self._here.need_crew()
-        return [Handle(crew.manager, run) for run in crew.manager.list_runs()]
+        subagents = await self._here.need_subagents()
+        return [Handle(subagents.manager, run) for run in subagents.manager.list_runs()]
 
     def steer(self, content: str | Sequence[UserContent]) -> None:
         """Say something to the main agent before its next reply."""
         self._main.steer(content)
-        if self._here.crew is not None:
-            self._here.crew.manager.wake(self._main.setup.run_id)
+        if self._here.subagents is not None:
+            self._here.subagents.manager.wake(self._main.setup.run_id)
 
     def follow_up(self, content: str | Sequence[UserContent]) -> None:
         """Say something to the main agent when it would stop."""
@@ -201,14 +184,14 @@ class Retinue:
         It counts from their next call on and is never given back, in other sessions neither. Runs in processes of their
         own are stopped.
         """
-        self._stock.restraint.lower(run_id or self._main.setup.run_id, tools, readonly=readonly)
-        if self._here.crew is not None:
-            self._here.crew.restrain_elsewhere(run_id or self._main.setup.run_id, tools, readonly=readonly)
+        self._host.revoked.lower(run_id or self._main.setup.run_id, tools, readonly=readonly)
+        if self._here.subagents is not None:
+            self._here.subagents.restrain_elsewhere(run_id or self._main.setup.run_id, tools, readonly=readonly)
 
     def demand_judgement(self) -> None:
         """For a run that is judged elsewhere from now on: what works elsewhere for it is, too."""
-        if self._here.crew is not None:
-            self._here.crew.judge_elsewhere()
+        if self._here.subagents is not None:
+            self._here.subagents.judge_elsewhere()
 
     def abort(self, *, spares_runs: bool = False) -> bool:
         """Stop the main agent and all it started at once; False when they are at rest.
@@ -216,29 +199,29 @@ class Retinue:
         With `spares_runs` only what the main agent waits for ends with it; what works in the background goes on.
         """
         stopped = 0
-        if self._here.crew is not None:
-            self._here.crew.reactions.close()
-            stopped = 0 if spares_runs else self._here.crew.manager.stop_all()
-            self._here.crew.manager.dismiss()
+        if self._here.subagents is not None:
+            self._here.subagents.reactions.close()
+            stopped = 0 if spares_runs else self._here.subagents.manager.stop_all()
+            self._here.subagents.manager.dismiss()
         return self._main.abort() or stopped > 0
 
     @property
     def questions(self) -> Desk:
         """What runs want a person to decide: whoever attends says so, hears of them by events, and answers."""
-        return self._stock.desk
+        return self._host.desk
 
     @property
     def crew_settings(self) -> "CrewSettings":
         """What subagents.json says."""
-        return self._here.world.crew.settings
+        return self._here.config.crew.settings
 
     @property
     def preferences(self) -> "Preferences":
         """The settings of subagents.json one by one."""
         from retinue.settings.preferences import Preferences
 
-        world, stock = self._here.world, self._stock
-        return Preferences(world.paths, stock.environment, world.loaded.trust, stock.settings.crew)
+        config, host = self._here.config, self._host
+        return Preferences(config.paths, host.environment, config.loaded.trust, host.settings.crew)
 
     async def change_setting(self, key: str, text: str | None, *, accepts_file: bool = False) -> "SettingChange":
         """Change a setting of subagents.json, or with None take it out; some count at once, all in the next session.
@@ -247,12 +230,12 @@ class Retinue:
         """
         from retinue.app.session_switch import change_setting
 
-        return await change_setting(self._here, self._stock, key, text, accepts_file=accepts_file)
+        return await change_setting(self._here, self._host, key, text, accepts_file=accepts_file)
 
     def has_model(self, name: str) -> bool:
         """Whether a run could be given a model that its agent wishes for."""
         try:
-            self._here.child_models.resolve(name)
+            self._here.parts.child_models.resolve(name)
         except ModelError:
             return False
         return True
@@ -261,13 +244,13 @@ class Retinue:
         """The scheduled agents of this session, as stored, and what is wrong with their file."""
         from retinue.views.overview import list_schedules
 
-        return list_schedules(self._here.world.paths.project, self._main.session.id)
+        return list_schedules(self._here.config.paths.project, self._main.session.id)
 
     def cancel_job(self, job_id: str) -> bool:
         """Forget a scheduled agent of this session; False when there is none. Raises RetinueError."""
         from retinue.views.overview import cancel_schedule
 
-        return cancel_schedule(job_id, self._here.world.paths.project, self._main.session.id)
+        return cancel_schedule(job_id, self._here.config.paths.project, self._main.session.id)
 
     async def compact(self, instructions: str = "") -> bool:
         """Summarise the main agent's context now."""
@@ -306,7 +289,7 @@ class Retinue:
 
         here = self._here
         return Selection(
-            here.main, here.models.registry, here.world.loaded.settings, here.open_model, self._stock.scope
+            here.main, here.parts.models.registry, here.config.loaded.settings, here.open_model, self._host.scope
         )
 
     @property
@@ -314,7 +297,7 @@ class Retinue:
         """What of the user's choice of models is kept for other sessions."""
         from retinue.settings.user_defaults import Defaults
 
-        return Defaults(self._here.world.paths, self._here.world.loaded)
+        return Defaults(self._here.config.paths, self._here.config.loaded)
 
     @property
     def tuning(self) -> "Tuning":
@@ -335,16 +318,20 @@ class Retinue:
         """The runs of the crew, for whoever watches them."""
         from retinue.views.runs import Lookout
 
-        return Lookout(None if self._here.crew is None else self._here.crew.manager)
+        return Lookout(None if self._here.subagents is None else self._here.subagents.manager)
 
     @property
     def catalogue(self) -> "Catalogue":
         """What the user can call by a slash."""
         from retinue.views.catalogue import Catalogue
 
-        world, commands = self._here.world, self._here.extending.commands
+        config, commands = self._here.config, self._here.parts.extensions.commands
         return Catalogue(
-            world.paths, world.configs, lambda: world.roster.read().list(enabled_only=True), commands, world.redact
+            config.paths,
+            config.configs,
+            lambda: config.roster.read().list(enabled_only=True),
+            commands,
+            self._host.redactor.redact,
         )
 
     @property
@@ -353,8 +340,8 @@ class Retinue:
         if self._shell is None:
             from retinue.engine.user_commands import Shell
 
-            stock = self._stock
-            self._shell = Shell(lambda: self._main, lambda: stock.tool_options, stock.environment, stock.clock)
+            host = self._host
+            self._shell = Shell(lambda: self._main, lambda: self._here.parts.tool_options, host.environment, host.clock)
         return self._shell
 
     @property
@@ -363,25 +350,25 @@ class Retinue:
         from retinue.app.session_switch import Branching
 
         here = self._here
-        reactions = None if here.crew is None else here.crew.reactions
-        return Branching(here.main, reactions, self._stock.clock, here.world.loaded.settings.branch_summary)
+        reactions = None if here.subagents is None else here.subagents.reactions
+        return Branching(here.main, reactions, self._host.clock, here.config.loaded.settings.branch_summary)
 
     @property
     def sessions(self) -> Sessions:
         """The sessions that the main agent can go over to."""
-        world, wish = self._here.world, self._stock.request.session
-        setting = world.loaded.settings.session_dir
-        directory = find_session_dir(world.paths, self._stock.environment, flag=wish.directory or None, setting=setting)
-        return Sessions(self._main, directory, self._stock.clock, self._switch)
+        config, wish = self._here.config, self._host.request.session
+        setting = config.loaded.settings.session_dir
+        directory = find_session_dir(config.paths, self._host.environment, flag=wish.directory or None, setting=setting)
+        return Sessions(self._main, directory, self._host.clock, self._switch)
 
     async def _switch(self, session: Session) -> None:
         """The new session is open before the present one is closed, so that a failure changes nothing."""
-        former, stock, models = self._here, self._stock, self._stock.models
-        main, world = former.main, former.world
+        former, host, models = self._here, self._host, self._host.models
+        main, config = former.main, former.config
         try:
-            self._berth = await open_berth(stock, session, world.paths, world.loaded)
+            self._session = await open_session(host, session, config.paths, config.loaded)
         except BaseException:
-            stock.models = models
+            host.models = models
             raise
         self.selection.restore()
         self.tuning.take_over(main.setup)
@@ -427,20 +414,20 @@ class Retinue:
         """What can be called by name, without the model."""
         from retinue.app.extensions import Commands
 
-        return Commands(self._here.extending.commands, self.crew_settings, self._stock.request)
+        return Commands(self._here.parts.extensions.commands, self.crew_settings, self._host.request)
 
     @property
     def renderers(self) -> "Mapping[str, Renderer]":
         """How extensions show kinds of data as text, by kind; `render` returns None where they cannot."""
-        return self._here.extending.renderers
+        return self._here.parts.extensions.renderers
 
     def describe_life(self) -> "Callable[[Event], dict[str, Any] | None] | None":
         """What makes records of the crew's life for other programs; None when there is no crew."""
-        if self._here.crew is None:
+        if self._here.subagents is None:
             return None
         from retinue.surfaces.fleet.records import LifeRecords
 
-        return LifeRecords(self._here.crew.manager.find)
+        return LifeRecords(self._here.subagents.manager.find)
 
     async def call_subagent(
         self, agent: str, task: str, *, write: bool = False, session_id: str | None = None
@@ -449,16 +436,13 @@ class Retinue:
 
         Raises UsageError for an argument that is no text.
         """
-        from retinue.app.delegation_tools import open_subagent
         from retinue.surfaces.subagent.call import make_call
         from retinue.surfaces.subagent.ports import SubagentCall
 
         check_texts(agent=agent, task=task or "", session_id=session_id)
-        ports = open_subagent(
-            await self._here.need_crew(),
-            self.run_id,
-            self._main.setup.model.info.ref if self._stock.request.model else None,
-        )
+        subagents = await self._here.need_subagents()
+        model = self._main.setup.model.info.ref if self._host.request.model else None
+        ports = subagents.tools.open_subagent(self.run_id, model)
         return await make_call(SubagentCall(agent or "", task or "", session_id, write), ports)
 
     async def open_delegation(self) -> "Delegation":
@@ -467,19 +451,19 @@ class Retinue:
         from retinue.surfaces.fleet.surface import map_fleet_tools
 
         here = self._here
-        crew = await here.need_crew()
-        tools = dict(crew.main_tools)
-        if "fleet" in crew.world.surfaces:
-            ports = crew.ports
+        subagents = await here.need_subagents()
+        tools = subagents.tools.make(self.run_id)
+        if "fleet" in subagents.tools.surfaces:
+            ports = subagents.ports
             tools |= map_fleet_tools(replace(ports, read_settings=lambda: replace(ports.settings, notifies=False)))
         tools = here.tools.drop_denied(tools, here.main.setup.find_plan().additions)
-        return Delegation(tools, here.main, crew.manager, self._stock.clock, here.renew)
+        return Delegation(tools, here.main, subagents.manager, self._host.clock, here.renew)
 
     @property
-    def _here(self) -> Berth:
-        if self._berth is None:
+    def _here(self) -> OpenSession:
+        if self._session is None:
             raise RetinueError("this Retinue is not open; use `async with Retinue(…) as crew`")
-        return self._berth
+        return self._session
 
     @property
     def _main(self) -> LiveRun:

@@ -9,11 +9,11 @@ import hashlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from retinue.app.config import World
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.events import Event, ScheduleChanged, SchedulerReady, Warned
 from retinue.sessions.files import make_private
+from retinue.settings.config import Config
 from retinue.surfaces.fleet.ports import FleetPorts, ScheduledCall, ScheduleWish
 
 if TYPE_CHECKING:  # most sessions have no schedule
@@ -23,22 +23,22 @@ SOURCE = "scheduler"
 """What its events are told under: they belong to no run."""
 
 
-class Scheduling:
+class Schedules:
     """Takes wishes for later, and keeps them while the session is open."""
 
     def __init__(
-        self, world: World, session_id: str, ports: FleetPorts, clock: Clock, publish: Callable[[Event], None]
+        self, config: Config, session_id: str, ports: FleetPorts, clock: Clock, publish: Callable[[Event], None]
     ) -> None:
         """`ports` are the main agent's."""
-        project = world.paths.project
-        self._world = world
+        project = config.paths.project
+        self._config = config
         self._session_id = session_id
         self._ports = ports
         self._clock = clock
         self._publish = publish
         self._path = project / ".pi" / "subagent-schedules" / f"{session_id}.json"
         digest = hashlib.sha256(str(self._path).encode(errors="surrogateescape")).hexdigest()[:32]
-        self._mark = world.paths.own_dir / "schedules" / digest
+        self._mark = config.paths.own_dir / "schedules" / digest
         self._scheduler: Scheduler | None = None
         self._is_wanted = asyncio.Event()
 
@@ -49,9 +49,9 @@ class Scheduling:
         if self._scheduler is not None:
             await self._scheduler.run()
 
-    def retune(self) -> None:
+    def apply_settings(self) -> None:
         """Go by the settings as they are now: switched off, nothing fires any more; runs that were started go on."""
-        settings, scheduler = self._world.crew.settings, self._scheduler
+        settings, scheduler = self._config.crew.settings, self._scheduler
         if scheduler is not None:
             scheduler.max_concurrent = settings.max_concurrent_scheduled
             if not settings.scheduling_enabled:
@@ -75,7 +75,7 @@ class Scheduling:
 
     @property
     def _is_own(self) -> bool:
-        trust = self._world.loaded.trust
+        trust = self._config.loaded.trust
         return trust.trusted or self._mark.exists()
 
     def _need_scheduler(self) -> "Scheduler":
@@ -86,19 +86,19 @@ class Scheduling:
             self._scheduler = Scheduler(
                 open_scheduler_ports(self._ports, self._announce),
                 clock=self._clock,
-                max_concurrent=self._world.crew.settings.max_concurrent_scheduled,
+                max_concurrent=self._config.crew.settings.max_concurrent_scheduled,
             )
         if self._scheduler.store is None:
             from retinue.features.schedule.store import ScheduleStore
 
-            count = self._scheduler.start(ScheduleStore(self._world.paths.project, self._session_id))
+            count = self._scheduler.start(ScheduleStore(self._config.paths.project, self._session_id))
             self._publish(SchedulerReady(run_id=SOURCE, session_id=self._session_id, job_count=count))
             self._is_wanted.set()
         return self._scheduler
 
     def _arm(self) -> None:
         """Begin with the jobs of the file, if there is one and they are the user's."""
-        if not self._world.crew.settings.scheduling_enabled or not self._path.exists():
+        if not self._config.crew.settings.scheduling_enabled or not self._path.exists():
             return
         if not self._is_own:
             self._warn(f"{self._path}: its schedules came with a project that is not trusted; they do not fire")

@@ -29,8 +29,8 @@ from retinue.settings.request import SessionWish
 from retinue.settings.schema import BranchSummaries, Settings
 
 if TYPE_CHECKING:
-    from retinue.app.host import Stock
-    from retinue.app.open_session import Berth
+    from retinue.app.host import Host
+    from retinue.app.open_session import OpenSession
     from retinue.engine.reactions import Reactions
     from retinue.sessions.branch_summary import BranchSummary
     from retinue.settings.preferences import Preference
@@ -135,7 +135,7 @@ class Sessions:
         return session
 
 
-def open_session(
+def resolve_session(
     wish: SessionWish,
     paths: Paths,
     settings: Settings,
@@ -361,15 +361,15 @@ class SettingChange(NamedTuple):
 
 
 async def change_setting(
-    berth: "Berth", stock: "Stock", key: str, text: str | None, *, accepts_file: bool
+    opened: "OpenSession", host: "Host", key: str, text: str | None, *, accepts_file: bool
 ) -> SettingChange:
     """Write it, let the session go by it, and tell extensions; None takes it out. Raises UsageError."""
     from retinue.settings.preferences import Preferences
     from retinue.settings.subagents import load_crew
 
-    world, problem = berth.world, ""
-    values = {name: value for name, value in stock.settings.crew.items() if name != key}
-    own = Preferences(world.paths, stock.environment, world.loaded.trust, values)
+    config, problem = opened.config, ""
+    values = {name: value for name, value in host.settings.crew.items() if name != key}
+    own = Preferences(config.paths, host.environment, config.loaded.trust, values)
     try:
         if text is None:
             await asyncio.to_thread(own.reset, key)
@@ -378,8 +378,8 @@ async def change_setting(
     except ConfigError as error:
         problem = str(error)
         values |= {} if text is None else {key: own.read(key, text)[1]}
-    stock.settings = structs.replace(stock.settings, crew=values)
-    crew = load_crew(world.paths, stock.environment, trusted=world.is_trusted, flags=values)
-    berth.retune(crew, persisted=not problem)
-    own = Preferences(world.paths, stock.environment, world.loaded.trust, values)
+    host.settings = structs.replace(host.settings, crew=values)
+    crew = load_crew(config.paths, host.environment, trusted=config.is_trusted, flags=values)
+    opened.apply_settings(crew, persisted=not problem)
+    own = Preferences(config.paths, host.environment, config.loaded.trust, values)
     return SettingChange(own.find(key), problem)

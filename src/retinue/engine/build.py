@@ -34,9 +34,9 @@ from retinue.engine.limits import Limits, choose_limits, fill_limits
 from retinue.engine.model_choice import Models, NamedModel, choose_level, choose_model, find_model, unwrap
 from retinue.engine.place_facts import Surveys
 from retinue.engine.prompt import render_prompt
-from retinue.engine.remote_request import HERE, Errand, Runner
+from retinue.engine.remote_request import HERE, RemoteRequest, Runner
 from retinue.engine.request import RunRequest
-from retinue.engine.revoked_tools import Restrained, Restraint
+from retinue.engine.revoked_tools import RevokedTools, RevokedToolsHook
 from retinue.engine.rights import CrewRights, decide_root, list_doubts
 from retinue.engine.run_config import Additions, RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
@@ -55,7 +55,7 @@ class RunHost:
     models: Models
     survey: Callable[[Path], Awaitable[Place]]
     """Tells where a run works."""
-    restraint: Restraint = field(default_factory=Restraint)
+    revoked: RevokedTools = field(default_factory=RevokedTools)
     """What has been taken from runs since they began."""
 
 
@@ -64,10 +64,10 @@ class RunTree:
 
     def __init__(self, host: RunHost, config: RunConfig, root: Rights) -> None:
         """`root` are the rights of the main agent."""
-        self._restraint = host.restraint
+        self._revoked = host.revoked
         self._asked_here: set[str] = set()
         """Runs that nobody knew before this process."""
-        self.rights = CrewRights(config.policy, config.tools, host.restraint, root, self._asked_here)
+        self.rights = CrewRights(config.policy, config.tools, host.revoked, root, self._asked_here)
         self.leases = Leases(config.lease)
         self.sessions = Keeper(host.clock, config.orphan_dir)
         self.places = Surveys(host.survey, host.clock)
@@ -80,7 +80,7 @@ class RunTree:
             self._asked_here.add(event.run_id)
         if isinstance(event, RunForgotten):
             self._asked_here.discard(event.run_id)
-            self._restraint.forget(event.run_id)
+            self._revoked.forget(event.run_id)
             self.rights.forget(event.run_id)
             self.leases.forget(event.run_id)
             self.sessions.forget(event.run_id)
@@ -134,7 +134,7 @@ async def build_run(
         if parent is None:
             tools = dict(config.find_main().choose_tools(plan, tools))
         else:
-            host.restraint.place(run.id, run.parent_id)
+            host.revoked.place(run.id, run.parent_id)
         return RunSetup(
             run_id=run.id,
             cwd=cwd,
@@ -153,7 +153,7 @@ async def build_run(
             steering_mode=above.steering_mode,
             follow_up_mode=above.follow_up_mode,
             hooks=(
-                Restrained(host.restraint, run.id, lambda name: rights.targets.get(name, name)),
+                RevokedToolsHook(host.revoked, run.id, lambda name: rights.targets.get(name, name)),
                 *additions.hooks,
             ),
             features=tuple(config.list_features(plan)),
@@ -238,13 +238,13 @@ class RunBuilder:
                 f"agent {quote(run.agent)}: a pi cannot be held to a budget ({lease.render_rest()}); use the runner "
                 "process, or set budget.allowPi in your subagents.json"
             )
-        errand = Errand(
+        remote_request = RemoteRequest(
             *(runner, plan.definition, request, plan.rights, str(path or ""), lease, run.attempt, run.branch),
             parent_session=str(parent.session.path or ""),
             named=plan.named,
             is_bare=config.policy.find_surface(request.surface).is_bare,
         )
-        return config.send_out(setup, errand)
+        return config.send_out(setup, remote_request)
 
 
 def choose_runner(definition: Definition, request: RunRequest, config: RunConfig) -> tuple[Runner, str]:

@@ -33,7 +33,7 @@ from retinue.engine.journal import RECORD
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains, interrupt
 from retinue.engine.remote_children import Guests
-from retinue.engine.remote_request import Errand
+from retinue.engine.remote_request import RemoteRequest
 from retinue.engine.request import RunRequest
 from retinue.engine.restore import Returning
 from retinue.engine.run_table import Register
@@ -68,7 +68,7 @@ class RemoteRuns(Protocol):
         """How many runs of one parent work at once."""
         ...
 
-    def send(self, setup: RunSetup, errand: Errand, manager: "Manager") -> LiveRun:
+    def send(self, setup: RunSetup, remote_request: RemoteRequest, manager: "Manager") -> LiveRun:
         """The live side of a run on another machine."""
         ...
 

@@ -17,7 +17,7 @@ HERE: tuple[Runner, ...] = ("inprocess", "durable")
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class RemoteRequest:
     """What has to be known of a run, beside its setup, to let it work elsewhere."""
 
     runner: Runner

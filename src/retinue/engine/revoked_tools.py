@@ -23,7 +23,7 @@ class Loss(Struct, frozen=True):
     is_readonly: bool = False
 
 
-class Restraint:
+class RevokedTools:
     """What the runs of one main agent have lost since they began."""
 
     def __init__(self) -> None:
@@ -83,15 +83,15 @@ class Restraint:
             at = self._above.get(at)
 
 
-class Restrained:
+class RevokedToolsHook:
     """Asks before each call of one run."""
 
     wants: ClassVar[Mapping[str, bool]] = {}
     """Calls that are made elsewhere need not be known here for its sake alone."""
 
-    def __init__(self, restraint: Restraint, run_id: str, find_tool: Callable[[str], str] = str) -> None:
+    def __init__(self, revoked: RevokedTools, run_id: str, find_tool: Callable[[str], str] = str) -> None:
         """`find_tool` says which tool is behind the name that the model used."""
-        self._restraint = restraint
+        self._revoked = revoked
         self._run_id = run_id
         self._find_tool = find_tool
 
@@ -99,7 +99,7 @@ class Restrained:
         """A refusal, or nothing."""
         # A tool is lost under all its names.
         for name in dict.fromkeys((self._find_tool(call.name), tool.spec.own_name)):
-            if reason := self._restraint.judge(self._run_id, name, tool.effect):
+            if reason := self._revoked.judge(self._run_id, name, tool.effect):
                 return ToolResult.of(reason, {}, is_error=True)
         return None
 

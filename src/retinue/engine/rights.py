@@ -1,7 +1,7 @@
 """What the runs of one main agent may use: decided when each begins, never more than its parent's, and remembered.
 
 Which tools a definition asks for and gets is settled in `tools/policy.py`, what is taken from a run that works by the
-Restraint. Must not know what a run does with them.
+RevokedTools. Must not know what a run does with them.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -15,7 +15,7 @@ from retinue.core.run import Grant, Run
 from retinue.core.tool import Tool
 from retinue.core.tool_table import KNOWN_TOOLS
 from retinue.engine.request import RunRequest
-from retinue.engine.revoked_tools import Restraint
+from retinue.engine.revoked_tools import RevokedTools
 from retinue.engine.run_config import Additions, Policy
 from retinue.tools.policy import Rights, Terms, decide_tools, is_readonly, narrow_rights
 from retinue.tools.selectors import Offer
@@ -28,13 +28,13 @@ class CrewRights:
         self,
         policy: Policy,
         tools: Mapping[str, Tool],
-        restraint: Restraint,
+        revoked: RevokedTools,
         root: Rights,
         asked_here: Container[str] = (),
     ) -> None:
         """`root` are the main agent's; `asked_here`: the runs to which whatever it gets while they wait counts, too."""
         self._policy = policy
-        self._restraint = restraint
+        self._revoked = revoked
         self._offers = {name: Offer(tool.effect) for name, tool in tools.items()}
         self._root = root
         self._asked_here = asked_here
@@ -86,16 +86,16 @@ class CrewRights:
 
     def find_grant(self, run_id: str) -> Grant:
         """What a run may use now; for any other id what the main agent may."""
-        rights = self._restraint.narrow(run_id, self._rights.get(run_id, self._root))
+        rights = self._revoked.narrow(run_id, self._rights.get(run_id, self._root))
         if self._granted is None or self._granted[0] is not rights:
             self._granted = rights, Grant(tuple(sorted(rights.tools)), rights.readonly)
         return self._granted[1]
 
     def _find_bound(self, run: Run, request: RunRequest) -> Rights:
         """The rights that a run's cannot exceed. A file that has changed since does not widen a resumed run."""
-        restraint = self._restraint
+        revoked = self._revoked
         if (own := self._rights.get(run.id)) is not None:
-            return restraint.narrow(run.id, own)
+            return revoked.narrow(run.id, own)
         # In another process nobody remembers the parent; what it could use is on record with the run.
         is_known = run.depth <= 1 or run.parent_id in self._rights
         if not is_known and run.grant is None:
@@ -106,7 +106,7 @@ class CrewRights:
             grant = Grant((*grant.tools, *self._admitted), grant.readonly)
         if self._narrowed is None or self._narrowed[0] is not bound or self._narrowed[1] is not grant:
             self._narrowed = bound, grant, narrow_rights(bound, grant)
-        return restraint.narrow(run.parent_id, narrow_rights(self._narrowed[2], request.grant))
+        return revoked.narrow(run.parent_id, narrow_rights(self._narrowed[2], request.grant))
 
 
 def build_terms(policy: Policy, definition: Definition, surface: str, *, level: int, **facts: Any) -> Terms:

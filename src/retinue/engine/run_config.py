@@ -17,7 +17,7 @@ from retinue.engine.calls import CallHook
 from retinue.engine.inbox import Delivery
 from retinue.engine.limits import Limits
 from retinue.engine.model_choice import NamedModel
-from retinue.engine.remote_request import Errand, Runner
+from retinue.engine.remote_request import RemoteRequest, Runner
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
@@ -179,7 +179,7 @@ class RunConfig:
     """Whether a person may be asked about calls; a question does not get out of another process."""
     has_cluster: bool = False
     """Whether there are other machines to work on; what is asked or ruled is so here, wherever a run works."""
-    send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
+    send_out: Callable[[RunSetup, RemoteRequest], LiveRun] | None = None
     """Makes a run that works in a process of its own; None where all work here."""
     main: MainRules | None = None
     """For a run without a parent."""

@@ -15,19 +15,16 @@ from retinue.core.errors import RetinueError, quote
 from retinue.engine.questions import Desk
 from retinue.engine.remote_request import Origin
 from retinue.engine.setup import Feature
-from retinue.settings.paths import Paths
-from retinue.settings.subagents import LoadedCrew
+from retinue.settings.config import Config
 from retinue.settings.yamlfile import is_there
 
 if TYPE_CHECKING:
     from retinue.core.launch import Confining
-    from retinue.engine.remote_request import Origin
     from retinue.engine.run_config import RunPlan
     from retinue.features.approvals.book import Book
     from retinue.features.hooks.board import Board
     from retinue.features.hooks.command import Workplace
     from retinue.features.hooks.spec import HookSpec
-    from retinue.features.sandbox import Boundaries
     from retinue.settings.switches import Switches
     from retinue.tools.policy import Rights
 
@@ -50,36 +47,12 @@ class Judging(Protocol):
         ...
 
 
-class Configured(Protocol):
-    """What is configured for a folder, as it is now."""
-
-    @property
-    def paths(self) -> Paths:
-        """The folder and the user's."""
-        ...
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether the project's own configuration counts."""
-        ...
-
-    @property
-    def crew(self) -> LoadedCrew:
-        """What subagents.json says."""
-        ...
-
-    @property
-    def boundaries(self) -> "Boundaries":
-        """What commands are confined by."""
-        ...
-
-
-class Guarding:
+class Guards:
     """Puts hooks and approvals around runs."""
 
     def __init__(
         self,
-        world: Configured,
+        config: Config,
         environment: Mapping[str, str],
         clock: Clock,
         desk: Desk,
@@ -92,7 +65,7 @@ class Guarding:
 
         `judge` lets the face of a main agent that was sent here judge its runs.
         """
-        self._world = world
+        self._config = config
         self._environment = environment
         self._clock = clock
         self._desk = desk
@@ -114,7 +87,7 @@ class Guarding:
         """CodingCode's switches as they were at the start."""
         from retinue.settings.switches import load_switches
 
-        switches, problems = load_switches(self._world.paths, trusted=self._world.is_trusted)
+        switches, problems = load_switches(self._config.paths, trusted=self._config.is_trusted)
         self._tell(problems, ())
         return switches
 
@@ -122,14 +95,14 @@ class Guarding:
         """The switches as they are now: what is switched off while runs work is off for the next one."""
         from retinue.settings.switches import load_switches
 
-        return load_switches(self._world.paths, trusted=self._world.is_trusted)[0]
+        return load_switches(self._config.paths, trusted=self._config.is_trusted)[0]
 
     @cached_property
     def rules(self) -> tuple[str, ...]:
         """The user's rules for agents that are told them."""
         from retinue.settings.switches import load_rules
 
-        rules, problems = load_rules(self._world.paths, self._world.crew.settings.sandbox.hidden)
+        rules, problems = load_rules(self._config.paths, self._config.crew.settings.sandbox.hidden)
         self._tell(problems, ())
         return rules
 
@@ -192,7 +165,7 @@ class Guarding:
 
         What works on another machine is judged here.
         """
-        runner = definition.runner or self._world.crew.settings.runner
+        runner = definition.runner or self._config.crew.settings.runner
         if runner == "pi" or (runner == "process" and definition.hooks):
             why = "approvals, approvalRules or hooks are set" if runner == "pi" else "its file has hooks"
             raise RetinueError(
@@ -217,13 +190,13 @@ class Guarding:
 
     @property
     def _asks(self) -> bool:
-        settings = self._world.crew.settings
+        settings = self._config.crew.settings
         return settings.approvals != "never" or bool(settings.approval_rules)
 
     @cached_property
     def _has_files(self) -> bool:
-        paths = self._world.paths
-        folders = [paths.home, *([paths.project] if self._world.is_trusted and ".codingcode" in paths.configs else ())]
+        paths = self._config.paths
+        folders = [paths.home, *([paths.project] if self._config.is_trusted and ".codingcode" in paths.configs else ())]
         found = [folder / ".codingcode" / name for folder in folders if folder for name in ("hooks.yaml", "hooks.yml")]
         return any(map(is_there, found))
 
@@ -232,7 +205,7 @@ class Guarding:
         from retinue.settings.approvals import open_book
         from retinue.settings.subagents import find_user_file
 
-        book, problems = open_book(self._world.crew.settings, str(find_user_file(self._world.paths)))
+        book, problems = open_book(self._config.crew.settings, str(find_user_file(self._config.paths)))
         self._tell(problems, ())
         return book
 
@@ -243,7 +216,7 @@ class Guarding:
         from retinue.settings.hooks import load_hooks
 
         own, project = self.switches.disabled_hooks
-        loaded = load_hooks(self._world.paths, trusted=self._world.is_trusted, disabled=own, muted=project)
+        loaded = load_hooks(self._config.paths, trusted=self._config.is_trusted, disabled=own, muted=project)
         self._tell(loaded.diagnostics, loaded.notices)
         return loaded.ready
 
@@ -251,12 +224,12 @@ class Guarding:
     def _place(self) -> "Workplace":
         from retinue.features.hooks.command import Workplace
 
-        paths = self._world.paths
+        paths = self._config.paths
         return Workplace(paths.cwd, paths.project, self._environment)
 
     @cached_property
     def _outside(self) -> "Confining":
-        return self._world.boundaries.surround_place(self._world.paths.cwd, readonly=True)
+        return self._config.boundaries.surround_place(self._config.paths.cwd, readonly=True)
 
     def _build_board(self, definition: Definition | None, points: Sequence[Any]) -> "Board":
         from retinue.features.hooks.board import Board, CommandHook
@@ -266,7 +239,7 @@ class Guarding:
         place = replace(self._place, find_boundary=lambda: board.boundary or self._outside)
         board = Board([*points, *(CommandHook(spec, place) for spec in specs)], self._warn)
         name = "" if definition is None else definition.name
-        board.facts.update(projectPath=str(self._world.paths.project), sessionId="", agent=name)
+        board.facts.update(projectPath=str(self._config.paths.project), sessionId="", agent=name)
         return board
 
     def _load_profile(self, definition: Definition) -> "Sequence[HookSpec]":
@@ -274,7 +247,7 @@ class Guarding:
             return ()
         from retinue.settings.hooks import load_profile
 
-        loaded = load_profile(self._world.paths, definition, trusted=self._world.is_trusted)
+        loaded = load_profile(self._config.paths, definition, trusted=self._config.is_trusted)
         texts = [text for text in loaded.notices if text not in self._told]
         problems = [item for item in loaded.diagnostics if item.message not in self._told]
         self._told.update(texts, (item.message for item in problems))

@@ -3,11 +3,13 @@
 import os
 import stat
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import ValidationError, convert
 
+from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import ModelError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
@@ -18,12 +20,15 @@ from retinue.models.catalog import Provider, load_catalog, move_provider
 from retinue.models.config import parse_models
 from retinue.models.model_list import ModelList, add_listed
 from retinue.models.registry import Registry
-from retinue.models.resolve import Wishes, match_pattern
+from retinue.models.resolve import Choice, Wishes, match_pattern
 from retinue.sessions.log import Session
 from retinue.settings.files import load_json
 from retinue.settings.paths import Paths
 from retinue.settings.request import Request
 from retinue.settings.schema import Settings
+
+if TYPE_CHECKING:
+    from retinue.models.pool import PoolConfig
 
 _SECRETS = ("key", "access", "refresh")
 """Fields of an entry in auth.json."""
@@ -49,6 +54,19 @@ def load_registry(
     if not is_local_allowed(environment, offline=offline):
         return Registry(providers, keys), diagnostics
     return Registry(providers, keys, find_local=_find_local), diagnostics
+
+
+def to_pool_config(settings: Settings) -> "PoolConfig":
+    """What the settings say about all models."""
+    from retinue.models.pool import PoolConfig
+    from retinue.models.transport import Timing
+
+    return PoolConfig(
+        Timing(settings.http_idle_timeout_ms / 1000, (settings.retry.provider_timeout_ms or 0) / 1000),
+        settings.retry.to_policy(),
+        settings.thinking_budgets,
+        settings.block_images,
+    )
 
 
 def find_list_file(paths: Paths) -> Path:
@@ -142,3 +160,31 @@ def read_level(session: Session) -> ThinkingLevel | None:
     """The thinking level a session goes on with; None when it says nothing."""
     chosen = session.choice[1]
     return next((level for level in THINKING_LEVELS if level == chosen), None)
+
+
+def choose_start_model(
+    definition: Definition, request: Request, settings: Settings, session: Session, registry: Registry
+) -> Choice:
+    """The model a main agent begins with: the request's, that of its agent's file, the session's, the settings'.
+
+    Raises ModelError.
+    """
+    from retinue.engine.model_choice import choose_main_model
+
+    choose = cache(lambda: registry.choose(to_wishes(request, settings, session, registry)))
+    if request.model or request.provider:
+        return choose()
+    return choose_main_model(definition, registry, choose, request.models or settings.enabled_models) or choose()
+
+
+def choose_start_level(
+    definition: Definition, request: Request, settings: Settings, session: Session, choice: Choice | None = None
+) -> ThinkingLevel:
+    """How hard a main agent thinks at first; `choice` is its model, None for one that the caller has made."""
+    from retinue.engine.model_choice import choose_level
+
+    named = request.thinking or choose_level(definition.thinking)
+    if choice is None:
+        return named or read_level(session) or settings.default_thinking_level
+    kept = read_level(session) or request.inherited_thinking or settings.default_thinking_level
+    return named or choice.thinking or kept

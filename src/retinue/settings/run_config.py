@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from retinue.core.errors import UsageError, quote
 from retinue.core.tool import Tool
 from retinue.engine.limits import Limits
 from retinue.engine.run_config import Policy, RunConfig, RunPlan, SurfaceRules
@@ -12,6 +13,7 @@ from retinue.features.registry import Grounds, build_features
 from retinue.features.worktree.workshop import Workshop
 from retinue.settings.context import PromptFiles
 from retinue.settings.paths import find_session_dir
+from retinue.settings.request import Request
 from retinue.settings.roster import Roster, find_runnable
 from retinue.settings.schema import Settings
 from retinue.settings.subagents import CrewSettings
@@ -20,6 +22,7 @@ from retinue.tools.policy import SUBAGENT_READONLY
 FLEET_DEPTH = 4
 """How deep background agents may start others."""
 _DEEPEST = 1_000_000
+_ANY_DEPTH = 2**31
 
 
 def build_run_config(
@@ -68,6 +71,29 @@ def build_policy(crew: CrewSettings, environment: Mapping[str, str]) -> Policy:
         limits=Limits(max_turns=crew.default_max_turns or None, grace_turns=crew.grace_turns),
         allow_pi=crew.budget.allow_pi,
     )
+
+
+def build_main_policy(roster: Roster) -> Policy:
+    """What the settings decide about a main agent that runs as a definition."""
+    crew = roster.crew
+    return Policy(
+        judge=roster.boundaries.judge,
+        has_lsp=crew.has_child_lsp,
+        always_exposed=crew.always_exposed_extensions,
+        denied=crew.deny_tools,
+        surfaces={"": SurfaceRules(_ANY_DEPTH)},
+    )
+
+
+def limit_main_tools(plan: RunPlan, own: Mapping[str, Tool], request: Request) -> Mapping[str, Tool]:
+    """The tools of a definition that the request wants. Raises UsageError for one that the definition does not have."""
+    reasons = {item.name: item.sentence for item in plan.rights.refused}
+    for name in request.tools or ():
+        if name not in own:
+            reason = reasons.get(name, f"its tools are {', '.join(own) or 'none'}")
+            raise UsageError(f"agent {quote(plan.definition.name)} has no tool {quote(name)}: {reason}")
+    names = own if request.tools is None else dict.fromkeys(request.tools)
+    return {name: own[name] for name in names if name not in request.exclude_tools}
 
 
 def build_surfaces(crew: CrewSettings, environment: Mapping[str, str]) -> dict[str, SurfaceRules]:

@@ -1,21 +1,31 @@
-"""From the user's settings to what the web and convert tools are told."""
+"""From the user's settings to the web and convert tools."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from retinue.core.errors import quote
+from retinue.core.tool import Tool
 from retinue.settings.devkit import ConvertContent, Web
 from retinue.settings.paths import find_paths
 from retinue.settings.subagents import CrewSettings
-from retinue.tools.convert.options import ConvertOptions
+from retinue.tools.convert.options import ConvertOptions, ConvertPorts
 from retinue.tools.outbound.request import RequestReach
 from retinue.tools.policy import list_offers
+from retinue.tools.process_tree import TreeProbe
+from retinue.tools.registry import build_family
 from retinue.tools.selectors import Offer
-from retinue.tools.web.options import ProviderOptions, ReaderOptions, WebOptions
+from retinue.tools.web.options import ProviderOptions, ReaderOptions, WebOptions, WebPorts
+
+if TYPE_CHECKING:
+    from retinue.engine.runner import LiveRun
+    from retinue.tools.outbound.trace import HttpExchange
 
 Row: TypeAlias = tuple[Literal["pass", "warn", "info"], str, str, str]
 """State, category, message and details of one thing that doctor says."""
+MAX_TRACE_BYTES = 1_000_000
+RECORD = "web-tools-results"
+"""Type of the session's entries with what was found."""
 _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 
 
@@ -145,3 +155,67 @@ def _describe_converter(command: str, environment: Mapping[str, str], project: s
     if command != COMMAND:
         return "warn", "convert", f"Converter {quote(command)} not found", f"convertContent.command; {INSTALL}"
     return "info", "convert", "Documents are read without a converter", f"{', '.join(FORMATS)}; for more: {INSTALL}"
+
+
+class WebTools:
+    """The tools that reach outside, for the main agent and its subagents: the web's and the converter.
+
+    One object for a session: what is found in it can be read again by all its agents. Loads nearly nothing before one
+    of the tools is used.
+    """
+
+    def __init__(
+        self,
+        settings: CrewSettings,
+        environment: Mapping[str, str],
+        trees: TreeProbe,
+        find_main: "Callable[[], LiveRun]",
+    ) -> None:
+        """`find_main` knows whose session keeps what is found."""
+        self._settings = settings
+        self._environment = environment
+        self._trees = trees
+        self._find_main = find_main
+        self._tools: dict[str, Tool] | None = None
+
+    def build(self) -> dict[str, Tool]:
+        """Those that are switched on, by name."""
+        if self._tools is None:
+            self._tools = self._build()
+        return self._tools
+
+    def _build(self) -> dict[str, Tool]:
+        from retinue.tools.web.session import WebSession
+
+        own, offered = self._settings, list_outside(self._settings)
+        tools: dict[str, Tool] = {}
+        if "web_search" in offered:
+            ports = WebPorts(environment=self._environment, trace=self._find_trace(), keep=self._keep, load=self._load)
+            tools |= build_family("web", WebSession(to_web_options(own.web), ports))
+        if "convert_content" in offered:
+            options = to_convert_options(own.convert_content, own.web.allowed_hosts)
+            convert = ConvertPorts(environment=self._environment, trace=self._find_trace(), trees=self._trees)
+            tools |= build_family("convert", options, convert)
+        return tools
+
+    def _find_trace(self) -> "Callable[[HttpExchange], None] | None":
+        """Who is told of requests; nobody unless the user wants to look for a mistake."""
+        level = self._settings.web.debug
+        if not level:
+            return None
+        from retinue.core.jsonline import encode_json
+        from retinue.sessions.linelog import LineLog
+
+        log = LineLog(find_web_log(self._environment))
+
+        def note(exchange: "HttpExchange") -> None:
+            log.append(encode_json(exchange.to_data(verbose=level == "verbose")), most=MAX_TRACE_BYTES)
+
+        return note
+
+    def _keep(self, record: dict[str, Any]) -> None:
+        main = self._find_main()
+        main.journal.write(lambda: main.session.append_custom(RECORD, record))
+
+    def _load(self) -> "Iterator[Any]":
+        return self._find_main().session.customs(RECORD)

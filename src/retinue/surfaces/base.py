@@ -17,10 +17,10 @@ from retinue.models.resolve import Choice
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
-    """The place of one run in its crew: what its delegation tools work with. Each run has its own."""
+class Caller:
+    """A run that delegates: what its delegation tools work with. Each run has its own."""
 
-    crew: Callable[[], Manager]
+    find_manager: Callable[[], Manager]
     """Asked when a tool is used: the main agent's tools exist before the Manager does."""
     run_id: str
     """The run whose tools these are."""
@@ -40,8 +40,8 @@ class Seat:
 
     @property
     def manager(self) -> Manager:
-        """The crew."""
-        return self.crew()
+        """Of all runs."""
+        return self.find_manager()
 
     @property
     def depth(self) -> int:

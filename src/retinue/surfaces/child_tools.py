@@ -11,8 +11,8 @@ from retinue.core.tool_table import find_surfaces
 from retinue.engine.setup import RunSetup
 
 
-class Seating:
-    """Seats one run in its crew."""
+class ChildTools:
+    """Gives one run its own tools."""
 
     name = "delegation"
 

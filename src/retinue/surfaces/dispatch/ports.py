@@ -8,7 +8,7 @@ from retinue.core.definition import Definition
 from retinue.core.model import ModelInfo
 from retinue.features.hooks.board import Board
 from retinue.models.resolve import Choice
-from retinue.surfaces.base import Seat
+from retinue.surfaces.base import Caller
 
 DEFAULT_STEPS = 200
 
@@ -17,7 +17,7 @@ DEFAULT_STEPS = 200
 class DispatchPorts:
     """Everything one run's `dispatch_agent` may ask for."""
 
-    seat: Seat
+    caller: Caller
     find: Callable[[str], Definition | None]
     """The agent of this name, also one that is off."""
     is_enabled: Callable[[], bool]

@@ -34,7 +34,7 @@ class ResultTool:
 
     def __init__(self, ports: FleetPorts) -> None:
         self._ports = ports
-        self._seat = ports.seat
+        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -64,22 +64,22 @@ class ResultTool:
         run_id = str(arguments.get("agent_id", "")).strip()
         verbose, peek = arguments.get("verbose") is True, arguments.get("peek")
         ended: WaitEnd = "finished"
-        if self._seat.find_run(run_id) is not None and arguments.get("wait") is True:
-            ended = await wait_for_run(self._seat, run_id, self._find_wait_s())
-        run = self._seat.find_run(run_id)
+        if self._caller.find_run(run_id) is not None and arguments.get("wait") is True:
+            ended = await wait_for_run(self._caller, run_id, self._find_wait_s())
+        run = self._caller.find_run(run_id)
         if run is None:
             return Refusal(tell_missing(run_id)).to_result()
         if isinstance(peek, dict) and not verbose:
             return ToolResult.of(await self._peek(run, Peek.of(peek), context.cwd), self._detail(run))
         text = self._render(run, ended, verbose=verbose)
         # A grandchild's result is for whoever started it, even when this run looks at it first.
-        if run.status.is_final and run.parent_id == self._seat.run_id:
-            self._seat.manager.read(run.id, by_call=context.call_id)
+        if run.status.is_final and run.parent_id == self._caller.run_id:
+            self._caller.manager.read(run.id, by_call=context.call_id)
         return ToolResult.of(text, self._detail(run))
 
     def _render(self, run: Run, ended: WaitEnd, *, verbose: bool) -> str:
         text = f"{self.render_head(run)}\n\n{self._render_body(run, ended)}"
-        if verbose and (messages := load_messages(self._seat, run)) is not None:
+        if verbose and (messages := load_messages(self._caller, run)) is not None:
             conversation = bound_text(render_conversation(messages), run.output_file)
             text += f"\n\n--- Agent Conversation ---\n{conversation}"
         return text
@@ -105,7 +105,7 @@ class ResultTool:
         return "\n".join((*lines, f"Output file: {run.output_file}") if run.output_file else lines)
 
     def _find_wait_s(self) -> float:
-        return limit_wait(self._seat, self._ports.settings.wait_timeout_s)
+        return limit_wait(self._caller, self._ports.settings.wait_timeout_s)
 
     async def _peek(self, run: Run, peek: Peek, cwd: Path) -> str:
         result = render_result_text(run)

@@ -3,27 +3,27 @@
 import asyncio
 from typing import Literal, TypeAlias
 
-from retinue.surfaces.base import Seat
+from retinue.surfaces.base import Caller
 
 POLL_S = 1.0
 
 WaitEnd: TypeAlias = Literal["finished", "timeout", "message"]
 
 
-def limit_wait(seat: Seat, timeout_s: float) -> float:
+def limit_wait(caller: Caller, timeout_s: float) -> float:
     """The time a call may wait: less than what its own run may be silent, or spend in one call."""
-    live = seat.manager.live(seat.run_id)
+    live = caller.manager.live(caller.run_id)
     return timeout_s if live is None else live.setup.limits.bound_wait(timeout_s)
 
 
-async def wait_for_run(seat: Seat, run_id: str, timeout_s: float) -> WaitEnd:
+async def wait_for_run(caller: Caller, run_id: str, timeout_s: float) -> WaitEnd:
     """Return when the run is finished, queued or working as it may be now. Cancelling leaves the run alone."""
-    run = seat.manager.find(run_id)
+    run = caller.manager.find(run_id)
     if run is None or run.status.is_final:
         return "finished"
     async with asyncio.TaskGroup() as group:
-        finish = group.create_task(seat.manager.wait(run_id))
-        watch = group.create_task(_watch(seat, timeout_s))
+        finish = group.create_task(caller.manager.wait(run_id))
+        watch = group.create_task(_watch(caller, timeout_s))
         await asyncio.wait((finish, watch), return_when=asyncio.FIRST_COMPLETED)
         # Whoever ends in the same moment as the time limit has still ended.
         ended: WaitEnd = "finished" if finish.done() or not watch.done() else watch.result()
@@ -32,11 +32,11 @@ async def wait_for_run(seat: Seat, run_id: str, timeout_s: float) -> WaitEnd:
     return ended
 
 
-async def _watch(seat: Seat, timeout_s: float) -> Literal["timeout", "message"]:
+async def _watch(caller: Caller, timeout_s: float) -> Literal["timeout", "message"]:
     """The clock and the caller's inbox; only what the user wants said before the next reply counts."""
-    clock, ends_s = seat.clock, seat.clock.steady_s() + timeout_s
+    clock, ends_s = caller.clock, caller.clock.steady_s() + timeout_s
     while True:
-        live = seat.manager.live(seat.run_id)
+        live = caller.manager.live(caller.run_id)
         if live is not None and live.inbox.has_words:
             return "message"
         rest_s = ends_s - clock.steady_s()

@@ -1,6 +1,7 @@
 """From a model's name to a model that can be asked: one registry, one connection pool and one back-off for all runs."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,27 +15,48 @@ from retinue.models.governor import Governor
 from retinue.models.reach import OutOfReach, Reach
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
+from retinue.models.retry import RetryPolicy
 from retinue.models.transport import Timing, Transport
-from retinue.settings.schema import Settings
 
 if TYPE_CHECKING:
     from retinue.models.bridge import BridgedModel
 
 
-class Models:
+@dataclass(frozen=True, slots=True)
+class PoolConfig:
+    """What the settings say about all models."""
+
+    timing: Timing = field(default_factory=Timing)
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    thinking_budgets: Mapping[str, int] = field(default_factory=dict)
+    blocks_images: bool = False
+    """Whether no model is sent images."""
+
+
+class ModelPool:
     """Opens models."""
 
-    def __init__(self, registry: Registry, settings: Settings, clock: Clock, own: Sequence[Model] = ()) -> None:
-        """`own` are models that others have made; see `add_models`."""
+    def __init__(
+        self,
+        registry: Registry,
+        config: PoolConfig,
+        clock: Clock,
+        own: Sequence[Model] = (),
+        learn: Callable[[str], None] = lambda key: None,
+    ) -> None:
+        """`own` are models that others have made; see `add_models`.
+
+        `learn` is told each key that is used, so that nobody repeats it.
+        """
         self.registry = registry
-        self._timing = Timing(settings.http_idle_timeout_ms / 1000, (settings.retry.provider_timeout_ms or 0) / 1000)
+        self._config = config
         self._transport = Transport()
-        self._governor = Governor(clock, settings.retry.to_policy())
-        self._budgets, self._blocks_images = settings.thinking_budgets, settings.block_images
-        self._opened: dict[str, Model] = {model.info.ref: restrict_model(model, settings) for model in own}
+        self._governor = Governor(clock, config.retry)
+        self._opened: dict[str, Model] = {
+            model.info.ref: restrict_model(model, blocks_images=config.blocks_images) for model in own
+        }
         self._bridged: list[BridgedModel] = []
-        self.learn: Callable[[str], None] = lambda key: None
-        """Told each key that is used, so that nobody repeats it."""
+        self._learn = learn
 
     def open(self, info: ModelInfo) -> Model:
         """A model ready to be asked, the same object for the same model. Raises ModelError or ConfigError."""
@@ -49,8 +71,9 @@ class Models:
             await model.close()
 
     def _make(self, info: ModelInfo) -> Model:
-        info = replace(info, thinking_budgets=self._budgets) if self._budgets else info
-        if self._blocks_images:
+        budgets, timing = self._config.thinking_budgets, self._config.timing
+        info = replace(info, thinking_budgets=budgets) if budgets else info
+        if self._config.blocks_images:
             from retinue.models.convert import drop_images
 
             info = drop_images(info)
@@ -65,22 +88,22 @@ class Models:
         if info.api == "bridge":
             from retinue.models.bridge import build_bridge
 
-            bridged = build_bridge(info, governor=self._governor, timing=self._timing)
+            bridged = build_bridge(info, governor=self._governor, timing=timing)
             self._bridged.append(bridged)
             return bridged
         from retinue.models.wire import build_model
 
         unlocked, key = self.registry.unlock(info)
-        self.learn(key)
-        return build_model(unlocked, transport=self._transport, key=key, governor=self._governor, timing=self._timing)
+        self._learn(key)
+        return build_model(unlocked, transport=self._transport, key=key, governor=self._governor, timing=timing)
 
 
-class CrewModels:
+class ChildModels:
     """The models that the runs of one main agent may be given."""
 
     def __init__(
         self,
-        find_models: Callable[[], Models],
+        find_models: Callable[[], ModelPool],
         find_home: Callable[[], ModelInfo],
         find_listed: Callable[[], Sequence[str]],
     ) -> None:
@@ -131,9 +154,9 @@ class CrewModels:
         return self.registry.reach(self._find_home(), self._find_listed())
 
 
-def restrict_model(model: Model, settings: Settings) -> Model:
+def restrict_model(model: Model, *, blocks_images: bool) -> Model:
     """A model that others have made, which is sent no images where the user wants none sent."""
-    if not settings.block_images:
+    if not blocks_images:
         return model
     from retinue.models.convert import TextOnlyModel
 

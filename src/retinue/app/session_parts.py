@@ -1,0 +1,157 @@
+"""What the main agent of one session and its runs are made from. Starts nothing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from retinue.app.extensions import Extensions
+from retinue.app.host import Host
+from retinue.core.tool import Tool
+from retinue.engine.budget import Lease
+from retinue.engine.ids import make_run_id
+from retinue.engine.runner import LiveRun
+from retinue.models.pool import ChildModels, ModelPool
+from retinue.sessions.log import Session
+from retinue.settings.config import Config, choose_shell
+from retinue.settings.guards import Guards
+from retinue.settings.inheritance import inherit_extensions
+from retinue.settings.lsp import Languages
+from retinue.settings.providers import list_stored
+from retinue.settings.web import WebTools
+from retinue.tools.registry import ToolOptions, build_extra_tools, build_tools
+
+if TYPE_CHECKING:
+    from retinue.app.mcp import McpServers
+    from retinue.features.activity import Recorder
+
+
+@dataclass(frozen=True, eq=False)
+class SessionParts:
+    """Complete before the main agent is there: what needs that one asks for it when it is used."""
+
+    host: Host
+    session: Session
+    config: Config
+    run_id: str
+    """The main agent's."""
+    lease: Lease
+    """What one prompt may cost with all it starts."""
+    tool_options: ToolOptions
+    web: WebTools
+    languages: Languages
+    guards: Guards
+    """What stands around the runs."""
+    extensions: Extensions
+    child_models: ChildModels
+    """The models that its runs may be given."""
+    recorder: "Recorder | None"
+    """Keeps what tools did; none where nothing is kept, and inside another program's agent, which keeps it itself."""
+    find_main: Callable[[], LiveRun]
+    warn: Callable[[str], None]
+
+    @property
+    def models(self) -> ModelPool:
+        """All that can be asked."""
+        return self.host.need_models(self.config, self.extensions)
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the main agent keeps a session; what belongs to one, such as schedules, is not offered without."""
+        return self.host.request.session.kind not in ("none", "children")
+
+    @cached_property
+    def child_tools(self) -> dict[str, Tool]:
+        """All there are for children, those of the surfaces left out."""
+        return {
+            **build_tools(self.tool_options),
+            **build_extra_tools(),
+            **self.web.build(),
+            **self.languages.build_children(),
+            **self.host.own.tools,
+        }
+
+
+def build_parts(
+    host: Host,
+    session: Session,
+    config: Config,
+    find_main: Callable[[], LiveRun],
+    warn: Callable[[str], None],
+) -> SessionParts:
+    """All parts of one session; `warn` tells its listeners. Raises UsageError."""
+    settings, environment, clock = config.crew.settings, host.environment, host.clock
+    options = choose_shell(host.tool_options, config.paths, config.loaded.settings)
+    host.redactor.learn(*list_stored(config.paths))
+    extensions = Extensions(
+        config,
+        host.own.extensions,
+        lambda item: host.tell((item,)),
+        _find_servers(host, config),
+        inherit_extensions(environment),
+    )
+    return SessionParts(
+        host=host,
+        session=session,
+        config=config,
+        run_id=make_run_id(),
+        lease=Lease(settings.budget.tokens, settings.budget.cost_usd, source=host.sent.source or host.source),
+        tool_options=options,
+        web=WebTools(settings, environment, options.trees, find_main),
+        languages=Languages(
+            settings,
+            config.boundaries,
+            environment,
+            clock,
+            trees=options.trees,
+            trust=config.loaded.trust,
+            is_child=host.is_child,
+        ),
+        guards=Guards(
+            config,
+            environment,
+            clock,
+            host.desk,
+            tell=lambda problems, notes: host.tell(problems, *notes),
+            warn=warn,
+            judge=host.sent.judge,
+        ),
+        extensions=extensions,
+        child_models=_open_child_models(host, config, extensions, find_main),
+        recorder=_open_recorder(host, config),
+        find_main=find_main,
+        warn=warn,
+    )
+
+
+def _open_child_models(
+    host: Host, config: Config, extensions: Extensions, find_main: Callable[[], LiveRun]
+) -> ChildModels:
+    scope, settings = host.scope, config.loaded.settings
+    # Whoever brings a model along means it to be used.
+    own = tuple(model.info.ref for model in host.own.models)
+    return ChildModels(
+        lambda: host.need_models(config, extensions),
+        lambda: find_main().setup.model.info,
+        lambda: (*own, *(settings.enabled_models if scope.names is None else scope.names)),
+    )
+
+
+def _open_recorder(host: Host, config: Config) -> "Recorder | None":
+    if host.is_child or host.request.session.kind == "none":
+        return None
+    from retinue.features.activity import Recorder, find_log
+
+    return Recorder(find_log(config.paths.own_dir, config.paths.project), host.clock)
+
+
+def _find_servers(host: Host, config: Config) -> "McpServers | None":
+    """The MCP servers; None where no file names any, which costs nothing more than looking."""
+    from retinue.settings.mcp_files import has_files
+
+    if not has_files(config.paths, trusted=config.is_trusted):
+        return None
+    from retinue.app.mcp import McpServers
+
+    trees, learn = host.tool_options.trees, host.redactor.learn
+    return McpServers(config, host.request, host.environment, host.clock, trees=trees, tell=host.say, learn=learn)

@@ -1,0 +1,49 @@
+"""What the settings say about runs in processes of their own."""
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from retinue.core.tool_table import KNOWN_TOOLS
+from retinue.engine.external.program import Premises
+from retinue.models.pool import ChildModels
+from retinue.settings.config import Config
+from retinue.settings.paths import find_configs, find_project
+from retinue.settings.web import export_search_keys
+
+
+def build_premises(
+    config: Config, models: ChildModels, environment: Mapping[str, str], tools: Iterable[str], cwd: Path
+) -> Premises:
+    """What a child that works in `cwd` is told; `tools` are the names of those there are, wherever they come from."""
+    settings = config.crew.settings
+    return Premises(
+        environment=environment,
+        workspace=config.paths.project,
+        pi_command=settings.pi_command,
+        marks={
+            "PI_SUBAGENT_ALLOW_LSP": "1" if settings.has_child_lsp else "0",
+            "PI_SUBAGENT_LSP_ACTIONS": ",".join(settings.subagents.allowed_lsp_actions),
+        },
+        export_key=models.registry.export_key,
+        export_tools=lambda tools: export_search_keys(settings, environment, tools),
+        trusted=decide_child_trust(config, cwd),
+        private_tools=frozenset(tools) - frozenset(KNOWN_TOOLS),
+    )
+
+
+def decide_child_trust(config: Config, cwd: Path) -> bool | None:
+    """Whether a child may use the project's configuration: only what was decided about; None: it decides itself."""
+    if config.loaded.trust.is_open:
+        return None
+    project = config.paths.project
+    has_new = not set(find_configs(project)) <= set(config.paths.configs)
+    return config.is_trusted and not has_new and is_own_folder(config, cwd)
+
+
+def is_own_folder(config: Config, cwd: Path) -> bool:
+    """Whether a folder is of the project that was decided about: nobody has said anything about another one's files.
+
+    A copy of the project is another folder: what lies in it is its agent's.
+    """
+    return find_project(Path(os.path.realpath(cwd)), config.paths.home) == config.paths.project
