@@ -20,8 +20,7 @@ from retinue.core.events import Event, RunFinished, RunQueued, RunRead, RunStart
 from retinue.core.messages import TextContent, ToolResultMessage
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.backend import LocalBackend
-from retinue.engine.clock import SystemClock
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import SystemClock, make_uuid
 from retinue.engine.journal import CREW, RECORD
 from retinue.engine.manager import Manager
 from retinue.engine.notify import CUSTOM_TYPE

@@ -14,7 +14,7 @@ from retinue.core.run import Status
 from retinue.engine.admission import Bounds
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import BudgetedModel, Lease, Leases, bound_input
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import make_uuid
 from retinue.engine.journal import CREW
 from retinue.engine.manager import Manager
 from retinue.engine.notify import CUSTOM_TYPE, list_told

@@ -8,7 +8,7 @@ from retinue.core.model import ModelInfo
 from retinue.core.schema import fit_arguments
 from retinue.core.tool import ToolContext
 from retinue.engine.admission import Bounds
-from retinue.engine.ids import make_run_id, make_uuid
+from retinue.engine.clock import make_run_id, make_uuid
 from retinue.engine.inbox import to_text
 from retinue.engine.limits import Limits
 from retinue.engine.manager import Manager

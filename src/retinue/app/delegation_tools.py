@@ -44,7 +44,7 @@ def make_subagent(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
 
 def open_subagent(crew: "Crew", run_id: str, model: str | None = None) -> "SubagentPorts":
     """What calls of the `subagent` surface by one run work with; `model` is what its runs use instead of their own."""
-    from retinue.engine.ids import make_uuid
+    from retinue.engine.clock import make_uuid
     from retinue.settings.run_config import find_own_depth
     from retinue.settings.subagent_call import Asked, make_session_dir, prepare_run
     from retinue.surfaces.subagent.ports import SubagentPorts, SubagentSettings

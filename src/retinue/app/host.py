@@ -19,7 +19,7 @@ from retinue.core.model import Model
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.core.tool import Tool
 from retinue.engine.questions import Desk
-from retinue.engine.revoked_tools import Restraint
+from retinue.engine.rights import Restraint
 from retinue.engine.setup import Feature
 from retinue.sandbox.profile import TMP_PREFIX
 from retinue.settings.inheritance import inherit_budget

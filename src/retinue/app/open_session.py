@@ -27,7 +27,7 @@ from retinue.core.run import Outcome, Reason, Run
 from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Lease
 from retinue.engine.build import RunHost, build_run
-from retinue.engine.ids import make_run_id
+from retinue.engine.clock import make_run_id
 from retinue.engine.request import RunRequest
 from retinue.engine.run_config import Additions, RunPlan
 from retinue.engine.runner import LiveRun

@@ -19,8 +19,8 @@ from retinue.core.errors import RetinueError, UsageError
 from retinue.durable.cluster.start_worker import WorkerWish as WorkerWish
 from retinue.engine.build import build_judged
 from retinue.engine.limits import Limits, read_times
-from retinue.engine.remote_request import REMOTE, Errand, Origin
-from retinue.engine.revoked_tools import Restrained
+from retinue.engine.rights import Restrained
+from retinue.engine.run_config import REMOTE, Errand, Origin
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.settings.paths import find_agent_dir, find_home, find_paths

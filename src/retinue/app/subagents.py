@@ -27,7 +27,7 @@ from retinue.engine.admission import Bounds
 from retinue.engine.budget import Lease
 from retinue.engine.build import RunBuilder, RunHost, choose_runner
 from retinue.engine.cleanup import Retention
-from retinue.engine.ids import make_run_id
+from retinue.engine.clock import make_run_id
 from retinue.engine.journal import CREW
 from retinue.engine.limits import read_times
 from retinue.engine.manager import Manager, RemoteRuns
@@ -35,9 +35,8 @@ from retinue.engine.notify import Notifier
 from retinue.engine.reactions import Reactions
 from retinue.engine.recovery import Aftermath, Remains, find_branches, has_left_copies, read_remains
 from retinue.engine.remote_children import RemoteHost
-from retinue.engine.remote_request import REMOTE, Errand
-from retinue.engine.revoked_tools import Restraint
-from retinue.engine.run_config import RunConfig, RunPlan
+from retinue.engine.rights import Restraint
+from retinue.engine.run_config import REMOTE, Errand, RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import Grounds
 from retinue.engine.session_path import find_session_dir as find_keeping_dir

@@ -14,7 +14,7 @@ from msgspec import Struct, structs
 from retinue.core.jsonline import encode_json
 from retinue.core.messages import AssistantMessage, Cost, ImageContent, Message, Usage
 from retinue.core.model import Draft, Failure, Model, ModelInfo, Price, PriceTier, Reply, Request
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import make_uuid
 
 MIN_OUTPUT = 256
 """A reply shorter than this is not worth asking for."""

@@ -24,6 +24,7 @@ from retinue.engine.calls import CallHook
 from retinue.engine.child_prompt import (
     Identity,
     Place,
+    Surveys,
     build_append,
     build_codingcode,
     build_replace,
@@ -32,13 +33,10 @@ from retinue.engine.child_prompt import (
 )
 from retinue.engine.limits import Limits, choose_limits, fill_limits
 from retinue.engine.model_choice import Models, NamedModel, choose_level, choose_model, find_model, unwrap
-from retinue.engine.place_facts import Surveys
 from retinue.engine.prompt import render_prompt
-from retinue.engine.remote_request import HERE, Errand, Runner
 from retinue.engine.request import RunRequest
-from retinue.engine.revoked_tools import Restrained, Restraint
-from retinue.engine.rights import CrewRights, decide_root, list_doubts
-from retinue.engine.run_config import Additions, RunConfig, RunPlan
+from retinue.engine.rights import CrewRights, Restrained, Restraint, decide_root, list_doubts
+from retinue.engine.run_config import HERE, Additions, Errand, RunConfig, Runner, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import Keeper
 from retinue.engine.setup import Feature, RunSetup

@@ -32,15 +32,13 @@ from retinue.engine.backend import Arrange, Backend
 from retinue.engine.bus import Bus
 from retinue.engine.journal import RECORD
 from retinue.engine.queue import Queue
-from retinue.engine.recovery import Remains, interrupt
+from retinue.engine.recovery import Remains, Returning, interrupt
 from retinue.engine.remote_children import Guests
-from retinue.engine.remote_request import Errand
 from retinue.engine.request import RunRequest
-from retinue.engine.restore import Returning
+from retinue.engine.run_config import Errand
 from retinue.engine.run_table import Register
 from retinue.engine.runner import LiveRun, contain
 from retinue.engine.setup import RunSetup
-from retinue.engine.waiters import Bells
 
 Watch: TypeAlias = Callable[[LiveRun, Run, RunRequest, LiveRun], Callable[[], None]]
 """Begins to listen to a run, given its request and the run that started it; returns what ends that."""
@@ -110,7 +108,7 @@ class Manager:
         self._begun: set[str] = set()
         self._stopping: dict[str, Reason] = {}
         self._causes: dict[str, str] = {}
-        self._ends, self._news = Bells(), Bells()
+        self._ends, self._news = Waiters(), Waiters()
         place = self.admission.find_file
         self.guests = Guests(self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock)
         """The runs that those have started that work elsewhere."""
@@ -433,3 +431,32 @@ def _keep_rest(outcome: Outcome, left: Outcome) -> Outcome:
     """The outcome of a run that was cut off, with what it leaves all the same."""
     error = left.error or outcome.error
     return msgspec.structs.replace(left, status=outcome.status, reason=outcome.reason, error=error)
+
+
+class Waiters:
+    """Whoever waits for something that has an id, such as the end of a run."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+
+    async def wait(self, key: str, timeout_s: float | None = None) -> bool:
+        """Return True when it rings, False when the time is over."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(key, []).append(future)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            # Whoever asks every second must not leave a future behind each time.
+            waiters = self._waiters.get(key, [])
+            if future in waiters:
+                waiters.remove(future)
+        return True
+
+    def ring(self, key: str) -> None:
+        """Let go on whoever waits."""
+        for future in self._waiters.pop(key, ()):
+            if not future.done():
+                future.set_result(None)

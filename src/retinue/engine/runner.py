@@ -41,20 +41,17 @@ from retinue.core.run import Outcome, Reason, Status
 from retinue.core.tool import Tool, ToolContext
 from retinue.core.transcript import list_orphans, repair_transcript
 from retinue.engine.bus import Bus
-from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, keep_data, run_calls
+from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, PatientHook, keep_data, run_calls
 from retinue.engine.compaction import Compactor
-from retinue.engine.current_model import CurrentModel, UnaskedModel
-from retinue.engine.feature_stack import Enclosure
-from retinue.engine.idle_pause import PatientHook
 from retinue.engine.inbox import Inbox
 from retinue.engine.journal import Journal
 from retinue.engine.limits import judge_turn
 from retinue.engine.loop import Conversation, Ending, LoopPorts, run_loop
-from retinue.engine.outcome import Past, judge_ending
+from retinue.engine.model_choice import CurrentModel, UnaskedModel
 from retinue.engine.prompt import declare_change, render_prompt
-from retinue.engine.retries import Attempts
+from retinue.engine.retries import Attempts, Past, judge_ending
 from retinue.engine.scope import Scope
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Enclosure, RunSetup
 from retinue.engine.window import (
     bound_result,
     count_head,
@@ -447,7 +444,7 @@ class LiveRun:
             ),
             publish=self._publish,
             clock=self._clock,
-            hooks=[PatientHook(hook, self._scope) for hook in setup.hooks],
+            hooks=[PatientHook(hook, self._scope.patience) for hook in setup.hooks],
             refusals=setup.refusals,
             tool_s=setup.limits.tool_s,
             max_chars=bound_result(window, MAX_RESULT_CHARS),

@@ -12,7 +12,7 @@ from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.run import Run
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import make_uuid
 from retinue.engine.request import RunRequest
 from retinue.sessions.log import Session
 from retinue.sessions.tree import SessionTree

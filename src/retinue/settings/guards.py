@@ -13,7 +13,7 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError, quote
 from retinue.engine.questions import Desk
-from retinue.engine.remote_request import Origin
+from retinue.engine.run_config import Origin
 from retinue.engine.setup import Feature
 from retinue.settings.paths import Paths
 from retinue.settings.subagents import LoadedCrew
@@ -21,8 +21,7 @@ from retinue.settings.yamlfile import is_there
 
 if TYPE_CHECKING:
     from retinue.core.launch import Confining
-    from retinue.engine.remote_request import Origin
-    from retinue.engine.run_config import RunPlan
+    from retinue.engine.run_config import Origin, RunPlan
     from retinue.features.approvals.book import Book
     from retinue.features.hooks.board import Board
     from retinue.features.hooks.command import Workplace

@@ -18,7 +18,7 @@ from retinue.core.events import (
 from retinue.core.messages import UserMessage
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.admission import Admission, Bounds, SpawnRefused
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import make_uuid
 from retinue.engine.recovery import read_remains
 from retinue.engine.remote_children import Guests, narrow_grant
 from retinue.engine.request import RunRequest

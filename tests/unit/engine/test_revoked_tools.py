@@ -2,7 +2,7 @@ import pytest
 
 from retinue.core.messages import ToolCall
 from retinue.core.tool import Effect, ToolResult
-from retinue.engine.revoked_tools import Restrained, Restraint
+from retinue.engine.rights import Restrained, Restraint
 from retinue.tools.policy import Rights
 from retinue.tools.registry import ToolOptions, build_tools
 from retinue.tools.renamed import rename_tools

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.run import Run
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import make_uuid
 from retinue.engine.request import RunRequest
 from retinue.engine.session_path import Grounds, Keeper, find_file_below, find_session_dir
 from retinue.sessions.log import Session

@@ -37,9 +37,9 @@ from retinue.durable.cluster.sender import Cluster
 from retinue.durable.cluster.session_copy import HomeFile
 from retinue.durable.cluster.workspace_bundle import Parcel, release
 from retinue.durable.session_files import SESSION
+from retinue.engine.clock import make_uuid
 from retinue.engine.external.command_line import Post
 from retinue.engine.external.program import Premises
-from retinue.engine.ids import make_uuid
 from retinue.engine.limits import read_times
 from retinue.engine.loop import Ending
 from retinue.engine.runner import LiveRun

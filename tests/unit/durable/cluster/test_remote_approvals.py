@@ -10,8 +10,8 @@ from retinue.durable.cluster.approval import MAX_TOLD, Case, Ruling, Verdict, bo
 from retinue.durable.cluster.approval_judge import Court
 from retinue.durable.cluster.remote_approvals import Appeals, Judged
 from retinue.engine.questions import Desk
-from retinue.engine.remote_request import Origin
-from retinue.engine.revoked_tools import Restrained, Restraint
+from retinue.engine.rights import Restrained, Restraint
+from retinue.engine.run_config import Origin
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.book import Book
 from retinue.features.approvals.gate import Approving, GatePorts
