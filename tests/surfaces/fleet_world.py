@@ -18,8 +18,7 @@ from retinue.features.transcript import Transcripts
 from retinue.models.resolve import Names, resolve_model
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
-from retinue.surfaces.base import Seat
-from retinue.surfaces.child_tools import Seating
+from retinue.surfaces.base import Seat, Seating
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
 from retinue.surfaces.fleet.post import connect_notifier

@@ -76,8 +76,7 @@ def open_subagent(crew: "Crew", run_id: str, model: str | None = None) -> "Subag
 def make_dispatch(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
     """The one of the `dispatch` surface."""
     from retinue.settings.run_config import find_own_depth
-    from retinue.surfaces.dispatch.ports import DispatchPorts
-    from retinue.surfaces.dispatch.tool import NAME, DispatchTool
+    from retinue.surfaces.dispatch.tool import NAME, DispatchPorts, DispatchTool
 
     guarding, roster, models = crew.world.guarding, crew.world.roster, crew.models
     ports = DispatchPorts(

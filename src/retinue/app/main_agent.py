@@ -176,7 +176,7 @@ class MainAgent:
     def _advise_subagent(self, tools: Mapping[str, Tool]) -> dict[str, str]:
         if "subagent" not in tools or not self._world.crew.settings.subagents.inject_delegation_policy:
             return {}
-        from retinue.surfaces.subagent.policy import render_policy
+        from retinue.surfaces.subagent.tool import render_policy
 
         text = render_policy([each.name for each in self._world.roster.read().list("subagent", enabled_only=True)])
         return {"delegation": text} if text else {}

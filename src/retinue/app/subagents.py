@@ -49,13 +49,11 @@ from retinue.settings.files import read_bounded
 from retinue.settings.inheritance import inherit_agents
 from retinue.settings.paths import find_session_dir
 from retinue.settings.run_config import build_run_config, find_depth_left, find_features
-from retinue.surfaces.base import Seat
-from retinue.surfaces.child_tools import Seating
+from retinue.surfaces.base import Seat, Seating
 from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
 from retinue.surfaces.fleet.notification import render_notification
-from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
+from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, RetryBook, ScheduledCall, ScheduleWish
 from retinue.surfaces.fleet.post import connect_notifier
-from retinue.surfaces.fleet.retries import RetryBook
 from retinue.surfaces.names import DISPATCH
 from retinue.tools.policy import Rights
 

@@ -4,26 +4,30 @@ Each step may refuse, and what it refuses leaves nothing behind: before the hook
 """
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event, RunFinished, RunStarted
-from retinue.core.model import ToolSpec
+from retinue.core.model import ModelInfo, ToolSpec
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
 from retinue.engine.request import RunRequest
 from retinue.features.approvals.gate import deny
+from retinue.features.hooks.board import Board
 from retinue.features.hooks.points import SPAWN
 from retinue.models.reach import OutOfReach
 from retinue.models.resolve import Choice
-from retinue.surfaces.dispatch.ports import DispatchPorts
+from retinue.surfaces.base import Seat
 from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_profile, explain_failure, render_result
 
 NAME = "dispatch_agent"
 META = "retinue.dispatched"
 """Custom entry of a child's session: whose child it is."""
+DEFAULT_STEPS = 200
 STOP_S = 5.0
 """How long a stopped child is waited for, so that hooks are told when it is really over."""
 DESCRIPTION = (
@@ -38,6 +42,32 @@ _PARAMETERS: dict[str, Any] = {
     },
     "required": ["agent", "prompt"],
 }
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchPorts:
+    """Everything one run's `dispatch_agent` may ask for."""
+
+    seat: Seat
+    find: Callable[[str], Definition | None]
+    """The agent of this name, also one that is off."""
+    is_enabled: Callable[[], bool]
+    """Whether anything is dispatched at all."""
+    is_disabled: Callable[[str], bool]
+    """Whether an agent is switched off by its name."""
+    find_model: Callable[[str], Choice | None]
+    """The model a profile names, as `model@API_KEY_ENV`, an id or a name; None when there is none.
+
+    Raises OutOfReach.
+    """
+    open_model: Callable[[ModelInfo], Any]
+    """Raises RetinueError when it cannot be asked, for want of a key."""
+    board: Callable[[], Board]
+    """The hooks of the run whose tool this is."""
+    max_steps: int = DEFAULT_STEPS
+    """Of agents that name no limit."""
+    base_depth: int = 0
+    """How deep the main agent is itself, when another one has started it."""
 
 
 class DispatchTool:

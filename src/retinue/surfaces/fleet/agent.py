@@ -15,8 +15,7 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
 from retinue.surfaces.fleet.agents import find_agent, list_names, pick_available
 from retinue.surfaces.fleet.describe import describe_agent
-from retinue.surfaces.fleet.ports import FleetPorts, ScheduleWish
-from retinue.surfaces.fleet.refusal import Refusal, tell_missing
+from retinue.surfaces.fleet.ports import FleetPorts, Refusal, RetryBook, ScheduleWish, tell_missing
 from retinue.surfaces.fleet.request import (
     DEFAULT_AGENT,
     AgentCall,
@@ -27,7 +26,6 @@ from retinue.surfaces.fleet.request import (
     render_tags,
     to_request,
 )
-from retinue.surfaces.fleet.retries import RetryBook
 from retinue.surfaces.fleet.status import name_agent
 
 NOTICE = (

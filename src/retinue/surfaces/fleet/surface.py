@@ -7,9 +7,8 @@ from retinue.surfaces.fleet.agent import AgentTool
 from retinue.surfaces.fleet.clear_subagents import ClearTool
 from retinue.surfaces.fleet.list_subagents import ListTool
 from retinue.surfaces.fleet.model_list import ModelsTool
-from retinue.surfaces.fleet.ports import FleetPorts
+from retinue.surfaces.fleet.ports import FleetPorts, RetryBook
 from retinue.surfaces.fleet.result import ResultTool
-from retinue.surfaces.fleet.retries import RetryBook
 from retinue.surfaces.fleet.steer import SteerTool
 from retinue.surfaces.names import SURFACE_TOOLS
 
