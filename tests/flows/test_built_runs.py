@@ -243,8 +243,7 @@ async def test_model_sees_the_files_names(tmp_path):
     [(None, None, None, None), (None, None, 7, 7), (5, None, 7, 5), (0, None, 7, None), (5, 3, 7, 3)],
 )
 def test_limits_have_an_order(own, asked, default, turns):
-    request = RunRequest(agent="a", task="t", description="d", surface="fleet", max_turns=asked)
-    limits = choose_limits(define(max_turns=own), request, Limits(max_turns=default))
+    limits = choose_limits(define(max_turns=own), Limits(max_turns=asked), Limits(max_turns=default))
     assert limits.max_turns == turns
 
 

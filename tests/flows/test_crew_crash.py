@@ -25,7 +25,7 @@ from retinue.engine.journal import CREW, RECORD
 from retinue.engine.manager import Manager
 from retinue.engine.notify import CUSTOM_TYPE
 from retinue.engine.recovery import read_remains
-from retinue.engine.request import RunRequest
+from retinue.engine.request import RunRequest, store_request
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
@@ -33,7 +33,7 @@ from retinue.sessions.log import Session
 from retinue.surfaces.fleet.records import LifeRecords
 
 SAMPLE = 2
-REQUEST = msgspec.to_builtins(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))
+REQUEST = store_request(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))
 DONE = Outcome(Status.COMPLETED, Reason.DONE, "done")
 
 

@@ -117,7 +117,7 @@ class Fleet:
         script = self.scripts[request.agent]
         if isinstance(script, Exception):
             raise script
-        limits = Limits(max_turns=request.max_turns, grace_turns=1)
+        limits = Limits(max_turns=request.limits.max_turns, grace_turns=1)
         model = MODELS[[each.ref for each in MODELS].index(request.model)] if request.model else parent.setup.model.info
         live = self.open_run(run.id, script, model=model, tools=self.setups.get(request.agent), limits=limits)
         try:

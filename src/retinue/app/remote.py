@@ -18,7 +18,6 @@ from retinue.core.environment import MARKS, WORKER_DIR, select
 from retinue.core.errors import RetinueError, UsageError
 from retinue.durable.cluster.start_worker import WorkerWish as WorkerWish
 from retinue.engine.build import build_judged
-from retinue.engine.limits import Limits, read_times
 from retinue.engine.rights import Restrained
 from retinue.engine.run_config import REMOTE, Errand, Origin
 from retinue.engine.runner import LiveRun
@@ -190,7 +189,7 @@ def to_request(job: "Job", session_file: Path, *, approve: bool = False) -> Requ
         context_files=False,
         skills=False,
         approve=trust,
-        limits=Limits(**read_times(assignment)),
+        limits=assignment.limits,
     )
     return replace(request, is_child=True, is_hosted=True)
 

@@ -147,24 +147,24 @@ class Retinue:
 
         Raises RetinueError when the agent is unknown or disabled, or no further run may be started.
         """
-        from retinue.engine.request import RunRequest
+        from retinue.engine.admission import to_request
         from retinue.views.runs import Handle
 
         check_task(task)
         check_texts(agent=agent or "", description=description, model=model, thinking=options.get("thinking"))
         crew = await self._here.need_crew()
         definition = self._here.world.roster.find_runnable(agent or "", "fleet")
-        options = {**crew.find_defaults(definition), **options}
-        request = RunRequest(
-            agent=definition.name,
-            task=task,
-            description=description or " ".join(task.split())[:60],
-            surface=options.pop("surface", "fleet"),
-            model=model or None,
-            is_model_chosen=bool(model),
+        fields = {
+            "surface": "fleet",
+            **crew.find_defaults(definition),
             **options,
-        )
-        run = crew.manager.spawn(request)
+            "agent": definition.name,
+            "task": task,
+            "description": description or " ".join(task.split())[:60],
+            "model": model or None,
+            "is_model_chosen": bool(model),
+        }
+        run = crew.manager.spawn(to_request(fields, self._here.world.crew.settings.limits.to_limits()))
         crew.reactions.spare(run.id)
         return Handle(crew.manager, run)
 

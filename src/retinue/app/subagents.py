@@ -29,7 +29,6 @@ from retinue.engine.build import RunBuilder, RunHost, choose_runner
 from retinue.engine.cleanup import Retention
 from retinue.engine.clock import make_run_id
 from retinue.engine.journal import CREW
-from retinue.engine.limits import read_times
 from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.notify import Notifier
 from retinue.engine.reactions import Reactions
@@ -136,7 +135,6 @@ class Crew:
             "session_dir": find_keeping_dir(definition, to_grounds(self.world)),
             "keeps_session": definition.persist_session is not False,
             "isolation": "worktree" if definition.isolation == "worktree" else None,
-            **read_times(self.world.crew.settings.limits.to_limits()),
         }
 
     def find(self, run_id: str) -> Run | None:

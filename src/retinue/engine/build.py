@@ -308,7 +308,7 @@ def _decide_rights(
 def _choose_limits(config: RunConfig, definition: Definition, request: RunRequest, parent: ParentRun | None) -> Limits:
     if parent is None:
         return fill_limits(config.find_main().limits, definition)
-    return choose_limits(definition, request, config.policy.limits)
+    return choose_limits(definition, request.limits, config.policy.limits, is_isolated=request.isolation is not None)
 
 
 def _charge_model(config: RunConfig, model: Model, plan: RunPlan, parent: ParentRun | None, run: Run) -> Model:

@@ -24,7 +24,7 @@ from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.clock import make_uuid
 from retinue.engine.inbox import to_text
 from retinue.engine.notify import CUSTOM_TYPE, list_told
-from retinue.engine.request import RunRequest
+from retinue.engine.request import RunRequest, read_request
 from retinue.engine.session_path import find_file, find_tree
 from retinue.sessions.log import Session
 from retinue.sessions.tree import find_main
@@ -123,7 +123,7 @@ def _apply(remains: Remains, event: Event) -> None:
         else:
             fold(known, event)
             remains.runs[event.run_id] = remains.runs.pop(event.run_id)  # it waits behind those accepted before
-        remains.requests[event.run_id] = msgspec.convert(event.request, type=RunRequest)
+        remains.requests[event.run_id] = read_request(event.request)
     elif isinstance(event, RunForgotten):
         del remains.runs[event.run_id], remains.requests[event.run_id]
         remains.said.pop(event.run_id, None)

@@ -30,8 +30,8 @@ from retinue.core.fold import fold
 from retinue.core.messages import Message
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.bus import Bus
-from retinue.engine.limits import TIMES
-from retinue.engine.request import RunRequest
+from retinue.engine.limits import ASKED
+from retinue.engine.request import RunRequest, read_request, store_request
 from retinue.engine.run_table import Register
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_file
@@ -42,11 +42,7 @@ MAX_NAME, MAX_LINE, MAX_TEXT = 200, 2_000, 200_000
 """Characters that are kept of a name, of a line, and of what was said."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _BRANCH = re.compile(r"pi-agent-[A-Za-z0-9_-]{1,90}")
-_KEPT = (
-    *("model", "thinking", "max_turns", "isolated", "isolation", "allow_write", "join", "is_background"),
-    *TIMES,
-    *("tokens", "cost_usd"),
-)
+_KEPT = ("model", "thinking", "isolated", "isolation", "allow_write", "join", "is_background", *ASKED)
 """What of a request means the same here: nothing that names a file or a folder."""
 
 
@@ -285,17 +281,20 @@ def to_guest(told: Run, parent: Run, request: RunRequest, queued_ms: int) -> Run
 
 def to_request(told: Mapping[str, Any]) -> RunRequest:
     """What was asked for with a guest, as it would be asked for here. Raises ValidationError."""
-    request = msgspec.convert(told, type=RunRequest)
+    request = read_request(told)
+    stored = store_request(request)
     shown = {_cut(name, MAX_NAME): _cut(value, MAX_LINE) for name, value in list(request.invocation.items())[:20]}
-    return RunRequest(
-        agent=_cut(request.agent, MAX_NAME),
-        task=_cut(request.task, MAX_TEXT),
-        description=_cut(request.description, MAX_LINE),
-        surface=_cut(request.surface, MAX_NAME),
-        invocation={name: value for name, value in shown.items() if isinstance(value, str | int | float)},
-        # A session in a place of its own is there and not here.
-        keeps_session=request.keeps_session and not request.session_file,
-        **{name: getattr(request, name) for name in _KEPT},
+    return read_request(
+        {
+            "agent": _cut(request.agent, MAX_NAME),
+            "task": _cut(request.task, MAX_TEXT),
+            "description": _cut(request.description, MAX_LINE),
+            "surface": _cut(request.surface, MAX_NAME),
+            "invocation": {name: value for name, value in shown.items() if isinstance(value, str | int | float)},
+            # A session in a place of its own is there and not here.
+            "keeps_session": request.keeps_session and not request.session_file,
+            **{name: stored[name] for name in _KEPT},
+        }
     )
 
 

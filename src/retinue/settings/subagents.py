@@ -164,6 +164,11 @@ class CrewSettings(Struct, frozen=True):
         """Whether the `subagent` tool is switched on."""
         return self.enabled and self.subagents.enabled
 
+    def limit_call(self) -> Limits:
+        """What one run of the `subagent` tool may use; only what is finished counts as a sign of life."""
+        own = self.subagents
+        return Limits(wall_s=own.timeout_ms / 1000, idle_s=own.idle_timeout_ms / 1000, strict_idle=True)
+
     def allows_surface(self, surface: str, *, is_child: bool) -> bool:
         """Whether a main agent may have the tools of a surface; inside another agent the foreground ones are not."""
         if surface == "fleet":

@@ -15,6 +15,7 @@ from retinue.core.model import ModelInfo, ToolSpec
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
+from retinue.engine.limits import Limits
 from retinue.engine.request import RunRequest
 from retinue.features.approvals.gate import deny
 from retinue.features.hooks.board import Board
@@ -126,12 +127,14 @@ class DispatchTool:
             surface="dispatch",
             model=None if model is None else model.info.ref,
             is_model_chosen=model is not None and model.is_chosen,
-            max_turns=definition.max_turns or self._ports.max_steps,
             isolation="worktree" if definition.isolation == "worktree" else None,
             is_background=False,
             call_id=context.call_id,
-            tokens=definition.max_tokens_total,
-            cost_usd=definition.max_cost,
+            limits=Limits(
+                max_turns=definition.max_turns or self._ports.max_steps,
+                tokens=definition.max_tokens_total,
+                cost_usd=definition.max_cost,
+            ),
         )
 
     def _find_model(self, definition: Definition) -> Choice | None:
@@ -154,7 +157,7 @@ class DispatchTool:
         """Steps 6 to 15: the run with everything around it, and what hooks are told of it."""
         manager, board = self._ports.seat.manager, self._ports.board()
         facts: dict[str, Any] = {"sessionId": self._find_session(), "childSessionId": "", "profile": profile}
-        most = request.max_turns or 0
+        most = request.limits.max_turns or 0
         try:
             await self._wait_started(run)
             if (live := manager.live(run.id)) is not None:

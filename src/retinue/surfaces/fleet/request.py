@@ -14,7 +14,6 @@ from retinue.core.errors import ModelError, RetinueError
 from retinue.core.messages import Message
 from retinue.core.model import ModelInfo
 from retinue.engine.child_prompt import inherit_context
-from retinue.engine.limits import find_smaller, read_times
 from retinue.engine.request import RunRequest
 from retinue.engine.session_path import find_session_dir
 from retinue.models.reach import OutOfReach
@@ -147,7 +146,6 @@ def to_request(
         model=None if pick.source == "parent" else pick.info.ref,
         is_model_chosen=pick.is_chosen,
         thinking=_pick_thinking(call, definition, pick),
-        max_turns=pick_turns(call, definition, settings),
         isolated=_first(definition.isolated, call.isolated, default=False),
         isolation="worktree" if isolation == "worktree" else None,
         join=settings.default_join,
@@ -155,9 +153,12 @@ def to_request(
         session_dir=find_session_dir(definition, settings.grounds),
         keeps_session=definition.persist_session is not False,
         transcript_dir=settings.transcript_dir if writes else "",
-        tokens=find_smaller(definition.max_tokens_total, call.max_tokens_total),
-        cost_usd=find_smaller(definition.max_cost, call.max_cost),
-        **read_times(settings.limits),
+        limits=dataclass_replace(
+            settings.limits.lower(definition.max_tokens_total, definition.max_cost).lower(
+                call.max_tokens_total, call.max_cost
+            ),
+            max_turns=pick_turns(call, definition, settings),
+        ),
     )
     name = definition.display_name or definition.name
     return _with_invocation(request, pick, parent=parent, inherits=inherits, display_name=name)
@@ -198,7 +199,7 @@ def _with_invocation(
         "model": pick.info.ref,
         "modelName": shorten_name(pick.info) if pick.info.ref != parent.ref else None,
         "thinking": request.thinking,
-        "maxTurns": request.max_turns,
+        "maxTurns": request.limits.max_turns,
         "isolated": request.isolated or None,
         "inheritContext": inherits or None,
         "isolation": request.isolation,

@@ -206,7 +206,7 @@ async def _read_page(target: Target, response: "ClientResponse", bounds: Bounds,
     note = ""
     try:
         while not inflater.is_full:
-            async with asyncio.timeout(bounds.idle_s):
+            async with asyncio.timeout(bounds.silence_s):
                 data = await response.content.readany()
             if not data:
                 break
