@@ -1,4 +1,5 @@
 import json
+from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -68,7 +69,7 @@ class World:
         host, policy = RunHost(clock, Models(), self.survey), policy or Policy(surfaces=SURFACES)
         config = RunConfig(self.find, self.tools, policy=policy, lease=lease or Lease())
         rights = rights or Rights(allowed=tuple(self.tools))
-        self.outfitter = RunBuilder(host, config, root=rights)
+        self.builder = RunBuilder(host, config, root=rights)
         self.setups = []
         self.on_look = lambda: None
 
@@ -103,13 +104,15 @@ class World:
                 await manager.wait(runs[0].id, 5)
         return runs
 
-    async def outfit(self, run, request, parent, work):
-        async def look(live):
+    def find_grant(self, run_id):
+        return self.builder.find_grant(run_id)
+
+    @asynccontextmanager
+    async def open(self, run, request, parent):
+        async with self.builder.open(run, request, parent) as live:
             self.setups.append(live.setup)
             self.on_look()
-            return await work(live)
-
-        return await self.outfitter.outfit(run, request, parent, look)
+            yield live
 
 
 @pytest.mark.spec("codingcode:13")
@@ -258,7 +261,7 @@ async def test_clock_starts_runs_on_their_own_budget(tmp_path, skips_queue, stat
 async def test_forgotten_run_leaves_nothing(tmp_path):
     world = World(tmp_path, [define()])
     (run,) = await world.run("a")
-    tree = world.outfitter.tree
+    tree = world.builder.tree
     tree.hear(RunForgotten(run_id=run.id))
     parts = (tree, tree.rights, tree.leases, tree.sessions)
     kept = [value for part in parts for value in vars(part).values() if isinstance(value, dict | set)]

@@ -1,4 +1,5 @@
 import asyncio
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
@@ -37,10 +38,14 @@ class Outfits:
         self.scripts = scripts
         self.find_file = find_file
 
-    async def outfit(self, run, request, parent, work):
+    def find_grant(self, run_id):
+        return None
+
+    @asynccontextmanager
+    async def open(self, run, request, parent):
         live = make_run(run.id, self.scripts[request.agent], self.find_file(run.id), parent.session.tree)
         try:
-            return await work(live)
+            yield live
         finally:
             if live.session.path is not None:
                 live.session.close()

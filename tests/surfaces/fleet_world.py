@@ -1,5 +1,6 @@
 """A main agent with the fleet's tools and a real crew around it; every agent plays a script."""
 
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from retinue.core.definition import Definition
@@ -21,7 +22,7 @@ from retinue.sessions.log import Session
 from retinue.surfaces.base import Seat, Seating
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
-from retinue.surfaces.fleet.post import connect_notifier
+from retinue.surfaces.fleet.post import open_notifier
 from retinue.surfaces.fleet.records import LifeRecords
 from retinue.surfaces.fleet.surface import map_fleet_tools
 from retinue.testing.clock import FakeClock
@@ -76,8 +77,9 @@ class Fleet:
             new_id=lambda: self.new_id(),
             bounds=Bounds(**bounds),
             watchers=[Transcripts(clock=self.clock, warn=seat.warn).watch],
+            open_notifier=lambda manager: open_notifier(manager, self.backend, self._render_notification, self.clock),
         )
-        self.notifier = connect_notifier(self.manager, self.backend, self._render_notification, self.clock)
+        self.notifier = self.manager.notifier
 
     def _render_notification(self, runs, **options):
         return render_notification(runs, self.ports.measure, now_ms=self.clock.now_ms(), **options)
@@ -112,7 +114,11 @@ class Fleet:
         setup = RunSetup(run_id, self.folder, player, tools=tools or {}, limits=limits or Limits(), features=features)
         return LiveRun(setup, session, clock=self.clock)
 
-    async def outfit(self, run, request, parent, work):
+    def find_grant(self, run_id):
+        return None
+
+    @asynccontextmanager
+    async def open(self, run, request, parent):
         self.requests.append(request)
         script = self.scripts[request.agent]
         if isinstance(script, Exception):
@@ -121,7 +127,7 @@ class Fleet:
         model = MODELS[[each.ref for each in MODELS].index(request.model)] if request.model else parent.setup.model.info
         live = self.open_run(run.id, script, model=model, tools=self.setups.get(request.agent), limits=limits)
         try:
-            return await work(live)
+            yield live
         finally:
             live.session.close()
 

@@ -52,7 +52,7 @@ from retinue.surfaces.base import Seat, Seating
 from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, RetryBook, ScheduledCall, ScheduleWish
-from retinue.surfaces.fleet.post import connect_notifier
+from retinue.surfaces.fleet.post import open_notifier
 from retinue.surfaces.names import DISPATCH
 from retinue.tools.policy import Rights
 
@@ -172,6 +172,7 @@ class Crew:
             self._extending.servers.join(outfitter.tree.rights.admit)
         await backend.__aenter__()
         recorder, transcripts = self.world.recorder, Transcripts(clock=self._clock, warn=self._warn)
+        reactions = self._reactions = Reactions(main, backend)
         self._manager = Manager(
             main,
             outfitter,
@@ -181,14 +182,11 @@ class Crew:
             bounds=Bounds(
                 self._find_width(), find_depth_left(self.environment), max_spawns=settings.max_spawns_per_tree
             ),
-            judge_dead=aftermath.judge,
             watchers=[*([] if recorder is None else [recorder.watch]), transcripts.watch],
+            open_notifier=lambda manager: open_notifier(manager, backend, self._render, self._clock, reactions.rouse),
         )
-        self._manager.find_grant = outfitter.tree.rights.find_grant
-        self._reactions = Reactions(main, backend)
-        self._notifier = connect_notifier(self._manager, backend, self._render, self._clock, self._reactions.rouse)
-        untold = self._manager.recover(remains)
-        self._notifier.recovered(untold)
+        self._notifier = self._manager.notifier
+        untold = self._manager.recover(remains, aftermath.judge)
         Retention(self._manager, backend, self._clock).open(untold)
         if self.world.has_session:
             ports = self.open_fleet(main.setup.run_id)

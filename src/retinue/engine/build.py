@@ -4,7 +4,8 @@ What it needs from above (definitions, models, features) comes in a RunConfig. M
 definitions or surfaces.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,7 @@ from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event, RunForgotten, RunQueued, Warned
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
-from retinue.core.run import Outcome, Run
+from retinue.core.run import Grant, Run
 from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Leases
 from retinue.engine.calls import CallHook
@@ -189,10 +190,9 @@ class RunBuilder:
         self._config = config
         self.tree = RunTree(host, config, root)
 
-    async def outfit(
-        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
-    ) -> Outcome:
-        """Build a run, let `work` do it, undo everything, return the outcome."""
+    @asynccontextmanager
+    async def open(self, run: Run, request: RunRequest, parent: LiveRun) -> AsyncIterator[LiveRun]:
+        """Build a run; leaving closes its session and releases what was added for it."""
         setup = await build_run(self._host, self._config, request, ParentRun(parent, self.tree), run=run)
         plan = setup.find_plan()
         try:
@@ -206,13 +206,17 @@ class RunBuilder:
                     info = setup.model.info
                     chosen = (info.provider, info.id)
                     live.journal.write(lambda: session.append_opening(setup.name, chosen, setup.thinking))
-                return await work(live)
+                yield live
             finally:
                 live.journal.flush()
                 if session.path is not None:
                     session.close()
         finally:
             plan.additions.release()
+
+    def find_grant(self, run_id: str) -> Grant:
+        """What a run may use now; for any other id what the main agent may."""
+        return self.tree.rights.find_grant(run_id)
 
     def limit_turns(self, default_max_turns: int | None, grace_turns: int) -> None:
         """Change the turns of runs that start from now on."""

@@ -1,12 +1,12 @@
 """The Manager: accepts requests, owns the queue and every live run of one main agent, and is the only one that spawns.
 
-It knows no surface's words, no definition's fields and no feature: how a run is outfitted is a port. What is known of
+It knows no surface's words, no definition's fields and no feature: how a run is built is a port. What is known of
 runs is in the Register, which is changed by nobody else.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -28,9 +28,10 @@ from retinue.core.fold import fold
 from retinue.core.model import Model
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.admission import Admission, Bounds
-from retinue.engine.backend import Arrange, Backend
+from retinue.engine.backend import Backend
 from retinue.engine.bus import Bus
 from retinue.engine.journal import RECORD
+from retinue.engine.notify import Notifier
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains, Returning, interrupt
 from retinue.engine.remote_children import Guests
@@ -45,13 +46,15 @@ Watch: TypeAlias = Callable[[LiveRun, Run, RunRequest, LiveRun], Callable[[], No
 _ORPHANED = Outcome(Status.INTERRUPTED, Reason.PARENT, error="the run that started it ended")
 
 
-class Outfitter(Protocol):
+class Builder(Protocol):
     """Makes a run out of a request."""
 
-    async def outfit(
-        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
-    ) -> Outcome:
-        """Build the run with everything around it, let `work` do it, undo everything, return the outcome."""
+    def open(self, run: Run, request: RunRequest, parent: LiveRun) -> AbstractAsyncContextManager[LiveRun]:
+        """Build the run with everything around it; leaving undoes all of that."""
+        ...
+
+    def find_grant(self, run_id: str) -> Grant | None:
+        """What a run may use now; None where nobody has decided that."""
         ...
 
 
@@ -86,18 +89,17 @@ class Manager:
     def __init__(
         self,
         root: LiveRun,
-        outfitter: Outfitter,
+        builder: Builder,
         backend: Backend,
         *,
         clock: Clock,
         new_id: Callable[[], str],
         bounds: Bounds | None = None,
-        judge_dead: Callable[[Run], Outcome] = interrupt,
         watchers: Sequence[Watch] = (),
+        open_notifier: "Callable[[Manager], Notifier] | None" = None,
     ) -> None:
-        """`judge_dead` finds what is left of a run whose process died, unless the backend continues it."""
         self.root = root
-        self._outfitter = outfitter
+        self._builder = builder
         self.backend = backend
         self._clock = clock
         self._runs = Register(root.setup.run_id, root.bus)
@@ -112,14 +114,9 @@ class Manager:
         place = self.admission.find_file
         self.guests = Guests(self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock)
         """The runs that those have started that work elsewhere."""
-        self._judge_dead = judge_dead
         self._watchers = watchers
-        self.on_finish: Callable[[Run], None] = lambda run: None
-        """Called once per finished run, after it is on record."""
-        self.expects_news: Callable[[str], bool] = lambda run_id: False
-        """Whether a report is on its way to this run; who answers wakes it when the report is there or dropped."""
-        self.find_grant: Callable[[str], Grant | None] = lambda run_id: None
-        """What a run may use now: recorded of whoever asks for a run, and of a run that begins."""
+        self.notifier = None if open_notifier is None else open_notifier(self)
+        """Learns of each finished run after it is on record, and wakes a run that expects a report."""
 
     def spawn(self, request: RunRequest, parent_id: str | None = None) -> Run:
         """Accept a run and return at once; it starts when there is room. Raises SpawnRefused.
@@ -141,10 +138,11 @@ class Manager:
         self._accept(run, request)
         return run
 
-    def recover(self, remains: Remains) -> list[Run]:
+    def recover(self, remains: Remains, judge_dead: Callable[[Run], Outcome] = interrupt) -> list[Run]:
         """Take over what an earlier process left: what worked is interrupted, what waited waits again.
 
-        Returns the finished runs that nobody has been told about yet.
+        `judge_dead` finds what is left of a run whose process died, unless the backend continues it.
+        Returns the finished runs that nobody had been told about yet; the notifier does that.
         """
         runs = self._runs
         runs.take_over(remains)
@@ -157,7 +155,7 @@ class Manager:
                 if self._returning.add(run):
                     self._start(run)
             elif is_working:
-                runs.tell_dead(RunFinished(run_id=run.id, outcome=self._judge_dead(run), at_ms=self._clock.now_ms()))
+                runs.tell_dead(RunFinished(run_id=run.id, outcome=judge_dead(run), at_ms=self._clock.now_ms()))
             elif run.status is Status.QUEUED:
                 self._queue.add(run.parent_id, run.id)
         for run in own:
@@ -168,7 +166,10 @@ class Manager:
                 self.guests.settle(run.id, run.outcome)
         for parent_id in runs.list_parents():
             self._drain(parent_id)
-        return remains.find_untold(self.root.session, self.root.setup.run_id, self._clock)
+        untold = remains.find_untold(self.root.session, self.root.setup.run_id, self._clock)
+        if self.notifier is not None:
+            self.notifier.recovered(untold)
+        return untold
 
     def steer(self, run_id: str, text: str) -> bool:
         """Say something to a run before its next reply, or before it starts; False when it cannot hear it."""
@@ -230,6 +231,10 @@ class Manager:
         run = self._runs.find(run_id)
         return run is not None and (run.status.is_final or await self._ends.wait(run_id, timeout_s))
 
+    def find_grant(self, run_id: str) -> Grant | None:
+        """What a run may use now: recorded of whoever asks for a run, and of a run that begins."""
+        return self._builder.find_grant(run_id)
+
     def read(self, run_id: str, *, by_call: str = "") -> None:
         """Note that a finished run's result has been read by whoever started it.
 
@@ -290,7 +295,7 @@ class Manager:
             self._stopping.pop(run_id, None)  # of an earlier prompt
         self.guests.settle(run_id, outcome)  # of a run elsewhere nothing more is heard
         while outcome.status is Status.COMPLETED and (
-            live.inbox or self._runs.has_active_below(run_id) or self.expects_news(run_id)
+            live.inbox or self._runs.has_active_below(run_id) or self._expects_report(run_id)
         ):
             if not live.inbox:
                 await self._news.wait(run_id)
@@ -310,6 +315,9 @@ class Manager:
     def wake(self, run_id: str) -> None:
         """Something was put into a run's inbox: if it is staying for its children, it goes on now."""
         self._news.ring(run_id)
+
+    def _expects_report(self, run_id: str) -> bool:
+        return self.notifier is not None and self.notifier.expects(run_id)
 
     def _accept(self, run: Run, request: RunRequest) -> None:
         self._runs.add(run, request)
@@ -354,7 +362,7 @@ class Manager:
         try:
             if run.id in self._stopping:
                 raise asyncio.CancelledError
-            outcome = await contain(self._build(run, request, parent))
+            outcome = await contain(self._converse(run, request, parent))
         except asyncio.CancelledError:
             reason = self._stopping.get(run.id)
             status = Status.INTERRUPTED if reason is None else Status.STOPPED
@@ -371,17 +379,11 @@ class Manager:
             self._finish(run, outcome)
             self._drain(run.parent_id)
 
-    async def _build(self, run: Run, request: RunRequest, parent: LiveRun) -> Outcome:
+    async def _converse(self, run: Run, request: RunRequest, parent: LiveRun) -> Outcome:
+        """Build a run and let it work."""
         arrange = await self.backend.prepare(run, request)
-        return await self._outfitter.outfit(
-            run, request, parent, lambda live: self._converse(run, request, live, parent, arrange)
-        )
-
-    async def _converse(
-        self, run: Run, request: RunRequest, live: LiveRun, parent: LiveRun, arrange: Arrange
-    ) -> Outcome:
-        arrange(live)
-        with ExitStack() as listening:
+        async with self._builder.open(run, request, parent) as live, AsyncExitStack() as listening:
+            arrange(live)
             for watch in self._watchers:
                 listening.callback(watch(live, run, request, parent))
             self._live[run.id] = live
@@ -418,7 +420,8 @@ class Manager:
         self._runs.tell_all(events)
         for run, _ in ends:
             self._ends.ring(run.id)
-            self.on_finish(run)
+            if self.notifier is not None:
+                self.notifier.finished(run)
             self.wake(run.parent_id)
 
     def _add_cause(self, run: Run, outcome: Outcome) -> Outcome:
