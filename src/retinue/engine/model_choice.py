@@ -37,6 +37,15 @@ class WrappedModel(Protocol):
     inner_model: Model
 
 
+@runtime_checkable
+class LastingWrapper(Protocol):
+    """What stays around the model of a run when a person chooses another one."""
+
+    def rewrap(self, model: Model) -> Model:
+        """The same around another model."""
+        ...
+
+
 class NamedModel(Struct, frozen=True):
     """The model that a request or an agent's file names, looked up."""
 

@@ -83,6 +83,19 @@ class RunSetup(Struct, frozen=True):
             raise ValueError(f"run {self.run_id!r} was not built from a request")
         return self.plan
 
+    def build_environment(self, session_file: Path | None) -> dict[str, str]:
+        """What processes may know about the session, as pi tells them."""
+        info = self.model.info
+        known = {
+            "PI_SESSION_ID": self.session_id,
+            "PI_PROVIDER": info.provider,
+            "PI_MODEL": info.id,
+            "PI_REASONING_LEVEL": self.thinking,
+        }
+        if session_file is not None:
+            known["PI_SESSION_FILE"] = str(session_file)
+        return {**known, **self.environment}
+
     def hide_secrets(self) -> "RunSetup":
         """A copy without the secrets in what was read for its prompt."""
         return self if self.redact is None else self.change(sections=self.redact(dict(self.sections)))
