@@ -11,13 +11,12 @@ from retinue.core.events import RunForgotten, Warned
 from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo
 from retinue.core.run import Status
-from retinue.engine.admission import Bounds
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
 from retinue.engine.build import RunBuilder, RunHost
 from retinue.engine.child_prompt import Place
 from retinue.engine.clock import SystemClock
-from retinue.engine.limits import Limits, choose_limits
+from retinue.engine.limits import Bounds, Limits, choose_limits
 from retinue.engine.manager import Manager
 from retinue.engine.prompt import build_sections, render_prompt
 from retinue.engine.request import RunRequest

@@ -8,8 +8,9 @@ import pytest
 
 from retinue.core.events import RunFinished, RunQueued, RunStarted
 from retinue.core.run import Reason, Status
-from retinue.engine.admission import Bounds, SpawnRefused
+from retinue.engine.admission import SpawnRefused
 from retinue.engine.clock import SystemClock
+from retinue.engine.limits import Bounds
 from retinue.engine.manager import Manager
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun

@@ -12,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from retinue.core.messages import CustomMessage, Usage
 from retinue.core.model import ModelInfo, Reply
 from retinue.core.run import Status
-from retinue.engine.admission import Bounds
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import BudgetedModel, Lease, Leases, bound_input
 from retinue.engine.clock import make_uuid
 from retinue.engine.journal import CREW
+from retinue.engine.limits import Bounds
 from retinue.engine.manager import Manager
 from retinue.engine.notify import CUSTOM_TYPE, list_told
 from retinue.engine.recovery import read_remains

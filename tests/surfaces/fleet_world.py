@@ -8,10 +8,9 @@ from retinue.core.errors import RetinueError
 from retinue.core.model import ModelInfo
 from retinue.core.schema import fit_arguments
 from retinue.core.tool import ToolContext
-from retinue.engine.admission import Bounds
 from retinue.engine.clock import make_run_id, make_uuid
 from retinue.engine.inbox import to_text
-from retinue.engine.limits import Limits
+from retinue.engine.limits import Bounds, Limits
 from retinue.engine.manager import Manager
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup

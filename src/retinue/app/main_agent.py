@@ -58,7 +58,7 @@ class MainAgent:
             warn=lambda text: stock.tell((), text),
             limits=request.limits,
             refusals=stock.own.refusals,
-            # Of its own process, in which a worker has many runs, commands would learn nothing of them.
+            # Of its own process, in which others may have many runs, commands would learn nothing of them.
             environment=select(stock.environment, DEPTH),
             redact=stock.redactor.redact_data,
             spill_dir=stock.spill_dir,

@@ -23,12 +23,12 @@ from retinue.core.messages import CustomMessage
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Tool
 from retinue.durable.local.backend import FILE, DurableBackend, open_backend
-from retinue.engine.admission import Bounds
 from retinue.engine.budget import Lease
 from retinue.engine.build import RunBuilder, RunHost, choose_runner
 from retinue.engine.cleanup import Retention
 from retinue.engine.clock import make_run_id
 from retinue.engine.journal import CREW
+from retinue.engine.limits import Bounds
 from retinue.engine.manager import Manager, RemoteRuns
 from retinue.engine.notify import Notifier
 from retinue.engine.reactions import Reactions
@@ -252,7 +252,7 @@ class Crew:
             rules=rules,
             runner=runner,
             asks=lambda: is_narrowed or guarding.may_ask(),
-            has_cluster=self._remote is not None and not is_narrowed,
+            has_remote=self._remote is not None and not is_narrowed,
             send_out=self._send_out,
         )
 

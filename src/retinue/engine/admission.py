@@ -5,7 +5,7 @@ Starts nothing, and writes nothing down: what is refused leaves no trace.
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from retinue.core.amounts import check_task
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.run import Grant, Run
-from retinue.engine.limits import Limits
+from retinue.engine.limits import Bounds, Limits
 from retinue.engine.request import RunRequest, split_limits
 from retinue.engine.run_table import Register
 from retinue.engine.session_path import find_file_below
@@ -23,17 +23,6 @@ from retinue.engine.session_path import find_file_below
 
 class SpawnRefused(RetinueError):
     """Raised when a run cannot be accepted; nothing was recorded."""
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What one main agent's crew may grow to."""
-
-    max_concurrent: int = 4
-    """Working runs of one parent."""
-    max_depth: int = 4
-    max_spawns: int = 200
-    """Runs one main prompt may start in all."""
 
 
 def to_request(fields: Mapping[str, Any], default: Limits) -> RunRequest:

@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.core.clock import Clock
-from retinue.core.definition import Definition
+from retinue.core.definition import REMOTE, Definition
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event, RunForgotten, RunQueued, Warned
 from retinue.core.messages import ThinkingLevel
@@ -232,7 +232,7 @@ class RunBuilder:
                 _warn_parent(parent, run, str(session.damage))
             return LiveRun(setup, session, clock=self._host.clock)
         path, _ = self.tree.sessions.find_place(run, request, parent.session)
-        if path is None and run.attempt > 1 and runner != "cluster":
+        if path is None and run.attempt > 1 and runner != REMOTE:
             raise RetinueError(f"run {run.id!r} worked in a process that kept no session: it cannot be resumed")
         lease = self.tree.leases.find(run.id)
         if runner == "pi" and lease.is_limited and not config.policy.allow_pi:
@@ -258,9 +258,9 @@ def choose_runner(definition: Definition, request: RunRequest, config: RunConfig
     if runner == "pi" and definition.source == "project" and config.runner != "pi":
         runner = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
     # Servers that it was promised are known on this machine; another one may not have them.
-    if runner == "cluster" and (not config.has_cluster or definition.mcp_servers):
+    if runner == REMOTE and (not config.has_remote or definition.mcp_servers):
         runner = "inprocess"
-        reason = "its MCP servers are those of this machine" if config.has_cluster else reason
+        reason = "its MCP servers are those of this machine" if config.has_remote else reason
     if runner == "process" and config.asks():
         runner = "inprocess"
     return runner, "" if runner == wanted else f"{reason}; it runs as {runner}"

@@ -58,6 +58,17 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one main agent's crew may grow to."""
+
+    max_concurrent: int = 4
+    """Working runs of one parent."""
+    max_depth: int = 4
+    max_spawns: int = 200
+    """Runs one main prompt may start in all."""
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What the limits say after a turn."""
 

@@ -27,10 +27,11 @@ from retinue.core.events import (
 from retinue.core.fold import fold
 from retinue.core.model import Model
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
-from retinue.engine.admission import Admission, Bounds
+from retinue.engine.admission import Admission
 from retinue.engine.backend import Backend
 from retinue.engine.bus import Bus
 from retinue.engine.journal import RECORD
+from retinue.engine.limits import Bounds
 from retinue.engine.notify import Notifier
 from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains, Returning, interrupt

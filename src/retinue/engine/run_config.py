@@ -113,7 +113,7 @@ class Origin(Struct, frozen=True, kw_only=True, rename="camel"):
 
     run_id: str
     agent: str
-    surface: str = "fleet"
+    surface: str
     readonly: bool = False
     confined: bool = False
     """Its commands can change nothing, whatever they are."""
@@ -216,7 +216,7 @@ class RunConfig:
     """Where runs work whose definition does not say."""
     asks: Callable[[], bool] = lambda: False
     """Whether a person may be asked about calls; a question does not get out of another process."""
-    has_cluster: bool = False
+    has_remote: bool = False
     """Whether there are other machines to work on; what is asked or ruled is so here, wherever a run works."""
     send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
     """Makes a run that works in a process of its own; None where all work here."""

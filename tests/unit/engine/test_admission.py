@@ -5,9 +5,9 @@ from msgspec.structs import replace
 
 from retinue.core.events import RunFinished, RunStarted
 from retinue.core.run import Grant, Outcome, Reason, Status
-from retinue.engine.admission import Admission, Bounds, SpawnRefused, to_request
+from retinue.engine.admission import Admission, SpawnRefused, to_request
 from retinue.engine.bus import Bus
-from retinue.engine.limits import Limits
+from retinue.engine.limits import Bounds, Limits
 from retinue.engine.request import RunRequest
 from retinue.engine.run_table import Register
 from retinue.testing.clock import FakeClock

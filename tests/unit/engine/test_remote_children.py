@@ -17,9 +17,9 @@ from retinue.core.events import (
 )
 from retinue.core.messages import UserMessage
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
-from retinue.engine.admission import Admission, Bounds, SpawnRefused
+from retinue.engine.admission import Admission, SpawnRefused
 from retinue.engine.clock import make_uuid
-from retinue.engine.limits import Limits
+from retinue.engine.limits import Bounds, Limits
 from retinue.engine.recovery import read_remains
 from retinue.engine.remote_children import Guests, narrow_grant
 from retinue.engine.request import RunRequest, store_request

@@ -28,7 +28,6 @@ from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_pro
 NAME = "dispatch_agent"
 META = "retinue.dispatched"
 """Custom entry of a child's session: whose child it is."""
-DEFAULT_STEPS = 200
 STOP_S = 5.0
 """How long a stopped child is waited for, so that hooks are told when it is really over."""
 DESCRIPTION = (
@@ -65,7 +64,7 @@ class DispatchPorts:
     """Raises RetinueError when it cannot be asked, for want of a key."""
     board: Callable[[], Board]
     """The hooks of the run whose tool this is."""
-    max_steps: int = DEFAULT_STEPS
+    max_steps: int
     """Of agents that name no limit."""
     base_depth: int = 0
     """How deep the main agent is itself, when another one has started it."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from retinue.core.definition import Definition
-from retinue.core.errors import ModelError, RetinueError, UsageError, quote
+from retinue.core.errors import IsolationFailed, ModelError, RetinueError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, Message, TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
@@ -227,8 +227,8 @@ class AgentTool:
             try:
                 await self._ports.check_worktree(context.cwd)
             except RetinueError as error:
-                prefix, text = 'Cannot run with isolation: "worktree"', str(error)
-                text = text if text.startswith(prefix) else f"{prefix}: {text}"
+                is_whole = isinstance(error, IsolationFailed)
+                text = str(error) if is_whole else f'Cannot run with isolation: "worktree": {error}'
                 raise self._keep(asked, text, "isolation") from error
         is_full = seat.manager.is_full(seat.run_id)
         try:
