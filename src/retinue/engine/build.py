@@ -33,13 +33,13 @@ from retinue.engine.child_prompt import (
     build_subagent,
 )
 from retinue.engine.limits import Limits, choose_limits, fill_limits
-from retinue.engine.model_choice import Models, NamedModel, choose_level, choose_model, find_model, unwrap
+from retinue.engine.model_choice import ModelSource, NamedModel, choose_level, choose_model, find_model, unwrap
 from retinue.engine.prompt import render_prompt
 from retinue.engine.request import RunRequest
 from retinue.engine.rights import CrewRights, Restrained, Restraint, decide_root, list_doubts
 from retinue.engine.run_config import HERE, Additions, Errand, RunConfig, Runner, RunPlan
 from retinue.engine.runner import LiveRun
-from retinue.engine.session_path import Keeper
+from retinue.engine.session_path import SessionKeeper
 from retinue.engine.setup import Feature, RunSetup
 from retinue.models.thinking_levels import clamp_level
 from retinue.tools.policy import Rights, Terms
@@ -51,7 +51,7 @@ class RunHost:
     """What this process has for all runs."""
 
     clock: Clock
-    models: Models
+    models: ModelSource
     survey: Callable[[Path], Awaitable[Place]]
     """Tells where a run works."""
     restraint: Restraint = field(default_factory=Restraint)
@@ -68,7 +68,7 @@ class RunTree:
         """Runs that nobody knew before this process."""
         self.rights = CrewRights(config.policy, config.tools, host.restraint, root, self._asked_here)
         self.leases = Leases(config.lease)
-        self.sessions = Keeper(host.clock, config.orphan_dir)
+        self.sessions = SessionKeeper(host.clock, config.orphan_dir)
         self.places = Surveys(host.survey, host.clock)
 
     hears = (RunQueued, RunForgotten)

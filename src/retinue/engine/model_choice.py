@@ -18,7 +18,7 @@ from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
 
 
-class Models(Protocol):
+class ModelSource(Protocol):
     """Where models come from."""
 
     def resolve(self, query: str, *, is_choice: bool = False) -> Choice:
@@ -63,7 +63,7 @@ class NamedModel(Struct, frozen=True):
         return None if self.found is None else self.found.thinking
 
 
-def find_model(definition: Definition, request: RunRequest, models: Models) -> NamedModel:
+def find_model(definition: Definition, request: RunRequest, models: ModelSource) -> NamedModel:
     """Look up the model that the request names, else the one that the file names."""
     name, is_choice = request.model or "", request.is_model_chosen
     if not name:
@@ -81,7 +81,7 @@ def choose_model(
     definition: Definition,
     request: RunRequest,
     inherited: Model,
-    models: Models,
+    models: ModelSource,
     *,
     accepts_unknown: bool = False,
     is_lenient: bool = False,

@@ -85,7 +85,7 @@ class Guests:
         self._live = live
         self._ring = ring
         self._clock = clock
-        self._talks: dict[str, Talk] = {}
+        self._talks: dict[str, RemoteTalk] = {}
         self._files: dict[str, dict[str, Path]] = {}
         """By host: where the sessions of its guests are to be kept, also of those that are not listed any more."""
 
@@ -99,7 +99,7 @@ class Guests:
             return
         match event:
             case RunStarted() if run.status is Status.QUEUED:
-                self._talks[run.id] = Talk()
+                self._talks[run.id] = RemoteTalk()
                 grant = narrow_grant(event.grant, run.grant)
                 self._runs.tell(RunStarted(run_id=run.id, at_ms=self._bound_ms(event.at_ms), grant=grant))
             case RunFinished() if not run.status.is_final:
@@ -211,7 +211,7 @@ class Guests:
         self._runs.add(run, request)
 
     def _follow(self, run: Run, event: RunProgressed | MessageFinished) -> None:
-        talk = self._talks.setdefault(run.id, Talk())
+        talk = self._talks.setdefault(run.id, RemoteTalk())
         if isinstance(event, RunProgressed):
             event = structs.replace(event, activity=event.activity[:MAX_NAME])
             fold(run, event)
@@ -221,7 +221,7 @@ class Guests:
 
     def _show(self, run: Run, event: RunPlaced) -> None:
         if run.status is Status.RUNNING:
-            self._talks.setdefault(run.id, Talk())  # after a crash here nobody tells of its start again
+            self._talks.setdefault(run.id, RemoteTalk())  # after a crash here nobody tells of its start again
         fold(run, event)
         self._root.bus.publish(event)
 
@@ -241,7 +241,7 @@ class Guests:
         return max(0, min(told_ms, self._clock.now_ms()))
 
 
-class Talk:
+class RemoteTalk:
     """What is heard of one guest while it works."""
 
     def __init__(self) -> None:

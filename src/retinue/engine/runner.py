@@ -50,7 +50,7 @@ from retinue.engine.prompt import declare_change, render_prompt
 from retinue.engine.retries import Attempts, Past, judge_ending
 from retinue.engine.scope import Scope
 from retinue.engine.setup import Enclosure, RunSetup
-from retinue.engine.window import FittedSpecs, Window, bound_result, count_head, fit_sections
+from retinue.engine.window import FittedSpecs, RunWindow, bound_result, count_head, fit_sections
 from retinue.models.retry import GiveUp, plan_retry
 from retinue.sessions.log import Session
 
@@ -75,7 +75,7 @@ class LiveRun:
         )
         self._clock = clock
         self._conversation = StoredConversation(setup.run_id, session, self.journal, self._publish)
-        self._window = Window(lambda: self.setup.model.info, self._warn)
+        self._window = RunWindow(lambda: self.setup.model.info, self._warn)
         self._compactor = self._open_compactor()
         self._attempts = Attempts(setup.run_id, self._publish)
         self._current = CurrentModel(

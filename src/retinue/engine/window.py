@@ -36,7 +36,7 @@ _MOST_CHARS_PER_TOKEN = 6
 """No usual text has more: what is too long by this measure is too long."""
 
 
-class Head(Struct, frozen=True):
+class FittedPrompt(Struct, frozen=True):
     """What comes before the conversation in each request."""
 
     sections: Mapping[str, str]
@@ -44,7 +44,7 @@ class Head(Struct, frozen=True):
     """Sections that are not there, or not whole."""
 
 
-class Window:
+class RunWindow:
     """The window of the model that one run asks, as far as it is known. Says once what does not fit."""
 
     def __init__(self, read_info: Callable[[], ModelInfo], warn: Callable[[str], None]) -> None:
@@ -124,10 +124,10 @@ class FittedSpecs:
         return self._specs
 
 
-def fit_sections(sections: Mapping[str, str], window: int) -> Head:
+def fit_sections(sections: Mapping[str, str], window: int) -> FittedPrompt:
     """The prompt for a window: all of it, or what no agent can do without, and the rest in an eighth of the window."""
     if window >= SMALL_TOKENS:
-        return Head(sections)
+        return FittedPrompt(sections)
     left = window * CHARS_PER_TOKEN // 8
     fitted: dict[str, str] = {}
     short: list[str] = []
@@ -142,7 +142,7 @@ def fit_sections(sections: Mapping[str, str], window: int) -> Head:
             left = max(0, left - len(text))
         if text:
             fitted[name] = text
-    return Head(fitted, tuple(short))
+    return FittedPrompt(fitted, tuple(short))
 
 
 def fit_specs(specs: Sequence[ToolSpec], window: int) -> list[ToolSpec]:
