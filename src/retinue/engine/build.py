@@ -1,4 +1,4 @@
-"""Builds a run from a request: definition, runner, model, rights and limits, each decided once, then its setup.
+"""Builds a run from a request: definition, runner, model, rights and limits, each decided once; then its setup.
 
 What it needs from above (definitions, models, features) comes in a RunConfig. Must not know settings, files of
 definitions or surfaces.
@@ -98,7 +98,7 @@ async def build_run(
 ) -> RunSetup:
     """Decide all about a run and collect what it needs; the caller releases its additions. Raises RetinueError.
 
-    A main agent has no parent. The runner comes before the model, because a pi may know models that are not known here.
+    A main agent has no parent: what it would have from one is in the config.
     """
     above = config.find_main() if parent is None else parent.live.setup
     definition = config.find(run.agent, request.surface)
@@ -111,56 +111,72 @@ async def build_run(
     wanted = definition if parent is None else parent.tree.rights.narrow(run, request, definition)
     additions = await config.extend(wanted, request)
     try:
-        runner, reason = (HERE[0], "") if parent is None else choose_runner(definition, request, config)
-        chosen = _choose_model(host, config, definition, request, parent, runner)
-        rights, terms = _decide_rights(config, definition, request, parent, run, additions)
-        for text in filter(None, (*list_doubts(rights), chosen.remark, reason)):
+        plan, remarks = _plan_run(host, config, definition, request, parent, run, cwd, additions)
+        for text in remarks:
             warn(text)
-        plan = RunPlan(
-            definition=definition,
-            request=request,
-            runner=runner,
-            named=chosen.named,
-            rights=rights,
-            terms=terms,
-            limits=_choose_limits(config, definition, request, parent),
-            cwd=cwd,
-            tools={**config.tools, **additions.tools},
-            branch=run.branch,
-            additions=additions,
-        )
-        tools = rename_tools(plan.tools, {name: rights.targets.get(name, name) for name in rights.allowed})
-        if parent is None:
-            tools = dict(config.find_main().choose_tools(plan, tools))
-        else:
+        tools = _choose_tools(config, plan, parent)
+        if parent is not None:
             host.restraint.place(run.id, run.parent_id)
+        find_tool = partial(_find_own_name, plan.rights)
         return RunSetup(
             run_id=run.id,
             cwd=cwd,
             name="" if parent is None else f"{definition.name}#{run.id[:8]}",
-            model=_charge_model(config, chosen.model, plan, parent, run),
-            thinking=clamp_level(chosen.model.info, chosen.thinking),
+            model=_charge_model(config, plan, parent, run),
+            thinking=plan.thinking,
             tools=tools,
-            refusals=rights.refusals if definition.name else config.find_main().refusals,
+            refusals=plan.rights.refusals if definition.name else config.find_main().refusals,
             sections=await _build_sections(config, plan, tools, parent, run),
             limits=plan.limits,
             retry=config.retry,
-            compaction=config.compaction(chosen.model.info.ref),
+            compaction=config.compaction(plan.model.info.ref),
             environment=_build_environment(config, request, parent, run),
             redact=above.redact,
             spill_dir=above.spill_dir,
             steering_mode=above.steering_mode,
             follow_up_mode=above.follow_up_mode,
-            hooks=(
-                Restrained(host.restraint, run.id, lambda name: rights.targets.get(name, name)),
-                *additions.hooks,
-            ),
+            hooks=(Restrained(host.restraint, run.id, find_tool), *additions.hooks),
             features=tuple(config.list_features(plan)),
             plan=plan,
         )
     except BaseException:
         additions.release()
         raise
+
+
+def _plan_run(
+    host: RunHost,
+    config: RunConfig,
+    definition: Definition,
+    request: RunRequest,
+    parent: ParentRun | None,
+    run: Run,
+    cwd: Path,
+    additions: Additions,
+) -> tuple[RunPlan, list[str]]:
+    """Runner, model, rights and limits, each decided here and nowhere else, and what is to be said about them.
+
+    The runner comes before the model, because a pi may know models that are not known here.
+    """
+    runner, reason = (HERE[0], "") if parent is None else choose_runner(definition, request, config)
+    chosen = _choose_model(host, config, definition, request, parent, runner)
+    rights, terms = _decide_rights(config, definition, request, parent, run, additions)
+    plan = RunPlan(
+        definition=definition,
+        request=request,
+        runner=runner,
+        model=chosen.model,
+        thinking=clamp_level(chosen.model.info, chosen.thinking),
+        named=chosen.named,
+        rights=rights,
+        terms=terms,
+        limits=_choose_limits(config, definition, request, parent),
+        cwd=cwd,
+        tools={**config.tools, **additions.tools},
+        branch=run.branch,
+        additions=additions,
+    )
+    return plan, list(filter(None, (*list_doubts(rights), chosen.remark, reason)))
 
 
 def build_judged(above: RunSetup, run_id: str, hooks: Sequence[CallHook], features: Sequence[Feature]) -> RunSetup:
@@ -315,14 +331,25 @@ def _choose_limits(config: RunConfig, definition: Definition, request: RunReques
     return choose_limits(definition, request.limits, config.policy.limits, is_isolated=request.isolation is not None)
 
 
-def _charge_model(config: RunConfig, model: Model, plan: RunPlan, parent: ParentRun | None, run: Run) -> Model:
+def _choose_tools(config: RunConfig, plan: RunPlan, parent: ParentRun | None) -> Mapping[str, Tool]:
+    names = {name: _find_own_name(plan.rights, name) for name in plan.rights.allowed}
+    tools = rename_tools(plan.tools, names)
+    return tools if parent is not None else dict(config.find_main().choose_tools(plan, tools))
+
+
+def _find_own_name(rights: Rights, name: str) -> str:
+    """What a tool is called here, where its model has another name for it."""
+    return rights.targets.get(name, name)
+
+
+def _charge_model(config: RunConfig, plan: RunPlan, parent: ParentRun | None, run: Run) -> Model:
     """The model, asked only as far as the budget of the run goes."""
     if parent is None:
-        return config.find_main().charge(model)
+        return config.find_main().charge(plan.model)
     # What the clock starts is no part of the last prompt.
     above = None if plan.request.skips_queue else run.parent_id
     lease = parent.tree.leases.open(run.id, above, plan.limits.tokens, plan.limits.cost_usd)
-    return BudgetedModel(model, lease) if lease.is_limited else model
+    return BudgetedModel(plan.model, lease) if lease.is_limited else plan.model
 
 
 def _build_environment(config: RunConfig, request: RunRequest, parent: ParentRun | None, run: Run) -> Mapping[str, str]:

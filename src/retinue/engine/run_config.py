@@ -74,7 +74,11 @@ class RunPlan(Struct, frozen=True):
     definition: Definition
     request: RunRequest
     runner: Runner
+    model: Model
+    """Without a budget around it."""
+    thinking: ThinkingLevel
     named: NamedModel
+    """The name that led to it, looked up."""
     rights: Rights
     terms: Terms
     limits: Limits
