@@ -10,7 +10,7 @@ from crew_world import SESSION, call, script, to
 
 from retinue import Retinue, Status
 from retinue.core.tool import Effect
-from retinue.engine.rights import Restraint
+from retinue.engine.rights import RevokedTools
 
 OUTSIDE = "---\nname: outside\ndescription: d\nrunner: process\ntools: read, bash\n---\n\nGo.\n"
 
@@ -80,14 +80,14 @@ async def test_loss_elsewhere_stops_nobody_else(tmp_path: Path, work: Path) -> N
 
 @pytest.mark.attack("E11", "E13")
 def test_forgotten_parent_passes_losses_on() -> None:
-    restraint = Restraint()
-    restraint.place("child", "main")
-    restraint.place("grandchild", "child")
-    restraint.lower("child", ["web_search"])
-    restraint.forget("child")
-    restraint.lower("main", readonly=True)
+    revoked = RevokedTools()
+    revoked.place("child", "main")
+    revoked.place("grandchild", "child")
+    revoked.lower("child", ["web_search"])
+    revoked.forget("child")
+    revoked.lower("main", readonly=True)
     judged = [
-        restraint.judge("grandchild", tool, effect) != ""
+        revoked.judge("grandchild", tool, effect) != ""
         for tool, effect in (
             ("write", Effect.WRITE),
             ("web_search", Effect.READ),

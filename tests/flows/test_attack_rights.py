@@ -12,7 +12,7 @@ from retinue import Request, Retinue, SessionWish, Status
 from retinue.core.events import RunStarted, ScheduleChanged, ToolFinished
 from retinue.core.tool import Effect
 from retinue.engine.request import RunRequest
-from retinue.engine.rights import Restraint
+from retinue.engine.rights import RevokedTools
 from retinue.testing import EventCollector
 
 LATER = Request(session=SessionWish("exact", "my-session"))
@@ -242,13 +242,13 @@ async def test_lowered_parent_lowers_its_children(tmp_path, work):
 
 @pytest.mark.attack("E1", "SEC-6")
 def test_restraint_is_never_given_back():
-    restraint = Restraint()
-    restraint.place("child", "parent")
-    restraint.place("grandchild", "child")
-    restraint.lower("parent", ["bash"])
-    restraint.lower("parent", readonly=False)
-    judged = [restraint.judge(run, "bash", Effect.EXECUTE) != "" for run in ("parent", "grandchild", "other")]
-    assert (judged, restraint.judge("child", "write", Effect.WRITE)) == ([True, True, False], "")
+    revoked = RevokedTools()
+    revoked.place("child", "parent")
+    revoked.place("grandchild", "child")
+    revoked.lower("parent", ["bash"])
+    revoked.lower("parent", readonly=False)
+    judged = [revoked.judge(run, "bash", Effect.EXECUTE) != "" for run in ("parent", "grandchild", "other")]
+    assert (judged, revoked.judge("child", "write", Effect.WRITE)) == ([True, True, False], "")
 
 
 @pytest.mark.attack("E2", "B19")

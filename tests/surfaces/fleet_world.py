@@ -18,7 +18,7 @@ from retinue.features.transcript import Transcripts
 from retinue.models.resolve import Names, resolve_model
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
-from retinue.surfaces.base import Seat, Seating
+from retinue.surfaces.base import Caller, ChildTools
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
 from retinue.surfaces.fleet.post import open_notifier
@@ -52,16 +52,16 @@ class Fleet:
         self.settings = settings or FleetSettings()
         self.events, self.requests, self.setups = EventCollector(), [], {}
         self.records, self.life = [], LifeRecords()
-        seat = Seat(
+        caller = Caller(
             crew=lambda: self.manager,
             run_id="main",
             definitions=lambda: self.definitions,
             resolve_model=resolve,
             list_models=lambda: MODELS,
             clock=self.clock,
-            **(ports or {}).pop("seat", {}),
+            **(ports or {}).pop("caller", {}),
         )
-        self.ports = FleetPorts(seat, lambda: self.settings, **(ports or {}))
+        self.ports = FleetPorts(caller, lambda: self.settings, **(ports or {}))
         self.tools = map_fleet_tools(self.ports)
         self.root = self.open_run("main", list(main) or [{"text": "main"}], tools=self.tools)
         self.root.bus.listen(self.events, pieces=False)
@@ -75,7 +75,7 @@ class Fleet:
             clock=self.clock,
             new_id=lambda: self.new_id(),
             bounds=Bounds(**bounds),
-            watchers=[Transcripts(clock=self.clock, warn=seat.warn).watch],
+            watchers=[Transcripts(clock=self.clock, warn=caller.warn).watch],
             open_notifier=lambda manager: open_notifier(manager, self.backend, self._render_notification, self.clock),
         )
         self.notifier = self.manager.notifier
@@ -83,11 +83,11 @@ class Fleet:
     def _render_notification(self, runs, **options):
         return render_notification(runs, self.ports.measure, now_ms=self.clock.now_ms(), **options)
 
-    def seat(self, setup):
+    def caller(self, setup):
         """The ports of a child."""
-        above = self.ports.seat
+        above = self.ports.caller
         return FleetPorts(
-            Seat(
+            Caller(
                 lambda: self.manager,
                 setup.run_id,
                 above.definitions,
@@ -109,7 +109,7 @@ class Fleet:
         else:
             session = Session.create(cwd=self.folder, directory=None, path=path, clock=self.clock, new_id=make_uuid)
         player = ScriptedModel(parse_script(script), model, sleep=self.clock.sleep)
-        features = [] if run_id == "main" else [Seating(lambda setup: map_fleet_tools(self.seat(setup)))]
+        features = [] if run_id == "main" else [ChildTools(lambda setup: map_fleet_tools(self.caller(setup)))]
         setup = RunSetup(run_id, self.folder, player, tools=tools or {}, limits=limits or Limits(), features=features)
         return LiveRun(setup, session, clock=self.clock)
 

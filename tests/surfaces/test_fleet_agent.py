@@ -126,7 +126,7 @@ async def test_disabled_agent_cannot_be_started(tmp_path):
 
 
 async def test_agent_outside_the_allowed_ones_is_refused(tmp_path):
-    async with Fleet(tmp_path, ports={"seat": {"allowed_agents": ("explore",)}}) as fleet:
+    async with Fleet(tmp_path, ports={"caller": {"allowed_agents": ("explore",)}}) as fleet:
         text = await fleet.call("Agent", prompt="p", description="d")
         assert text.startswith('Agent type "general-purpose" is not open to this agent. Available types: Explore.')
 
@@ -420,7 +420,7 @@ async def test_switched_off_scheduling_has_no_parameter(tmp_path):
 
 
 async def test_limited_budget_is_told(tmp_path):
-    async with Fleet(tmp_path, ports={"seat": {"lease": Lease(tokens=5000)}}) as fleet:
+    async with Fleet(tmp_path, ports={"caller": {"lease": Lease(tokens=5000)}}) as fleet:
         text = await fleet.call("Agent", prompt="p", description="d")
         assert "Budget left: 5000 tokens" in text.splitlines()
 

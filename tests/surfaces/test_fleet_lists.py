@@ -11,7 +11,7 @@ from retinue.core.events import Compacted, RunPlaced, RunStarted
 from retinue.core.run import Status
 from retinue.engine.request import RunRequest
 from retinue.features.transcript import HOLD_S, read_messages
-from retinue.surfaces.base import Seating
+from retinue.surfaces.base import ChildTools
 from retinue.surfaces.fleet.ports import FleetSettings
 from retinue.surfaces.fleet.records import LifeRecords
 from retinue.surfaces.fleet.surface import map_fleet_tools
@@ -280,7 +280,7 @@ async def test_child_sees_only_what_it_started(tmp_path):
         child, other = await fleet.start(), await fleet.start()
         await fleet.settle()
         setup = replace_tools(fleet, child)
-        seated = await Seating(lambda setup: map_fleet_tools(fleet.seat(setup))).enter(setup)
+        seated = await ChildTools(lambda setup: map_fleet_tools(fleet.caller(setup))).enter(setup)
         own = fleet.manager.spawn(ASK, child.id)
         tool = seated.tools["list_subagents"]
         text = (await tool.call({}, None)).content[0].text

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from retinue.features.activity import Recorder
     from retinue.features.sandbox import Boundaries
     from retinue.sandbox.probe import Machine
-    from retinue.settings.guards import Guarding
+    from retinue.settings.guards import Guards
     from retinue.settings.roster import Roster
 
 
@@ -55,7 +55,7 @@ class World:
     _outside: "Outside | None" = None
     _boundaries: "Boundaries | None" = None
     _roster: "Roster | None" = None
-    _guarding: "Guarding | None" = None
+    _guarding: "Guards | None" = None
 
     @property
     def is_trusted(self) -> bool:
@@ -74,13 +74,13 @@ class World:
         return any(key.startswith(_GUARDS) for values in given for key in values)
 
     @property
-    def guarding(self) -> "Guarding":
+    def guarding(self) -> "Guards":
         """What stands around the runs."""
         assert self._guarding is not None, "nobody guards this world"
         return self._guarding
 
     @guarding.setter
-    def guarding(self, guarding: "Guarding") -> None:
+    def guarding(self, guarding: "Guards") -> None:
         self._guarding = guarding
 
     @property

@@ -70,7 +70,7 @@ def open_subagent(crew: "Crew", run_id: str, model: str | None = None) -> "Subag
         allow_write=own.allow_write,
         home=str(world.paths.home or ""),
     )
-    return SubagentPorts(crew.open_seat(run_id), settings, prepare)
+    return SubagentPorts(crew.open_caller(run_id), settings, prepare)
 
 
 def make_dispatch(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
@@ -80,7 +80,7 @@ def make_dispatch(crew: "Crew", run_id: str) -> Mapping[str, Tool]:
 
     guarding, roster, models = crew.world.guarding, crew.world.roster, crew.models
     ports = DispatchPorts(
-        crew.open_seat(run_id),
+        crew.open_caller(run_id),
         find=lambda name: roster.read().find(name, "dispatch"),
         is_enabled=lambda: guarding.read_switches().is_enabled,
         is_disabled=lambda name: guarding.read_switches().is_agent_off(name),

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from retinue.features.extensions.channels import Channels
     from retinue.features.extensions.contained import Command, Handler, Renderer
     from retinue.features.extensions.loader import Library, Loaded
-    from retinue.surfaces.base import Seat
+    from retinue.surfaces.base import Caller
     from retinue.surfaces.fleet.ports import FleetPorts
 
 
@@ -158,7 +158,7 @@ class Extending:
         """By the kind of data they show; of one kind the strongest extension's."""
         return {renderer.kind: renderer for renderer in reversed(self.collect("renderers"))}
 
-    def add_surfaces(self, additions: Additions, open_seat: "Callable[[], Seat]") -> Additions:
+    def add_surfaces(self, additions: Additions, open_caller: "Callable[[], Caller]") -> Additions:
         """The main agent's additions with the tools of surfaces that its extensions offer."""
         surfaces = self.collect("surfaces")
         if not surfaces:
@@ -167,7 +167,7 @@ class Extending:
         from retinue.features.extensions.registrar import open_surfaces
 
         taken = (*KNOWN_TOOLS, *additions.tools)
-        tools, problems = open_surfaces(surfaces, open_seat(), self._places.cwd, reserved=taken)
+        tools, problems = open_surfaces(surfaces, open_caller(), self._places.cwd, reserved=taken)
         self._report(problems)
         offers = {name: Offer(tool.effect, tool.extension) for name, tool in tools.items()}
         return replace(additions, tools={**additions.tools, **tools}, offers={**additions.offers, **offers})

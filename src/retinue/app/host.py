@@ -19,7 +19,7 @@ from retinue.core.model import Model
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.core.tool import Tool
 from retinue.engine.questions import Desk
-from retinue.engine.rights import Restraint
+from retinue.engine.rights import RevokedTools
 from retinue.engine.setup import Feature
 from retinue.sandbox.profile import TMP_PREFIX
 from retinue.settings.inheritance import inherit_budget
@@ -80,7 +80,7 @@ class Stock:
     settings: Overrides = field(default_factory=Overrides)
     """Those that win over all files."""
     tool_options: ToolOptions = field(default_factory=ToolOptions)
-    restraint: Restraint = field(default_factory=Restraint)
+    revoked: RevokedTools = field(default_factory=RevokedTools)
     """What was taken from runs, the main agent's among them."""
     redactor: Redactor = field(init=False)
     scope: ModelScope = field(default_factory=ModelScope)

@@ -34,7 +34,7 @@ from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.features.place import survey_place
 from retinue.sessions.log import Session
-from retinue.settings.guards import Guarding
+from retinue.settings.guards import Guards
 from retinue.settings.inheritance import inherit_extensions
 from retinue.settings.layers import Loaded, load_settings
 from retinue.settings.paths import Paths, find_session_dir
@@ -50,7 +50,7 @@ if TYPE_CHECKING:  # only a session in which somebody delegates pays for these
     from retinue.engine.manager import Manager
     from retinue.features.extensions.channels import Channels
     from retinue.sessions.trust import Vouchers
-    from retinue.surfaces.base import Seat
+    from retinue.surfaces.base import Caller
     from retinue.surfaces.fleet.ports import FleetPorts
 
 CLOSE_S = 2.0
@@ -72,7 +72,7 @@ class Berth:
         """What one prompt may cost with all it starts."""
         self._run: LiveRun | None = None
         world.outside = Outside(world.crew.settings, stock.environment, stock.tool_options.trees, lambda: self.main)
-        world.guarding = Guarding(
+        world.guarding = Guards(
             world,
             stock.environment,
             stock.clock,
@@ -112,7 +112,7 @@ class Berth:
 
     async def open(self) -> None:
         """Make the main agent, and a crew where it may delegate."""
-        self.stock.restraint.succeed(self.run_id)
+        self.stock.revoked.succeed(self.run_id)
         self._run = LiveRun(await self._build(), self.session, clock=self.stock.clock)
         if self.world.recorder is not None:
             self.world.recorder.listen(self._run, self.stock.request.agent or "")
@@ -184,7 +184,7 @@ class Berth:
         stock, world = self.stock, self.world
         agent = MainAgent(stock, world, self.session, lambda: self.models)
         host = RunHost(
-            stock.clock, self.child_models, partial(survey_place, environment=stock.environment), stock.restraint
+            stock.clock, self.child_models, partial(survey_place, environment=stock.environment), stock.revoked
         )
         name = stock.request.agent or ""
         return await build_run(
@@ -234,7 +234,7 @@ class Berth:
             },
             lease=self.lease,
             extending=self.extending,
-            restraint=stock.restraint,
+            revoked=stock.revoked,
             desk=stock.desk,
             is_own_session=self._judge_session(),
         )
@@ -275,16 +275,16 @@ class Berth:
             lambda: (*own, *(settings.enabled_models if scope.names is None else scope.names)),
         )
 
-    def _open_seat(self) -> "Seat":
+    def _open_seat(self) -> "Caller":
         """The main agent's place in its crew, for surfaces of extensions."""
-        from retinue.surfaces.base import Seat
+        from retinue.surfaces.base import Caller
 
         def find_manager() -> "Manager":
             if self.crew is None:
                 raise RetinueError("there is no crew yet")
             return self.crew.manager
 
-        return Seat(
+        return Caller(
             crew=find_manager,
             run_id=self.run_id,
             definitions=lambda: self.world.roster.read().list(),

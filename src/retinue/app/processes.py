@@ -9,16 +9,16 @@ from retinue.app.model_access import CrewModels
 from retinue.core.clock import Clock
 from retinue.definitions.toolnames import KNOWN_TOOLS
 from retinue.engine.external.program import Premises
-from retinue.engine.external.run import Outpost
+from retinue.engine.external.run import ProcessStarter
 from retinue.settings.paths import find_configs, find_project
 from retinue.settings.web import export_search_keys
 
 
 def build_outpost(
     world: World, models: CrewModels, environment: Mapping[str, str], clock: Clock, tools: Iterable[str], cwd: Path
-) -> Outpost:
+) -> ProcessStarter:
     """How this user's children are started; `tools` are the names of those there are, wherever they come from."""
-    return Outpost(build_premises(world, models, environment, tools, cwd), clock)
+    return ProcessStarter(build_premises(world, models, environment, tools, cwd), clock)
 
 
 def build_premises(

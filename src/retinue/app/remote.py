@@ -18,8 +18,8 @@ from retinue.core.environment import MARKS, WORKER_DIR, select
 from retinue.core.errors import RetinueError, UsageError
 from retinue.durable.cluster.start_worker import WorkerWish as WorkerWish
 from retinue.engine.build import build_judged
-from retinue.engine.rights import Restrained
-from retinue.engine.run_config import REMOTE, Errand, Origin
+from retinue.engine.rights import RevokedToolsHook
+from retinue.engine.run_config import REMOTE, RemoteRequest, Origin
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.settings.paths import find_agent_dir, find_home, find_paths
@@ -90,13 +90,13 @@ def open_cluster(settings: CrewSettings, environment: Mapping[str, str], warn: C
     return Cluster(url, use_remote=settings.cluster.use_remote, alarm=alarm)
 
 
-def _find_labels(errand: Errand, main: LiveRun) -> dict[str, Any]:
+def _find_labels(remote_request: RemoteRequest, main: LiveRun) -> dict[str, Any]:
     """What the session of a dispatched run begins with; only the main agent dispatches."""
-    if errand.request.surface != "dispatch":
+    if remote_request.request.surface != "dispatch":
         return {}
     from retinue.surfaces.dispatch.tool import META, describe_origin
 
-    return {META: describe_origin(main.session.id, errand.definition.name)}
+    return {META: describe_origin(main.session.id, remote_request.definition.name)}
 
 
 class _Below:
@@ -105,7 +105,7 @@ class _Below:
     def __init__(self, parts: "CrewParts") -> None:
         self._world = parts.world
         self.extending = parts.extending
-        self.restraint = parts.restraint
+        self.revoked = parts.revoked
 
     def has_guards(self) -> bool:
         """Whether anything here may have to say something about a run that is started elsewhere."""
@@ -125,8 +125,8 @@ class _Below:
         )
         if guarding.judge is not None:
             features.append(guarding.judge.surround(origin))
-        self.restraint.place(origin.run_id, above.run_id)
-        guard = Restrained(self.restraint, origin.run_id)
+        self.revoked.place(origin.run_id, above.run_id)
+        guard = RevokedToolsHook(self.revoked, origin.run_id)
         return build_judged(above, origin.run_id, (guard, *additions.hooks), features)
 
     def _find_definition(self, origin: Origin) -> Definition:

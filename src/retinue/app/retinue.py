@@ -199,7 +199,7 @@ class Retinue:
         It counts from their next call on and is never given back, in other sessions neither. Runs in processes of their
         own are stopped.
         """
-        self._stock.restraint.lower(run_id or self._main.setup.run_id, tools, readonly=readonly)
+        self._stock.revoked.lower(run_id or self._main.setup.run_id, tools, readonly=readonly)
         if self._here.crew is not None:
             self._here.crew.restrain_elsewhere(run_id or self._main.setup.run_id, tools, readonly=readonly)
 

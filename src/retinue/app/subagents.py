@@ -34,8 +34,8 @@ from retinue.engine.notify import Notifier
 from retinue.engine.reactions import Reactions
 from retinue.engine.recovery import Aftermath, Remains, find_branches, has_left_copies, read_remains
 from retinue.engine.remote_children import RemoteHost
-from retinue.engine.rights import Restraint
-from retinue.engine.run_config import REMOTE, Errand, RunConfig, RunPlan
+from retinue.engine.rights import RevokedTools
+from retinue.engine.run_config import REMOTE, RemoteRequest, RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import Grounds
 from retinue.engine.session_path import find_session_dir as find_keeping_dir
@@ -48,7 +48,7 @@ from retinue.settings.files import read_bounded
 from retinue.settings.inheritance import inherit_agents
 from retinue.settings.paths import find_session_dir
 from retinue.settings.run_config import build_run_config, find_depth_left, find_features
-from retinue.surfaces.base import Seat, Seating
+from retinue.surfaces.base import Caller, ChildTools
 from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, RetryBook, ScheduledCall, ScheduleWish
@@ -76,7 +76,7 @@ class CrewParts:
     """All there are for children, those of the surfaces left out."""
     lease: Lease
     extending: Extending
-    restraint: Restraint
+    revoked: RevokedTools
     """What has been taken from its runs, and from the main agent."""
     desk: "Desk"
     """Where its runs ask a person."""
@@ -96,7 +96,7 @@ class Crew:
         self._own_tools = parts.tools
         self._lease = parts.lease
         self._extending = parts.extending
-        self.restraint = parts.restraint
+        self.revoked = parts.revoked
         self._is_own_session = parts.is_own_session
         self._remote = remote
         self._retries = RetryBook(clock)
@@ -153,7 +153,7 @@ class Crew:
         self._main = main
         remains = self._read_remains(main.session)
         config = self._build_config()
-        host = RunHost(self._clock, self._models, partial(survey_place, environment=self.environment), self.restraint)
+        host = RunHost(self._clock, self._models, partial(survey_place, environment=self.environment), self.revoked)
         self._outfitter = outfitter = RunBuilder(host, config, root=rights)
         self._backend = backend = await open_backend(
             self.world.paths.own_dir / FILE,
@@ -264,24 +264,24 @@ class Crew:
         """The main agent's model, with the budget that it shares with runs elsewhere."""
         return model if self._remote is None else self._remote.share(model)
 
-    def _send_out(self, setup: RunSetup, errand: Errand) -> LiveRun:
-        if errand.runner == REMOTE and self._remote is not None:
-            return self._remote.send(setup, errand, self.manager)
+    def _send_out(self, setup: RunSetup, remote_request: RemoteRequest) -> LiveRun:
+        if remote_request.runner == REMOTE and self._remote is not None:
+            return self._remote.send(setup, remote_request, self.manager)
         from retinue.app.processes import build_outpost  # most crews work in one process
 
         outpost = build_outpost(self.world, self._models, self.environment, self._clock, self._own_tools, setup.cwd)
-        return outpost.send(setup, errand)
+        return outpost.send(setup, remote_request)
 
     def _surround(self, plan: RunPlan) -> list[Feature]:
         """What stands around each run of the crew, beside what its definition asks for."""
-        seating = Seating(lambda setup: make_tools(self, setup.run_id))
-        return [seating, *self.world.guarding.surround(plan)]
+        child_tools = ChildTools(lambda setup: make_tools(self, setup.run_id))
+        return [child_tools, *self.world.guarding.surround(plan)]
 
     def restrain_elsewhere(self, run_id: str, tools: Sequence[str], *, readonly: bool) -> None:
         """Let a run and those below it know what they have lost that do not ask here; who cannot hear it is stopped."""
-        manager, seat = self.manager, self.open_seat(run_id)
+        manager, caller = self.manager, self.open_caller(run_id)
         for run in manager.list_runs():
-            is_below, live = run.id == run_id or seat.find_run(run.id) is not None, manager.live(run.id)
+            is_below, live = run.id == run_id or caller.find_run(run.id) is not None, manager.live(run.id)
             if run.is_guest and run.id == run_id and not run.status.is_final:
                 # What is below a run loses it with that; where nobody can say it, the one above is stopped.
                 is_said = manager.guests.speak(run.id, "restrict", {"tools": list(tools), "readonly": readonly})
@@ -302,9 +302,9 @@ class Crew:
             elif isinstance(live, RemoteHost):
                 live.demand_judgement()
 
-    def open_seat(self, run_id: str) -> Seat:
+    def open_caller(self, run_id: str) -> Caller:
         """The place of one run in the crew."""
-        return Seat(
+        return Caller(
             crew=lambda: self.manager,
             run_id=run_id,
             definitions=lambda: self.world.roster.glance().list(),
@@ -336,7 +336,7 @@ class Crew:
     def open_fleet(self, run_id: str) -> FleetPorts:
         """What the fleet's tools of one run work with."""
         return FleetPorts(
-            self.open_seat(run_id),
+            self.open_caller(run_id),
             lambda: to_fleet(self.world),
             self._retries,
             schedule=self._take_wish,
@@ -355,7 +355,7 @@ class Crew:
     def _render(self, runs: list[Run], *, is_group: bool, is_partial: bool) -> CustomMessage:
         # Of all the settings only this one matters here, and reports may come by the thousand.
         settings = FleetSettings(rollup_usage=self.world.crew.settings.rollup_child_usage)
-        ports = FleetPorts(self.open_seat(self.manager.root.setup.run_id), lambda: settings)
+        ports = FleetPorts(self.open_caller(self.manager.root.setup.run_id), lambda: settings)
         now_ms = self._clock.now_ms()
         return render_notification(runs, ports.measure, now_ms=now_ms, is_group=is_group, is_partial=is_partial)
 

@@ -36,8 +36,8 @@ from retinue.engine.limits import Limits, choose_limits, fill_limits
 from retinue.engine.model_choice import ModelSource, NamedModel, choose_level, choose_model, find_model, unwrap
 from retinue.engine.prompt import render_prompt
 from retinue.engine.request import RunRequest
-from retinue.engine.rights import CrewRights, Restrained, Restraint, decide_root, list_doubts
-from retinue.engine.run_config import HERE, Additions, Errand, RunConfig, Runner, RunPlan
+from retinue.engine.rights import CrewRights, RevokedToolsHook, RevokedTools, decide_root, list_doubts
+from retinue.engine.run_config import HERE, Additions, RemoteRequest, RunConfig, Runner, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import SessionKeeper
 from retinue.engine.setup import Feature, RunSetup
@@ -54,7 +54,7 @@ class RunHost:
     models: ModelSource
     survey: Callable[[Path], Awaitable[Place]]
     """Tells where a run works."""
-    restraint: Restraint = field(default_factory=Restraint)
+    revoked: RevokedTools = field(default_factory=RevokedTools)
     """What has been taken from runs since they began."""
 
 
@@ -63,10 +63,10 @@ class RunTree:
 
     def __init__(self, host: RunHost, config: RunConfig, root: Rights) -> None:
         """`root` are the rights of the main agent."""
-        self._restraint = host.restraint
+        self._revoked = host.revoked
         self._asked_here: set[str] = set()
         """Runs that nobody knew before this process."""
-        self.rights = CrewRights(config.policy, config.tools, host.restraint, root, self._asked_here)
+        self.rights = CrewRights(config.policy, config.tools, host.revoked, root, self._asked_here)
         self.leases = Leases(config.lease)
         self.sessions = SessionKeeper(host.clock, config.orphan_dir)
         self.places = Surveys(host.survey, host.clock)
@@ -79,7 +79,7 @@ class RunTree:
             self._asked_here.add(event.run_id)
         if isinstance(event, RunForgotten):
             self._asked_here.discard(event.run_id)
-            self._restraint.forget(event.run_id)
+            self._revoked.forget(event.run_id)
             self.rights.forget(event.run_id)
             self.leases.forget(event.run_id)
             self.sessions.forget(event.run_id)
@@ -116,7 +116,7 @@ async def build_run(
             warn(text)
         tools = _choose_tools(config, plan, parent)
         if parent is not None:
-            host.restraint.place(run.id, run.parent_id)
+            host.revoked.place(run.id, run.parent_id)
         find_tool = partial(_find_own_name, plan.rights)
         return RunSetup(
             run_id=run.id,
@@ -135,7 +135,7 @@ async def build_run(
             spill_dir=above.spill_dir,
             steering_mode=above.steering_mode,
             follow_up_mode=above.follow_up_mode,
-            hooks=(Restrained(host.restraint, run.id, find_tool), *additions.hooks),
+            hooks=(RevokedToolsHook(host.revoked, run.id, find_tool), *additions.hooks),
             features=tuple(config.list_features(plan)),
             plan=plan,
         )
@@ -256,13 +256,13 @@ class RunBuilder:
                 f"agent {quote(run.agent)}: a pi cannot be held to a budget ({lease.render_rest()}); use the runner "
                 "process, or set budget.allowPi in your subagents.json"
             )
-        errand = Errand(
+        remote_request = RemoteRequest(
             *(runner, plan.definition, request, plan.rights, str(path or ""), lease, run.attempt, run.branch),
             parent_session=str(parent.session.path or ""),
             named=plan.named,
             is_bare=config.policy.find_surface(request.surface).is_bare,
         )
-        return config.send_out(setup, errand)
+        return config.send_out(setup, remote_request)
 
 
 def choose_runner(definition: Definition, request: RunRequest, config: RunConfig) -> tuple[Runner, str]:

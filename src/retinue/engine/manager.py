@@ -37,7 +37,7 @@ from retinue.engine.queue import Queue
 from retinue.engine.recovery import Remains, Returning, interrupt
 from retinue.engine.remote_children import Guests
 from retinue.engine.request import RunRequest
-from retinue.engine.run_config import Errand
+from retinue.engine.run_config import RemoteRequest
 from retinue.engine.run_table import Register
 from retinue.engine.runner import LiveRun, contain
 from retinue.engine.setup import RunSetup
@@ -75,7 +75,7 @@ class RemoteRuns(Protocol):
         """The main agent's model, with the budget that it shares with runs elsewhere."""
         ...
 
-    def send(self, setup: RunSetup, errand: Errand, manager: "Manager") -> LiveRun:
+    def send(self, setup: RunSetup, remote_request: RemoteRequest, manager: "Manager") -> LiveRun:
         """The live side of a run on another machine."""
         ...
 

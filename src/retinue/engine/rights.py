@@ -29,7 +29,7 @@ class Loss(Struct, frozen=True):
     is_readonly: bool = False
 
 
-class Restraint:
+class RevokedTools:
     """What the runs of one main agent have lost since they began."""
 
     def __init__(self) -> None:
@@ -89,15 +89,15 @@ class Restraint:
             at = self._above.get(at)
 
 
-class Restrained:
+class RevokedToolsHook:
     """Asks before each call of one run."""
 
     wants: ClassVar[Mapping[str, bool]] = {}
     """Calls that are made elsewhere need not be known here for its sake alone."""
 
-    def __init__(self, restraint: Restraint, run_id: str, find_tool: Callable[[str], str] = str) -> None:
+    def __init__(self, revoked: RevokedTools, run_id: str, find_tool: Callable[[str], str] = str) -> None:
         """`find_tool` says which tool is behind the name that the model used."""
-        self._restraint = restraint
+        self._revoked = revoked
         self._run_id = run_id
         self._find_tool = find_tool
 
@@ -105,7 +105,7 @@ class Restrained:
         """A refusal, or nothing."""
         # A tool is lost under all its names.
         for name in dict.fromkeys((self._find_tool(call.name), tool.spec.own_name)):
-            if reason := self._restraint.judge(self._run_id, name, tool.effect):
+            if reason := self._revoked.judge(self._run_id, name, tool.effect):
                 return ToolResult.of(reason, {}, is_error=True)
         return None
 
@@ -121,13 +121,13 @@ class CrewRights:
         self,
         policy: Policy,
         tools: Mapping[str, Tool],
-        restraint: Restraint,
+        revoked: RevokedTools,
         root: Rights,
         asked_here: Container[str] = (),
     ) -> None:
         """`root` are the main agent's; `asked_here`: the runs to which whatever it gets while they wait counts, too."""
         self._policy = policy
-        self._restraint = restraint
+        self._revoked = revoked
         self._offers = {name: Offer(tool.effect) for name, tool in tools.items()}
         self._root = root
         self._asked_here = asked_here
@@ -179,16 +179,16 @@ class CrewRights:
 
     def find_grant(self, run_id: str) -> Grant:
         """What a run may use now; for any other id what the main agent may."""
-        rights = self._restraint.narrow(run_id, self._rights.get(run_id, self._root))
+        rights = self._revoked.narrow(run_id, self._rights.get(run_id, self._root))
         if self._granted is None or self._granted[0] is not rights:
             self._granted = rights, Grant(tuple(sorted(rights.tools)), rights.readonly)
         return self._granted[1]
 
     def _find_bound(self, run: Run, request: RunRequest) -> Rights:
         """The rights that a run's cannot exceed. A file that has changed since does not widen a resumed run."""
-        restraint = self._restraint
+        revoked = self._revoked
         if (own := self._rights.get(run.id)) is not None:
-            return restraint.narrow(run.id, own)
+            return revoked.narrow(run.id, own)
         # In another process nobody remembers the parent; what it could use is on record with the run.
         is_known = run.depth <= 1 or run.parent_id in self._rights
         if not is_known and run.grant is None:
@@ -199,7 +199,7 @@ class CrewRights:
             grant = Grant((*grant.tools, *self._admitted), grant.readonly)
         if self._narrowed is None or self._narrowed[0] is not bound or self._narrowed[1] is not grant:
             self._narrowed = bound, grant, narrow_rights(bound, grant)
-        return restraint.narrow(run.parent_id, narrow_rights(self._narrowed[2], request.grant))
+        return revoked.narrow(run.parent_id, narrow_rights(self._narrowed[2], request.grant))
 
 
 def build_terms(policy: Policy, definition: Definition, surface: str, *, level: int, **facts: Any) -> Terms:

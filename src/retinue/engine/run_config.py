@@ -91,7 +91,7 @@ class RunPlan(Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Errand:
+class RemoteRequest:
     """What has to be known of a run, beside its setup, to let it work elsewhere."""
 
     runner: Runner
@@ -222,7 +222,7 @@ class RunConfig:
     """Whether a person may be asked about calls; a question does not get out of another process."""
     has_remote: bool = False
     """Whether there are other machines to work on; what is asked or ruled is so here, wherever a run works."""
-    send_out: Callable[[RunSetup, Errand], LiveRun] | None = None
+    send_out: Callable[[RunSetup, RemoteRequest], LiveRun] | None = None
     """Makes a run that works in a process of its own; None where all work here."""
     main: MainRules | None = None
     """For a run without a parent."""

@@ -73,7 +73,7 @@ class Configured(Protocol):
         ...
 
 
-class Guarding:
+class Guards:
     """Puts hooks and approvals around runs."""
 
     def __init__(

@@ -24,7 +24,7 @@ MAX_LINES = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Caller:
     """The place of one run in its crew: what its delegation tools work with. Each run has its own."""
 
     crew: Callable[[], Manager]
@@ -92,7 +92,7 @@ class Seat:
         self.manager.root.bus.publish(Warned(run_id=self.run_id, text=text))
 
 
-class Seating:
+class ChildTools:
     """A feature that gives a child its own delegation tools in place of those it shares with its parent."""
 
     name = "delegation"

@@ -9,7 +9,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.run import Grant, Run
 from retinue.core.tool import Effect
 from retinue.engine.request import RunRequest
-from retinue.engine.rights import CrewRights, Restraint, build_terms, list_doubts
+from retinue.engine.rights import CrewRights, RevokedTools, build_terms, list_doubts
 from retinue.engine.run_config import Additions, Policy
 from retinue.settings.run_config import build_surfaces
 from retinue.settings.subagents import CrewSettings
@@ -22,10 +22,10 @@ REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 
 
 def make(
-    *root: str, restraint: Restraint | None = None, base_depth: int = 0, asked_here: Sequence[str] = ()
+    *root: str, revoked: RevokedTools | None = None, base_depth: int = 0, asked_here: Sequence[str] = ()
 ) -> CrewRights:
     policy = Policy(surfaces=SURFACES, base_depth=base_depth)
-    return CrewRights(policy, TOOLS, restraint or Restraint(), Rights(root), asked_here)  # type: ignore[arg-type]
+    return CrewRights(policy, TOOLS, revoked or RevokedTools(), Rights(root), asked_here)  # type: ignore[arg-type]
 
 
 def run(id: str, parent: str, depth: int, grant: Grant | None = None) -> Run:
@@ -55,9 +55,9 @@ def test_resumed_run_gets_no_more_than_before() -> None:
 
 @pytest.mark.attack("E11", "E13")
 def test_loss_of_parent_bounds_new_runs() -> None:
-    restraint = Restraint()
-    restraint.lower("main", ["write"])
-    assert decide(make("read", "write", restraint=restraint), run("b", "main", 1)) == ("read",)
+    revoked = RevokedTools()
+    revoked.lower("main", ["write"])
+    assert decide(make("read", "write", revoked=revoked), run("b", "main", 1)) == ("read",)
 
 
 @pytest.mark.attack("E6")

@@ -17,7 +17,7 @@ from retinue.engine.external.command_line import Post
 from retinue.engine.external.program import Premises
 from retinue.engine.manager import Manager
 from retinue.engine.questions import Desk
-from retinue.engine.run_config import Errand, Origin
+from retinue.engine.run_config import RemoteRequest, Origin
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_file_below
 from retinue.engine.setup import RunSetup
@@ -38,7 +38,7 @@ class ClusterPorts:
     """How many runs of one parent work at once."""
     build_premises: Callable[[Path], Premises]
     """What a run that works in a folder is told of this user's world."""
-    find_labels: Callable[[Errand, LiveRun], Mapping[str, Any]]
+    find_labels: Callable[[RemoteRequest, LiveRun], Mapping[str, Any]]
     """Custom entries that its session begins with, given the main agent."""
     open_below: Callable[[RunSetup, Origin], Awaitable[RunSetup]]
     """Hooks and approvals for a run that a sent one has started."""
@@ -76,14 +76,14 @@ class ClusterBackend:
 
         return SharedBudgetModel(model, self._find_purse)
 
-    def send(self, setup: RunSetup, errand: Errand, manager: Manager) -> LiveRun:
+    def send(self, setup: RunSetup, remote_request: RemoteRequest, manager: Manager) -> LiveRun:
         """The live side of a run on whichever worker takes it."""
         from retinue.durable.cluster.remote_run import Journey, RemoteRun
 
         ports, desk, guests, run_id = self._ports, self._ports.desk, manager.guests, setup.run_id
         cluster = self._connect(manager)
         premises = ports.build_premises(setup.cwd)
-        if errand.request.isolation is not None:
+        if remote_request.request.isolation is not None:
             from retinue.features.worktree.abroad import Abroad
 
             setup = setup.change(features=(Abroad(), *setup.features))
@@ -92,15 +92,15 @@ class ClusterBackend:
             return await desk.ask(question)
 
         journey = Journey(
-            post=Post(errand, setup.model.info.ref, setup.thinking),
+            post=Post(remote_request, setup.model.info.ref, setup.thinking),
             premises=premises,
             cluster=cluster,
-            attempt=errand.attempt,
+            attempt=remote_request.attempt,
             ask=ask if desk.has_face else None,
             is_attended=lambda: desk.has_face,
             open_below=partial(ports.open_below, setup),
             guards_below=ports.guards_below,
-            cover=self._cover(setup, errand, manager.root, cluster),
+            cover=self._cover(setup, remote_request, manager.root, cluster),
             hear_below=partial(guests.hear, run_id),
             find_below=partial(guests.find_file, run_id),
         )
@@ -121,15 +121,15 @@ class ClusterBackend:
     def _find_purse(self) -> "Purse | None":
         return None if self._cluster is None else self._cluster.find_purse(self._ports.lease, self._ports.run_id)
 
-    def _cover(self, setup: RunSetup, errand: Errand, main: LiveRun, cluster: "Cluster") -> "Cover":
+    def _cover(self, setup: RunSetup, remote_request: RemoteRequest, main: LiveRun, cluster: "Cluster") -> "Cover":
         """What its session says of where it comes from, as one here would."""
         from retinue.durable.cluster.assignment import Cover
 
-        cover = Cover(parent=errand.parent_session, name=setup.name, file=errand.session_file)
+        cover = Cover(parent=remote_request.parent_session, name=setup.name, file=remote_request.session_file)
         if (home := cluster.home) is not None:
             # It comes home to where the run belongs that sends it, and is to say what is true there.
             file = find_file_below(home.file, home.run_id, setup.run_id) if home.file else ""
             cwd = home.translate(str(setup.cwd))
-            cover = structs.replace(cover, parent=home.file, file=file if errand.session_file else "", cwd=cwd)
-        labels = self._ports.find_labels(errand, main)
+            cover = structs.replace(cover, parent=home.file, file=file if remote_request.session_file else "", cwd=cwd)
+        labels = self._ports.find_labels(remote_request, main)
         return structs.replace(cover, labels=dict(labels)) if labels else cover

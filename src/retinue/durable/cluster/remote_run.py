@@ -92,14 +92,14 @@ class RemoteRun(LiveRun):
     """The live side of a run on a worker. Its own session is a memory of what was heard of it."""
 
     def __init__(self, setup: RunSetup, journey: Journey, *, clock: Clock) -> None:
-        identity = find_session_id(setup.run_id, journey.post.errand.session_file)
+        identity = find_session_id(setup.run_id, journey.post.remote_request.session_file)
         memory = Session.create(cwd=setup.cwd, directory=None, session_id=identity, clock=clock, new_id=make_uuid)
         features = [feature for feature in setup.features if feature.name not in _THERE]
         limits = setup.limits.drop_clock()
         super().__init__(setup.change(features=features, limits=limits), memory, clock=clock)
         self._limits = setup.limits
-        errand = journey.post.errand
-        self._home = HomeFile(errand.session_file, is_shared=bool(errand.request.session_file))
+        remote_request = journey.post.remote_request
+        self._home = HomeFile(remote_request.session_file, is_shared=bool(remote_request.request.session_file))
         self._finalises = any(feature.name == "finalising" for feature in setup.features)
         self._journey = journey
         self._words: asyncio.Queue[tuple[WordKind, dict[str, Any]]] = asyncio.Queue()
@@ -153,12 +153,12 @@ class RemoteRun(LiveRun):
 
     async def _travel(self, sent: Assignment, court: Court) -> Outcome:
         """There and back."""
-        cluster, errand = self._journey.cluster, self._journey.post.errand
+        cluster, remote_request = self._journey.cluster, self._journey.post.remote_request
         past = await asyncio.to_thread(self._home.read) or cluster.recall(self.setup.run_id)
         try:
             # First, since packing and the first connection take a while.
             self._publish(RunPlaced(run_id=self.setup.run_id))
-            sent = await cluster.send(sent, errand.lease, self.setup.cwd, errand.branch, past)
+            sent = await cluster.send(sent, remote_request.lease, self.setup.cwd, remote_request.branch, past)
             self._ended = await self._accompany(sent, court)
             await self._bring_home(sent)
         except asyncio.CancelledError:
@@ -174,13 +174,13 @@ class RemoteRun(LiveRun):
         journey, setup, limits = self._journey, self.setup, self._limits
         tools, missing = journey.post.list_tools(setup, journey.premises)
         for reason in missing:
-            text = f"agent {journey.post.errand.definition.name}: {reason}; left out"
+            text = f"agent {journey.post.remote_request.definition.name}: {reason}; left out"
             self._publish(Warned(run_id=setup.run_id, text=text))
-        request = journey.post.errand.request
+        request = journey.post.remote_request.request
         return Assignment(
             run_id=setup.run_id,
             attempt=journey.attempt,
-            agent=journey.post.errand.definition.name,
+            agent=journey.post.remote_request.definition.name,
             description=request.description,
             # Counted from the first face, through all workers: else a run could wait for a place that it holds.
             depth=int(setup.environment.get("PI_SUBAGENT_DEPTH", 1)),
@@ -260,7 +260,7 @@ class RemoteRun(LiveRun):
     def _take(self, event: Event) -> None:
         if isinstance(event, MessageFinished) and isinstance(event.message, AssistantMessage):
             self._text = event.message.text if event.message.text.strip() else self._text
-            self._journey.post.errand.lease.settle(0, 0.0, event.message.usage)
+            self._journey.post.remote_request.lease.settle(0, 0.0, event.message.usage)
         self._publish(event)
 
     async def _speak(self, run: str) -> None:
@@ -282,7 +282,7 @@ class RemoteRun(LiveRun):
     async def _pass_on(self, question: Question, court: Court) -> None:
         """A question of the run, put to whoever is here under its name."""
         ask = self._journey.ask
-        agent = self._journey.post.errand.definition.name
+        agent = self._journey.post.remote_request.definition.name
         mine = msgspec.structs.replace(question, run_id=self.setup.run_id, agent=agent)
         answer = question.default if ask is None else await ask(mine)
         if question.kind == "approval" and answer in (ALLOW, ALLOW_AGAIN):
@@ -311,8 +311,8 @@ class RemoteRun(LiveRun):
     async def _bring_home(self, assignment: Assignment) -> None:
         """Put its session where sessions are, and its changes into a branch."""
         assert self._ended is not None
-        cluster, errand, setup = self._journey.cluster, self._journey.post.errand, self.setup
-        pieces = await cluster.read_files(setup.run_id, SESSION) if errand.session_file else []
+        cluster, remote_request, setup = self._journey.cluster, self._journey.post.remote_request, self.setup
+        pieces = await cluster.read_files(setup.run_id, SESSION) if remote_request.session_file else []
         own = b"".join(data for path, _, data in pieces if path == assignment.session)
         file = await self._keep_session(own)
         for text in await bring_files(pieces, assignment.session, self._journey.find_below):
@@ -334,7 +334,7 @@ class RemoteRun(LiveRun):
             problem = f"Its changes are in the cluster's database only: {error}; {remedy}"
             self._publish(Warned(run_id=setup.run_id, text=problem))
         is_home = not problem and (bool(file) or not own)
-        await cluster.take_home(assignment, keeps_session=bool(errand.session_file), has_changes=is_home)
+        await cluster.take_home(assignment, keeps_session=bool(remote_request.session_file), has_changes=is_home)
         notes = _render_notes(self._ended.notes, Kept(branch), problem)
         self._ended = msgspec.structs.replace(self._ended, session_file=file, branch=branch, notes=notes)
 

@@ -7,7 +7,7 @@ import msgspec
 
 from retinue.core.tool import Effect
 from retinue.engine.external.program import Premises
-from retinue.engine.run_config import Errand
+from retinue.engine.run_config import RemoteRequest
 from retinue.engine.setup import RunSetup
 
 OURS = ("offline", "scripted", "bridge")
@@ -18,7 +18,7 @@ OURS = ("offline", "scripted", "bridge")
 class Post:
     """What a process is started for."""
 
-    errand: Errand
+    remote_request: RemoteRequest
     model: str = ""
     """As the child is to be told it, where the call or the file names one."""
     thinking: str = ""
@@ -27,16 +27,16 @@ class Post:
     @property
     def is_bare(self) -> bool:
         """Whether only what the definition says is on its command line."""
-        return self.errand.is_bare
+        return self.remote_request.is_bare
 
     def render_task(self, text: str) -> str:
         """What the child is told, in the words of the surface."""
-        return f"Task: {text}" if self.is_bare and self.errand.definition.dialect != "sticky" else text
+        return f"Task: {text}" if self.is_bare and self.remote_request.definition.dialect != "sticky" else text
 
     def list_tools(self, setup: RunSetup, premises: Premises) -> tuple[list[str], list[str]]:
         """The tools the child is given, and those that it cannot have there, each with the reason."""
-        given, missing, rights = list[str](), list[str](), self.errand.rights
-        is_pi = self.errand.runner == "pi"
+        given, missing, rights = list[str](), list[str](), self.remote_request.rights
+        is_pi = self.remote_request.runner == "pi"
         for name, tool in setup.tools.items():
             target = rights.targets.get(name, name)
             if target in premises.private_tools:
@@ -50,16 +50,16 @@ class Post:
 
     def list_names(self, setup: RunSetup, tools: Collection[str]) -> dict[str, str]:
         """What the model calls each of these tools, with its own name; empty where all are called by that."""
-        targets = self.errand.rights.targets
+        targets = self.remote_request.rights.targets
         names = {name: targets.get(name, name) for name in setup.tools}
         given = {name: own for name, own in names.items() if own in tools}
         return given if any(name != own for name, own in given.items()) else {}
 
     def render_flags(self, setup: RunSetup, tools: list[str], prompt_file: str, *, trusted: bool | None) -> list[str]:
         """The command line between the program and the task."""
-        errand, is_pi = self.errand, self.errand.runner == "pi"
+        remote_request, is_pi = self.remote_request, self.remote_request.runner == "pi"
         flags = ["--mode", "json", "-p"]
-        flags += ["--session", errand.session_file] if errand.session_file else ["--no-session"]
+        flags += ["--session", remote_request.session_file] if remote_request.session_file else ["--no-session"]
         if model := self._choose_model(setup):
             flags += ["--model", model]
         if level := self.thinking if self.is_bare else setup.thinking:
@@ -71,7 +71,11 @@ class Post:
             flags.append("--no-approve")
         elif trusted and not is_pi:
             flags.append("--approve")
-        is_isolated = errand.request.isolated or errand.definition.isolated or not errand.definition.extensions
+        is_isolated = (
+            remote_request.request.isolated
+            or remote_request.definition.isolated
+            or not remote_request.definition.extensions
+        )
         if is_pi and is_isolated:
             flags.append("--no-extensions")
         return flags
@@ -83,11 +87,11 @@ class Post:
         provider, _, id = self.model.partition("/") if self.model else (info.provider, "", info.id)
         marks = {**setup.environment, "PI_PROVIDER": provider, "PI_MODEL": id}
         marks["PI_REASONING_LEVEL"] = setup.thinking
-        allowed = self.errand.definition.allowed_subagents
+        allowed = self.remote_request.definition.allowed_subagents
         # Said in any case: else it would be told what its parent may start.
         marks["RETINUE_AGENTS"] = "*" if allowed is None else ",".join(allowed)
         marks["RETINUE_EXTENSIONS"] = self._name_extensions()
-        if self.errand.rights.readonly:
+        if self.remote_request.rights.readonly:
             marks["RETINUE_READONLY"] = "1"
         if limits.max_turns is not None:
             marks["RETINUE_MAX_TURNS"] = str(limits.max_turns)
@@ -96,7 +100,7 @@ class Post:
 
     def _name_extensions(self) -> str:
         """Which extensions the child asks for, as JSON: it has the same ones as a run of this process would."""
-        definition, request = self.errand.definition, self.errand.request
+        definition, request = self.remote_request.definition, self.remote_request.request
         asked = {
             "selection": definition.extensions,
             "excluded": definition.exclude_extensions,
@@ -106,6 +110,6 @@ class Post:
 
     def _choose_model(self, setup: RunSetup) -> str:
         # A child of ours is told by a mark; a pi that is told nothing asks whom it likes.
-        if self.model or (self.is_bare and self.errand.runner != "pi"):
+        if self.model or (self.is_bare and self.remote_request.runner != "pi"):
             return self.model
         return setup.model.info.ref

@@ -24,7 +24,7 @@ from retinue.engine.external.program import Premises
 from retinue.engine.external.result import Report, read_usage
 from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
-from retinue.engine.run_config import Errand, Runner
+from retinue.engine.run_config import RemoteRequest, Runner
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.models.reach import OutOfReach
@@ -87,27 +87,29 @@ class ExternalRun(LiveRun):
         self._publish(AttemptStarted(run_id=run_id))
         self._publish(MessageFinished(run_id=run_id, message=UserMessage([TextContent(text)], self._clock.now_ms())))
         try:
-            if self._post.errand.runner == "pi" or not self._post.errand.lease.is_limited:
+            if self._post.remote_request.runner == "pi" or not self._post.remote_request.lease.is_limited:
                 ended = await self._run(text)
             else:
-                async with open_draws(self._post.errand.lease) as (self._draws, descriptor):
+                async with open_draws(self._post.remote_request.lease) as (self._draws, descriptor):
                     ended = await self._run(text, descriptor)
         except (OSError, ValueError, RetinueError) as error:
-            name = "pi" if self._post.errand.runner == "pi" else "retinue"
+            name = "pi" if self._post.remote_request.runner == "pi" else "retinue"
             return Ending(Reason.ERROR, error=f"Failed to spawn {name}: {error}")
         return self._conclude(ended)
 
     async def _run(self, text: str, *descriptors: int) -> Exit:
         setup, post, premises = self.setup, self._post, self._premises
-        errand = post.errand
-        program = premises.find_command(errand.runner, setup.cwd)
+        remote_request = post.remote_request
+        program = premises.find_command(remote_request.runner, setup.cwd)
         tools, missing = post.list_tools(setup, premises)
         for reason in missing:
-            self._publish(Warned(run_id=setup.run_id, text=f"agent {errand.definition.name}: {reason}; left out"))
-        if errand.session_file:
-            make_private(Path(errand.session_file).parent)
+            self._publish(
+                Warned(run_id=setup.run_id, text=f"agent {remote_request.definition.name}: {reason}; left out")
+            )
+        if remote_request.session_file:
+            make_private(Path(remote_request.session_file).parent)
         # Tools of this name in another program are not ours, and get none of their keys.
-        ours = () if errand.runner == "pi" else tools
+        ours = () if remote_request.runner == "pi" else tools
         marks = post.render_marks(setup) | ({BUDGET_FD: str(descriptors[0])} if descriptors else {})
         environment = premises.build_environment(setup.model.info, marks, setup.cwd, ours)
         with open_papers(render_prompt(setup.sections), post.render_task(text)) as papers:
@@ -146,14 +148,14 @@ class ExternalRun(LiveRun):
         if record.get("type") != "message_end" or not isinstance(message, dict) or message.get("role") != "assistant":
             return
         if self._draws is None and (used := read_usage(message.get("usage"))) is not None:
-            self._post.errand.lease.settle(0, 0.0, used)
+            self._post.remote_request.lease.settle(0, 0.0, used)
         if self._draws is None and self._is_spent() and message.get("stopReason") == "toolUse":
             self._scope.cancel(Reason.BUDGET)
         elif limits.max_turns is not None and self._report.replies > limits.max_turns + limits.grace_turns:
             self._scope.cancel(Reason.TURN_LIMIT)
 
     def _is_spent(self) -> bool:
-        tokens, usd = self._post.errand.lease.left()
+        tokens, usd = self._post.remote_request.lease.left()
         return tokens <= 0 or usd <= 0
 
     def _find_patience(self) -> float:
@@ -198,35 +200,35 @@ class ExternalRun(LiveRun):
             usage=past.usage + report.usage,
             turns=past.turns + (report.turns or report.replies),
             tool_calls=past.tool_calls + report.tool_calls,
-            session_file=self._post.errand.session_file,
-            sandbox=_CONFINED[self._post.errand.runner],
+            session_file=self._post.remote_request.session_file,
+            sandbox=_CONFINED[self._post.remote_request.runner],
             finalized=report.finalized,
             exit_code=self._exit_code,
         )
 
 
-class Outpost:
+class ProcessStarter:
     """Lets the runs of one crew work in processes of their own."""
 
     def __init__(self, premises: Premises, clock: Clock) -> None:
         self._premises = premises
         self._clock = clock
 
-    def send(self, setup: RunSetup, errand: Errand) -> LiveRun:
+    def send(self, setup: RunSetup, remote_request: RemoteRequest) -> LiveRun:
         """The live side of a run that is to work elsewhere."""
-        wanted, level = self._name_model(errand, setup.model.info)
+        wanted, level = self._name_model(remote_request, setup.model.info)
         info = setup.model.info
-        if errand.runner == "pi" and wanted in ("", info.ref) and info.api in OURS:
+        if remote_request.runner == "pi" and wanted in ("", info.ref) and info.api in OURS:
             raise RetinueError(
-                f"agent {errand.definition.name}: runner pi cannot ask {quote(info.ref)}, a model of ours; "
+                f"agent {remote_request.definition.name}: runner pi cannot ask {quote(info.ref)}, a model of ours; "
                 "name a model in the agent's file that pi knows, or choose another runner"
             )
-        said = (errand.request.thinking, errand.definition.thinking, level)
+        said = (remote_request.request.thinking, remote_request.definition.thinking, level)
         thinking = setup.thinking if any(word in THINKING_LEVELS for word in said) else ""
-        return ExternalRun(setup, Post(errand, wanted, thinking), self._premises, clock=self._clock)
+        return ExternalRun(setup, Post(remote_request, wanted, thinking), self._premises, clock=self._clock)
 
-    def _name_model(self, errand: Errand, inherited: ModelInfo) -> tuple[str, str | None]:
-        named, is_pi = errand.named, errand.runner == "pi"
+    def _name_model(self, remote_request: RemoteRequest, inherited: ModelInfo) -> tuple[str, str | None]:
+        named, is_pi = remote_request.named, remote_request.runner == "pi"
         if isinstance(named.failure, OutOfReach):
             # Said in any case: a pi that is told nothing asks whom it likes.
             return "" if is_pi and inherited.api in OURS else inherited.ref, None

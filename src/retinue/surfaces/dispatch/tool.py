@@ -22,7 +22,7 @@ from retinue.features.hooks.board import Board
 from retinue.features.hooks.points import SPAWN
 from retinue.models.reach import OutOfReach
 from retinue.models.resolve import Choice
-from retinue.surfaces.base import Seat
+from retinue.surfaces.base import Caller
 from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_profile, explain_failure, render_result
 
 NAME = "dispatch_agent"
@@ -48,7 +48,7 @@ _PARAMETERS: dict[str, Any] = {
 class DispatchPorts:
     """Everything one run's `dispatch_agent` may ask for."""
 
-    seat: Seat
+    caller: Caller
     find: Callable[[str], Definition | None]
     """The agent of this name, also one that is off."""
     is_enabled: Callable[[], bool]
@@ -95,7 +95,7 @@ class DispatchTool:
         if decision is not None and decision.word == "deny":
             return deny(NAME, f"Subagent spawn denied: {decision.reason or 'no reason provided'}")
         try:
-            run = self._ports.seat.manager.spawn(request, self._ports.seat.run_id)
+            run = self._ports.caller.manager.spawn(request, self._ports.caller.run_id)
         except SpawnRefused as error:
             return DispatchFailed(FAILED, str(error)).to_result()
         return await self._follow(run, profile, request)
@@ -105,11 +105,11 @@ class DispatchTool:
         ports = self._ports
         if not ports.is_enabled():
             raise DispatchFailed(FAILED, "Subagent dispatch is disabled in global settings")
-        if ports.seat.depth + ports.base_depth > 0:
+        if ports.caller.depth + ports.base_depth > 0:
             raise DispatchFailed(FAILED, "A subagent cannot dispatch subagents")
         definition = ports.find(name)
         if definition is None:
-            raise DispatchFailed(FAILED, f"Unknown subagent: {name}{ports.seat.tell_faults(name)}")
+            raise DispatchFailed(FAILED, f"Unknown subagent: {name}{ports.caller.tell_faults(name)}")
         if not definition.enabled or ports.is_disabled(definition.name):
             raise DispatchFailed(FAILED, f"Subagent '{definition.name}' is disabled")
         return definition
@@ -154,7 +154,7 @@ class DispatchTool:
 
     async def _follow(self, run: Run, profile: dict[str, Any], request: RunRequest) -> ToolResult:
         """Steps 6 to 15: the run with everything around it, and what hooks are told of it."""
-        manager, board = self._ports.seat.manager, self._ports.board()
+        manager, board = self._ports.caller.manager, self._ports.board()
         facts: dict[str, Any] = {"sessionId": self._find_session(), "childSessionId": "", "profile": profile}
         most = request.limits.max_turns or 0
         try:
@@ -183,15 +183,15 @@ class DispatchTool:
             if event.run_id == run.id and isinstance(event, RunStarted | RunFinished):
                 begun.set()
 
-        stop_listening = self._ports.seat.manager.root.bus.listen(hear, pieces=False)
+        stop_listening = self._ports.caller.manager.root.bus.listen(hear, pieces=False)
         try:
             await begun.wait()
         finally:
             stop_listening()
 
     def _find_session(self) -> str:
-        seat = self._ports.seat
-        live = seat.manager.live(seat.run_id) or seat.manager.root
+        caller = self._ports.caller
+        live = caller.manager.live(caller.run_id) or caller.manager.root
         return live.session.id
 
 

@@ -57,26 +57,26 @@ class AgentTool:
 
     def __init__(self, ports: FleetPorts) -> None:
         self._ports = ports
-        self._seat = ports.seat
-        self._retries = ports.retries or RetryBook(ports.seat.clock)
+        self._caller = ports.caller
+        self._retries = ports.retries or RetryBook(ports.caller.clock)
 
     @cached_property
     def spec(self) -> ToolSpec:
         """What the model is told; fixed for the life of a run, since a change would cost it its cached prompt."""
-        seat, settings = self._seat, self._ports.settings
-        available = pick_available(seat.definitions(), seat.allowed_agents)
-        bounds = seat.manager.admission.bounds
+        caller, settings = self._caller, self._ports.settings
+        available = pick_available(caller.definitions(), caller.allowed_agents)
+        bounds = caller.manager.admission.bounds
         missing = {each.name for each in available if not self._has_model(each)}
-        described = describe_agent(settings, available, missing, depth=seat.depth, max_depth=bounds.max_depth)
+        described = describe_agent(settings, available, missing, depth=caller.depth, max_depth=bounds.max_depth)
         for warning in described.warnings:
-            seat.warn(warning)
+            caller.warn(warning)
         schema = {"type": "object", "properties": _list_parameters(settings.scheduling), "additionalProperties": True}
         return ToolSpec("Agent", described.text, schema)
 
     def _has_model(self, definition: Definition) -> bool:
         """Whether the model that an agent names is there."""
         try:
-            return not definition.model or bool(self._seat.resolve_model(definition.model))
+            return not definition.model or bool(self._caller.resolve_model(definition.model))
         except ModelError:
             return False
 
@@ -118,13 +118,13 @@ class AgentTool:
 
     def _find_definition(self, asked: _Asked) -> tuple[Definition, str]:
         """The agent that is meant, and what to say about the choice."""
-        call, seat, fallback = asked.call, self._seat, self._ports.settings.fallback_agent
+        call, caller, fallback = asked.call, self._caller, self._ports.settings.fallback_agent
         name = call.subagent_type
-        if not name and call.resume and (run := seat.find_run(call.resume)) is not None:
+        if not name and call.resume and (run := caller.find_run(call.resume)) is not None:
             name = run.agent
         name = name or DEFAULT_AGENT
-        definitions = seat.definitions()
-        available = pick_available(definitions, seat.allowed_agents)
+        definitions = caller.definitions()
+        available = pick_available(definitions, caller.allowed_agents)
         found = find_agent(name, definitions)
         if found is not None and found in available:
             return found, ""
@@ -133,25 +133,25 @@ class AgentTool:
         why = f'Unknown agent type "{name}".'
         if found is not None:
             why = f'Agent type "{name}" is {"not open to this agent" if found.enabled else "disabled"}.'
-        told = f"{why} Available types: {list_names(available)}.{seat.tell_faults(name)}"
+        told = f"{why} Available types: {list_names(available)}.{caller.tell_faults(name)}"
         raise self._keep(asked, told, "subagent_type")
 
     def _pick_model(self, asked: _Asked, definition: Definition) -> ModelPick:
-        seat = self._seat
+        caller = self._caller
         try:
             pick = pick_model(
                 asked.call,
                 definition,
-                parent=seat.model,
-                resolve=seat.resolve_model,
-                models=seat.list_models(),
+                parent=caller.model,
+                resolve=caller.resolve_model,
+                models=caller.list_models(),
                 scope=self._ports.settings.model_scope,
             )
         except BadModel as error:
             raise self._keep(asked, str(error), "model") from error
         if pick.is_out_of_scope:
             label = definition.display_name or definition.name
-            seat.warn(f'Agent "{label}" using out-of-scope model "{pick.info.ref}"')
+            caller.warn(f'Agent "{label}" using out-of-scope model "{pick.info.ref}"')
         return pick
 
     def _schedule(self, call: AgentCall, definition: Definition, remark: str) -> ToolResult:
@@ -177,8 +177,8 @@ class AgentTool:
             isolation=call.isolation if call.isolation == "worktree" else None,
             max_tokens_total=call.max_tokens_total,
             max_cost=call.max_cost,
-            grant=self._seat.grant,
-            depth=self._seat.depth,
+            grant=self._caller.grant,
+            depth=self._caller.depth,
         )
         try:
             job = self._ports.schedule(wish)
@@ -190,18 +190,18 @@ class AgentTool:
         return ToolResult.of("\n".join(lines), {"status": "scheduled", "jobId": job.id, "nextRun": job.next_run})
 
     def _resume(self, call: AgentCall) -> ToolResult:
-        seat, run = self._seat, self._seat.find_run(call.resume)
+        caller, run = self._caller, self._caller.find_run(call.resume)
         if run is None:
             raise Refusal(tell_missing(call.resume))
-        if run.parent_id != seat.run_id:
+        if run.parent_id != caller.run_id:
             # Its report would go to the run that started it, which may be gone.
             raise Refusal(f'Agent "{run.id}" belongs to agent "{run.parent_id}": only that one can resume it.')
         kept = run.outcome.session_file if run.outcome is not None else ""
         if kept and not Path(kept).is_file():
             raise Refusal(f'Agent "{run.id}" has no active session to resume.')
-        is_full = seat.manager.is_full(run.parent_id)
+        is_full = caller.manager.is_full(run.parent_id)
         try:
-            again = seat.manager.resume(run.id, call.prompt)
+            again = caller.manager.resume(run.id, call.prompt)
         except SpawnRefused as error:
             raise Refusal(str(error)) from error
         lines = ["Agent resumed in background.", *_introduce(again)]
@@ -210,14 +210,14 @@ class AgentTool:
     async def _spawn(
         self, asked: _Asked, definition: Definition, pick: ModelPick, note: str, context: ToolContext
     ) -> ToolResult:
-        seat = self._seat
+        caller = self._caller
         try:
             request = to_request(
                 asked.call,
                 definition,
                 pick,
                 self._ports.settings,
-                parent=seat.model,
+                parent=caller.model,
                 messages=self._load_messages() if inherits_context(asked.call, definition) else (),
                 call_id=context.call_id,
             )
@@ -230,9 +230,9 @@ class AgentTool:
                 is_whole = isinstance(error, IsolationFailed)
                 text = str(error) if is_whole else f'Cannot run with isolation: "worktree": {error}'
                 raise self._keep(asked, text, "isolation") from error
-        is_full = seat.manager.is_full(seat.run_id)
+        is_full = caller.manager.is_full(caller.run_id)
         try:
-            run = seat.manager.spawn(request, seat.run_id)
+            run = caller.manager.spawn(request, caller.run_id)
         except SpawnRefused as error:
             raise Refusal(str(error)) from error
         lines = [f"Agent {'queued' if is_full else 'started'} in background.", *_introduce(run)]
@@ -242,8 +242,8 @@ class AgentTool:
 
     def _answer(self, run: Run, lines: list[str], *, is_full: bool) -> ToolResult:
         if is_full:
-            lines.append(f"Position: queued (max {self._seat.manager.max_concurrent} concurrent)")
-        lease = self._seat.lease
+            lines.append(f"Position: queued (max {self._caller.manager.max_concurrent} concurrent)")
+        lease = self._caller.lease
         if lease is not None and lease.is_limited:
             lines.append(f"Budget left: {lease.render_rest()}")
         details: dict[str, Any] = {
@@ -261,7 +261,7 @@ class AgentTool:
         return ToolResult.of("\n".join((*lines, "", NOTICE if self._ports.settings.notifies else NO_NOTICE)), details)
 
     def _load_messages(self) -> list[Message]:
-        live = self._seat.manager.live(self._seat.run_id)
+        live = self._caller.manager.live(self._caller.run_id)
         return [] if live is None else live.session.context().messages
 
     def _keep(self, asked: _Asked, text: str, kind: Literal["model", "subagent_type", "isolation"]) -> Refusal:

@@ -24,7 +24,7 @@ class ClearTool:
     guidelines: tuple[str, ...] = ()
 
     def __init__(self, ports: FleetPorts) -> None:
-        self._seat = ports.seat
+        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -45,7 +45,7 @@ class ClearTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Drop what may be dropped and say what was not."""
-        runs, wanted = self._seat.list_runs(), arguments.get("agent_ids")
+        runs, wanted = self._caller.list_runs(), arguments.get("agent_ids")
         if wanted:
             found, errors = match_ids([str(query) for query in wanted], runs)
             kept = list[str]()
@@ -54,7 +54,7 @@ class ClearTool:
             errors = []
         # A parent goes before its children's turn comes only when they are all done; innermost first is always right.
         found.sort(key=lambda run: run.depth, reverse=True)
-        cleared = [run for run in found if self._seat.manager.forget(run.id)]
+        cleared = [run for run in found if self._caller.manager.forget(run.id)]
         lines = [f"Cleared {len(cleared)} subagent record(s).", *kept]
         if errors:
             lines += ["Errors:", *(f"  {error}" for error in errors)]
@@ -63,7 +63,7 @@ class ClearTool:
     def _pick_old(self, runs: Sequence[Run], arguments: dict[str, Any]) -> tuple[list[Run], list[str]]:
         minutes = arguments.get("older_than_minutes")
         minutes = DEFAULT_MINUTES if minutes is None else minutes
-        limit_ms = self._seat.clock.now_ms() - minutes * 60_000
+        limit_ms = self._caller.clock.now_ms() - minutes * 60_000
         active = [run for run in runs if to_word(run) in ACTIVE]
         done = [run for run in runs if to_word(run) not in ACTIVE]
         young = [run for run in done if run.finished_ms > limit_ms]

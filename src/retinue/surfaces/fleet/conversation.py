@@ -15,22 +15,22 @@ from retinue.core.messages import (
 )
 from retinue.core.run import Run
 from retinue.sessions.log import Session
-from retinue.surfaces.base import Seat
+from retinue.surfaces.base import Caller
 
 MAX_RESULT_CHARS = 200
 
 
-def load_messages(seat: Seat, run: Run) -> list[Message] | None:
+def load_messages(caller: Caller, run: Run) -> list[Message] | None:
     """What a run has said and heard; None when its session is not there any more."""
-    live = seat.manager.live(run.id)
+    live = caller.manager.live(run.id)
     if live is not None:
         return live.session.context().messages
-    if heard := seat.manager.guests.list_messages(run.id):
+    if heard := caller.manager.guests.list_messages(run.id):
         return heard
     if run.outcome is None or not run.outcome.session_file:
         return None
     try:
-        session = Session.open(run.outcome.session_file, clock=seat.clock, new_id=lambda: run.id, read_only=True)
+        session = Session.open(run.outcome.session_file, clock=caller.clock, new_id=lambda: run.id, read_only=True)
     except SessionError:
         return None
     try:

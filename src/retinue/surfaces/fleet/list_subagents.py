@@ -23,7 +23,7 @@ class ListTool:
     guidelines: tuple[str, ...] = ()
 
     def __init__(self, ports: FleetPorts) -> None:
-        self._seat = ports.seat
+        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -33,7 +33,7 @@ class ListTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """One row each."""
-        runs = self._seat.list_runs()
+        runs = self._caller.list_runs()
         shown = pick_rows(runs, everything=arguments.get("all") is True)
         hidden = len(runs) - len(shown)
         lines = [f"{len(shown)} visible of {len(runs)} retained subagents.", *map(render_row, shown)]

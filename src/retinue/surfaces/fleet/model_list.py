@@ -18,7 +18,7 @@ class ModelsTool:
     guidelines: tuple[str, ...] = ()
 
     def __init__(self, ports: FleetPorts) -> None:
-        self._seat = ports.seat
+        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -28,7 +28,7 @@ class ModelsTool:
 
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """One line each, sorted."""
-        models, active = list(self._seat.list_models()), self._seat.model.ref
+        models, active = list(self._caller.list_models()), self._caller.model.ref
         provider = str(arguments.get("provider") or "").strip()
         shown = [model for model in models if not provider or model.provider.lower() == provider.lower()]
         if not shown:

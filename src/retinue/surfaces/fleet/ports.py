@@ -1,4 +1,4 @@
-"""What the tools of the fleet work with: the seat of their run, settings, and what one main session shares."""
+"""What the tools of the fleet work with: the caller of their run, settings, and what one main session shares."""
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,7 +12,7 @@ from retinue.core.run import Grant, Join, Run
 from retinue.core.tool import ToolResult
 from retinue.engine.limits import Limits
 from retinue.engine.session_path import Grounds
-from retinue.surfaces.base import Seat
+from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.status import Figures, count_context, count_tokens, measure_ms, roll_up
 
 KEEP_S = 600.0
@@ -130,7 +130,7 @@ class RetryBook:
 class FleetPorts:
     """Everything the tools of one run may ask for."""
 
-    seat: Seat
+    caller: Caller
     read_settings: Callable[[], FleetSettings] = FleetSettings
     """Asked each time, since the user may change them while a session goes on."""
     retries: RetryBook | None = None
@@ -149,18 +149,18 @@ class FleetPorts:
         """What a run has used so far; with its descendants' tokens where the settings say so."""
         usage = run.usage
         if self.settings.rollup_usage:
-            usage = roll_up(self.seat.manager.list_runs()).get(run.id, usage)
+            usage = roll_up(self.caller.manager.list_runs()).get(run.id, usage)
         return Figures(
-            count_tokens(usage), count_context(run, self.find_window), measure_ms(run, self.seat.clock.now_ms())
+            count_tokens(usage), count_context(run, self.find_window), measure_ms(run, self.caller.clock.now_ms())
         )
 
     def find_window(self, run: Run) -> int | None:
         """The context window of a run's model; None when it is not known."""
-        live = self.seat.manager.live(run.id)
+        live = self.caller.manager.live(run.id)
         if live is not None:
             return live.setup.model.info.context_window
         try:
-            return self.seat.resolve_model(str(run.invocation.get("model")), is_choice=True).info.context_window
+            return self.caller.resolve_model(str(run.invocation.get("model")), is_choice=True).info.context_window
         except ModelError:
             return None
 

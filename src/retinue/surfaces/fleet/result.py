@@ -9,7 +9,7 @@ from retinue.core.figures import format_duration, format_tokens
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.surfaces.base import Seat
+from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.conversation import load_messages, render_conversation
 from retinue.surfaces.fleet.peek import Peek, bound_text, read_transcript, render_peek
 from retinue.surfaces.fleet.ports import FleetPorts, Refusal, tell_missing
@@ -26,20 +26,20 @@ _UNTOLD = (
 )
 
 
-def limit_wait(seat: Seat, timeout_s: float) -> float:
+def limit_wait(caller: Caller, timeout_s: float) -> float:
     """The time a call may wait: less than what its own run may be silent, or spend in one call."""
-    live = seat.manager.live(seat.run_id)
+    live = caller.manager.live(caller.run_id)
     return timeout_s if live is None else live.setup.limits.bound_wait(timeout_s)
 
 
-async def wait_for_run(seat: Seat, run_id: str, timeout_s: float) -> WaitEnd:
+async def wait_for_run(caller: Caller, run_id: str, timeout_s: float) -> WaitEnd:
     """Return when the run is finished, queued or working as it may be now. Cancelling leaves the run alone."""
-    run = seat.manager.find(run_id)
+    run = caller.manager.find(run_id)
     if run is None or run.status.is_final:
         return "finished"
     async with asyncio.TaskGroup() as group:
-        finish = group.create_task(seat.manager.wait(run_id))
-        watch = group.create_task(_watch(seat, timeout_s))
+        finish = group.create_task(caller.manager.wait(run_id))
+        watch = group.create_task(_watch(caller, timeout_s))
         await asyncio.wait((finish, watch), return_when=asyncio.FIRST_COMPLETED)
         # Whoever ends in the same moment as the time limit has still ended.
         ended: WaitEnd = "finished" if finish.done() or not watch.done() else watch.result()
@@ -48,11 +48,11 @@ async def wait_for_run(seat: Seat, run_id: str, timeout_s: float) -> WaitEnd:
     return ended
 
 
-async def _watch(seat: Seat, timeout_s: float) -> Literal["timeout", "message"]:
+async def _watch(caller: Caller, timeout_s: float) -> Literal["timeout", "message"]:
     """The clock and the caller's inbox; only what the user wants said before the next reply counts."""
-    clock, ends_s = seat.clock, seat.clock.steady_s() + timeout_s
+    clock, ends_s = caller.clock, caller.clock.steady_s() + timeout_s
     while True:
-        live = seat.manager.live(seat.run_id)
+        live = caller.manager.live(caller.run_id)
         if live is not None and live.inbox.has_words:
             return "message"
         rest_s = ends_s - clock.steady_s()
@@ -70,7 +70,7 @@ class ResultTool:
 
     def __init__(self, ports: FleetPorts) -> None:
         self._ports = ports
-        self._seat = ports.seat
+        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -100,22 +100,22 @@ class ResultTool:
         run_id = str(arguments.get("agent_id", "")).strip()
         verbose, peek = arguments.get("verbose") is True, arguments.get("peek")
         ended: WaitEnd = "finished"
-        if self._seat.find_run(run_id) is not None and arguments.get("wait") is True:
-            ended = await wait_for_run(self._seat, run_id, self._find_wait_s())
-        run = self._seat.find_run(run_id)
+        if self._caller.find_run(run_id) is not None and arguments.get("wait") is True:
+            ended = await wait_for_run(self._caller, run_id, self._find_wait_s())
+        run = self._caller.find_run(run_id)
         if run is None:
             return Refusal(tell_missing(run_id)).to_result()
         if isinstance(peek, dict) and not verbose:
             return ToolResult.of(await self._peek(run, Peek.of(peek), context.cwd), self._detail(run))
         text = self._render(run, ended, verbose=verbose)
         # A grandchild's result is for whoever started it, even when this run looks at it first.
-        if run.status.is_final and run.parent_id == self._seat.run_id:
-            self._seat.manager.read(run.id, by_call=context.call_id)
+        if run.status.is_final and run.parent_id == self._caller.run_id:
+            self._caller.manager.read(run.id, by_call=context.call_id)
         return ToolResult.of(text, self._detail(run))
 
     def _render(self, run: Run, ended: WaitEnd, *, verbose: bool) -> str:
         text = f"{self.render_head(run)}\n\n{self._render_body(run, ended)}"
-        if verbose and (messages := load_messages(self._seat, run)) is not None:
+        if verbose and (messages := load_messages(self._caller, run)) is not None:
             conversation = bound_text(render_conversation(messages), run.output_file)
             text += f"\n\n--- Agent Conversation ---\n{conversation}"
         return text
@@ -141,7 +141,7 @@ class ResultTool:
         return "\n".join((*lines, f"Output file: {run.output_file}") if run.output_file else lines)
 
     def _find_wait_s(self) -> float:
-        return limit_wait(self._seat, self._ports.settings.wait_timeout_s)
+        return limit_wait(self._caller, self._ports.settings.wait_timeout_s)
 
     async def _peek(self, run: Run, peek: Peek, cwd: Path) -> str:
         result = render_result_text(run)

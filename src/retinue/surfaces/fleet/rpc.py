@@ -76,28 +76,30 @@ class FleetRpc:
         if method == "spawn":
             return {"id": await self._spawn(request, ports)}
         run_id = request.get("agentId")
-        if not isinstance(run_id, str) or not ports.seat.manager.stop(run_id):
+        if not isinstance(run_id, str) or not ports.caller.manager.stop(run_id):
             raise UsageError("Agent not found")
         return None
 
     async def _spawn(self, request: Mapping[str, Any], ports: FleetPorts) -> str:
-        seat, options = ports.seat, _read_options(request)
+        caller, options = ports.caller, _read_options(request)
         definition = _find_definition(_read_text(request, "type"), ports)
         call = _to_call(_read_text(request, "prompt"), definition, options)
-        parent_id = seat.run_id
+        parent_id = caller.run_id
         if options.parent_agent_id is not None:
             parent_id = options.parent_agent_id
-            if seat.find_run(parent_id) is None or seat.manager.live(parent_id) is None:
+            if caller.find_run(parent_id) is None or caller.manager.live(parent_id) is None:
                 raise UsageError(f'Parent agent "{escape_line(parent_id, _SHOWN_CHARS)}" is not running')
-        live = seat.manager.live(parent_id) or seat.manager.root
+        live = caller.manager.live(parent_id) or caller.manager.root
         cwd = None if options.cwd is None else check_cwd(options.cwd)
-        pick = pick_model(call, definition, parent=seat.model, resolve=seat.resolve_model, models=seat.list_models())
+        pick = pick_model(
+            call, definition, parent=caller.model, resolve=caller.resolve_model, models=caller.list_models()
+        )
         messages = live.session.context().messages if inherits_context(call, definition) else ()
-        asked = to_request(call, definition, pick, ports.settings, parent=seat.model, messages=messages)
+        asked = to_request(call, definition, pick, ports.settings, parent=caller.model, messages=messages)
         wanted: RunRequest = replace(asked, cwd=cwd, is_background=bool(options.is_background))
         if wanted.isolation == "worktree" and ports.check_worktree is not None:
             await ports.check_worktree(Path(cwd) if cwd else live.setup.cwd)
-        return seat.manager.spawn(wanted, parent_id).id
+        return caller.manager.spawn(wanted, parent_id).id
 
 
 def check_cwd(path: str) -> str:
@@ -128,14 +130,14 @@ def _read_text(request: Mapping[str, Any], name: str) -> str:
 
 
 def _find_definition(name: str, ports: FleetPorts) -> Definition:
-    definitions = ports.seat.definitions()
-    available = pick_available(definitions, ports.seat.allowed_agents)
+    definitions = ports.caller.definitions()
+    available = pick_available(definitions, ports.caller.allowed_agents)
     found = find_agent(name, definitions)
     if found is not None and found in available:
         return found
     shown = escape_line(name, _SHOWN_CHARS)
     why = f'Unknown agent type "{shown}".' if found is None else f'Agent type "{shown}" is disabled.'
-    raise UsageError(f"{why} Available types: {list_names(available)}.{ports.seat.tell_faults(name)}")
+    raise UsageError(f"{why} Available types: {list_names(available)}.{ports.caller.tell_faults(name)}")
 
 
 def _to_call(prompt: str, definition: Definition, options: SpawnOptions) -> AgentCall:

@@ -53,18 +53,18 @@ def open_desk(
 
 def open_scheduler_ports(ports: FleetPorts, announce: Callable[[Change], None]) -> Ports:
     """What a scheduler needs to start the agents of jobs; `ports` are the main agent's."""
-    seat = ports.seat
+    caller = ports.caller
 
     async def spawn(job: Job) -> str:
-        definitions = pick_available(seat.definitions(), seat.allowed_agents)
+        definitions = pick_available(caller.definitions(), caller.allowed_agents)
         definition = find_agent(job.subagent_type, definitions)
         if definition is None:
             why = f'Unknown agent type "{job.subagent_type}". Available types: {list_names(definitions)}.'
-            raise UsageError(why + seat.tell_faults(job.subagent_type))
+            raise UsageError(why + caller.tell_faults(job.subagent_type))
         call = to_call(job)
-        request = to_request(call, definition, pick(call, definition), ports.settings, parent=seat.model)
+        request = to_request(call, definition, pick(call, definition), ports.settings, parent=caller.model)
         if request.isolation == "worktree" and ports.check_worktree is not None:
-            live = seat.manager.live(seat.run_id) or seat.manager.root
+            live = caller.manager.live(caller.run_id) or caller.manager.root
             await ports.check_worktree(live.setup.cwd)
         request = replace(
             request,
@@ -74,10 +74,10 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[Change], None]) 
             # On record with the run: a process that dies before it knows the run's id finds it again.
             occasion=f"{job.id} {job.last_run}",
         )
-        return seat.manager.spawn(request, seat.run_id).id
+        return caller.manager.spawn(request, caller.run_id).id
 
     def pick(call: AgentCall, definition: Definition) -> ModelPick:
-        choose = partial(pick_model, parent=seat.model, resolve=seat.resolve_model, models=seat.list_models())
+        choose = partial(pick_model, parent=caller.model, resolve=caller.resolve_model, models=caller.list_models())
         try:
             return choose(call, definition)
         except BadModel:
@@ -85,8 +85,8 @@ def open_scheduler_ports(ports: FleetPorts, announce: Callable[[Change], None]) 
             return choose(replace(call, model=""), definition)
 
     async def settled(run_id: str) -> Status:
-        await seat.manager.wait(run_id)
-        run = seat.manager.find(run_id)
+        await caller.manager.wait(run_id)
+        run = caller.manager.find(run_id)
         return Status.INTERRUPTED if run is None else run.status
 
     return Ports(spawn, settled, announce)

@@ -19,7 +19,7 @@ class SteerTool:
 
     def __init__(self, ports: FleetPorts) -> None:
         self._ports = ports
-        self._seat = ports.seat
+        self._caller = ports.caller
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -34,15 +34,15 @@ class SteerTool:
     async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         """Pass the message on, at once or as soon as the run begins."""
         run_id, message = str(arguments.get("agent_id", "")).strip(), str(arguments.get("message", ""))
-        seat, run = self._seat, self._seat.find_run(run_id)
+        caller, run = self._caller, self._caller.find_run(run_id)
         if run is None:
             return Refusal(tell_missing(run_id)).to_result()
         details = {"agentId": run.id, "status": to_word(run)}
-        has_begun = seat.manager.live(run.id) is not None
-        if has_begun and not seat.manager.hears(run.id):
+        has_begun = caller.manager.live(run.id) is not None
+        if has_begun and not caller.manager.hears(run.id):
             text = f'Agent "{run.id}" works in a process of its own, which hears nothing but its task. '
             return Refusal(f"{text}Wait for its result, then resume it with what you have to say.").to_result()
-        if not seat.manager.steer(run.id, message):
+        if not caller.manager.steer(run.id, message):
             text = f'Agent "{run.id}" is not running (status: {to_word(run)}). Cannot steer a non-running agent.'
             return Refusal(text).to_result()
         if not has_begun:

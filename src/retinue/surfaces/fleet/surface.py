@@ -17,7 +17,7 @@ TOOL_NAMES = SURFACE_TOOLS["fleet"]
 
 def build_fleet_tools(ports: FleetPorts) -> list[Tool]:
     """The six tools of one run, in the order they are shown."""
-    shared = ports if ports.retries is not None else replace(ports, retries=RetryBook(ports.seat.clock))
+    shared = ports if ports.retries is not None else replace(ports, retries=RetryBook(ports.caller.clock))
     return [
         AgentTool(shared),
         ResultTool(shared),

@@ -41,7 +41,7 @@ async def make_call(call: SubagentCall, ports: SubagentPorts, progress: Progress
         if (refusal := check_call(call, ports)) is not None:
             return refusal
         definition, request, session_id = ports.prepare(call)
-        if not ports.seat.may_start(definition.name):
+        if not ports.caller.may_start(definition.name):
             raise DisabledAgent(f"Agent {quote(definition.name)} is not open to this agent (allowed_subagents)")
         return await _Attempts(call, ports, definition, request, session_id).run(progress)
     except UnknownAgent as error:
@@ -57,7 +57,7 @@ async def make_call(call: SubagentCall, ports: SubagentPorts, progress: Progress
 def check_call(call: SubagentCall, ports: SubagentPorts) -> dict[str, Any] | None:
     """The result of a call that cannot be; None when it can."""
     settings = ports.settings
-    depth = ports.seat.depth + settings.base_depth
+    depth = ports.caller.depth + settings.base_depth
     if depth >= settings.max_depth:
         text = f"Subagent depth exceeded ({depth}/{settings.max_depth}). Nested subagents are not allowed."
         return render_error("SUBAGENT_DEPTH_EXCEEDED", text, mode="management")
@@ -88,11 +88,11 @@ class _Attempts:
         self._session_id = session_id
 
     async def run(self, progress: Progress) -> dict[str, Any]:
-        settings, seat = self._ports.settings, self._ports.seat
-        manager, attempts = seat.manager, 1
+        settings, caller = self._ports.settings, self._ports.caller
+        manager, attempts = caller.manager, 1
         note = self._find_note()
         if note:
-            seat.warn(note)
+            caller.warn(note)
 
         def follow(run: Run) -> Watch:
             return Watch(
@@ -102,7 +102,7 @@ class _Attempts:
                 lambda watch: progress(render_update(watch)),
             )
 
-        run = manager.spawn(self._request, seat.run_id)
+        run = manager.spawn(self._request, caller.run_id)
         watch = follow(run)
         try:
             outcome = await _wait(manager, run)

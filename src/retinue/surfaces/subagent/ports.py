@@ -1,4 +1,4 @@
-"""What a call of the `subagent` surface works with: the seat of the calling run, and what the user has settled."""
+"""What a call of the `subagent` surface works with: the caller of the calling run, and what the user has settled."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from retinue.core.definition import Definition
 from retinue.engine.request import RunRequest
-from retinue.surfaces.base import Seat
+from retinue.surfaces.base import Caller
 
 Prepare: TypeAlias = "Callable[[SubagentCall], tuple[Definition, RunRequest, str]]"
 """The agent that is meant, its run, and the id by which its session can be continued, or none. Raises RetinueError."""
@@ -45,6 +45,6 @@ class SubagentCall:
 class SubagentPorts:
     """Everything a call may ask for."""
 
-    seat: Seat
+    caller: Caller
     settings: SubagentSettings
     prepare: Prepare

@@ -35,8 +35,8 @@ class SubagentTool:
     def spec(self) -> ToolSpec:
         """What the model is told; fixed for the life of a run, since a change would cost it its cached prompt."""
         template = (_HERE / "tool.md").read_text(encoding="utf-8").strip()
-        seat = self._ports.seat
-        agents = [each for each in seat.definitions() if each.enabled and seat.may_start(each.name)]
+        caller = self._ports.caller
+        agents = [each for each in caller.definitions() if each.enabled and caller.may_start(each.name)]
         listed = list_agents(agents, self._ports.settings)
         return ToolSpec("subagent", template.replace("{{agents}}", listed), _PARAMETERS)
 

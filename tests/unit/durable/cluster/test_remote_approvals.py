@@ -10,7 +10,7 @@ from retinue.durable.cluster.approval import MAX_TOLD, Case, Ruling, Verdict, bo
 from retinue.durable.cluster.approval_judge import Court
 from retinue.durable.cluster.remote_approvals import Appeals, Judged
 from retinue.engine.questions import Desk
-from retinue.engine.rights import Restrained, Restraint
+from retinue.engine.rights import RevokedToolsHook, RevokedTools
 from retinue.engine.run_config import Origin
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.book import Book
@@ -96,7 +96,7 @@ async def test_failing_judge_refuses(tmp_path):
 
 
 async def test_nothing_wanted_asks_nothing(tmp_path):
-    court = Court(make_setup(tmp_path, hooks=(Restrained(Restraint(), "r"),)))
+    court = Court(make_setup(tmp_path, hooks=(RevokedToolsHook(RevokedTools(), "r"),)))
     appeals, brought = join(court)
     setup = await Judged(appeals, wants=appeals.wants).enter(make_setup(tmp_path))
     outcome = Outcome(Status.COMPLETED, Reason.DONE)

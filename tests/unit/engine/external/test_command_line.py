@@ -14,7 +14,7 @@ from retinue.engine.external.command_line import Post
 from retinue.engine.external.program import Premises
 from retinue.engine.limits import Limits
 from retinue.engine.request import RunRequest
-from retinue.engine.run_config import Errand, Runner
+from retinue.engine.run_config import RemoteRequest, Runner
 from retinue.engine.setup import RunSetup
 from retinue.tools.policy import Rights
 
@@ -43,10 +43,10 @@ def make(
     **fields: Any,
 ) -> Post:
     request = replace(REQUEST, surface=surface, isolated=isolated)
-    errand = Errand(
+    remote_request = RemoteRequest(
         runner, replace(AGENT, **fields), request, rights or Rights(()), session, Lease(), is_bare=surface == "subagent"
     )
-    return Post(errand, *words)
+    return Post(remote_request, *words)
 
 
 def flags(post: Post, *tools: str, trusted: bool | None = None) -> list[str]:
