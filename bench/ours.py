@@ -17,8 +17,7 @@ from bench.bare import read_cpu_s, read_memory_mb
 from retinue.app import Request, Retinue, SessionWish
 from retinue.core.events import Event
 from retinue.core.run import Outcome, Status
-from retinue.engine.clock import SystemClock
-from retinue.engine.ids import make_run_id, make_uuid
+from retinue.engine.clock import SystemClock, make_run_id, make_uuid
 from retinue.engine.runner import LiveRun
 from retinue.sessions.log import Session
 

@@ -28,7 +28,7 @@ MAY_CATCH_ALL = {
     "engine/calls.py",
     "engine/runner.py",
     "engine/bus.py",
-    "engine/feature_stack.py",
+    "engine/setup.py",
     "durable/cluster/approval_judge.py",  # judges are foreign code, and one that fails refuses
     "durable/cluster/worker.py",
     "features/extensions/foreign.py",

@@ -10,7 +10,7 @@ from crew_world import SESSION, call, script, to
 
 from retinue import Retinue, Status
 from retinue.core.tool import Effect
-from retinue.engine.revoked_tools import RevokedTools
+from retinue.engine.rights import RevokedTools
 
 OUTSIDE = "---\nname: outside\ndescription: d\nrunner: process\ntools: read, bash\n---\n\nGo.\n"
 

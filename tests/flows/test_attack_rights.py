@@ -12,7 +12,7 @@ from retinue import Request, Retinue, SessionWish, Status
 from retinue.core.events import RunStarted, ScheduleChanged, ToolFinished
 from retinue.core.tool import Effect
 from retinue.engine.request import RunRequest
-from retinue.engine.revoked_tools import RevokedTools
+from retinue.engine.rights import RevokedTools
 from retinue.testing import EventCollector
 
 LATER = Request(session=SessionWish("exact", "my-session"))

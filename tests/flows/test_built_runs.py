@@ -1,4 +1,5 @@
 import json
+from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import uuid4
 
@@ -10,13 +11,12 @@ from retinue.core.events import RunForgotten, Warned
 from retinue.core.messages import Usage
 from retinue.core.model import ModelInfo
 from retinue.core.run import Status
-from retinue.engine.admission import Bounds
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import Lease
 from retinue.engine.build import RunBuilder, RunHost
 from retinue.engine.child_prompt import Place
 from retinue.engine.clock import SystemClock
-from retinue.engine.limits import Limits, choose_limits
+from retinue.engine.limits import Bounds, Limits, choose_limits
 from retinue.engine.manager import Manager
 from retinue.engine.prompt import build_sections, render_prompt
 from retinue.engine.request import RunRequest
@@ -68,7 +68,7 @@ class World:
         host, policy = RunHost(clock, Models(), self.survey), policy or Policy(surfaces=SURFACES)
         config = RunConfig(self.find, self.tools, policy=policy, lease=lease or Lease())
         rights = rights or Rights(allowed=tuple(self.tools))
-        self.outfitter = RunBuilder(host, config, root=rights)
+        self.builder = RunBuilder(host, config, root=rights)
         self.setups = []
         self.on_look = lambda: None
 
@@ -103,13 +103,15 @@ class World:
                 await manager.wait(runs[0].id, 5)
         return runs
 
-    async def outfit(self, run, request, parent, work):
-        async def look(live):
+    def find_grant(self, run_id):
+        return self.builder.find_grant(run_id)
+
+    @asynccontextmanager
+    async def open(self, run, request, parent):
+        async with self.builder.open(run, request, parent) as live:
             self.setups.append(live.setup)
             self.on_look()
-            return await work(live)
-
-        return await self.outfitter.outfit(run, request, parent, look)
+            yield live
 
 
 @pytest.mark.spec("codingcode:13")
@@ -243,8 +245,7 @@ async def test_model_sees_the_files_names(tmp_path):
     [(None, None, None, None), (None, None, 7, 7), (5, None, 7, 5), (0, None, 7, None), (5, 3, 7, 3)],
 )
 def test_limits_have_an_order(own, asked, default, turns):
-    request = RunRequest(agent="a", task="t", description="d", surface="fleet", max_turns=asked)
-    limits = choose_limits(define(max_turns=own), request, Limits(max_turns=default))
+    limits = choose_limits(define(max_turns=own), Limits(max_turns=asked), Limits(max_turns=default))
     assert limits.max_turns == turns
 
 
@@ -259,7 +260,7 @@ async def test_clock_starts_runs_on_their_own_budget(tmp_path, skips_queue, stat
 async def test_forgotten_run_leaves_nothing(tmp_path):
     world = World(tmp_path, [define()])
     (run,) = await world.run("a")
-    tree = world.outfitter.tree
+    tree = world.builder.tree
     tree.hear(RunForgotten(run_id=run.id))
     parts = (tree, tree.rights, tree.leases, tree.sessions)
     kept = [value for part in parts for value in vars(part).values() if isinstance(value, dict | set)]

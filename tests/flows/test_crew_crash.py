@@ -1,7 +1,9 @@
 import random
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,17 +18,17 @@ from bench.crew_oracle import (
     find_unsettled,
     read_lives,
 )
+from retinue.core.errors import RetinueError
 from retinue.core.events import Event, RunFinished, RunQueued, RunRead, RunStarted, ToolFinished
 from retinue.core.messages import TextContent, ToolResultMessage
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.backend import LocalBackend
-from retinue.engine.clock import SystemClock
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import SystemClock, make_uuid
 from retinue.engine.journal import CREW, RECORD
 from retinue.engine.manager import Manager
 from retinue.engine.notify import CUSTOM_TYPE
 from retinue.engine.recovery import read_remains
-from retinue.engine.request import RunRequest
+from retinue.engine.request import RunRequest, store_request
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.models.scripted import ScriptedModel, parse_script
@@ -34,7 +36,7 @@ from retinue.sessions.log import Session
 from retinue.surfaces.fleet.records import LifeRecords
 
 SAMPLE = 2
-REQUEST = msgspec.to_builtins(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))
+REQUEST = store_request(RunRequest(agent="a", task="child-00", description="d", surface="fleet"))
 DONE = Outcome(Status.COMPLETED, Reason.DONE, "done")
 
 
@@ -66,8 +68,14 @@ def open_main(path: Path | None = None) -> LiveRun:
 
 
 class Waiting:
-    async def outfit(self, run: Any, request: Any, parent: Any, work: Any) -> Outcome:
-        return DONE
+    def find_grant(self, run_id: str) -> None:
+        return None
+
+    @asynccontextmanager
+    async def open(self, run: Run, request: RunRequest, parent: LiveRun) -> AsyncIterator[LiveRun]:
+        live = open_main()
+        live.change(run_id=run.id)
+        yield live
 
 
 async def recover(main: LiveRun, *events: Event) -> tuple[Manager, list[Run]]:
@@ -116,13 +124,13 @@ class Returning(Waiting):
         self.order: list[str] = []
         self._is_broken = is_broken
 
-    async def outfit(self, run: Any, request: Any, parent: Any, work: Any) -> Outcome:
+    @asynccontextmanager
+    async def open(self, run: Run, request: RunRequest, parent: LiveRun) -> AsyncIterator[LiveRun]:
         self.order.append(f"{run.id} below {parent.setup.run_id}")
         if self._is_broken:
-            return msgspec.structs.replace(DONE, status=Status.FAILED)
-        live = open_main()
-        live.change(run_id=run.id)
-        return cast("Outcome", await work(live))
+            raise RetinueError("it stays away")
+        async with super().open(run, request, parent) as live:
+            yield live
 
 
 def tell_family() -> list[Event]:
@@ -136,12 +144,12 @@ class LastingBackend(LocalBackend):
         return True
 
 
-async def bring_back(outfitter: Returning) -> Manager:
+async def bring_back(builder: Returning) -> Manager:
     main = open_main()
     for event in tell_family():
         main.session.append_custom(CREW, msgspec.to_builtins(event))
     async with LastingBackend() as backend:
-        manager = Manager(main, outfitter, backend, clock=SystemClock(), new_id=make_uuid)
+        manager = Manager(main, builder, backend, clock=SystemClock(), new_id=make_uuid)
         manager.recover(read_remains(main.session.customs(CREW)))
         for run in manager.list_runs():
             assert await manager.wait(run.id, 10)
@@ -149,16 +157,16 @@ async def bring_back(outfitter: Returning) -> Manager:
 
 
 async def test_runs_come_back_after_their_parent() -> None:
-    outfitter = Returning()
-    manager = await bring_back(outfitter)
-    assert outfitter.order == ["a below new", "b below a", "c below a"]
+    builder = Returning()
+    manager = await bring_back(builder)
+    assert builder.order == ["a below new", "b below a", "c below a"]
     assert {run.status for run in manager.list_runs()} == {Status.COMPLETED}
 
 
 async def test_nothing_comes_back_without_its_parent() -> None:
-    outfitter = Returning(is_broken=True)
-    manager = await bring_back(outfitter)
-    assert outfitter.order == ["a below new"]
+    builder = Returning(is_broken=True)
+    manager = await bring_back(builder)
+    assert builder.order == ["a below new"]
     statuses = {run.id: run.status for run in manager.list_runs()}
     assert statuses == {"a": Status.FAILED, "b": Status.INTERRUPTED, "c": Status.STOPPED}
 

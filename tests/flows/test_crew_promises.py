@@ -9,7 +9,7 @@ from crew_world import SESSION, call, script, to
 
 from retinue import Reason, Retinue, Status
 from retinue.core.model import ModelInfo, Reply
-from retinue.engine.ids import make_run_id
+from retinue.engine.clock import make_run_id
 from retinue.engine.limits import WRAP_UP_TEXT
 from retinue.testing import EventCollector
 

@@ -180,13 +180,13 @@ async def test_failing_model_is_a_failed_run(world):
 
 async def test_child_may_delegate_when_told_to(world):
     (world.agent_dir / "agents" / "boss.md").write_text(PARENT)
-    ask = call("Agent", subagent_type="looker", prompt="the errand", description="look")
-    replies = [to("the errand", text="Found it."), to("the job", calls=[ask]), to("the job", text="Waiting.")]
+    ask = call("Agent", subagent_type="looker", prompt="the remote_request", description="look")
+    replies = [to("the remote_request", text="Found it."), to("the job", calls=[ask]), to("the job", text="Waiting.")]
     async with world.open(*replies, to("Found it", text="All done.")) as crew:
         outcome = await (await crew.spawn("boss", "the job")).wait()
     assert (outcome.error, outcome.text) == ("", "All done.")
     (below,) = Path(outcome.session_file).parent.glob("session/*/session.jsonl")
-    assert list_texts(str(below), "user") == ["the errand"]
+    assert list_texts(str(below), "user") == ["the remote_request"]
 
 
 async def test_modules_of_the_workspace_are_not_imported(world):

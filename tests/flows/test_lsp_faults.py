@@ -206,7 +206,7 @@ async def test_close_ends_a_start(tmp_path):
 
 async def test_idle_server_is_shut_down(tmp_path):
     async with World(tmp_path, 'def shutdown(message):\n    note("bye")\n    answer(message, None)').open(
-        idle_s=0.1
+        unused_s=0.1
     ) as world:
         assert await world.define() == FOUND
         while world.pool.list_sessions():
@@ -217,7 +217,7 @@ async def test_idle_server_is_shut_down(tmp_path):
 
 async def test_idle_files_are_closed(tmp_path):
     tell = 'def hear(message): note(message["method"].rpartition("/")[2])'
-    async with World(tmp_path, tell).open(file_idle_s=0.1) as world:
+    async with World(tmp_path, tell).open(file_unused_s=0.1) as world:
         await world.define()
         while "didClose" not in world.notes:
             await asyncio.sleep(0.01)

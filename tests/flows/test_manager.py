@@ -1,4 +1,5 @@
 import asyncio
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
@@ -7,8 +8,9 @@ import pytest
 
 from retinue.core.events import RunFinished, RunQueued, RunStarted
 from retinue.core.run import Reason, Status
-from retinue.engine.admission import Bounds, SpawnRefused
+from retinue.engine.admission import SpawnRefused
 from retinue.engine.clock import SystemClock
+from retinue.engine.limits import Bounds
 from retinue.engine.manager import Manager
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
@@ -37,10 +39,14 @@ class Outfits:
         self.scripts = scripts
         self.find_file = find_file
 
-    async def outfit(self, run, request, parent, work):
+    def find_grant(self, run_id):
+        return None
+
+    @asynccontextmanager
+    async def open(self, run, request, parent):
         live = make_run(run.id, self.scripts[request.agent], self.find_file(run.id), parent.session.tree)
         try:
-            return await work(live)
+            yield live
         finally:
             if live.session.path is not None:
                 live.session.close()

@@ -1,6 +1,7 @@
 import asyncio
 import shutil
 from collections import Counter
+from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -11,11 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from retinue.core.messages import CustomMessage, Usage
 from retinue.core.model import ModelInfo, Reply
 from retinue.core.run import Status
-from retinue.engine.admission import Bounds
 from retinue.engine.backend import LocalBackend
 from retinue.engine.budget import BudgetedModel, Lease, Leases, bound_input
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import make_uuid
 from retinue.engine.journal import CREW
+from retinue.engine.limits import Bounds
 from retinue.engine.manager import Manager
 from retinue.engine.notify import CUSTOM_TYPE, list_told
 from retinue.engine.recovery import read_remains
@@ -23,7 +24,7 @@ from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.sessions.log import Session
-from retinue.surfaces.fleet.post import connect_notifier
+from retinue.surfaces.fleet.post import open_notifier
 from retinue.testing.clock import FakeClock
 
 SLOTS, BUDGET = 2, 12_000
@@ -73,8 +74,9 @@ class Crew:
             clock=clock,
             new_id=lambda: f"r{number}x{next(self.numbers)}",
             bounds=Bounds(SLOTS),
+            open_notifier=lambda manager: open_notifier(manager, self.backend, self._render, clock),
         )
-        self.notifier = connect_notifier(self.manager, self.backend, self._render, clock)
+        self.notifier = self.manager.notifier
 
     def _make_run(self, run_id, path, model):
         new = {"clock": self.clock, "new_id": make_uuid}
@@ -86,18 +88,22 @@ class Crew:
         first, *others = ({"id": run.id, "attempt": run.attempt} for run in runs)
         return CustomMessage(CUSTOM_TYPE, "ended", display=True, timestamp=1, details={**first, "others": others})
 
-    async def outfit(self, run, request, parent, work):
+    def find_grant(self, run_id):
+        return None
+
+    @asynccontextmanager
+    async def open(self, run, request, parent):
         self.working.add(run.id)
         self.started.append((run.id, run.attempt))
         lease = self.leases.open(run.id, run.parent_id, None, None)
         try:
-            return await work(self._make_run(run.id, None, BudgetedModel(Gate(self, run.id), lease)))
+            yield self._make_run(run.id, None, BudgetedModel(Gate(self, run.id), lease))
         finally:
             self.working.discard(run.id)
 
-    async def open(self):
+    async def begin(self):
         await self.backend.__aenter__()
-        self.notifier.recovered(self.manager.recover(read_remains(self.main.session.customs(CREW))))
+        self.manager.recover(read_remains(self.main.session.customs(CREW)))
 
     async def close(self):
         self.notifier.close()
@@ -127,7 +133,7 @@ class ManagerMachine(RuleBasedStateMachine):
     def begin(self, path):
         async def make():
             crew = Crew(path, self.clock, number=self.lives)
-            await crew.open()
+            await crew.begin()
             return crew
 
         crew = self.loop.run_until_complete(make())

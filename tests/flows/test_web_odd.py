@@ -231,7 +231,7 @@ async def test_stalled_body_ends_early(tmp_path):
     async with open_world(tmp_path, stall=stall) as world:
         client = HttpClient(RequestReach(), agent="test", resolve=world.resolve, locate=world.locate)
         with pytest.raises(RequestFailed, match="timed out: 5 bytes came, then nothing") as caught:
-            await client.fetch(world.url("/stall"), RequestBounds(total_s=60, idle_s=0.1))
+            await client.fetch(world.url("/stall"), RequestBounds(total_s=60, silence_s=0.1))
         assert caught.value.kind == "timeout"
 
 

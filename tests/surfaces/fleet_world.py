@@ -1,5 +1,6 @@
 """A main agent with the fleet's tools and a real crew around it; every agent plays a script."""
 
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from retinue.core.definition import Definition
@@ -7,10 +8,9 @@ from retinue.core.errors import RetinueError
 from retinue.core.model import ModelInfo
 from retinue.core.schema import fit_arguments
 from retinue.core.tool import ToolContext
-from retinue.engine.admission import Bounds
-from retinue.engine.ids import make_run_id, make_uuid
+from retinue.engine.clock import make_run_id, make_uuid
 from retinue.engine.inbox import to_text
-from retinue.engine.limits import Limits
+from retinue.engine.limits import Bounds, Limits
 from retinue.engine.manager import Manager
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
@@ -18,11 +18,10 @@ from retinue.features.transcript import Transcripts
 from retinue.models.resolve import Names, resolve_model
 from retinue.models.scripted import ScriptedModel, parse_script
 from retinue.sessions.log import Session
-from retinue.surfaces.base import Caller
-from retinue.surfaces.child_tools import ChildTools
+from retinue.surfaces.base import Caller, ChildTools
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
-from retinue.surfaces.fleet.post import connect_notifier
+from retinue.surfaces.fleet.post import open_notifier
 from retinue.surfaces.fleet.records import LifeRecords
 from retinue.surfaces.fleet.surface import map_fleet_tools
 from retinue.testing.clock import FakeClock
@@ -77,8 +76,9 @@ class Fleet:
             new_id=lambda: self.new_id(),
             bounds=Bounds(**bounds),
             watchers=[Transcripts(clock=self.clock, warn=caller.warn).watch],
+            open_notifier=lambda manager: open_notifier(manager, self.backend, self._render_notification, self.clock),
         )
-        self.notifier = connect_notifier(self.manager, self.backend, self._render_notification, self.clock)
+        self.notifier = self.manager.notifier
 
     def _render_notification(self, runs, **options):
         return render_notification(runs, self.ports.measure, now_ms=self.clock.now_ms(), **options)
@@ -113,16 +113,20 @@ class Fleet:
         setup = RunSetup(run_id, self.folder, player, tools=tools or {}, limits=limits or Limits(), features=features)
         return LiveRun(setup, session, clock=self.clock)
 
-    async def outfit(self, run, request, parent, work):
+    def find_grant(self, run_id):
+        return None
+
+    @asynccontextmanager
+    async def open(self, run, request, parent):
         self.requests.append(request)
         script = self.scripts[request.agent]
         if isinstance(script, Exception):
             raise script
-        limits = Limits(max_turns=request.max_turns, grace_turns=1)
+        limits = Limits(max_turns=request.limits.max_turns, grace_turns=1)
         model = MODELS[[each.ref for each in MODELS].index(request.model)] if request.model else parent.setup.model.info
         live = self.open_run(run.id, script, model=model, tools=self.setups.get(request.agent), limits=limits)
         try:
-            return await work(live)
+            yield live
         finally:
             live.session.close()
 

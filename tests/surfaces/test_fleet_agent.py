@@ -226,7 +226,7 @@ async def test_file_locks_what_it_says(tmp_path):
         await fleet.start("locked", isolation="worktree", **asked)
         await fleet.settle()
         request = fleet.requests[0]
-        assert (request.model, request.thinking, request.max_turns) == (HAIKU.ref, "low", None)
+        assert (request.model, request.thinking, request.limits.max_turns) == (HAIKU.ref, "low", None)
         assert (request.preface, request.isolated, request.isolation) == ("", False, None)
 
 
@@ -238,8 +238,8 @@ async def test_call_decides_what_file_leaves_open(tmp_path):
         await fleet.start()
         await fleet.settle()
         request, plain = fleet.requests
-        assert (request.model, request.thinking, request.max_turns) == (HAIKU.ref, "high", 3)
-        assert (request.isolated, request.isolation, plain.max_turns) == (True, "worktree", 9)
+        assert (request.model, request.thinking, request.limits.max_turns) == (HAIKU.ref, "high", 3)
+        assert (request.isolated, request.isolation, plain.limits.max_turns) == (True, "worktree", 9)
         assert result.details["tags"] == ["thinking: high", "max turns: 3", "isolated", "worktree"]
 
 

@@ -11,7 +11,7 @@ from retinue.core.events import Compacted, RunPlaced, RunStarted
 from retinue.core.run import Status
 from retinue.engine.request import RunRequest
 from retinue.features.transcript import HOLD_S, read_messages
-from retinue.surfaces.child_tools import ChildTools
+from retinue.surfaces.base import ChildTools
 from retinue.surfaces.fleet.ports import FleetSettings
 from retinue.surfaces.fleet.records import LifeRecords
 from retinue.surfaces.fleet.surface import map_fleet_tools

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from retinue.surfaces.cut import cut_text
+from retinue.surfaces.base import cut_text
 from retinue.surfaces.subagent.sanitise import sanitise, sanitise_all
 from tests.surfaces.subagent_world import World, to
 

@@ -22,8 +22,7 @@ from retinue.settings.inheritance import inherit_agents
 from retinue.settings.paths import find_session_dir
 from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.describe import MAX_TEMPLATE_BYTES
-from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings
-from retinue.surfaces.fleet.retries import RetryBook
+from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, RetryBook
 from retinue.tools.registry import build_family
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ class DelegationTools:
 
     def open_subagent(self, run_id: str, model: str | None = None) -> "SubagentPorts":
         """What calls of the `subagent` surface by a run work with; `model` replaces that of the runs it starts."""
-        from retinue.engine.ids import make_uuid
+        from retinue.engine.clock import make_uuid
         from retinue.settings.run_config import find_own_depth
         from retinue.settings.subagent_call import Asked, make_session_dir, prepare_run
         from retinue.surfaces.subagent.ports import SubagentPorts, SubagentSettings
@@ -162,7 +161,7 @@ def make_subagent(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
 def make_dispatch(tools: DelegationTools, run_id: str) -> Mapping[str, Tool]:
     """The one of the `dispatch` surface."""
     from retinue.settings.run_config import find_own_depth
-    from retinue.surfaces.dispatch.ports import DispatchPorts
+    from retinue.surfaces.dispatch.tool import DispatchPorts
 
     guards, roster, models = tools.parts.guards, tools.parts.config.roster, tools.parts.child_models
     ports = DispatchPorts(

@@ -18,7 +18,7 @@ from retinue.core.model import Model
 from retinue.core.redaction import Redactor, collect_secrets
 from retinue.core.tool import Tool
 from retinue.engine.questions import Desk
-from retinue.engine.revoked_tools import RevokedTools
+from retinue.engine.rights import RevokedTools
 from retinue.engine.setup import Feature
 from retinue.models.pool import ModelPool, add_models
 from retinue.sandbox.profile import TMP_PREFIX

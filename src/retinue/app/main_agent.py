@@ -155,7 +155,7 @@ class _MainBuilder:
             warn=lambda text: host.tell((), text),
             limits=request.limits,
             refusals=host.sent.refusals,
-            # Of its own process, in which a worker has many runs, commands would learn nothing of them.
+            # Of its own process, in which others may have many runs, commands would learn nothing of them.
             environment=select(host.environment, DEPTH),
             redact=host.redactor.redact_data,
             spill_dir=host.spill_dir,
@@ -303,7 +303,7 @@ class _MainBuilder:
     def _advise_subagent(self, tools: Mapping[str, Tool]) -> dict[str, str]:
         if "subagent" not in tools or not self._config.crew.settings.subagents.inject_delegation_policy:
             return {}
-        from retinue.surfaces.subagent.policy import render_policy
+        from retinue.surfaces.subagent.tool import render_policy
 
         text = render_policy([each.name for each in self._config.roster.read().list("subagent", enabled_only=True)])
         return {"delegation": text} if text else {}

@@ -18,9 +18,8 @@ from retinue.core.environment import MARKS, WORKER_DIR, select
 from retinue.core.errors import RetinueError, UsageError
 from retinue.durable.cluster.start_worker import WorkerWish as WorkerWish
 from retinue.engine.build import build_judged
-from retinue.engine.limits import Limits, read_times
-from retinue.engine.remote_request import REMOTE, Origin, RemoteRequest
-from retinue.engine.revoked_tools import RevokedToolsHook
+from retinue.engine.rights import RevokedToolsHook
+from retinue.engine.run_config import REMOTE, Origin, RemoteRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
 from retinue.settings.paths import find_agent_dir, find_home, find_paths
@@ -191,7 +190,7 @@ def to_request(job: "Job", session_file: Path, *, approve: bool = False) -> Requ
         context_files=False,
         skills=False,
         approve=trust,
-        limits=Limits(**read_times(assignment)),
+        limits=assignment.limits,
     )
     return replace(request, is_child=True, is_hosted=True)
 

@@ -132,24 +132,25 @@ class Retinue:
 
         Raises RetinueError when the agent is unknown or disabled, or no further run may be started.
         """
-        from retinue.engine.request import RunRequest
+        from retinue.engine.admission import to_request
         from retinue.views.runs import Handle
 
         check_task(task)
         check_texts(agent=agent or "", description=description, model=model, thinking=options.get("thinking"))
         subagents = await self._here.need_subagents()
         definition = self._here.config.roster.find_runnable(agent or "", "fleet")
-        options = {**subagents.find_defaults(definition), **options}
-        request = RunRequest(
-            agent=definition.name,
-            task=task,
-            description=description or " ".join(task.split())[:60],
-            surface=options.pop("surface", "fleet"),
-            model=model or None,
-            is_model_chosen=bool(model),
+        fields = {
+            "surface": "fleet",
+            **subagents.find_defaults(definition),
             **options,
-        )
-        run = subagents.manager.spawn(request)
+            "agent": definition.name,
+            "task": task,
+            "description": description or " ".join(task.split())[:60],
+            "model": model or None,
+            "is_model_chosen": bool(model),
+        }
+        limits = self._here.config.crew.settings.limits.to_limits()
+        run = subagents.manager.spawn(to_request(fields, limits))
         subagents.reactions.spare(run.id)
         return Handle(subagents.manager, run)
 

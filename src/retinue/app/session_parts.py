@@ -9,7 +9,7 @@ from retinue.app.extensions import Extensions
 from retinue.app.host import Host
 from retinue.core.tool import Tool
 from retinue.engine.budget import Lease
-from retinue.engine.ids import make_run_id
+from retinue.engine.clock import make_run_id
 from retinue.engine.runner import LiveRun
 from retinue.models.pool import ChildModels, ModelPool
 from retinue.sessions.log import Session

@@ -14,7 +14,7 @@ from retinue.core.clock import Clock
 from retinue.core.errors import ConfigError, SessionError, UsageError, quote
 from retinue.core.messages import AssistantMessage
 from retinue.engine.bus import Listener
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import make_uuid
 from retinue.engine.inbox import Delivery
 from retinue.engine.journal import CREW, RECORD
 from retinue.engine.runner import LiveRun

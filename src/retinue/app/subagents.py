@@ -19,29 +19,26 @@ from retinue.core.messages import CustomMessage
 from retinue.core.run import Reason, Run
 from retinue.core.tool_table import DISPATCH
 from retinue.durable.local.backend import FILE, open_backend
-from retinue.engine.admission import Bounds
 from retinue.engine.build import RunBuilder, RunHost, choose_runner
 from retinue.engine.cleanup import Retention
-from retinue.engine.ids import make_run_id
+from retinue.engine.clock import make_run_id
 from retinue.engine.journal import CREW
-from retinue.engine.limits import read_times
+from retinue.engine.limits import Bounds
 from retinue.engine.manager import Manager
-from retinue.engine.notify import Notifier
 from retinue.engine.reactions import Reactions
 from retinue.engine.recovery import Aftermath, Remains, find_branches, has_left_copies, read_remains
 from retinue.engine.remote_children import RemoteHost
-from retinue.engine.remote_request import REMOTE, RemoteRequest
-from retinue.engine.run_config import RunConfig, RunPlan
+from retinue.engine.run_config import REMOTE, RemoteRequest, RunConfig, RunPlan
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_session_dir
 from retinue.engine.setup import Feature, RunSetup
 from retinue.features.place import survey_place
 from retinue.features.transcript import Transcripts
 from retinue.settings.run_config import build_run_config, find_depth_left, find_features
-from retinue.surfaces.child_tools import ChildTools
+from retinue.surfaces.base import ChildTools
 from retinue.surfaces.fleet.notification import render_notification
 from retinue.surfaces.fleet.ports import FleetPorts, FleetSettings, ScheduledCall, ScheduleWish
-from retinue.surfaces.fleet.post import connect_notifier
+from retinue.surfaces.fleet.post import open_notifier
 from retinue.tools.policy import Rights
 
 
@@ -54,7 +51,6 @@ class Subagents:
     builder: RunBuilder
     reactions: Reactions
     """Of the main agent, when it is at rest."""
-    notifier: Notifier
     schedules: Schedules | None
     """None where the main agent keeps no session."""
     resources: AsyncExitStack
@@ -74,7 +70,6 @@ class Subagents:
             "session_dir": find_session_dir(definition, to_grounds(config)),
             "keeps_session": definition.persist_session is not False,
             "isolation": "worktree" if definition.isolation == "worktree" else None,
-            **read_times(config.crew.settings.limits.to_limits()),
         }
 
     def apply_settings(self) -> None:
@@ -96,7 +91,8 @@ class Subagents:
         """Stop everything; what has not finished can be resumed."""
         self.reactions.close()
         self.manager.stop_all()
-        self.notifier.close()
+        if self.manager.notifier is not None:
+            self.manager.notifier.close()
         await asyncio.sleep(0)  # what has a slot but has not begun must see that it is stopped
         await self.resources.aclose()
 
@@ -162,6 +158,7 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
         await backend.__aenter__()
         resources.push_async_callback(backend.__aexit__, None, None, None)
         transcripts = Transcripts(clock=clock, warn=parts.warn)
+        reactions = Reactions(main, backend)
         manager = Manager(
             main,
             builder,
@@ -171,18 +168,16 @@ async def open_subagents(delegation: DelegationTools, main: LiveRun, rights: Rig
             bounds=Bounds(
                 _find_width(tools), find_depth_left(host.environment), max_spawns=settings.max_spawns_per_tree
             ),
-            judge_dead=aftermath.judge,
+            open_notifier=lambda manager: open_notifier(
+                manager, backend, partial(_render, tools), clock, reactions.rouse
+            ),
             watchers=[*([] if parts.recorder is None else [parts.recorder.watch]), transcripts.watch],
         )
-        manager.find_grant = builder.tree.rights.find_grant
-        reactions = Reactions(main, backend)
-        notifier = connect_notifier(manager, backend, partial(_render, tools), clock, reactions.rouse)
         ports, publish = tools.open_fleet(parts.run_id), main.bus.publish
         schedules = Schedules(parts.config, main.session.id, ports, clock, publish) if parts.has_session else None
-        subagents = Subagents(tools, manager, builder, reactions, notifier, schedules, resources.pop_all(), dismissed)
+        subagents = Subagents(tools, manager, builder, reactions, schedules, resources.pop_all(), dismissed)
     try:
-        untold = manager.recover(remains)
-        notifier.recovered(untold)
+        untold = manager.recover(remains, aftermath.judge)
         Retention(manager, backend, clock).open(untold)
         if schedules is not None:
             backend.start("scheduler", schedules.run())
@@ -238,7 +233,7 @@ def _build_config(tools: DelegationTools) -> RunConfig:
         # What was sent to another machine sends on from there.
         runner=REMOTE if remote is not None and remote.is_usual else config.crew.settings.runner,
         asks=lambda: is_narrowed or guards.may_ask(),
-        has_cluster=remote is not None and not is_narrowed,
+        has_remote=remote is not None and not is_narrowed,
         send_out=partial(_send_out, tools),
     )
 

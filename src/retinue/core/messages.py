@@ -4,6 +4,7 @@ The JSON of every struct here is pi's JSON (camelCase, `role` and `type` tags), 
 need no conversion. This file must not know providers, sessions or tools.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
@@ -199,3 +200,15 @@ Message: TypeAlias = (
     | BranchSummaryMessage
     | CompactionSummaryMessage
 )
+
+
+def read_content(message: Message) -> str | Sequence[UserContent | AssistantContent]:
+    """What a message says: its content, or its summary; nothing for a command of the user's."""
+    if isinstance(message, BranchSummaryMessage | CompactionSummaryMessage):
+        return message.summary
+    return "" if isinstance(message, BashExecutionMessage) else message.content
+
+
+def has_image(messages: Iterable[Message]) -> bool:
+    """Whether any of these shows one."""
+    return any(isinstance(block, ImageContent) for message in messages for block in read_content(message))

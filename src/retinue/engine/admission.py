@@ -4,17 +4,19 @@ Starts nothing, and writes nothing down: what is refused leaves no trace.
 """
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from retinue.core.amounts import check_limits, check_task
+from retinue.core.amounts import check_task
 from retinue.core.clock import Clock
 from retinue.core.errors import RetinueError, UsageError
 from retinue.core.run import Grant, Run
-from retinue.engine.request import RunRequest
+from retinue.engine.limits import Bounds, Limits
+from retinue.engine.request import RunRequest, split_limits
 from retinue.engine.run_table import Register
 from retinue.engine.session_path import find_file_below
 
@@ -23,15 +25,13 @@ class SpawnRefused(RetinueError):
     """Raised when a run cannot be accepted; nothing was recorded."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What one main agent's crew may grow to."""
-
-    max_concurrent: int = 4
-    """Working runs of one parent."""
-    max_depth: int = 4
-    max_spawns: int = 200
-    """Runs one main prompt may start in all."""
+def to_request(fields: Mapping[str, Any], default: Limits) -> RunRequest:
+    """A request of its fields and limits, as callers in Python name them. Raises SpawnRefused."""
+    limits, rest = split_limits(fields)
+    try:
+        return RunRequest(limits=replace(default, **limits), **rest)
+    except UsageError as error:
+        raise SpawnRefused(f"Cannot spawn agent: {error}") from None
 
 
 class Admission:
@@ -132,6 +132,5 @@ class Admission:
 def _check(request: RunRequest, task: object = None) -> None:
     try:
         check_task(request.task if task is None else task)
-        check_limits(request)
     except UsageError as error:
         raise SpawnRefused(f"Cannot spawn agent: {error}") from None

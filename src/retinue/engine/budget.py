@@ -8,14 +8,14 @@ that runs on several machines share.
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Protocol
 
 from msgspec import Struct, structs
 
 from retinue.core.jsonline import encode_json
-from retinue.core.messages import AssistantMessage, Cost, ImageContent, Message, Usage
+from retinue.core.messages import AssistantMessage, Cost, ImageContent, Message, Usage, read_content
 from retinue.core.model import Draft, Failure, Model, ModelInfo, Price, PriceTier, Reply, Request
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import make_uuid
 
 MIN_OUTPUT = 256
 """A reply shorter than this is not worth asking for."""
@@ -290,7 +290,7 @@ def _count_bytes(messages: Sequence[Message]) -> int:
     total = 0
     for message in messages:
         total += 16
-        content: Any = getattr(message, "content", None) or getattr(message, "summary", "")
+        content = read_content(message)
         if isinstance(content, str):
             total += len(content.encode(errors="replace"))
             continue

@@ -1,10 +1,11 @@
-"""Builds a run from a request: definition, runner, model, rights and limits, each decided once, then its setup.
+"""Builds a run from a request: definition, runner, model, rights and limits, each decided once; then its setup.
 
 What it needs from above (definitions, models, features) comes in a RunConfig. Must not know settings, files of
 definitions or surfaces.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,18 +13,19 @@ from pathlib import Path
 from msgspec import Struct
 
 from retinue.core.clock import Clock
-from retinue.core.definition import Definition
+from retinue.core.definition import REMOTE, Definition
 from retinue.core.errors import RetinueError, quote
 from retinue.core.events import Event, RunForgotten, RunQueued, Warned
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
-from retinue.core.run import Outcome, Run
+from retinue.core.run import Grant, Run
 from retinue.core.tool import Tool
 from retinue.engine.budget import BudgetedModel, Leases
 from retinue.engine.calls import CallHook
 from retinue.engine.child_prompt import (
     Identity,
     Place,
+    Surveys,
     build_append,
     build_codingcode,
     build_replace,
@@ -31,16 +33,13 @@ from retinue.engine.child_prompt import (
     build_subagent,
 )
 from retinue.engine.limits import Limits, choose_limits, fill_limits
-from retinue.engine.model_choice import Models, NamedModel, choose_level, choose_model, find_model, unwrap
-from retinue.engine.place_facts import Surveys
+from retinue.engine.model_choice import ModelSource, NamedModel, choose_level, choose_model, find_model, unwrap
 from retinue.engine.prompt import render_prompt
-from retinue.engine.remote_request import HERE, RemoteRequest, Runner
 from retinue.engine.request import RunRequest
-from retinue.engine.revoked_tools import RevokedTools, RevokedToolsHook
-from retinue.engine.rights import CrewRights, decide_root, list_doubts
-from retinue.engine.run_config import Additions, RunConfig, RunPlan
+from retinue.engine.rights import CrewRights, RevokedTools, RevokedToolsHook, decide_root, list_doubts
+from retinue.engine.run_config import HERE, Additions, RemoteRequest, RunConfig, Runner, RunPlan
 from retinue.engine.runner import LiveRun
-from retinue.engine.session_path import Keeper
+from retinue.engine.session_path import SessionKeeper
 from retinue.engine.setup import Feature, RunSetup
 from retinue.models.thinking_levels import clamp_level
 from retinue.tools.policy import Rights, Terms
@@ -52,7 +51,7 @@ class RunHost:
     """What this process has for all runs."""
 
     clock: Clock
-    models: Models
+    models: ModelSource
     survey: Callable[[Path], Awaitable[Place]]
     """Tells where a run works."""
     revoked: RevokedTools = field(default_factory=RevokedTools)
@@ -69,7 +68,7 @@ class RunTree:
         """Runs that nobody knew before this process."""
         self.rights = CrewRights(config.policy, config.tools, host.revoked, root, self._asked_here)
         self.leases = Leases(config.lease)
-        self.sessions = Keeper(host.clock, config.orphan_dir)
+        self.sessions = SessionKeeper(host.clock, config.orphan_dir)
         self.places = Surveys(host.survey, host.clock)
 
     hears = (RunQueued, RunForgotten)
@@ -99,7 +98,7 @@ async def build_run(
 ) -> RunSetup:
     """Decide all about a run and collect what it needs; the caller releases its additions. Raises RetinueError.
 
-    A main agent has no parent. The runner comes before the model, because a pi may know models that are not known here.
+    A main agent has no parent: what it would have from one is in the config.
     """
     above = config.find_main() if parent is None else parent.live.setup
     definition = config.find(run.agent, request.surface)
@@ -112,56 +111,72 @@ async def build_run(
     wanted = definition if parent is None else parent.tree.rights.narrow(run, request, definition)
     additions = await config.extend(wanted, request)
     try:
-        runner, reason = (HERE[0], "") if parent is None else choose_runner(definition, request, config)
-        chosen = _choose_model(host, config, definition, request, parent, runner)
-        rights, terms = _decide_rights(config, definition, request, parent, run, additions)
-        for text in filter(None, (*list_doubts(rights), chosen.remark, reason)):
+        plan, remarks = _plan_run(host, config, definition, request, parent, run, cwd, additions)
+        for text in remarks:
             warn(text)
-        plan = RunPlan(
-            definition=definition,
-            request=request,
-            runner=runner,
-            named=chosen.named,
-            rights=rights,
-            terms=terms,
-            limits=_choose_limits(config, definition, request, parent),
-            cwd=cwd,
-            tools={**config.tools, **additions.tools},
-            branch=run.branch,
-            additions=additions,
-        )
-        tools = rename_tools(plan.tools, {name: rights.targets.get(name, name) for name in rights.allowed})
-        if parent is None:
-            tools = dict(config.find_main().choose_tools(plan, tools))
-        else:
+        tools = _choose_tools(config, plan, parent)
+        if parent is not None:
             host.revoked.place(run.id, run.parent_id)
+        find_tool = partial(_find_own_name, plan.rights)
         return RunSetup(
             run_id=run.id,
             cwd=cwd,
             name="" if parent is None else f"{definition.name}#{run.id[:8]}",
-            model=_charge_model(config, chosen.model, plan, parent, run),
-            thinking=clamp_level(chosen.model.info, chosen.thinking),
+            model=_charge_model(config, plan, parent, run),
+            thinking=plan.thinking,
             tools=tools,
-            refusals=rights.refusals if definition.name else config.find_main().refusals,
+            refusals=plan.rights.refusals if definition.name else config.find_main().refusals,
             sections=await _build_sections(config, plan, tools, parent, run),
             limits=plan.limits,
             retry=config.retry,
-            compaction=config.compaction(chosen.model.info.ref),
+            compaction=config.compaction(plan.model.info.ref),
             environment=_build_environment(config, request, parent, run),
             redact=above.redact,
             spill_dir=above.spill_dir,
             steering_mode=above.steering_mode,
             follow_up_mode=above.follow_up_mode,
-            hooks=(
-                RevokedToolsHook(host.revoked, run.id, lambda name: rights.targets.get(name, name)),
-                *additions.hooks,
-            ),
+            hooks=(RevokedToolsHook(host.revoked, run.id, find_tool), *additions.hooks),
             features=tuple(config.list_features(plan)),
             plan=plan,
         )
     except BaseException:
         additions.release()
         raise
+
+
+def _plan_run(
+    host: RunHost,
+    config: RunConfig,
+    definition: Definition,
+    request: RunRequest,
+    parent: ParentRun | None,
+    run: Run,
+    cwd: Path,
+    additions: Additions,
+) -> tuple[RunPlan, list[str]]:
+    """Runner, model, rights and limits, each decided here and nowhere else, and what is to be said about them.
+
+    The runner comes before the model, because a pi may know models that are not known here.
+    """
+    runner, reason = (HERE[0], "") if parent is None else choose_runner(definition, request, config)
+    chosen = _choose_model(host, config, definition, request, parent, runner)
+    rights, terms = _decide_rights(config, definition, request, parent, run, additions)
+    plan = RunPlan(
+        definition=definition,
+        request=request,
+        runner=runner,
+        model=chosen.model,
+        thinking=clamp_level(chosen.model.info, chosen.thinking),
+        named=chosen.named,
+        rights=rights,
+        terms=terms,
+        limits=_choose_limits(config, definition, request, parent),
+        cwd=cwd,
+        tools={**config.tools, **additions.tools},
+        branch=run.branch,
+        additions=additions,
+    )
+    return plan, list(filter(None, (*list_doubts(rights), chosen.remark, reason)))
 
 
 def build_judged(above: RunSetup, run_id: str, hooks: Sequence[CallHook], features: Sequence[Feature]) -> RunSetup:
@@ -191,10 +206,9 @@ class RunBuilder:
         self._config = config
         self.tree = RunTree(host, config, root)
 
-    async def outfit(
-        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
-    ) -> Outcome:
-        """Build a run, let `work` do it, undo everything, return the outcome."""
+    @asynccontextmanager
+    async def open(self, run: Run, request: RunRequest, parent: LiveRun) -> AsyncIterator[LiveRun]:
+        """Build a run; leaving closes its session and releases what was added for it."""
         setup = await build_run(self._host, self._config, request, ParentRun(parent, self.tree), run=run)
         plan = setup.find_plan()
         try:
@@ -208,13 +222,17 @@ class RunBuilder:
                     info = setup.model.info
                     chosen = (info.provider, info.id)
                     live.journal.write(lambda: session.append_opening(setup.name, chosen, setup.thinking))
-                return await work(live)
+                yield live
             finally:
                 live.journal.flush()
                 if session.path is not None:
                     session.close()
         finally:
             plan.additions.release()
+
+    def find_grant(self, run_id: str) -> Grant:
+        """What a run may use now; for any other id what the main agent may."""
+        return self.tree.rights.find_grant(run_id)
 
     def limit_turns(self, default_max_turns: int | None, grace_turns: int) -> None:
         """Change the turns of runs that start from now on."""
@@ -230,7 +248,7 @@ class RunBuilder:
                 _warn_parent(parent, run, str(session.damage))
             return LiveRun(setup, session, clock=self._host.clock)
         path, _ = self.tree.sessions.find_place(run, request, parent.session)
-        if path is None and run.attempt > 1 and runner != "cluster":
+        if path is None and run.attempt > 1 and runner != REMOTE:
             raise RetinueError(f"run {run.id!r} worked in a process that kept no session: it cannot be resumed")
         lease = self.tree.leases.find(run.id)
         if runner == "pi" and lease.is_limited and not config.policy.allow_pi:
@@ -256,9 +274,9 @@ def choose_runner(definition: Definition, request: RunRequest, config: RunConfig
     if runner == "pi" and definition.source == "project" and config.runner != "pi":
         runner = "process"  # a pi starts its commands outside of our sandbox, which no project may choose
     # Servers that it was promised are known on this machine; another one may not have them.
-    if runner == "cluster" and (not config.has_cluster or definition.mcp_servers):
+    if runner == REMOTE and (not config.has_remote or definition.mcp_servers):
         runner = "inprocess"
-        reason = "its MCP servers are those of this machine" if config.has_cluster else reason
+        reason = "its MCP servers are those of this machine" if config.has_remote else reason
     if runner == "process" and config.asks():
         runner = "inprocess"
     return runner, "" if runner == wanted else f"{reason}; it runs as {runner}"
@@ -310,17 +328,28 @@ def _decide_rights(
 def _choose_limits(config: RunConfig, definition: Definition, request: RunRequest, parent: ParentRun | None) -> Limits:
     if parent is None:
         return fill_limits(config.find_main().limits, definition)
-    return choose_limits(definition, request, config.policy.limits)
+    return choose_limits(definition, request.limits, config.policy.limits, is_isolated=request.isolation is not None)
 
 
-def _charge_model(config: RunConfig, model: Model, plan: RunPlan, parent: ParentRun | None, run: Run) -> Model:
+def _choose_tools(config: RunConfig, plan: RunPlan, parent: ParentRun | None) -> Mapping[str, Tool]:
+    names = {name: _find_own_name(plan.rights, name) for name in plan.rights.allowed}
+    tools = rename_tools(plan.tools, names)
+    return tools if parent is not None else dict(config.find_main().choose_tools(plan, tools))
+
+
+def _find_own_name(rights: Rights, name: str) -> str:
+    """What a tool is called here, where its model has another name for it."""
+    return rights.targets.get(name, name)
+
+
+def _charge_model(config: RunConfig, plan: RunPlan, parent: ParentRun | None, run: Run) -> Model:
     """The model, asked only as far as the budget of the run goes."""
     if parent is None:
-        return config.find_main().charge(model)
+        return config.find_main().charge(plan.model)
     # What the clock starts is no part of the last prompt.
     above = None if plan.request.skips_queue else run.parent_id
     lease = parent.tree.leases.open(run.id, above, plan.limits.tokens, plan.limits.cost_usd)
-    return BudgetedModel(model, lease) if lease.is_limited else model
+    return BudgetedModel(plan.model, lease) if lease.is_limited else plan.model
 
 
 def _build_environment(config: RunConfig, request: RunRequest, parent: ParentRun | None, run: Run) -> Mapping[str, str]:

@@ -5,6 +5,7 @@ Knows no particular tool, no session and no surface. Whatever a tool does, each 
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -325,3 +326,22 @@ def _bound(result: ToolResult, name: str, most: int) -> ToolResult:
             content.append(block)
     note = f"\n[{name} returned {total} characters; cut to {most}: ask for less at once]"
     return ToolResult([*content, TextContent(note)], result.details, result.is_error, result.ends_run)
+
+
+class PatientHook:
+    """A hook that may wait for a person, without its run looking idle."""
+
+    def __init__(self, hook: CallHook, patience: Callable[[], AbstractContextManager[None]]) -> None:
+        """Inside of `patience` waiting is no idleness."""
+        self._hook = hook
+        self._patience = patience
+
+    async def before(self, call: ToolCall, tool: Tool) -> Answer:
+        """What it says before a call."""
+        with self._patience():
+            return await self._hook.before(call, tool)
+
+    async def after(self, call: ToolCall, tool: Tool, result: ToolResult) -> ToolResult:
+        """What it makes of a result."""
+        with self._patience():
+            return await self._hook.after(call, tool, result)

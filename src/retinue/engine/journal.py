@@ -49,7 +49,7 @@ _MOST_EVENTS = 1000
 _CREW_EVENTS = (RunQueued, RunStarted, RunFinished, RunRead, RunForgotten, RunSteered)
 
 
-class Record(Protocol):
+class JournalSession(Protocol):
     """The part of a session that a journal needs."""
 
     def append_message(self, message: Message, *, sync: bool = False) -> str: ...
@@ -72,7 +72,7 @@ class Record(Protocol):
 class Journal:
     """Writes the durable part of events."""
 
-    def __init__(self, run_id: str, record: Record, warn: Callable[[str], None]) -> None:
+    def __init__(self, run_id: str, record: JournalSession, warn: Callable[[str], None]) -> None:
         self._run_id = run_id
         self._record = record
         self._warn = warn

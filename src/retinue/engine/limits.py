@@ -1,13 +1,12 @@
 """When a run must wrap up or stop. Pure: the loop asks at each turn boundary."""
 
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from retinue.core.amounts import check_limits
 from retinue.core.definition import Definition
 from retinue.core.messages import Usage
 from retinue.core.run import Reason
-from retinue.engine.request import RunRequest
 
 WRAP_UP_TEXT = (
     "You have reached your turn limit. Do not call any more tools: give your final answer now, "
@@ -15,7 +14,8 @@ WRAP_UP_TEXT = (
 )
 
 TIMES = ("wall_s", "idle_s", "strict_idle", "tool_s")
-"""The limits that a request has as fields of its own: it is stored."""
+ASKED = ("max_turns", *TIMES, "tokens", "cost_usd")
+"""What a request may say about limits. In its stored form these are fields of the request itself."""
 CLEANUP_S = 5.0
 ISOLATED_CLEANUP_S = 120.0
 """Saving the work of a whole repository takes longer than closing a file."""
@@ -44,6 +44,10 @@ class Limits:
     def __post_init__(self) -> None:
         check_limits(self)
 
+    def lower(self, tokens: int | None, cost_usd: float | None) -> "Limits":
+        """The same with no more tokens and no more cost than these."""
+        return replace(self, tokens=find_smaller(self.tokens, tokens), cost_usd=find_smaller(self.cost_usd, cost_usd))
+
     def drop_clock(self) -> "Limits":
         """Without those that count only where the run works, not while it waits for a place there."""
         return replace(self, wall_s=None, idle_s=None)
@@ -51,6 +55,17 @@ class Limits:
     def bound_wait(self, timeout_s: float) -> float:
         """How long a call of the run may wait: less than it may be silent, or spend in one call."""
         return min(timeout_s, *(0.9 * limit_s for limit_s in (self.idle_s, self.tool_s) if limit_s), timeout_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one main agent's crew may grow to."""
+
+    max_concurrent: int = 4
+    """Working runs of one parent."""
+    max_depth: int = 4
+    max_spawns: int = 200
+    """Runs one main prompt may start in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +94,16 @@ def judge_turn(limits: Limits, turns: int, usage: Usage, *, wrapping_up: bool) -
     return GO_ON
 
 
-def choose_limits(definition: Definition, request: RunRequest, default: Limits) -> Limits:
+def choose_limits(definition: Definition, asked: Limits, default: Limits, *, is_isolated: bool = False) -> Limits:
     """What the request settles, else what the file says, else the default; 0 turns is no limit."""
-    said = (request.max_turns, definition.max_turns, default.max_turns)
+    said = (asked.max_turns, definition.max_turns, default.max_turns)
     turns = next((number for number in said if number is not None), None)
-    return Limits(
+    return replace(
+        asked.lower(definition.max_tokens_total, definition.max_cost),
         max_turns=turns or None,
         grace_turns=default.grace_turns,
-        tokens=find_smaller(request.tokens, definition.max_tokens_total),
-        cost_usd=find_smaller(request.cost_usd, definition.max_cost),
-        cleanup_s=ISOLATED_CLEANUP_S if request.isolation else CLEANUP_S,
-        **read_times(request),
+        cleanup_s=ISOLATED_CLEANUP_S if is_isolated else CLEANUP_S,
     )
-
-
-def read_times(holder: object) -> dict[str, Any]:
-    """The limits of time that an object has as its fields."""
-    return {name: getattr(holder, name) for name in TIMES}
 
 
 def fill_limits(limits: Limits, definition: Definition) -> Limits:

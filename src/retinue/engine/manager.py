@@ -1,12 +1,12 @@
 """The Manager: accepts requests, owns the queue and every live run of one main agent, and is the only one that spawns.
 
-It knows no surface's words, no definition's fields and no feature: how a run is outfitted is a port. What is known of
+It knows no surface's words, no definition's fields and no feature: how a run is built is a port. What is known of
 runs is in the Register, which is changed by nobody else.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Protocol, TypeAlias
 
 import msgspec
@@ -26,33 +26,35 @@ from retinue.core.events import (
 )
 from retinue.core.fold import fold
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
-from retinue.engine.admission import Admission, Bounds
-from retinue.engine.backend import Arrange, Backend
+from retinue.engine.admission import Admission
+from retinue.engine.backend import Backend
 from retinue.engine.bus import Bus
 from retinue.engine.journal import RECORD
+from retinue.engine.limits import Bounds
+from retinue.engine.notify import Notifier
 from retinue.engine.queue import Queue
-from retinue.engine.recovery import Remains, interrupt
+from retinue.engine.recovery import Remains, Returning, interrupt
 from retinue.engine.remote_children import Guests
-from retinue.engine.remote_request import RemoteRequest
 from retinue.engine.request import RunRequest
-from retinue.engine.restore import Returning
+from retinue.engine.run_config import RemoteRequest
 from retinue.engine.run_table import Register
 from retinue.engine.runner import LiveRun, contain
 from retinue.engine.setup import RunSetup
-from retinue.engine.waiters import Bells
 
 Watch: TypeAlias = Callable[[LiveRun, Run, RunRequest, LiveRun], Callable[[], None]]
 """Begins to listen to a run, given its request and the run that started it; returns what ends that."""
 _ORPHANED = Outcome(Status.INTERRUPTED, Reason.PARENT, error="the run that started it ended")
 
 
-class Outfitter(Protocol):
+class Builder(Protocol):
     """Makes a run out of a request."""
 
-    async def outfit(
-        self, run: Run, request: RunRequest, parent: LiveRun, work: Callable[[LiveRun], Awaitable[Outcome]]
-    ) -> Outcome:
-        """Build the run with everything around it, let `work` do it, undo everything, return the outcome."""
+    def open(self, run: Run, request: RunRequest, parent: LiveRun) -> AbstractAsyncContextManager[LiveRun]:
+        """Build the run with everything around it; leaving undoes all of that."""
+        ...
+
+    def find_grant(self, run_id: str) -> Grant | None:
+        """What a run may use now; None where nobody has decided that."""
         ...
 
 
@@ -83,18 +85,17 @@ class Manager:
     def __init__(
         self,
         root: LiveRun,
-        outfitter: Outfitter,
+        builder: Builder,
         backend: Backend,
         *,
         clock: Clock,
         new_id: Callable[[], str],
         bounds: Bounds | None = None,
-        judge_dead: Callable[[Run], Outcome] = interrupt,
         watchers: Sequence[Watch] = (),
+        open_notifier: "Callable[[Manager], Notifier] | None" = None,
     ) -> None:
-        """`judge_dead` finds what is left of a run whose process died, unless the backend continues it."""
         self.root = root
-        self._outfitter = outfitter
+        self._builder = builder
         self.backend = backend
         self._clock = clock
         self._runs = Register(root.setup.run_id, root.bus)
@@ -105,18 +106,13 @@ class Manager:
         self._begun: set[str] = set()
         self._stopping: dict[str, Reason] = {}
         self._causes: dict[str, str] = {}
-        self._ends, self._news = Bells(), Bells()
+        self._ends, self._news = Waiters(), Waiters()
         place = self.admission.find_file
         self.guests = Guests(self._runs, root, self._live, place=place, ring=self._ends.ring, clock=clock)
         """The runs that those have started that work elsewhere."""
-        self._judge_dead = judge_dead
         self._watchers = watchers
-        self.on_finish: Callable[[Run], None] = lambda run: None
-        """Called once per finished run, after it is on record."""
-        self.expects_news: Callable[[str], bool] = lambda run_id: False
-        """Whether a report is on its way to this run; who answers wakes it when the report is there or dropped."""
-        self.find_grant: Callable[[str], Grant | None] = lambda run_id: None
-        """What a run may use now: recorded of whoever asks for a run, and of a run that begins."""
+        self.notifier = None if open_notifier is None else open_notifier(self)
+        """Learns of each finished run after it is on record, and wakes a run that expects a report."""
 
     def spawn(self, request: RunRequest, parent_id: str | None = None) -> Run:
         """Accept a run and return at once; it starts when there is room. Raises SpawnRefused.
@@ -138,10 +134,11 @@ class Manager:
         self._accept(run, request)
         return run
 
-    def recover(self, remains: Remains) -> list[Run]:
+    def recover(self, remains: Remains, judge_dead: Callable[[Run], Outcome] = interrupt) -> list[Run]:
         """Take over what an earlier process left: what worked is interrupted, what waited waits again.
 
-        Returns the finished runs that nobody has been told about yet.
+        `judge_dead` finds what is left of a run whose process died, unless the backend continues it.
+        Returns the finished runs that nobody had been told about yet; the notifier does that.
         """
         runs = self._runs
         runs.take_over(remains)
@@ -154,7 +151,7 @@ class Manager:
                 if self._returning.add(run):
                     self._start(run)
             elif is_working:
-                runs.tell_dead(RunFinished(run_id=run.id, outcome=self._judge_dead(run), at_ms=self._clock.now_ms()))
+                runs.tell_dead(RunFinished(run_id=run.id, outcome=judge_dead(run), at_ms=self._clock.now_ms()))
             elif run.status is Status.QUEUED:
                 self._queue.add(run.parent_id, run.id)
         for run in own:
@@ -165,7 +162,10 @@ class Manager:
                 self.guests.settle(run.id, run.outcome)
         for parent_id in runs.list_parents():
             self._drain(parent_id)
-        return remains.find_untold(self.root.session, self.root.setup.run_id, self._clock)
+        untold = remains.find_untold(self.root.session, self.root.setup.run_id, self._clock)
+        if self.notifier is not None:
+            self.notifier.recovered(untold)
+        return untold
 
     def steer(self, run_id: str, text: str) -> bool:
         """Say something to a run before its next reply, or before it starts; False when it cannot hear it."""
@@ -227,6 +227,10 @@ class Manager:
         run = self._runs.find(run_id)
         return run is not None and (run.status.is_final or await self._ends.wait(run_id, timeout_s))
 
+    def find_grant(self, run_id: str) -> Grant | None:
+        """What a run may use now: recorded of whoever asks for a run, and of a run that begins."""
+        return self._builder.find_grant(run_id)
+
     def read(self, run_id: str, *, by_call: str = "") -> None:
         """Note that a finished run's result has been read by whoever started it.
 
@@ -287,7 +291,7 @@ class Manager:
             self._stopping.pop(run_id, None)  # of an earlier prompt
         self.guests.settle(run_id, outcome)  # of a run elsewhere nothing more is heard
         while outcome.status is Status.COMPLETED and (
-            live.inbox or self._runs.has_active_below(run_id) or self.expects_news(run_id)
+            live.inbox or self._runs.has_active_below(run_id) or self._expects_report(run_id)
         ):
             if not live.inbox:
                 await self._news.wait(run_id)
@@ -307,6 +311,9 @@ class Manager:
     def wake(self, run_id: str) -> None:
         """Something was put into a run's inbox: if it is staying for its children, it goes on now."""
         self._news.ring(run_id)
+
+    def _expects_report(self, run_id: str) -> bool:
+        return self.notifier is not None and self.notifier.expects(run_id)
 
     def _accept(self, run: Run, request: RunRequest) -> None:
         self._runs.add(run, request)
@@ -351,7 +358,7 @@ class Manager:
         try:
             if run.id in self._stopping:
                 raise asyncio.CancelledError
-            outcome = await contain(self._build(run, request, parent))
+            outcome = await contain(self._converse(run, request, parent))
         except asyncio.CancelledError:
             reason = self._stopping.get(run.id)
             status = Status.INTERRUPTED if reason is None else Status.STOPPED
@@ -368,17 +375,11 @@ class Manager:
             self._finish(run, outcome)
             self._drain(run.parent_id)
 
-    async def _build(self, run: Run, request: RunRequest, parent: LiveRun) -> Outcome:
+    async def _converse(self, run: Run, request: RunRequest, parent: LiveRun) -> Outcome:
+        """Build a run and let it work."""
         arrange = await self.backend.prepare(run, request)
-        return await self._outfitter.outfit(
-            run, request, parent, lambda live: self._converse(run, request, live, parent, arrange)
-        )
-
-    async def _converse(
-        self, run: Run, request: RunRequest, live: LiveRun, parent: LiveRun, arrange: Arrange
-    ) -> Outcome:
-        arrange(live)
-        with ExitStack() as listening:
+        async with self._builder.open(run, request, parent) as live, AsyncExitStack() as listening:
+            arrange(live)
             for watch in self._watchers:
                 listening.callback(watch(live, run, request, parent))
             self._live[run.id] = live
@@ -415,7 +416,8 @@ class Manager:
         self._runs.tell_all(events)
         for run, _ in ends:
             self._ends.ring(run.id)
-            self.on_finish(run)
+            if self.notifier is not None:
+                self.notifier.finished(run)
             self.wake(run.parent_id)
 
     def _add_cause(self, run: Run, outcome: Outcome) -> Outcome:
@@ -428,3 +430,32 @@ def _keep_rest(outcome: Outcome, left: Outcome) -> Outcome:
     """The outcome of a run that was cut off, with what it leaves all the same."""
     error = left.error or outcome.error
     return msgspec.structs.replace(left, status=outcome.status, reason=outcome.reason, error=error)
+
+
+class Waiters:
+    """Whoever waits for something that has an id, such as the end of a run."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[str, list[asyncio.Future[None]]] = {}
+
+    async def wait(self, key: str, timeout_s: float | None = None) -> bool:
+        """Return True when it rings, False when the time is over."""
+        future = asyncio.get_running_loop().create_future()
+        self._waiters.setdefault(key, []).append(future)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            # Whoever asks every second must not leave a future behind each time.
+            waiters = self._waiters.get(key, [])
+            if future in waiters:
+                waiters.remove(future)
+        return True
+
+    def ring(self, key: str) -> None:
+        """Let go on whoever waits."""
+        for future in self._waiters.pop(key, ()):
+            if not future.done():
+                future.set_result(None)

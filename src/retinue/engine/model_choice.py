@@ -1,4 +1,7 @@
-"""Which model a run asks, and how hard that thinks. The name of a model is looked up once for each run."""
+"""Which model a run asks, and how hard that thinks. The name of a model is looked up once for each run.
+
+What a person chooses while the run works counts from its next reply on.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol, runtime_checkable
@@ -8,14 +11,14 @@ from msgspec import Struct, structs
 from retinue.core.definition import Definition
 from retinue.core.errors import ModelError, quote
 from retinue.core.messages import THINKING_LEVELS, ThinkingLevel
-from retinue.core.model import Model, ModelInfo
+from retinue.core.model import Draft, Failure, Model, ModelInfo, Reply, Request
 from retinue.engine.request import RunRequest
 from retinue.models.reach import OutOfReach, follow_choice
 from retinue.models.registry import Registry
 from retinue.models.resolve import Choice
 
 
-class Models(Protocol):
+class ModelSource(Protocol):
     """Where models come from."""
 
     def resolve(self, query: str, *, is_choice: bool = False) -> Choice:
@@ -32,6 +35,15 @@ class WrappedModel(Protocol):
     """A model around another one."""
 
     inner_model: Model
+
+
+@runtime_checkable
+class LastingWrapper(Protocol):
+    """What stays around the model of a run when a person chooses another one."""
+
+    def rewrap(self, model: Model) -> Model:
+        """The same around another model."""
+        ...
 
 
 class NamedModel(Struct, frozen=True):
@@ -51,7 +63,7 @@ class NamedModel(Struct, frozen=True):
         return None if self.found is None else self.found.thinking
 
 
-def find_model(definition: Definition, request: RunRequest, models: Models) -> NamedModel:
+def find_model(definition: Definition, request: RunRequest, models: ModelSource) -> NamedModel:
     """Look up the model that the request names, else the one that the file names."""
     name, is_choice = request.model or "", request.is_model_chosen
     if not name:
@@ -69,7 +81,7 @@ def choose_model(
     definition: Definition,
     request: RunRequest,
     inherited: Model,
-    models: Models,
+    models: ModelSource,
     *,
     accepts_unknown: bool = False,
     is_lenient: bool = False,
@@ -125,3 +137,54 @@ def unwrap(model: Model) -> Model:
 def choose_level(*words: str | None) -> ThinkingLevel | None:
     """The first that is a level; a file may say anything."""
     return next((level for word in words for level in THINKING_LEVELS if level == word), None)
+
+
+class CurrentModel:
+    """Looks up the model and the thinking level at each reply."""
+
+    def __init__(
+        self,
+        read: Callable[[], tuple[Model, ThinkingLevel]],
+        say: Callable[[str], None],
+        limit: Callable[[], int | None] = lambda: None,
+    ) -> None:
+        """`limit` says how long a reply may be, where that is less than the model's own limit."""
+        self._read = read
+        self._say = say
+        self._limit = limit
+        self._draft: Draft | None = None
+
+    @property
+    def info(self) -> ModelInfo:
+        """Of the model that would be asked now."""
+        return self._read()[0].info
+
+    @property
+    def size(self) -> int:
+        """How much there is of the reply that is arriving."""
+        return 0 if self._draft is None else self._draft.size
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Ask it. MUST NOT raise, as the model itself."""
+        model, thinking = self._read()
+        request.thinking = draft.thinking = thinking
+        if (limit := self._limit()) is not None:
+            request.max_tokens = min(limit, model.info.max_tokens)
+        draft.say = self._say
+        self._draft = draft
+        try:
+            return await model.reply(request, draft)
+        finally:
+            self._draft = None
+
+
+class UnaskedModel:
+    """Stands for a model that cannot do what it would be asked: it is not asked, and each reply says why."""
+
+    def __init__(self, info: ModelInfo, reason: str) -> None:
+        self.info = info
+        self._reason = reason
+
+    async def reply(self, request: Request, draft: Draft) -> Reply:
+        """Fail. MUST NOT raise, as the model itself."""
+        return Reply(draft.finish("error", error=self._reason), Failure("request", self._reason))

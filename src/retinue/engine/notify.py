@@ -35,7 +35,7 @@ def list_told(details: Any) -> Iterator[tuple[str, int]]:
             yield item["id"], item.get("attempt", 1)
 
 
-class Post(Protocol):
+class NotifierPorts(Protocol):
     """What the notifier needs from its surroundings. MUST NOT raise."""
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -87,7 +87,7 @@ class _Report(NamedTuple):
 class Notifier:
     """The outbox of one main agent's crew."""
 
-    def __init__(self, post: Post, clock: Clock, siblings: Callable[[Run], list[Run]]) -> None:
+    def __init__(self, post: NotifierPorts, clock: Clock, siblings: Callable[[Run], list[Run]]) -> None:
         """`siblings`: the runs of the same parent that are queued or working, whoever is asked about left out."""
         self._post = post
         self._clock = clock

@@ -1,12 +1,13 @@
 """What became of a crew when its process died: read from the main session, nothing guessed.
 
 Every state was written before anyone saw it, so the entries tell for each run whether it had been accepted, had begun
-or had ended, and the messages to its parent whether that has been told. Deciding what to do is the Manager's.
+or had ended, and the messages to its parent whether that has been told. Deciding what to do is the Manager's. A run
+that is continued waits until its parent is at work again, whose directory and model it may have.
 """
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,10 +21,10 @@ from retinue.core.events import Event, RunFinished, RunForgotten, RunQueued, Run
 from retinue.core.fold import fold, fold_record
 from retinue.core.messages import AssistantMessage, ToolResultMessage, Usage, UserMessage
 from retinue.core.run import Outcome, Reason, Run, Status
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import make_uuid
 from retinue.engine.inbox import to_text
 from retinue.engine.notify import CUSTOM_TYPE, list_told
-from retinue.engine.request import RunRequest
+from retinue.engine.request import RunRequest, read_request
 from retinue.engine.session_path import find_file, find_tree
 from retinue.sessions.log import Session
 from retinue.sessions.tree import find_main
@@ -122,7 +123,7 @@ def _apply(remains: Remains, event: Event) -> None:
         else:
             fold(known, event)
             remains.runs[event.run_id] = remains.runs.pop(event.run_id)  # it waits behind those accepted before
-        remains.requests[event.run_id] = msgspec.convert(event.request, type=RunRequest)
+        remains.requests[event.run_id] = read_request(event.request)
     elif isinstance(event, RunForgotten):
         del remains.runs[event.run_id], remains.requests[event.run_id]
         remains.said.pop(event.run_id, None)
@@ -245,3 +246,26 @@ class Aftermath:
             return Session.open(path, clock=self._clock, new_id=make_uuid, tree=find_tree(self._main.tree, path))
         except SessionError:
             return None
+
+
+class Returning:
+    """The runs that are to go on and are not at work again yet."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[Run]] = {}
+        """By the one that comes back: those below it."""
+
+    def __contains__(self, run_id: str) -> bool:
+        return run_id in self._waiting
+
+    def add(self, run: Run) -> bool:
+        """Expect a run, whose parent was added before it; whether it may start now."""
+        self._waiting[run.id] = []
+        above = self._waiting.get(run.parent_id)
+        if above is not None:
+            above.append(run)
+        return above is None
+
+    def settle(self, run_id: str) -> Sequence[Run]:
+        """Expect a run no longer, be it at work or gone; returns those that waited for it."""
+        return self._waiting.pop(run_id, ())

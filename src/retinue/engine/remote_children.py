@@ -30,8 +30,8 @@ from retinue.core.fold import fold
 from retinue.core.messages import Message
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
 from retinue.engine.bus import Bus
-from retinue.engine.limits import TIMES
-from retinue.engine.request import RunRequest
+from retinue.engine.limits import ASKED
+from retinue.engine.request import RunRequest, read_request, store_request
 from retinue.engine.run_table import Register
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_file
@@ -42,11 +42,7 @@ MAX_NAME, MAX_LINE, MAX_TEXT = 200, 2_000, 200_000
 """Characters that are kept of a name, of a line, and of what was said."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _BRANCH = re.compile(r"pi-agent-[A-Za-z0-9_-]{1,90}")
-_KEPT = (
-    *("model", "thinking", "max_turns", "isolated", "isolation", "allow_write", "join", "is_background"),
-    *TIMES,
-    *("tokens", "cost_usd"),
-)
+_KEPT = ("model", "thinking", "isolated", "isolation", "allow_write", "join", "is_background", *ASKED)
 """What of a request means the same here: nothing that names a file or a folder."""
 
 
@@ -89,7 +85,7 @@ class Guests:
         self._live = live
         self._ring = ring
         self._clock = clock
-        self._talks: dict[str, Talk] = {}
+        self._talks: dict[str, RemoteTalk] = {}
         self._files: dict[str, dict[str, Path]] = {}
         """By host: where the sessions of its guests are to be kept, also of those that are not listed any more."""
 
@@ -103,7 +99,7 @@ class Guests:
             return
         match event:
             case RunStarted() if run.status is Status.QUEUED:
-                self._talks[run.id] = Talk()
+                self._talks[run.id] = RemoteTalk()
                 grant = narrow_grant(event.grant, run.grant)
                 self._runs.tell(RunStarted(run_id=run.id, at_ms=self._bound_ms(event.at_ms), grant=grant))
             case RunFinished() if not run.status.is_final:
@@ -215,7 +211,7 @@ class Guests:
         self._runs.add(run, request)
 
     def _follow(self, run: Run, event: RunProgressed | MessageFinished) -> None:
-        talk = self._talks.setdefault(run.id, Talk())
+        talk = self._talks.setdefault(run.id, RemoteTalk())
         if isinstance(event, RunProgressed):
             event = structs.replace(event, activity=event.activity[:MAX_NAME])
             fold(run, event)
@@ -225,7 +221,7 @@ class Guests:
 
     def _show(self, run: Run, event: RunPlaced) -> None:
         if run.status is Status.RUNNING:
-            self._talks.setdefault(run.id, Talk())  # after a crash here nobody tells of its start again
+            self._talks.setdefault(run.id, RemoteTalk())  # after a crash here nobody tells of its start again
         fold(run, event)
         self._root.bus.publish(event)
 
@@ -245,7 +241,7 @@ class Guests:
         return max(0, min(told_ms, self._clock.now_ms()))
 
 
-class Talk:
+class RemoteTalk:
     """What is heard of one guest while it works."""
 
     def __init__(self) -> None:
@@ -285,17 +281,20 @@ def to_guest(told: Run, parent: Run, request: RunRequest, queued_ms: int) -> Run
 
 def to_request(told: Mapping[str, Any]) -> RunRequest:
     """What was asked for with a guest, as it would be asked for here. Raises ValidationError."""
-    request = msgspec.convert(told, type=RunRequest)
+    request = read_request(told)
+    stored = store_request(request)
     shown = {_cut(name, MAX_NAME): _cut(value, MAX_LINE) for name, value in list(request.invocation.items())[:20]}
-    return RunRequest(
-        agent=_cut(request.agent, MAX_NAME),
-        task=_cut(request.task, MAX_TEXT),
-        description=_cut(request.description, MAX_LINE),
-        surface=_cut(request.surface, MAX_NAME),
-        invocation={name: value for name, value in shown.items() if isinstance(value, str | int | float)},
-        # A session in a place of its own is there and not here.
-        keeps_session=request.keeps_session and not request.session_file,
-        **{name: getattr(request, name) for name in _KEPT},
+    return read_request(
+        {
+            "agent": _cut(request.agent, MAX_NAME),
+            "task": _cut(request.task, MAX_TEXT),
+            "description": _cut(request.description, MAX_LINE),
+            "surface": _cut(request.surface, MAX_NAME),
+            "invocation": {name: value for name, value in shown.items() if isinstance(value, str | int | float)},
+            # A session in a place of its own is there and not here.
+            "keeps_session": request.keeps_session and not request.session_file,
+            **{name: stored[name] for name in _KEPT},
+        }
     )
 
 

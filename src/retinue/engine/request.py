@@ -1,10 +1,14 @@
 """What a surface asks the Manager for: plain data, so that it survives a crash and can travel."""
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
+from retinue.core.errors import UsageError
 from retinue.core.run import Grant, Join
+from retinue.engine.limits import ASKED, Limits
 
 
 class RunRequest(Struct, frozen=True, kw_only=True):
@@ -21,7 +25,6 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     is_model_chosen: bool = False
     """Whether a person named its provider, which then may be another one than the main model's."""
     thinking: str | None = None
-    max_turns: int | None = None
     isolated: bool = False
     isolation: Literal["worktree"] | None = None
     cwd: str | None = None
@@ -42,15 +45,35 @@ class RunRequest(Struct, frozen=True, kw_only=True):
     """False leaves no session behind: the run can be resumed as long as this process lives."""
     transcript_dir: str = ""
     """Where a transcript for people is kept, as `agent-<run id>.jsonl`; empty for none."""
-    wall_s: float | None = None
-    idle_s: float | None = None
-    strict_idle: bool = False
-    """Only a finished message, tool call or turn is a sign of life."""
-    tool_s: float | None = None
-    tokens: int | None = None
-    cost_usd: float | None = None
+    limits: Limits = Limits()
+    """What it may use; of these only `ASKED` are stored."""
     invocation: dict[str, Any] = {}
     grant: Grant | None = None
     """The most it may use beside what its parent may: somebody else asked for it, at another time."""
     extra_depth: int = 0
     """How much deeper it counts than its parent's other runs."""
+
+
+def store_request(request: RunRequest) -> dict[str, Any]:
+    """A request as it is stored: its limits are fields like all others, in the order they have always had."""
+    stored: dict[str, Any] = {}
+    for name, value in msgspec.to_builtins(request).items():
+        stored |= {each: value[each] for each in ASKED} if name == "limits" else {name: value}
+        if name == "thinking":
+            stored["max_turns"] = request.limits.max_turns
+    return stored
+
+
+def read_request(stored: Mapping[str, Any]) -> RunRequest:
+    """A stored request again. Raises ValidationError."""
+    limits, rest = split_limits(stored)
+    try:
+        return msgspec.convert({**rest, "limits": limits}, type=RunRequest)
+    except UsageError as error:
+        raise msgspec.ValidationError(str(error)) from error
+
+
+def split_limits(fields: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Of the fields of a stored request those that are limits, and the rest."""
+    limits = {name: value for name, value in fields.items() if name in ASKED}
+    return limits, {name: value for name, value in fields.items() if name not in limits}

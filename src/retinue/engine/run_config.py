@@ -1,4 +1,7 @@
-"""What runs are built from, filled by `settings` and `app`: plain values, feature factories, callables."""
+"""What runs are built from, filled by `settings` and `app`: plain values, feature factories, callables.
+
+Also what is sent along with a run that works elsewhere.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,7 +10,9 @@ from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
+from retinue.core.definition import REMOTE as REMOTE
 from retinue.core.definition import Definition
+from retinue.core.definition import Runner as Runner
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Model
 from retinue.core.tool import Tool
@@ -17,7 +22,6 @@ from retinue.engine.calls import CallHook
 from retinue.engine.inbox import Delivery
 from retinue.engine.limits import Limits
 from retinue.engine.model_choice import NamedModel
-from retinue.engine.remote_request import RemoteRequest, Runner
 from retinue.engine.request import RunRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature, RunSetup
@@ -29,6 +33,8 @@ from retinue.tools.selectors import Offer
 MAIN = Definition(name="", dialect="pi", source="builtin", path="")
 """Of a main agent that runs as no agent's file says."""
 
+HERE: tuple[Runner, ...] = ("inprocess", "durable")
+"""Runners that work in this process."""
 PromptStyle: TypeAlias = Literal["definition", "task", "profile"]
 """How a child is briefed: as its file says, with the task in the system prompt, or as a profile with rules."""
 
@@ -68,7 +74,11 @@ class RunPlan(Struct, frozen=True):
     definition: Definition
     request: RunRequest
     runner: Runner
+    model: Model
+    """Without a budget around it."""
+    thinking: ThinkingLevel
     named: NamedModel
+    """The name that led to it, looked up."""
     rights: Rights
     terms: Terms
     limits: Limits
@@ -78,6 +88,39 @@ class RunPlan(Struct, frozen=True):
     branch: str = ""
     """Where an earlier attempt has left its changes."""
     additions: Additions = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRequest:
+    """What has to be known of a run, beside its setup, to let it work elsewhere."""
+
+    runner: Runner
+    definition: Definition
+    request: RunRequest
+    rights: Rights
+    session_file: str
+    """Where its session is kept; empty for nowhere."""
+    lease: Lease
+    attempt: int = 1
+    branch: str = ""
+    """Where an earlier attempt has left its changes."""
+    parent_session: str = ""
+    """The file of the session of whoever asked for it; empty where there is none."""
+    named: NamedModel = field(default_factory=NamedModel)
+    """The model that its request or its file names."""
+    is_bare: bool = False
+    """Whether only what the definition says is on its command line: callers of its surface rely on that."""
+
+
+class Origin(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A run that was started by one on another machine: what has to be known to judge it."""
+
+    run_id: str
+    agent: str
+    surface: str
+    readonly: bool = False
+    confined: bool = False
+    """Its commands can change nothing, whatever they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +220,7 @@ class RunConfig:
     """Where runs work whose definition does not say."""
     asks: Callable[[], bool] = lambda: False
     """Whether a person may be asked about calls; a question does not get out of another process."""
-    has_cluster: bool = False
+    has_remote: bool = False
     """Whether there are other machines to work on; what is asked or ruled is so here, wherever a run works."""
     send_out: Callable[[RunSetup, RemoteRequest], LiveRun] | None = None
     """Makes a run that works in a process of its own; None where all work here."""

@@ -6,8 +6,6 @@ is decided by the Manager.
 
 from collections.abc import Sequence
 
-import msgspec
-
 from retinue.core.events import (
     Event,
     RunFinished,
@@ -22,7 +20,7 @@ from retinue.core.fold import fold, fold_record
 from retinue.core.run import Run
 from retinue.engine.bus import Bus
 from retinue.engine.recovery import Remains
-from retinue.engine.request import RunRequest
+from retinue.engine.request import RunRequest, store_request
 
 
 class Register:
@@ -88,7 +86,7 @@ class Register:
     def add(self, run: Run, request: RunRequest) -> None:
         """A run was accepted, for the first time or again."""
         self._put(run, request)
-        self.tell(RunQueued(run_id=run.id, run=run, request=msgspec.to_builtins(request)))
+        self.tell(RunQueued(run_id=run.id, run=run, request=store_request(request)))
 
     def take_over(self, remains: Remains) -> None:
         """Know the runs that an earlier process left; they are on record already."""

@@ -4,19 +4,17 @@ Ends in exactly one final state, whatever happens. Knows no surface, no settings
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import msgspec
 
 from retinue.core.clock import Clock
-from retinue.core.errors import RetinueError, SessionError, quote
+from retinue.core.errors import RetinueError
 from retinue.core.events import (
     AttemptEnded,
     AttemptStarted,
-    EntryAppended,
     Event,
     MessageFinished,
     RunFinished,
@@ -30,47 +28,33 @@ from retinue.core.messages import (
     AssistantMessage,
     BashExecutionMessage,
     CustomMessage,
-    ImageContent,
     Message,
     TextContent,
     UserContent,
     UserMessage,
+    has_image,
 )
-from retinue.core.model import Delta, ToolSpec
+from retinue.core.model import Delta
 from retinue.core.run import Outcome, Reason, Status
-from retinue.core.tool import Tool, ToolContext
-from retinue.core.transcript import list_orphans, repair_transcript
+from retinue.core.tool import ToolContext
 from retinue.engine.bus import Bus
-from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, keep_data, run_calls
+from retinue.engine.calls import MAX_RESULT_CHARS, CallPorts, PatientHook, keep_data, run_calls
 from retinue.engine.compaction import Compactor
-from retinue.engine.current_model import CurrentModel, UnaskedModel
-from retinue.engine.feature_stack import Enclosure
-from retinue.engine.idle_pause import PatientHook
+from retinue.engine.conversation import StoredConversation
 from retinue.engine.inbox import Inbox
 from retinue.engine.journal import Journal
 from retinue.engine.limits import judge_turn
-from retinue.engine.loop import Conversation, Ending, LoopPorts, run_loop
-from retinue.engine.outcome import Past, judge_ending
+from retinue.engine.loop import Ending, LoopPorts, run_loop
+from retinue.engine.model_choice import CurrentModel, LastingWrapper, UnaskedModel
 from retinue.engine.prompt import declare_change, render_prompt
-from retinue.engine.retries import Attempts
+from retinue.engine.retries import Attempts, Past, judge_ending
 from retinue.engine.scope import Scope
-from retinue.engine.setup import RunSetup
-from retinue.engine.window import (
-    bound_result,
-    count_head,
-    explain_lack,
-    explain_length,
-    fit_sections,
-    fit_specs,
-    read_limit,
-)
+from retinue.engine.setup import Enclosure, RunSetup
+from retinue.engine.window import FittedSpecs, RunWindow, bound_result, count_head, fit_sections
 from retinue.models.retry import GiveUp, plan_retry
-from retinue.sessions.compaction import CompactionConfig
 from retinue.sessions.log import Session
 
 Stay = Callable[[Outcome], Awaitable[Outcome]]
-MOST_LOSSES = 5
-"""What is named of a session that cannot be read in full."""
 _FINISHED = (MessageFinished, ToolFinished, TurnFinished)
 
 
@@ -90,13 +74,14 @@ class LiveRun:
             steering_mode=setup.steering_mode, follow_up_mode=setup.follow_up_mode, on_change=self._tell_queue
         )
         self._clock = clock
-        self._read_talk: Conversation | None = None
+        self._conversation = StoredConversation(setup.run_id, session, self.journal, self._publish)
+        self._window = RunWindow(lambda: self.setup.model.info, self._warn)
         self._compactor = self._open_compactor()
         self._attempts = Attempts(setup.run_id, self._publish)
         self._current = CurrentModel(
             lambda: (self.setup.model, self.setup.thinking),
-            lambda text: self._publish(Warned(run_id=setup.run_id, text=text)),
-            self._limit_output,
+            self._warn,
+            lambda: self._window.output_tokens,
         )
         self._last_text = ""
         self._is_open = False
@@ -106,10 +91,7 @@ class LiveRun:
         self._around = Enclosure()
         self._noted: list[BashExecutionMessage] = []
         self._taken_up: Past | None = None
-        self._told: set[str] = set()
         self._has_replied = False
-        self._learnt: dict[str, int] = {}
-        """Windows of models, as their servers told them."""
 
     async def prompt(self, content: str | Sequence[UserContent], *, stay: Stay | None = None) -> Outcome:
         """Say something and work until it is done. One prompt at a time; while busy, use `steer`.
@@ -149,8 +131,9 @@ class LiveRun:
     def change(self, **parts: Any) -> None:
         """Put other parts into the setup; a model and a thinking level count from the next reply on."""
         # What a feature has put around the model stays around the next one.
-        rewrap = getattr(self.setup.model, "rewrap", None) if "model" in parts else None
-        current = parts if rewrap is None else {**parts, "model": rewrap(parts["model"])}
+        around, current = self.setup.model, parts
+        if "model" in parts and isinstance(around, LastingWrapper):
+            current = {**parts, "model": around.rewrap(parts["model"])}
         self._base, self.setup = self._base.change(**parts), self.setup.change(**current)
         self._compactor.use(self.setup)
 
@@ -169,12 +152,12 @@ class LiveRun:
         if self._is_open:
             raise RetinueError(f"run {self.setup.run_id!r} is working; stop it or wait for it")
         self.session.branch(entry_id)
-        self._read_talk = None
+        self._conversation.drop()
         self._compactor.begin()
 
     async def compact(self, instructions: str = "") -> bool:
         """Summarise the context now; False when there was nothing to gain or it failed."""
-        return await self._compactor.run(self._talk, "manual", instructions=instructions)
+        return await self._compactor.run(self._conversation.talk, "manual", instructions=instructions)
 
     @property
     def outcome(self) -> Outcome:
@@ -194,9 +177,7 @@ class LiveRun:
     def _write_notes(self) -> None:
         noted, self._noted = self._noted, []
         for message in noted:
-            talk = self._talk  # read before the session has it, too
-            self.journal.write(partial(self.session.append_message, message))
-            talk.messages.append(message)
+            self._conversation.add(message)
 
     async def _open(self, blocks: list[UserContent], stay: Stay | None) -> Outcome:
         """From its start to its one final state, whatever happens."""
@@ -299,16 +280,16 @@ class LiveRun:
 
     async def _work(self, blocks: list[UserContent]) -> Ending:
         """Attempt after attempt until one succeeds or no further one makes sense."""
-        attempts, talk, strength = self._attempts, self._talk, 0
+        attempts, talk, strength = self._attempts, self._conversation.talk, 0
         self._begin()
         if self._taken_up is not None:
             (talk.usage, talk.turns, talk.tool_calls), self._taken_up = self._taken_up, None
         chars = sum(len(each.text) for each in blocks if isinstance(each, TextContent))
         ports, lack = self._fit_ports(chars)
         if not lack:
-            self._tell_scaled()
+            self._window.tell_scaled(self.setup.compaction, self._compactor.head_tokens)
             await self._compactor.check(talk)
-        if not blocks and not self.inbox and (answer := self._find_answer()) is not None:
+        if not blocks and not self.inbox and (answer := self._conversation.find_answer()) is not None:
             self._last_text = answer.text
             return Ending(Reason.LENGTH if answer.stop_reason == "length" else Reason.DONE, answer)
         opening: list[Message] = self._opening(blocks, ports)
@@ -325,8 +306,8 @@ class LiveRun:
             if failure.kind == "overflow":
                 strength = 0 if self._has_replied else strength
                 attempts.end()
-                self._omit_last()
-                if self._learn_window(failure.message):
+                self._conversation.omit_last()
+                if self._window.learn(failure.message):
                     ports, lack = self._fit_ports(0 if self._has_replied else chars)
                     if lack:
                         return replace(ending, error=lack)
@@ -346,7 +327,7 @@ class LiveRun:
             attempts.schedule(plan.delay_s, self.setup.retry.max_retries, ending.error)
             with self._scope.patience():
                 await self._clock.sleep(plan.delay_s)
-            self._omit_last()
+            self._conversation.omit_last()
 
     def _measure(self) -> int:
         """Changes with each piece of a reply, watched or not, where pieces are a sign of life."""
@@ -358,59 +339,28 @@ class LiveRun:
 
     def _open_compactor(self) -> Compactor:
         return Compactor(
-            self.setup, self.session, self.journal, self._publish, self._clock, self._hear_piece, self._find_window
+            self.setup,
+            self.session,
+            self.journal,
+            self._publish,
+            self._clock,
+            self._hear_piece,
+            lambda: self._window.tokens,
         )
-
-    def _find_window(self) -> int:
-        """The tokens that the model takes, as far as is known."""
-        info = self.setup.model.info
-        return min(info.context_window, self._learnt.get(info.ref, info.context_window))
-
-    def _learn_window(self, words: str) -> bool:
-        """Take a server at its word that takes less than is configured; False when it says nothing new."""
-        info, told = self.setup.model.info, read_limit(words)
-        if told is None or told >= self._find_window():
-            return False
-        text = f"{info.ref} takes {told} tokens, not {info.context_window}: going on with a window of that size"
-        self._publish(Warned(run_id=self.setup.run_id, text=f"{text} (set contextWindow in models.json)"))
-        self._learnt[info.ref] = told
-        return True
-
-    def _limit_output(self) -> int | None:
-        learnt = self._learnt.get(self.setup.model.info.ref)
-        return None if learnt is None else learnt // 4
 
     def _fit_ports(self, chars: int = 0) -> tuple[LoopPorts, str]:
         """What the loop is given for the window there is and a message of so many characters, or why it cannot work."""
         ports = self._ports()
         head = self._compactor.head_tokens = count_head(ports.system, ports.tool_specs())
-        info, window = self.setup.model.info, self._find_window()
-        lack = explain_lack(info, window, head) or explain_length(info, window, head, chars)
+        lack = self._window.explain(head, chars)
         if lack:
-            ports = msgspec.structs.replace(ports, model=UnaskedModel(info, lack))
+            ports = msgspec.structs.replace(ports, model=UnaskedModel(self.setup.model.info, lack))
         return ports, lack
-
-    def _find_answer(self) -> AssistantMessage | None:
-        """The last word of the conversation, when it is an answer and calls nothing."""
-        last = self._talk.messages[-1] if self._talk.messages else None
-        return last if isinstance(last, AssistantMessage) and not last.calls else None
 
     def _begin(self) -> None:
         """Forget what the last prompt has counted."""
-        self._talk.begin()
+        self._conversation.talk.begin()
         self._last_text, self._attempts.failed = "", 0
-
-    def _omit_last(self) -> None:
-        """Leave the failed reply out of the context; the session keeps it."""
-        talk, target = self._talk, self.journal.last_message_id
-        if talk.messages and isinstance(talk.messages[-1], AssistantMessage):
-            talk.messages.pop()
-            talk.memo.clear()  # it may be keyed by identity, and the popped message's may be used again
-            talk.turns -= 1
-        if target:
-            edit_id = self.journal.write(lambda: self.session.append_context_edit(target, None))
-            if edit_id:
-                self._publish(EntryAppended(run_id=self.setup.run_id, entry=self.session.read_entry(edit_id)))
 
     def _opening(self, blocks: list[UserContent], ports: LoopPorts) -> list[Message]:
         """What is said first: the prompt when it is new or has changed, then the user's words."""
@@ -421,17 +371,18 @@ class LiveRun:
         if context.thinking != setup.thinking:
             self.journal.write(lambda: self.session.append_thinking_level(setup.thinking))
         known = [str(tool.get("name")) for tool in context.tools]
-        head, specs = fit_sections(setup.sections, self._find_window()), ports.tool_specs()
+        head, specs = fit_sections(setup.sections, self._window.tokens), ports.tool_specs()
         change = declare_change(context.sections, head.sections, known, specs, now_ms)
         if not setup.name:
-            self._tell_short(head.left_out, [name for name in setup.tools if name not in {spec.name for spec in specs}])
-        if info.image_refusal and any(map(_has_image, [*self._talk.messages, *blocks])):
-            self._tell_losses([f"images are left out: {info.image_refusal}"])
+            offered = {spec.name for spec in specs}
+            self._window.tell_short(head.left_out, [name for name in setup.tools if name not in offered])
+        if info.image_refusal and has_image([*self._conversation.talk.messages, UserMessage(blocks, now_ms)]):
+            self._conversation.tell_losses([f"images are left out: {info.image_refusal}"])
         said: list[Message] = [UserMessage(blocks, now_ms)] if blocks else []
         return said if change is None else [change, *said]
 
     def _ports(self) -> LoopPorts:
-        setup, window = self.setup, self._find_window()
+        setup, window = self.setup, self._window.tokens
         calls = CallPorts(
             run_id=setup.run_id,
             tools=setup.tools,
@@ -439,7 +390,7 @@ class LiveRun:
                 cwd=setup.cwd,
                 run_id=setup.run_id,
                 run_name=setup.name,
-                environment=self._environment(),
+                environment=setup.build_environment(self.session.path),
                 spill_dir=setup.spill_dir,
                 redact=setup.redact or keep_data,
                 confinement=setup.confinement,
@@ -447,7 +398,7 @@ class LiveRun:
             ),
             publish=self._publish,
             clock=self._clock,
-            hooks=[PatientHook(hook, self._scope) for hook in setup.hooks],
+            hooks=[PatientHook(hook, self._scope.patience) for hook in setup.hooks],
             refusals=setup.refusals,
             tool_s=setup.limits.tool_s,
             max_chars=bound_result(window, MAX_RESULT_CHARS),
@@ -458,7 +409,7 @@ class LiveRun:
             run_id=setup.run_id,
             model=self._current,
             system=render_prompt(fit_sections(setup.sections, window).sections),
-            tool_specs=_Specs(setup.tools, setup.redact, window),
+            tool_specs=FittedSpecs(setup.tools, setup.redact or keep_data, window),
             thinking=setup.thinking,
             session_id=self.session.id,
             publish=self._publish,
@@ -470,28 +421,15 @@ class LiveRun:
             clock=self._clock,
         )
 
-    def _environment(self) -> dict[str, str]:
-        """What processes may know about the session, as pi tells them."""
-        info = self.setup.model.info
-        known = {
-            "PI_SESSION_ID": self.session.id,
-            "PI_PROVIDER": info.provider,
-            "PI_MODEL": info.id,
-            "PI_REASONING_LEVEL": self.setup.thinking,
-        }
-        if self.session.path is not None:
-            known["PI_SESSION_FILE"] = str(self.session.path)
-        return {**known, **self.setup.environment}
-
     def _settle(self, ending: Ending) -> Outcome:
         """Close what is open, and judge."""
         if ending.reply is None:
             self._attempts.cut_off()
-            self._load(self._talk)
+            self._conversation.load()
         return self._judge(ending)
 
     def _judge(self, ending: Ending) -> Outcome:
-        talk = self._talk
+        talk = self._conversation.talk
         status, error = judge_ending(ending)
         return Outcome(
             status=status,
@@ -504,58 +442,8 @@ class LiveRun:
             session_file=str(self.session.path or ""),
         )
 
-    @property
-    def _talk(self) -> Conversation:
-        """What was said, read when it is needed: whoever only looks at a long session does not wait for it."""
-        if self._read_talk is None:
-            self._read_talk = Conversation()
-            self._load(self._read_talk)
-        return self._read_talk
-
-    def _load(self, talk: Conversation) -> None:
-        """Read the conversation back from the session: after an abort only that is sure."""
-        try:
-            context = self.session.context()
-        except SessionError as error:
-            self._publish(Warned(run_id=self.setup.run_id, text=str(error)))
-            return
-        talk.load(list(repair_transcript(context.messages)))
-        orphans = [
-            f"the result of call {quote(each.tool_call_id)} of {each.tool_name} is left out: nothing called for it"
-            for each in list_orphans(context.messages)
-        ]
-        self._tell_losses([*context.lost, *orphans])
-
-    def _tell_short(self, sections: Sequence[str], tools: Sequence[str]) -> None:
-        """Say once what a small window leaves no room for."""
-        missing = [f"the prompt's {name}" for name in sections] + ([f"the tools {', '.join(tools)}"] if tools else [])
-        info = self.setup.model.info
-        text = f"{info.ref} has a window of {self._find_window()} tokens: there is no room for {' and '.join(missing)}"
-        if missing and text not in self._told:
-            self._told.add(text)
-            self._publish(Warned(run_id=self.setup.run_id, text=text))
-
-    def _tell_scaled(self) -> None:
-        """Say once that a number of the user's is not used, since it leaves no room."""
-        info, wished = self.setup.model.info, self.setup.compaction
-        used = wished.fit(self._find_window(), self._compactor.head_tokens)
-        for name, field in (("reserveTokens", "reserve_tokens"), ("keepRecentTokens", "keep_recent_tokens")):
-            wish, number = getattr(wished, field), getattr(used, field)
-            text = f"compaction.{name}: {wish} does not fit into the window of {info.ref}"
-            text += f" ({info.context_window} tokens); {number} is used"
-            if wish not in (getattr(CompactionConfig, field), number) and text not in self._told:
-                self._told.add(text)
-                self._publish(Warned(run_id=self.setup.run_id, text=text))
-
-    def _tell_losses(self, losses: Sequence[str]) -> None:
-        """Say what the model will not see of the session, once."""
-        fresh = [text for text in losses if text not in self._told]
-        self._told.update(fresh)
-        if fresh:
-            more = f"; and {len(fresh) - MOST_LOSSES} more" if len(fresh) > MOST_LOSSES else ""
-            text = f"{'; '.join(fresh[:MOST_LOSSES])}{more}"
-            text = f"not all of session {self.session.id} can be shown to the model: {text}"
-            self._publish(Warned(run_id=self.setup.run_id, text=text))
+    def _warn(self, text: str) -> None:
+        self._publish(Warned(run_id=self.setup.run_id, text=text))
 
     def _publish(self, event: Event) -> None:
         kind = type(event)
@@ -579,31 +467,6 @@ class LiveRun:
 
     def _tell_queue(self, steering: list[str], follow_up: list[str]) -> None:
         self.bus.publish(Steered(run_id=self.setup.run_id, steering=steering, follow_up=follow_up))
-
-
-class _Specs:
-    """The specs of tools to which more may be added; the same list as long as none is, since adapters know it by it."""
-
-    def __init__(self, tools: Mapping[str, Tool], redact: Callable[[Any], Any] | None, window: int) -> None:
-        self._tools = tools
-        self._redact = redact or keep_data
-        self._window = window
-        self._count = 0
-        self._specs: list[ToolSpec] = []
-
-    def __call__(self) -> list[ToolSpec]:
-        if self._count != len(self._tools):
-            self._count = len(self._tools)
-            specs = fit_specs([tool.spec for tool in self._tools.values()], self._window)
-            # What agents' files and servers say about themselves is in there.
-            self._specs = [msgspec.structs.replace(spec, description=self._redact(spec.description)) for spec in specs]
-        return self._specs
-
-
-def _has_image(part: Any) -> bool:
-    content = getattr(part, "content", None)
-    blocks = content if isinstance(content, list) else [part]
-    return any(isinstance(block, ImageContent) for block in blocks)
 
 
 def _to_blocks(content: str | Sequence[UserContent]) -> list[UserContent]:

@@ -12,7 +12,7 @@ from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError, UsageError, quote
 from retinue.core.run import Run
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import make_uuid
 from retinue.engine.request import RunRequest
 from retinue.sessions.log import Session
 from retinue.sessions.tree import SessionTree
@@ -75,7 +75,7 @@ def find_file_below(above_file: str, above_id: str, run_id: str) -> str:
     return os.path.join(os.path.dirname(folder) if is_below else os.path.splitext(above_file)[0], run_id, _NAME)
 
 
-class Keeper:
+class SessionKeeper:
     """The sessions of the runs of one main agent."""
 
     def __init__(self, clock: Clock, orphan_dir: Path | None) -> None:

@@ -1,4 +1,7 @@
-"""What one run is made of, resolved: the engine asks for nothing else; and what may change it, for one run."""
+"""What one run is made of, resolved: the engine asks for nothing else; and the features that may change it.
+
+They are entered in their order and undone in reverse, whatever comes in between.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -6,17 +9,21 @@ from pathlib import Path
 from random import random
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from msgspec import Struct, structs
 
+from retinue.core.errors import IsolationFailed, RetinueError
 from retinue.core.launch import Confining
 from retinue.core.messages import CustomMessage, ThinkingLevel
 from retinue.core.model import Model
-from retinue.core.run import Outcome
+from retinue.core.run import Outcome, Reason, Status
 from retinue.core.territory import ANYWHERE, Territory
 from retinue.core.tool import Tool
 from retinue.engine.calls import CallHook
 from retinue.engine.inbox import Delivery
 from retinue.engine.limits import Limits
+from retinue.engine.loop import Ending
+from retinue.engine.scope import run_shielded
 from retinue.models.retry import RetryPolicy
 from retinue.sessions.compaction import CompactionConfig
 
@@ -76,6 +83,19 @@ class RunSetup(Struct, frozen=True):
             raise ValueError(f"run {self.run_id!r} was not built from a request")
         return self.plan
 
+    def build_environment(self, session_file: Path | None) -> dict[str, str]:
+        """What processes may know about the session, as pi tells them."""
+        info = self.model.info
+        known = {
+            "PI_SESSION_ID": self.session_id,
+            "PI_PROVIDER": info.provider,
+            "PI_MODEL": info.id,
+            "PI_REASONING_LEVEL": self.thinking,
+        }
+        if session_file is not None:
+            known["PI_SESSION_FILE"] = str(session_file)
+        return {**known, **self.environment}
+
     def hide_secrets(self) -> "RunSetup":
         """A copy without the secrets in what was read for its prompt."""
         return self if self.redact is None else self.change(sections=self.redact(dict(self.sections)))
@@ -111,3 +131,59 @@ class Feature(Protocol):
     async def leave(self, outcome: Outcome) -> Outcome:
         """Undo; the result replaces the outcome."""
         ...
+
+
+class Enclosure:
+    """What stands around one run now."""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome(Status.FAILED, Reason.CRASH)
+        """What leaving has made of the run's outcome, also when a cancel came in between."""
+        self._entered: list[Feature] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._entered)
+
+    async def enter(self, setup: RunSetup) -> RunSetup | Ending:
+        """The setup as they change it; one that cannot be entered ends the run."""
+        for feature in setup.features:
+            try:
+                setup = await feature.enter(setup)
+            except Exception as error:
+                return Ending(Reason.ERROR, error=_tell_failure(feature, error))
+            self._entered.append(feature)
+        return setup
+
+    async def leave(self, outcome: Outcome, limit_s: float) -> None:
+        """Undo them within a time; what fails is part of the outcome."""
+        entered, self._entered, self.outcome = self._entered, [], outcome
+
+        async def leave_all() -> None:
+            while entered:
+                try:
+                    self.outcome = await entered[-1].leave(self.outcome)
+                except Exception as error:
+                    self.outcome = _add_failure(self.outcome, _tell_failure(entered[-1], error))
+                entered.pop()
+
+        try:
+            await run_shielded(leave_all(), limit_s)
+        finally:
+            for feature in reversed(entered):
+                self.outcome = _add_failure(self.outcome, f"{feature.name}: not undone within {limit_s:g} s")
+
+
+def _tell_failure(feature: Feature, error: Exception) -> str:
+    if isinstance(error, IsolationFailed):
+        return str(error)  # callers know it by how it begins
+    # A message of ours is whole; any other exception means little without its kind.
+    kind = "" if isinstance(error, RetinueError) else f"{type(error).__name__}: "
+    return f"{feature.name}: {kind}{error}"
+
+
+def _add_failure(outcome: Outcome, error: str) -> Outcome:
+    """The outcome of a run that a feature has spoilt: what was said stays, a success is none any more."""
+    error = "; ".join(filter(None, (outcome.error, error)))
+    if outcome.status is not Status.COMPLETED:
+        return msgspec.structs.replace(outcome, error=error)
+    return msgspec.structs.replace(outcome, status=Status.FAILED, reason=Reason.ERROR, error=error)

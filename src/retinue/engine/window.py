@@ -1,17 +1,18 @@
-"""What a run with a small window is given: a short prompt, short descriptions, fewer tools, shorter results. Pure.
+"""What a run with a small window is given: a short prompt, short descriptions, fewer tools, shorter results.
 
 Above the limits everything stays as it is. Must not know where the parts come from.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, structs
 
 from retinue.core.jsonline import encode_json
 from retinue.core.model import ModelInfo, ToolSpec
-from retinue.sessions.compaction import CHARS_PER_TOKEN
+from retinue.core.tool import Tool
+from retinue.sessions.compaction import CHARS_PER_TOKEN, CompactionConfig
 
 LEAST_TOKENS = 4_096
 """No agent works in a smaller window."""
@@ -35,7 +36,7 @@ _MOST_CHARS_PER_TOKEN = 6
 """No usual text has more: what is too long by this measure is too long."""
 
 
-class Head(Struct, frozen=True):
+class FittedPrompt(Struct, frozen=True):
     """What comes before the conversation in each request."""
 
     sections: Mapping[str, str]
@@ -43,10 +44,90 @@ class Head(Struct, frozen=True):
     """Sections that are not there, or not whole."""
 
 
-def fit_sections(sections: Mapping[str, str], window: int) -> Head:
+class RunWindow:
+    """The window of the model that one run asks, as far as it is known. Says once what does not fit."""
+
+    def __init__(self, read_info: Callable[[], ModelInfo], warn: Callable[[str], None]) -> None:
+        self._read_info = read_info
+        self._warn = warn
+        self._learnt: dict[str, int] = {}
+        """As servers told it, by model."""
+        self._told: set[str] = set()
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that the model takes."""
+        info = self._read_info()
+        return min(info.context_window, self._learnt.get(info.ref, info.context_window))
+
+    @property
+    def output_tokens(self) -> int | None:
+        """How long a reply may be where the window is smaller than configured; None for as long as the model can."""
+        learnt = self._learnt.get(self._read_info().ref)
+        return None if learnt is None else learnt // 4
+
+    def learn(self, words: str) -> bool:
+        """Take a server at its word that takes less than is configured; False when it says nothing new."""
+        info, told = self._read_info(), read_limit(words)
+        if told is None or told >= self.tokens:
+            return False
+        text = f"{info.ref} takes {told} tokens, not {info.context_window}: going on with a window of that size"
+        self._warn(f"{text} (set contextWindow in models.json)")
+        self._learnt[info.ref] = told
+        return True
+
+    def explain(self, head_tokens: int, chars: int) -> str:
+        """Why a message of so many characters cannot be worked on; empty when it can."""
+        info, window = self._read_info(), self.tokens
+        return explain_lack(info, window, head_tokens) or explain_length(info, window, head_tokens, chars)
+
+    def tell_short(self, sections: Sequence[str], tools: Sequence[str]) -> None:
+        """Say what there is no room for."""
+        missing = [f"the prompt's {name}" for name in sections] + ([f"the tools {', '.join(tools)}"] if tools else [])
+        if missing:
+            ref, lack = self._read_info().ref, " and ".join(missing)
+            self._warn_once(f"{ref} has a window of {self.tokens} tokens: there is no room for {lack}")
+
+    def tell_scaled(self, wished: CompactionConfig, head_tokens: int) -> None:
+        """Say that a number of the user's is not used, since it leaves no room."""
+        info, used, usual = self._read_info(), wished.fit(self.tokens, head_tokens), CompactionConfig()
+        for name, wish, number, default in (
+            ("reserveTokens", wished.reserve_tokens, used.reserve_tokens, usual.reserve_tokens),
+            ("keepRecentTokens", wished.keep_recent_tokens, used.keep_recent_tokens, usual.keep_recent_tokens),
+        ):
+            if wish not in (default, number):
+                text = f"compaction.{name}: {wish} does not fit into the window of {info.ref}"
+                self._warn_once(f"{text} ({info.context_window} tokens); {number} is used")
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._warn(text)
+
+
+class FittedSpecs:
+    """The specs of tools to which more may be added; the same list as long as none is, since adapters know it by it."""
+
+    def __init__(self, tools: Mapping[str, Tool], redact: Callable[[Any], Any], window: int) -> None:
+        self._tools = tools
+        self._redact = redact
+        self._window = window
+        self._count = 0
+        self._specs: list[ToolSpec] = []
+
+    def __call__(self) -> list[ToolSpec]:
+        if self._count != len(self._tools):
+            self._count = len(self._tools)
+            specs = fit_specs([tool.spec for tool in self._tools.values()], self._window)
+            # What agents' files and servers say about themselves is in there.
+            self._specs = [structs.replace(spec, description=self._redact(spec.description)) for spec in specs]
+        return self._specs
+
+
+def fit_sections(sections: Mapping[str, str], window: int) -> FittedPrompt:
     """The prompt for a window: all of it, or what no agent can do without, and the rest in an eighth of the window."""
     if window >= SMALL_TOKENS:
-        return Head(sections)
+        return FittedPrompt(sections)
     left = window * CHARS_PER_TOKEN // 8
     fitted: dict[str, str] = {}
     short: list[str] = []
@@ -61,7 +142,7 @@ def fit_sections(sections: Mapping[str, str], window: int) -> Head:
             left = max(0, left - len(text))
         if text:
             fitted[name] = text
-    return Head(fitted, tuple(short))
+    return FittedPrompt(fitted, tuple(short))
 
 
 def fit_specs(specs: Sequence[ToolSpec], window: int) -> list[ToolSpec]:

@@ -13,7 +13,7 @@ from retinue.core.definition import Definition
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.errors import RetinueError, quote
 from retinue.engine.questions import Desk
-from retinue.engine.remote_request import Origin
+from retinue.engine.run_config import Origin
 from retinue.engine.setup import Feature
 from retinue.settings.config import Config
 from retinue.settings.yamlfile import is_there

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from retinue.core.definition import Definition
 from retinue.core.errors import SessionError, UsageError, quote
-from retinue.engine.limits import Limits, read_times
 from retinue.engine.request import RunRequest
 from retinue.sessions.entry import check_session_id
 from retinue.sessions.files import make_private
@@ -53,7 +52,6 @@ def prepare_run(roster: Roster, asked: Asked, *, new_id: Callable[[], str]) -> t
 def build_request(definition: Definition, asked: Asked, crew: CrewSettings, session_file: str = "") -> RunRequest:
     """One foreground run of the `subagent` surface."""
     own = crew.subagents
-    limits = Limits(wall_s=own.timeout_ms / 1000, idle_s=own.idle_timeout_ms / 1000, strict_idle=True)
     return RunRequest(
         agent=definition.name,
         task=asked.task,
@@ -66,7 +64,7 @@ def build_request(definition: Definition, asked: Asked, crew: CrewSettings, sess
         is_background=False,
         session_file=session_file,
         call_id=asked.call_id,
-        **read_times(limits),
+        limits=crew.limit_call(),
     )
 
 

@@ -13,7 +13,7 @@ from retinue.core.definition import Runner
 from retinue.core.diagnostics import Diagnostic
 from retinue.core.run import Join
 from retinue.core.tool_table import SURFACES
-from retinue.engine.limits import Limits
+from retinue.engine.limits import Bounds, Limits
 from retinue.sandbox.profile import Sandbox
 from retinue.settings.bounds import bind_project
 from retinue.settings.checks import (
@@ -45,6 +45,7 @@ from retinue.settings.layers import Layer, Scope, merge_layers, read_layer
 from retinue.settings.paths import Paths
 
 Surface: TypeAlias = Literal["fleet", "subagent", "dispatch"]
+_BOUNDS, _LIMITS = Bounds(), Limits()
 Approvals: TypeAlias = Literal["never", "ask", "acceptEdits", "plan", "bypass"]
 
 
@@ -92,7 +93,7 @@ class CrewSettings(Struct, frozen=True):
     """The delegation tools the main agent is offered."""
     fallback_subagent: str | None = None
     """The agent used for an unknown name instead of refusing."""
-    max_spawns_per_tree: int = 200
+    max_spawns_per_tree: int = _BOUNDS.max_spawns
     """Runs one main prompt may start in all."""
     max_concurrent_scheduled: int = 4
     """Scheduled runs at once."""
@@ -116,11 +117,11 @@ class CrewSettings(Struct, frozen=True):
     """Take what looks like a key or password out of prompts and tool results, beside the keys in use."""
     always_exposed_extensions: tuple[str, ...] = ()
     """Extensions whose tools no list of an agent hides; denials still do."""
-    max_concurrent: int = 4
+    max_concurrent: int = _BOUNDS.max_concurrent
     """Runs of one parent that work at once."""
     default_max_turns: int = 0
     """Turns of a run that neither its file nor its call limits; 0 is no limit."""
-    grace_turns: int = 5
+    grace_turns: int = _LIMITS.grace_turns
     """Turns to wrap up after that."""
     default_join_mode: Join = "async"
     """Whether the ends of several runs are told one by one or together."""
@@ -164,6 +165,11 @@ class CrewSettings(Struct, frozen=True):
     def has_subagent(self) -> bool:
         """Whether the `subagent` tool is switched on."""
         return self.enabled and self.subagents.enabled
+
+    def limit_call(self) -> Limits:
+        """What one run of the `subagent` tool may use; only what is finished counts as a sign of life."""
+        own = self.subagents
+        return Limits(wall_s=own.timeout_ms / 1000, idle_s=own.idle_timeout_ms / 1000, strict_idle=True)
 
     def allows_surface(self, surface: str, *, is_child: bool) -> bool:
         """Whether a main agent may have the tools of a surface; inside another agent the foreground ones are not."""

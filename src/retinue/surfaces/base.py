@@ -3,17 +3,24 @@
 No surface's words are in here. Tools keep no state of their own beyond what they are handed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from retinue.core.clock import Clock
 from retinue.core.definition import Definition
 from retinue.core.events import Warned
 from retinue.core.model import ModelInfo
-from retinue.core.run import Grant, Run
+from retinue.core.run import Grant, Outcome, Run
+from retinue.core.tool import Tool
+from retinue.core.tool_table import SURFACE_TOOLS
 from retinue.engine.budget import Lease
 from retinue.engine.manager import Manager
+from retinue.engine.setup import RunSetup
 from retinue.models.resolve import Choice
+
+MAX_BYTES = 204_800
+MAX_LINES = 5_000
+"""Of an answer in a caller's context."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,3 +90,58 @@ class Caller:
     def warn(self, text: str) -> None:
         """Something a person should know and the model need not."""
         self.manager.root.bus.publish(Warned(run_id=self.run_id, text=text))
+
+
+class ChildTools:
+    """A feature that gives a child its own delegation tools in place of those it shares with its parent."""
+
+    name = "delegation"
+
+    def __init__(self, make_tools: Callable[[RunSetup], Mapping[str, Tool]]) -> None:
+        self._make_tools = make_tools
+
+    async def enter(self, setup: RunSetup) -> RunSetup:
+        """The setup with tools that know whose they are; unchanged when it has none of them."""
+        if not any(name in setup.tools for names in SURFACE_TOOLS.values() for name in names):
+            return setup
+        own = self._make_tools(setup)
+        return setup.change(tools={name: own.get(name, tool) for name, tool in setup.tools.items()})
+
+    async def leave(self, outcome: Outcome) -> Outcome:
+        """Nothing to undo."""
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A text that may have been cut."""
+
+    text: str
+    """Headed by a line that says so when it was."""
+    notice: str = ""
+    """The same as a sentence; empty when it is whole."""
+
+
+def cut_text(text: str) -> Cut:
+    """The beginning of a text that is too long: whole lines first, then whole characters."""
+    size, lines = len(text.encode(errors="replace")), text.count("\n") + 1
+    if size <= MAX_BYTES and lines <= MAX_LINES:
+        return Cut(text)
+    kept = "\n".join(text.split("\n", MAX_LINES)[:MAX_LINES])
+    kept = kept.encode(errors="replace")[:MAX_BYTES].decode(errors="ignore")
+    shown, shown_size = kept.count("\n") + 1, len(kept.encode(errors="replace"))
+    sizes = f"{_render_size(shown_size)} of {_render_size(size)}"
+    head = f"[TRUNCATED: showing first {shown} of {lines} lines, {sizes}]"
+    return Cut(f"{head}\n{kept}", f"Output truncated: showing {shown} of {lines} lines")
+
+
+def name_rest(session_file: str, field: str) -> str:
+    """Where the rest of a cut answer is: in the session, or in a field of the result when there is none."""
+    where = f"the agent's session, {session_file}" if session_file else f"`{field}`"
+    return f"The rest is in {where}."
+
+
+def _render_size(size: int) -> str:
+    if size < 1024:
+        return f"{size}B"
+    return f"{size / 1024:.1f}KB" if size < 1024 * 1024 else f"{size / 1024 / 1024:.1f}MB"

@@ -270,8 +270,7 @@ def list_entries(request: Request, kind: Kind) -> tuple[list[ApprovalEntry], lis
 
 def rename_session(path: str, name: str) -> None:
     """Give a session that nobody has open another name. Raises SessionError."""
-    from retinue.engine.clock import SystemClock
-    from retinue.engine.ids import make_uuid
+    from retinue.engine.clock import SystemClock, make_uuid
     from retinue.sessions.log import Session
 
     session = Session.open(path, clock=SystemClock(), new_id=make_uuid)

@@ -113,8 +113,7 @@ def find_session_file(reference: str, request: Request) -> str:
 
 def read_story(path: str | Path) -> Story:
     """Read a session and the sessions of all its runs. Raises SessionError when it cannot be read at all."""
-    from retinue.engine.clock import SystemClock
-    from retinue.engine.ids import make_uuid
+    from retinue.engine.clock import SystemClock, make_uuid
     from retinue.engine.journal import CREW
     from retinue.engine.recovery import read_remains
     from retinue.sessions.log import Session
@@ -149,8 +148,7 @@ def _is_own(path: Path) -> bool:
 
 
 def _read_run(run: Run, main: Path, *, is_own: bool) -> Chapter:
-    from retinue.engine.clock import SystemClock
-    from retinue.engine.ids import make_uuid
+    from retinue.engine.clock import SystemClock, make_uuid
     from retinue.sessions.log import Session
 
     outcome = run.outcome

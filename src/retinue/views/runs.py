@@ -120,8 +120,7 @@ class Lookout:
 
 
 def _load_messages(path: str) -> list[Message]:
-    from retinue.engine.clock import SystemClock
-    from retinue.engine.ids import make_uuid
+    from retinue.engine.clock import SystemClock, make_uuid
     from retinue.sessions.log import Session
 
     try:

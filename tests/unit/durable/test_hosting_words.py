@@ -4,9 +4,10 @@ from pathlib import Path
 import msgspec
 
 from retinue.core.run import Outcome, Reason, Status
-from retinue.durable.cluster.assignment import Assignment
+from retinue.durable.cluster.assignment import Assignment, pack_assignment, unpack_assignment
 from retinue.durable.cluster.worker import Job
 from retinue.durable.cluster.worker_host import bring_home, build_sections
+from retinue.engine.limits import Limits
 
 ASSIGNMENT = Assignment(
     run_id="r",
@@ -57,3 +58,11 @@ def test_prompt_says_whose_copy_it_is():
 def test_prompt_without_a_place_gets_one():
     said = build_sections(msgspec.structs.replace(ASSIGNMENT, sections=(("role", "You are a."),)), "/w/copies/1")
     assert (list(said), "/w/copies/1" in said["cwd"]) == (["role", "cwd", "elsewhere"], True)
+
+
+def test_times_travel_as_fields_of_the_run():
+    sent = msgspec.structs.replace(ASSIGNMENT, limits=Limits(wall_s=60.0, idle_s=5.0, strict_idle=True))
+    packed = pack_assignment(sent)
+    times = {"wallS": 60.0, "idleS": 5.0, "strictIdle": True, "toolS": None}
+    assert times.items() <= msgspec.json.decode(packed).items() and "limits" not in packed
+    assert unpack_assignment(packed) == sent

@@ -5,8 +5,9 @@ from msgspec.structs import replace
 
 from retinue.core.events import RunFinished, RunStarted
 from retinue.core.run import Grant, Outcome, Reason, Status
-from retinue.engine.admission import Admission, Bounds, SpawnRefused
+from retinue.engine.admission import Admission, SpawnRefused, to_request
 from retinue.engine.bus import Bus
+from retinue.engine.limits import Bounds, Limits
 from retinue.engine.request import RunRequest
 from retinue.engine.run_table import Register
 from retinue.testing.clock import FakeClock
@@ -109,16 +110,22 @@ def test_each_prompt_may_start_as_many():
         door.let_in()
 
 
-@pytest.mark.parametrize("fields", [{"task": " "}, {"tokens": -1}])
-def test_senseless_request_is_refused(fields):
+def test_request_without_task_is_refused():
     door = Door()
     run = door.let_in()
     door.end(run)
     with pytest.raises(SpawnRefused, match="Cannot spawn agent: "):
-        door.let_in(replace(REQUEST, **fields))
-    if "task" in fields:
-        with pytest.raises(SpawnRefused, match="Cannot spawn agent: "):
-            door.admission.readmit(run.id, fields["task"], "")
+        door.let_in(replace(REQUEST, task=" "))
+    with pytest.raises(SpawnRefused, match="Cannot spawn agent: "):
+        door.admission.readmit(run.id, " ", "")
+
+
+def test_fields_make_a_request():
+    fields = {"agent": "a", "task": "t", "description": "d", "surface": "s"}
+    made = to_request({**fields, "tokens": 5}, Limits(tokens=9, wall_s=2))
+    assert made == RunRequest(**fields, limits=Limits(tokens=5, wall_s=2))
+    with pytest.raises(SpawnRefused, match="Cannot spawn agent: tokens is '-1'"):
+        to_request({**fields, "tokens": -1}, Limits())
 
 
 def test_run_has_what_was_asked_for():

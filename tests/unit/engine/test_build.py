@@ -15,7 +15,7 @@ STAYS = "its MCP servers are those of this machine; it runs as inprocess"
 
 
 POLICY = Policy(surfaces=build_surfaces(CrewSettings(), {}))
-CONFIG = RunConfig(lambda name, surface: AGENT, {}, policy=POLICY, runner="cluster", has_cluster=True)
+CONFIG = RunConfig(lambda name, surface: AGENT, {}, policy=POLICY, runner="cluster", has_remote=True)
 
 
 @pytest.mark.parametrize("surface", ["fleet", "subagent", "dispatch"])

@@ -1,6 +1,6 @@
 from retinue.core.messages import ThinkingLevel
 from retinue.core.model import Draft, ModelInfo, Reply, Request
-from retinue.engine.current_model import CurrentModel, UnaskedModel
+from retinue.engine.model_choice import CurrentModel, UnaskedModel
 
 ONE, TWO = (ModelInfo(provider="p", id=name, api="own", max_tokens=2000) for name in ("one", "two"))
 

@@ -6,9 +6,8 @@ import pytest
 
 from retinue.core.errors import IsolationFailed, RetinueError
 from retinue.core.run import Outcome, Reason, Status
-from retinue.engine.feature_stack import Enclosure
 from retinue.engine.loop import Ending
-from retinue.engine.setup import RunSetup
+from retinue.engine.setup import Enclosure, RunSetup
 
 DONE = Outcome(Status.COMPLETED, Reason.DONE, "text")
 MODEL: Any = None

@@ -1,7 +1,7 @@
 import time
 import uuid
 
-from retinue.engine.ids import make_uuid
+from retinue.engine.clock import make_uuid
 
 
 def test_uuid_has_version_and_time() -> None:

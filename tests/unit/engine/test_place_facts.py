@@ -1,8 +1,7 @@
 import asyncio
 from pathlib import Path
 
-from retinue.engine.child_prompt import Place
-from retinue.engine.place_facts import FRESH_S, Surveys
+from retinue.engine.child_prompt import FRESH_S, Place, Surveys
 from retinue.testing.clock import FakeClock
 
 

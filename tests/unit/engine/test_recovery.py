@@ -3,14 +3,14 @@ import msgspec
 from retinue.core.events import RunFinished, RunForgotten, RunQueued, RunRead, RunStarted, RunSteered
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.engine.recovery import read_remains
-from retinue.engine.request import RunRequest
+from retinue.engine.request import RunRequest, store_request
 
 REQUEST = RunRequest(agent="a", task="t", description="d", surface="fleet")
 
 
 def queued(run_id, attempt=1):
     run = Run(id=run_id, parent_id="main", depth=1, agent="a", description="d", attempt=attempt)
-    return RunQueued(run_id=run_id, run=run, request=msgspec.to_builtins(REQUEST))
+    return RunQueued(run_id=run_id, run=run, request=store_request(REQUEST))
 
 
 def done(run_id):

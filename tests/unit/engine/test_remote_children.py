@@ -17,11 +17,12 @@ from retinue.core.events import (
 )
 from retinue.core.messages import UserMessage
 from retinue.core.run import Grant, Outcome, Reason, Run, Status
-from retinue.engine.admission import Admission, Bounds, SpawnRefused
-from retinue.engine.ids import make_uuid
+from retinue.engine.admission import Admission, SpawnRefused
+from retinue.engine.clock import make_uuid
+from retinue.engine.limits import Bounds, Limits
 from retinue.engine.recovery import read_remains
 from retinue.engine.remote_children import Guests, narrow_grant
-from retinue.engine.request import RunRequest
+from retinue.engine.request import RunRequest, store_request
 from retinue.engine.run_table import Register
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
@@ -73,7 +74,7 @@ class Inn:
 
     def queue(self, run_id="g", parent_id="one", host="one", attempt=1, request=REQUEST, **fields):
         run = Run(id=run_id, parent_id=parent_id, depth=1, agent="a", description="d", attempt=attempt, **fields)
-        self.guests.hear(host, RunQueued(run_id=run_id, run=run, request=msgspec.to_builtins(request)))
+        self.guests.hear(host, RunQueued(run_id=run_id, run=run, request=store_request(request)))
 
     def start(self, run_id="g", **place):
         self.queue(run_id, **place)
@@ -229,7 +230,7 @@ def test_names_and_texts_of_elsewhere_are_cut(inn):
         invocation={long: long, "n": 1, "list": [1], **{f"k{number}": 1 for number in range(30)}},
         session_file="/there.jsonl",
         model="p/m",
-        tokens=5,
+        limits=Limits(tokens=5),
     )
     inn.start(request=asked, call_id=long)
     run, request = inn.runs["g"], inn.runs.find_request("g")
@@ -237,7 +238,7 @@ def test_names_and_texts_of_elsewhere_are_cut(inn):
     assert sizes == [201, 201, 200_001, 2_001]
     shown = list(run.invocation.items())
     assert (len(shown), len(shown[0][0]), len(shown[0][1]), shown[1]) == (19, 201, 2_001, ("n", 1))
-    assert (request.keeps_session, request.model, request.tokens) == (False, "p/m", 5)
+    assert (request.keeps_session, request.model, request.limits.tokens) == (False, "p/m", 5)
     inn.guests.hear("one", RunPlaced(run_id="g", worker=long))
     inn.guests.hear("one", RunProgressed(run_id="g", activity=long))
     assert (len(run.worker), len(run.activity)) == (200, 200)

@@ -1,5 +1,5 @@
 from retinue.core.run import Run
-from retinue.engine.restore import Returning
+from retinue.engine.recovery import Returning
 
 
 def build(run_id, parent_id):

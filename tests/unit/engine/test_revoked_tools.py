@@ -2,7 +2,7 @@ import pytest
 
 from retinue.core.messages import ToolCall
 from retinue.core.tool import Effect, ToolResult
-from retinue.engine.revoked_tools import RevokedTools, RevokedToolsHook
+from retinue.engine.rights import RevokedTools, RevokedToolsHook
 from retinue.tools.policy import Rights
 from retinue.tools.registry import ToolOptions, build_tools, rename_tools
 

@@ -9,8 +9,7 @@ from retinue.core.errors import RetinueError
 from retinue.core.run import Grant, Run
 from retinue.core.tool import Effect
 from retinue.engine.request import RunRequest
-from retinue.engine.revoked_tools import RevokedTools
-from retinue.engine.rights import CrewRights, build_terms, list_doubts
+from retinue.engine.rights import CrewRights, RevokedTools, build_terms, list_doubts
 from retinue.engine.run_config import Additions, Policy
 from retinue.settings.run_config import build_surfaces
 from retinue.settings.subagents import CrewSettings

@@ -1,11 +1,11 @@
 import asyncio
 import gc
 
-from retinue.engine.waiters import Bells
+from retinue.engine.manager import Waiters
 
 
 async def test_only_its_waiters_hear_it():
-    bells, waits = Bells(), (("a", 5), ("a", None), ("b", 0))
+    bells, waits = Waiters(), (("a", 5), ("a", None), ("b", 0))
     async with asyncio.TaskGroup() as group:
         waiting = [group.create_task(bells.wait(key, timeout_s)) for key, timeout_s in waits]
         await asyncio.sleep(0)
@@ -14,13 +14,13 @@ async def test_only_its_waiters_hear_it():
 
 
 async def test_ring_is_not_kept_for_later():
-    bells = Bells()
+    bells = Waiters()
     bells.ring("a")
     assert await bells.wait("a", 0.001) is False
 
 
 async def test_cancelled_waiter_is_passed_over():
-    bells = Bells()
+    bells = Waiters()
     async with asyncio.TaskGroup() as group:
         first, second = (group.create_task(bells.wait("a", 5)) for _ in range(2))
         await asyncio.sleep(0)
@@ -30,7 +30,7 @@ async def test_cancelled_waiter_is_passed_over():
 
 
 async def test_waiters_whose_time_is_over_are_not_kept():
-    bells = Bells()
+    bells = Waiters()
     for _ in range(50):
         assert await bells.wait("a", 0) is False
     gc.collect()

@@ -2,8 +2,7 @@ import pytest
 
 from retinue.core.messages import Usage
 from retinue.core.run import Outcome, Reason, Run, Status
-from retinue.surfaces.fleet.stats import roll_up
-from retinue.surfaces.fleet.status import explain_error, label_status, note_status, to_word
+from retinue.surfaces.fleet.status import explain_error, label_status, note_status, roll_up, to_word
 
 
 def make_run(status, reason=None, error="", **fields):

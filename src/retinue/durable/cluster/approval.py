@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct
 
 from retinue.core.messages import ImageContent, TextContent, ToolCall, UserContent
 from retinue.core.tool import Amendment, Effect, Tool, ToolResult
-from retinue.engine.remote_request import Origin
+from retinue.engine.run_config import Origin
 
 Kind: TypeAlias = Literal["enter", "call", "result", "step", "reply", "stop", "leave"]
 """A run begins that another one on a worker has started; a call before it acts, and its result; a request to the model,

@@ -17,10 +17,9 @@ from retinue.core.tool import Amendment, Effect, Tool, ToolContext, ToolResult
 from retinue.durable.cluster.approval import Called, Case, Ruling, Wants, to_given
 from retinue.durable.cluster.remote_approvals import JudgedEnd, JudgedModel
 from retinue.engine.calls import CallHook, describe_quarrel
-from retinue.engine.feature_stack import Enclosure
 from retinue.engine.loop import Ending
-from retinue.engine.remote_request import Origin
-from retinue.engine.setup import Reviewer, RunSetup
+from retinue.engine.run_config import Origin
+from retinue.engine.setup import Enclosure, Reviewer, RunSetup
 from retinue.features.approvals.gate import Gate
 from retinue.features.hooks.feature import CallWatch, HookedModel, StopReview
 

@@ -1,12 +1,19 @@
 """What travels: all a worker has to know of a run, and what is said to it there. Plain data, and never a secret."""
 
+import re
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
+from retinue.core.errors import UsageError
 from retinue.core.messages import ThinkingLevel
+from retinue.durable.cluster.json_columns import pack_json, unpack_json
+from retinue.engine.limits import TIMES, Limits
 
+_WIRE = {re.sub("_(.)", lambda found: found[1].upper(), name): name for name in TIMES}
+"""What the times of a run are called where they travel."""
 MAX_QUEUES = 4
 """What lies deeper shares the last one."""
 
@@ -76,10 +83,8 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     """How deep it is, whether it is read-only, how many turns it has: as a process of its own would be told."""
     trusted: bool
     """Whether whoever sent it trusts the project's files; the worker decides for itself whether that counts."""
-    wall_s: float | None = None
-    idle_s: float | None = None
-    strict_idle: bool = False
-    tool_s: float | None = None
+    limits: Limits = Limits()
+    """Of these the times alone travel: turns are among its marks, tokens and cost in its leases."""
     leases: tuple[str, ...] = ()
     """The budgets it draws on: its own and those above."""
     face: str = ""
@@ -110,6 +115,23 @@ class Assignment(Struct, frozen=True, kw_only=True, rename="camel"):
     def queue(self) -> str:
         """Runs that wait for others must not take their places: each depth has places of its own."""
         return f"retinue-{min(self.depth, MAX_QUEUES)}"
+
+
+def pack_assignment(assignment: Assignment) -> str:
+    """A run as workers of all versions read it: its times are fields like all others."""
+    packed: dict[str, Any] = msgspec.to_builtins(assignment)
+    limits = packed.pop("limits")
+    return pack_json(packed | {wire: limits[name] for wire, name in _WIRE.items()})
+
+
+def unpack_assignment(text: str) -> Assignment:
+    """The run again. Raises msgspec.DecodeError for what was never one."""
+    packed = unpack_json(text, dict[str, Any])
+    limits = {name: packed.pop(wire) for wire, name in _WIRE.items() if wire in packed}
+    try:
+        return msgspec.convert(packed | {"limits": limits}, type=Assignment)
+    except UsageError as error:
+        raise msgspec.ValidationError(str(error)) from error
 
 
 WordKind = Literal["steer", "stop", "answer", "ruling", "restrict", "judge", "below"]

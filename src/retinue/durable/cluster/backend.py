@@ -15,7 +15,7 @@ from retinue.engine.external.command_line import Post
 from retinue.engine.external.program import Premises
 from retinue.engine.manager import Manager
 from retinue.engine.questions import Desk
-from retinue.engine.remote_request import Origin, RemoteRequest
+from retinue.engine.run_config import Origin, RemoteRequest
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_file_below
 from retinue.engine.setup import RunSetup

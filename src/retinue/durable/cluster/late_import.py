@@ -6,11 +6,10 @@ from pathlib import Path
 import msgspec
 
 from retinue.core.errors import RetinueError, quote
-from retinue.durable.cluster.assignment import Assignment
+from retinue.durable.cluster.assignment import unpack_assignment
 from retinue.durable.cluster.branch_import import land
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.delivery import note_home
-from retinue.durable.cluster.json_columns import unpack_json
 from retinue.durable.cluster.workspace_bundle import Parcel
 from retinue.durable.recorded_run import SNAPSHOT
 from retinue.features.worktree.copies import BRANCH_PREFIX
@@ -31,7 +30,7 @@ async def fetch_work(database: Database, run: str, repo: Path) -> str:
     if not rows[0][1]:
         raise RetinueError(f"run {quote(run)} has not ended; its changes come home by themselves when it does")
     try:
-        assignment = unpack_json(rows[0][0], Assignment)
+        assignment = unpack_assignment(rows[0][0])
         parcel = msgspec.convert(assignment.parcel, type=Parcel)
     except msgspec.DecodeError as error:
         raise RetinueError(f"run {quote(run)} was sent by another version of retinue: {error}; use that one") from error

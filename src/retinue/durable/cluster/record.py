@@ -12,9 +12,9 @@ import msgspec
 
 from retinue.core.errors import RetinueError, quote
 from retinue.core.run import Outcome, Reason, Status
-from retinue.durable.cluster.assignment import Assignment
+from retinue.durable.cluster.assignment import Assignment, pack_assignment, unpack_assignment
 from retinue.durable.cluster.database import Database
-from retinue.durable.cluster.json_columns import pack_json, to_column, unpack_json
+from retinue.durable.cluster.json_columns import pack_json, to_column
 from retinue.durable.pieces import Piece
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -62,7 +62,7 @@ class Claim:
         if not rows:
             return None
         try:
-            assignment = unpack_json(rows[0][1], Assignment)
+            assignment = unpack_assignment(rows[0][1])
         except msgspec.DecodeError as error:
             await _refuse(database, run, rows[0][0], f"it was sent by another version of retinue: {error}")
             return None
@@ -161,5 +161,5 @@ async def submit(database: Database, assignment: Assignment) -> None:
         to_column(assignment.agent),
         to_column(assignment.description),
         assignment.queue,
-        pack_json(assignment),
+        pack_assignment(assignment),
     )

@@ -29,7 +29,7 @@ from retinue.durable.cluster.approval import (
     describe_tool,
 )
 from retinue.engine.calls import Answer
-from retinue.engine.remote_request import Origin
+from retinue.engine.run_config import Origin
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.rules import describe_call
 from retinue.features.hooks.feature import CallWatch

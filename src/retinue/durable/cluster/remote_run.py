@@ -37,10 +37,9 @@ from retinue.durable.cluster.sender import Cluster
 from retinue.durable.cluster.session_copy import HomeFile
 from retinue.durable.cluster.workspace_bundle import Parcel, release
 from retinue.durable.session_files import SESSION
+from retinue.engine.clock import make_uuid
 from retinue.engine.external.command_line import Post
 from retinue.engine.external.program import Premises
-from retinue.engine.ids import make_uuid
-from retinue.engine.limits import read_times
 from retinue.engine.loop import Ending
 from retinue.engine.runner import LiveRun
 from retinue.engine.scope import run_shielded
@@ -197,7 +196,7 @@ class RemoteRun(LiveRun):
             thinking=setup.thinking,
             marks={**journey.premises.marks, **journey.post.render_marks(setup), "PI_SUBAGENT_CHILD": "1"},
             trusted=bool(journey.premises.trusted),
-            **read_times(limits),
+            limits=limits,
             priority=2 if request.is_background else 1,
             asks=journey.ask is not None,
             judged=judged,

@@ -18,7 +18,7 @@ from retinue.core.events import Event
 from retinue.core.run import Outcome
 from retinue.durable.cluster.approval import Case, Ruling
 from retinue.durable.cluster.approval_table import forget_cases, list_cases, settle_case
-from retinue.durable.cluster.assignment import CHANNEL, Assignment, Home, WordKind
+from retinue.durable.cluster.assignment import CHANNEL, Assignment, Home, WordKind, unpack_assignment
 from retinue.durable.cluster.database import Database
 from retinue.durable.cluster.dbos_queues import Waiting, prepare_engine
 from retinue.durable.cluster.delivery import note_heard, take_session
@@ -168,7 +168,7 @@ class Cluster:
         await self._open()
         known = await self._database.fetch("SELECT assignment::text FROM retinue.runs WHERE id = %s", assignment.id)
         if known:
-            assignment = unpack_json(known[0][0], Assignment)
+            assignment = unpack_assignment(known[0][0])
         else:
             await self._before_send()
             parcel, bundle = await self._pack(cwd, branch)

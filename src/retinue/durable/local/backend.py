@@ -13,8 +13,8 @@ from retinue.core.messages import Usage
 from retinue.core.run import Run
 from retinue.engine.backend import Arrange, LocalBackend, keep_setup
 from retinue.engine.recovery import Remains
-from retinue.engine.remote_request import REMOTE, Runner
 from retinue.engine.request import RunRequest
+from retinue.engine.run_config import REMOTE, Runner
 from retinue.engine.runner import LiveRun
 from retinue.engine.session_path import find_file
 

@@ -20,8 +20,8 @@ from retinue.durable.pieces import Piece, RecordError
 from retinue.durable.recorded_run import Keeper, Recorded
 from retinue.durable.session_files import Mirror
 from retinue.engine.backend import Arrange, keep_setup
-from retinue.engine.outcome import Past
 from retinue.engine.request import RunRequest
+from retinue.engine.retries import Past
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import Feature
 from retinue.features.deferred import Deferring

@@ -7,7 +7,7 @@ import msgspec
 
 from retinue.core.tool import Effect
 from retinue.engine.external.program import Premises
-from retinue.engine.remote_request import RemoteRequest
+from retinue.engine.run_config import RemoteRequest
 from retinue.engine.setup import RunSetup
 
 OURS = ("offline", "scripted", "bridge")

@@ -14,6 +14,7 @@ from retinue.core.events import AttemptStarted, Event, MessageFinished, Warned
 from retinue.core.messages import THINKING_LEVELS, TextContent, UserContent, UserMessage
 from retinue.core.model import ModelInfo
 from retinue.core.run import Outcome, Reason, Status
+from retinue.engine.clock import make_uuid
 from retinue.engine.external.budget_socket import Draws, open_draws
 from retinue.engine.external.command_line import OURS, Post
 from retinue.engine.external.events import Telling
@@ -21,10 +22,9 @@ from retinue.engine.external.input_files import open_papers
 from retinue.engine.external.output import Stream
 from retinue.engine.external.program import Premises
 from retinue.engine.external.result import Report, read_usage
-from retinue.engine.ids import make_uuid
 from retinue.engine.loop import Ending
 from retinue.engine.prompt import render_prompt
-from retinue.engine.remote_request import RemoteRequest, Runner
+from retinue.engine.run_config import RemoteRequest, Runner
 from retinue.engine.runner import LiveRun
 from retinue.engine.setup import RunSetup
 from retinue.models.reach import OutOfReach

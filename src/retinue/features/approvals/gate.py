@@ -20,7 +20,7 @@ from retinue.core.schema import fit_arguments
 from retinue.core.terminal import escape_line
 from retinue.core.tool import Amendment, Effect, Tool, ToolResult
 from retinue.engine.calls import Answer, describe_quarrel
-from retinue.engine.ids import make_run_id
+from retinue.engine.clock import make_run_id
 from retinue.engine.questions import Desk
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.book import Book, Finding, Subject

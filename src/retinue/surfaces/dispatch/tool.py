@@ -4,22 +4,26 @@ Each step may refuse, and what it refuses leaves nothing behind: before the hook
 """
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
 from retinue.core.events import Event, RunFinished, RunStarted
-from retinue.core.model import ToolSpec
+from retinue.core.model import ModelInfo, ToolSpec
 from retinue.core.run import Reason, Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.core.tool_table import DISPATCH
 from retinue.engine.admission import SpawnRefused
+from retinue.engine.limits import Limits
 from retinue.engine.request import RunRequest
 from retinue.features.approvals.gate import deny
+from retinue.features.hooks.board import Board
 from retinue.features.hooks.points import SPAWN
 from retinue.models.reach import OutOfReach
 from retinue.models.resolve import Choice
-from retinue.surfaces.dispatch.ports import DispatchPorts
+from retinue.surfaces.base import Caller
 from retinue.surfaces.dispatch.words import FAILED, DispatchFailed, describe_profile, explain_failure, render_result
 
 META = "retinue.dispatched"
@@ -38,6 +42,32 @@ _PARAMETERS: dict[str, Any] = {
     },
     "required": ["agent", "prompt"],
 }
+
+
+@dataclass(frozen=True, slots=True)
+class DispatchPorts:
+    """Everything one run's `dispatch_agent` may ask for."""
+
+    caller: Caller
+    find: Callable[[str], Definition | None]
+    """The agent of this name, also one that is off."""
+    is_enabled: Callable[[], bool]
+    """Whether anything is dispatched at all."""
+    is_disabled: Callable[[str], bool]
+    """Whether an agent is switched off by its name."""
+    find_model: Callable[[str], Choice | None]
+    """The model a profile names, as `model@API_KEY_ENV`, an id or a name; None when there is none.
+
+    Raises OutOfReach.
+    """
+    open_model: Callable[[ModelInfo], Any]
+    """Raises RetinueError when it cannot be asked, for want of a key."""
+    board: Callable[[], Board]
+    """The hooks of the run whose tool this is."""
+    max_steps: int
+    """Of agents that name no limit."""
+    base_depth: int = 0
+    """How deep the main agent is itself, when another one has started it."""
 
 
 class DispatchTool:
@@ -96,12 +126,14 @@ class DispatchTool:
             surface="dispatch",
             model=None if model is None else model.info.ref,
             is_model_chosen=model is not None and model.is_chosen,
-            max_turns=definition.max_turns or self._ports.max_steps,
             isolation="worktree" if definition.isolation == "worktree" else None,
             is_background=False,
             call_id=context.call_id,
-            tokens=definition.max_tokens_total,
-            cost_usd=definition.max_cost,
+            limits=Limits(
+                max_turns=definition.max_turns or self._ports.max_steps,
+                tokens=definition.max_tokens_total,
+                cost_usd=definition.max_cost,
+            ),
         )
 
     def _find_model(self, definition: Definition) -> Choice | None:
@@ -124,7 +156,7 @@ class DispatchTool:
         """Steps 6 to 15: the run with everything around it, and what hooks are told of it."""
         manager, board = self._ports.caller.manager, self._ports.board()
         facts: dict[str, Any] = {"sessionId": self._find_session(), "childSessionId": "", "profile": profile}
-        most = request.max_turns or 0
+        most = request.limits.max_turns or 0
         try:
             await self._wait_started(run)
             if (live := manager.live(run.id)) is not None:

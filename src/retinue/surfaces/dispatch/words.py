@@ -7,7 +7,7 @@ from retinue.core.definition import Definition
 from retinue.core.errors import RetinueError
 from retinue.core.run import Outcome, Reason, Run, Status
 from retinue.core.tool import ToolResult
-from retinue.surfaces.cut import cut_text, name_rest
+from retinue.surfaces.base import cut_text, name_rest
 
 EMPTY = "(subagent completed without output)"
 AGAIN = "Dispatch it again for the part you need."

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from retinue.core.definition import Definition
-from retinue.core.errors import ModelError, RetinueError, UsageError, quote
+from retinue.core.errors import IsolationFailed, ModelError, RetinueError, UsageError, quote
 from retinue.core.messages import THINKING_LEVELS, Message, TextContent
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
@@ -15,8 +15,7 @@ from retinue.core.tool import Effect, ToolContext, ToolResult
 from retinue.engine.admission import SpawnRefused
 from retinue.surfaces.fleet.agents import find_agent, list_names, pick_available
 from retinue.surfaces.fleet.describe import describe_agent
-from retinue.surfaces.fleet.ports import FleetPorts, ScheduleWish
-from retinue.surfaces.fleet.refusal import Refusal, tell_missing
+from retinue.surfaces.fleet.ports import FleetPorts, Refusal, RetryBook, ScheduleWish, tell_missing
 from retinue.surfaces.fleet.request import (
     DEFAULT_AGENT,
     AgentCall,
@@ -27,7 +26,6 @@ from retinue.surfaces.fleet.request import (
     render_tags,
     to_request,
 )
-from retinue.surfaces.fleet.retries import RetryBook
 from retinue.surfaces.fleet.status import name_agent
 
 NOTICE = (
@@ -229,8 +227,8 @@ class AgentTool:
             try:
                 await self._ports.check_worktree(context.cwd)
             except RetinueError as error:
-                prefix, text = 'Cannot run with isolation: "worktree"', str(error)
-                text = text if text.startswith(prefix) else f"{prefix}: {text}"
+                is_whole = isinstance(error, IsolationFailed)
+                text = str(error) if is_whole else f'Cannot run with isolation: "worktree": {error}'
                 raise self._keep(asked, text, "isolation") from error
         is_full = caller.manager.is_full(caller.run_id)
         try:

@@ -7,8 +7,7 @@ from retinue.core.messages import CustomMessage
 from retinue.core.run import Run
 from retinue.engine.notify import CUSTOM_TYPE
 from retinue.surfaces.fleet.result import NO_OUTPUT
-from retinue.surfaces.fleet.stats import Figures
-from retinue.surfaces.fleet.status import explain_error, label_status, note_status, to_word
+from retinue.surfaces.fleet.status import Figures, explain_error, label_status, note_status, to_word
 
 SOLO_CHARS = 500
 GROUP_CHARS = 300

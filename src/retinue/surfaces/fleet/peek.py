@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from retinue.features.transcript import read_messages
-from retinue.surfaces.fleet.bounds import MAX_CHARS
 from retinue.surfaces.fleet.conversation import list_lines
 
 DEFAULT_LINES = 20
@@ -133,3 +132,14 @@ def read_transcript(path: Path) -> Iterator[str]:
     """The lines of a transcript, one message after the other; what cannot be read is nothing."""
     for message in read_messages(path):
         yield from list_lines(message)
+
+
+MAX_CHARS = 20_000
+
+
+def bound_text(text: str, output_file: str = "", *, limit: int = MAX_CHARS) -> str:
+    """The text, or its beginning with a line that says how much is left out and where all of it is."""
+    if len(text) <= limit:
+        return text
+    where = f" The whole of it is in {output_file}" if output_file else " peek shows other parts of it"
+    return f"{text[:limit]}\n\n[{len(text) - limit} characters left out.{where}]"

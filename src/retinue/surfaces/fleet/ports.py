@@ -1,18 +1,23 @@
 """What the tools of the fleet work with: the caller of their run, settings, and what one main session shares."""
 
-from collections.abc import Awaitable, Callable
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from retinue.core.errors import ModelError
+from retinue.core.clock import Clock
+from retinue.core.errors import ModelError, RetinueError
 from retinue.core.run import Grant, Join, Run
+from retinue.core.tool import ToolResult
 from retinue.engine.limits import Limits
 from retinue.engine.session_path import Grounds
 from retinue.surfaces.base import Caller
-from retinue.surfaces.fleet.retries import RetryBook
-from retinue.surfaces.fleet.stats import Figures, count_context, count_tokens, measure_ms, roll_up
+from retinue.surfaces.fleet.status import Figures, count_context, count_tokens, measure_ms, roll_up
 
+KEEP_S = 600.0
+MAX_KEPT = 200
+"""Of failed calls."""
 DescriptionMode = Literal["full", "compact", "custom"]
 
 
@@ -82,6 +87,45 @@ class ScheduledCall:
     note: str = ""
 
 
+def make_handle() -> str:
+    """`retry-` and eight hexadecimal digits."""
+    return f"retry-{secrets.token_hex(4)}"
+
+
+class RetryBook:
+    """The failed calls of one main session, kept for a while: the long prompt need not be written again."""
+
+    def __init__(self, clock: Clock, new_handle: Callable[[], str] = make_handle) -> None:
+        self._clock = clock
+        self._new_handle = new_handle
+        self._saved: dict[str, tuple[float, dict[str, Any]]] = {}
+
+    def save(self, arguments: Mapping[str, Any], handle: str | None = None) -> str:
+        """Keep the arguments of a call, under the handle it was retried with if there was one."""
+        self._sweep()
+        handle = handle or self._new_handle()
+        self._saved.pop(handle, None)
+        self._saved[handle] = self._clock.steady_s(), dict(arguments)
+        while len(self._saved) > MAX_KEPT:
+            del self._saved[next(iter(self._saved))]
+        return handle
+
+    def find(self, handle: str) -> dict[str, Any] | None:
+        """The arguments kept under a handle; None when there are none, or they are too old."""
+        self._sweep()
+        kept = self._saved.get(handle)
+        return None if kept is None else dict(kept[1])
+
+    def clear(self) -> None:
+        """Forget everything: another session begins."""
+        self._saved.clear()
+
+    def _sweep(self) -> None:
+        oldest_s = self._clock.steady_s() - KEEP_S
+        for handle in [handle for handle, (saved_s, _) in self._saved.items() if saved_s <= oldest_s]:
+            del self._saved[handle]
+
+
 @dataclass(frozen=True, slots=True)
 class FleetPorts:
     """Everything the tools of one run may ask for."""
@@ -119,3 +163,16 @@ class FleetPorts:
             return self.caller.resolve_model(str(run.invocation.get("model")), is_choice=True).info.context_window
         except ModelError:
             return None
+
+
+class Refusal(RetinueError):
+    """Raised inside a tool of the fleet when a call cannot be done; the text goes to the model."""
+
+    def to_result(self) -> ToolResult:
+        """The text, marked as an error, so that nobody takes it for success."""
+        return ToolResult.of(str(self), {}, is_error=True)
+
+
+def tell_missing(run_id: str) -> str:
+    """There is no such run."""
+    return f'Agent not found: "{run_id}". It may have been cleaned up.'

@@ -88,7 +88,7 @@ def list_siblings(manager: Manager, run: Run) -> list[Run]:
     return [other for other in active if other.id != run.id]
 
 
-def connect_notifier(
+def open_notifier(
     manager: Manager,
     backend: Backend,
     render: Render,
@@ -112,6 +112,4 @@ def connect_notifier(
             post.withdraw(run)
 
     manager.root.bus.listen(hear, pieces=False, kinds=(RunQueued, RunRead, RunStarted))
-    manager.on_finish = notifier.finished
-    manager.expects_news = notifier.expects
     return notifier

@@ -9,8 +9,7 @@ from typing import Any
 from retinue.core import events as ev
 from retinue.core.run import Run
 from retinue.surfaces.fleet.result import render_result_text
-from retinue.surfaces.fleet.stats import count_tokens, measure_ms
-from retinue.surfaces.fleet.status import SUCCESSES, describe_machine, explain_error, to_word
+from retinue.surfaces.fleet.status import SUCCESSES, count_tokens, describe_machine, explain_error, measure_ms, to_word
 
 
 class LifeRecords:

@@ -1,6 +1,6 @@
 """From a call of `Agent` to a run request: what the file fixes, what the call adds, what the settings fill in. Pure."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as dataclass_replace
 from typing import Any, Literal
@@ -14,12 +14,10 @@ from retinue.core.errors import ModelError, RetinueError
 from retinue.core.messages import Message
 from retinue.core.model import ModelInfo
 from retinue.engine.child_prompt import inherit_context
-from retinue.engine.limits import find_smaller, read_times
 from retinue.engine.request import RunRequest
 from retinue.engine.session_path import find_session_dir
 from retinue.models.reach import OutOfReach
 from retinue.models.resolve import Choice
-from retinue.surfaces.fleet.models import is_in_scope, pick_scope, shorten_name, tell_out_of_scope, tell_unknown
 from retinue.surfaces.fleet.ports import FleetSettings
 
 DEFAULT_AGENT = "general-purpose"
@@ -148,7 +146,6 @@ def to_request(
         model=None if pick.source == "parent" else pick.info.ref,
         is_model_chosen=pick.is_chosen,
         thinking=_pick_thinking(call, definition, pick),
-        max_turns=pick_turns(call, definition, settings),
         isolated=_first(definition.isolated, call.isolated, default=False),
         isolation="worktree" if isolation == "worktree" else None,
         join=settings.default_join,
@@ -156,9 +153,12 @@ def to_request(
         session_dir=find_session_dir(definition, settings.grounds),
         keeps_session=definition.persist_session is not False,
         transcript_dir=settings.transcript_dir if writes else "",
-        tokens=find_smaller(definition.max_tokens_total, call.max_tokens_total),
-        cost_usd=find_smaller(definition.max_cost, call.max_cost),
-        **read_times(settings.limits),
+        limits=dataclass_replace(
+            settings.limits.lower(definition.max_tokens_total, definition.max_cost).lower(
+                call.max_tokens_total, call.max_cost
+            ),
+            max_turns=pick_turns(call, definition, settings),
+        ),
     )
     name = definition.display_name or definition.name
     return _with_invocation(request, pick, parent=parent, inherits=inherits, display_name=name)
@@ -199,7 +199,7 @@ def _with_invocation(
         "model": pick.info.ref,
         "modelName": shorten_name(pick.info) if pick.info.ref != parent.ref else None,
         "thinking": request.thinking,
-        "maxTurns": request.max_turns,
+        "maxTurns": request.limits.max_turns,
         "isolated": request.isolated or None,
         "inheritContext": inherits or None,
         "isolation": request.isolation,
@@ -209,3 +209,43 @@ def _with_invocation(
 
 def _first(*values: bool | None, default: bool) -> bool:
     return next((value for value in values if value is not None), default)
+
+
+MAX_LISTED = 100
+
+
+def pick_scope(entries: Iterable[str], models: Sequence[ModelInfo]) -> list[str]:
+    """The entries that name an available model exactly; patterns, parts of names and blanks are none."""
+    refs = {model.ref.lower(): model.ref for model in models}
+    found = (refs.get(entry.strip().lower()) for entry in entries)
+    return list(dict.fromkeys(ref for ref in found if ref is not None))
+
+
+def is_in_scope(ref: str, scope: Sequence[str]) -> bool:
+    """Whether a model may be chosen; without a scope every one may."""
+    return not scope or ref.lower() in {allowed.lower() for allowed in scope}
+
+
+def tell_unknown(name: str, models: Sequence[ModelInfo]) -> str:
+    """There is no such model, and which there are."""
+    return "\n".join((f'Model not found: "{name}".', "", "Available models:", *_list(model.ref for model in models)))
+
+
+def tell_out_of_scope(name: str, scope: Sequence[str]) -> str:
+    """The model exists but may not be chosen, and which may."""
+    listed = _list(scope)
+    return "\n".join((f'Model not in scope: "{name}".', "", "Allowed models (from enabledModels):", *listed))
+
+
+def shorten_name(info: ModelInfo) -> str:
+    """A model's name as a badge: `sonnet 4.5`."""
+    name = info.name or info.id
+    return (name[len("Claude ") :] if name.startswith("Claude ") else name).lower()
+
+
+def _list(refs: Iterable[str]) -> list[str]:
+    names = sorted(refs)
+    lines = [f"  {name}" for name in names[:MAX_LISTED]] or ["  (none)"]
+    if len(names) > MAX_LISTED:
+        lines.append(f"  … and {len(names) - MAX_LISTED} more (list_models shows all)")
+    return lines

@@ -1,28 +1,64 @@
 """The tool `get_subagent_result`: how far a run is, what it has said, what came of it."""
 
+import asyncio
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from retinue.core.figures import format_duration, format_tokens
 from retinue.core.model import ToolSpec
 from retinue.core.run import Run
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.surfaces.fleet.bounds import bound_text
+from retinue.surfaces.base import Caller
 from retinue.surfaces.fleet.conversation import load_messages, render_conversation
-from retinue.surfaces.fleet.peek import Peek, read_transcript, render_peek
-from retinue.surfaces.fleet.ports import FleetPorts
-from retinue.surfaces.fleet.refusal import Refusal, tell_missing
+from retinue.surfaces.fleet.peek import Peek, bound_text, read_transcript, render_peek
+from retinue.surfaces.fleet.ports import FleetPorts, Refusal, tell_missing
 from retinue.surfaces.fleet.status import ACTIVE, describe_machine, explain_error, name_agent, note_status, to_word
-from retinue.surfaces.fleet.wait import WaitEnd, limit_wait, wait_for_run
 from retinue.tools.files.ripgrep import find_ripgrep
 from retinue.tools.registry import load_description
 
+WaitEnd: TypeAlias = Literal["finished", "timeout", "message"]
+POLL_S = 1.0
 NO_OUTPUT = "No output."
 _UNTOLD = (
     "Read a background agent: its status, what it has used, and its result once it is done. Use it with wait for the "
     "result, with peek for a look at the last lines of a long run, or with verbose for the whole conversation."
 )
+
+
+def limit_wait(caller: Caller, timeout_s: float) -> float:
+    """The time a call may wait: less than what its own run may be silent, or spend in one call."""
+    live = caller.manager.live(caller.run_id)
+    return timeout_s if live is None else live.setup.limits.bound_wait(timeout_s)
+
+
+async def wait_for_run(caller: Caller, run_id: str, timeout_s: float) -> WaitEnd:
+    """Return when the run is finished, queued or working as it may be now. Cancelling leaves the run alone."""
+    run = caller.manager.find(run_id)
+    if run is None or run.status.is_final:
+        return "finished"
+    async with asyncio.TaskGroup() as group:
+        finish = group.create_task(caller.manager.wait(run_id))
+        watch = group.create_task(_watch(caller, timeout_s))
+        await asyncio.wait((finish, watch), return_when=asyncio.FIRST_COMPLETED)
+        # Whoever ends in the same moment as the time limit has still ended.
+        ended: WaitEnd = "finished" if finish.done() or not watch.done() else watch.result()
+        finish.cancel()
+        watch.cancel()
+    return ended
+
+
+async def _watch(caller: Caller, timeout_s: float) -> Literal["timeout", "message"]:
+    """The clock and the caller's inbox; only what the user wants said before the next reply counts."""
+    clock, ends_s = caller.clock, caller.clock.steady_s() + timeout_s
+    while True:
+        live = caller.manager.live(caller.run_id)
+        if live is not None and live.inbox.has_words:
+            return "message"
+        rest_s = ends_s - clock.steady_s()
+        if rest_s <= 0:
+            return "timeout"
+        await clock.sleep(min(POLL_S, rest_s))
 
 
 class ResultTool:

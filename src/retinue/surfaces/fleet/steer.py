@@ -5,10 +5,8 @@ from typing import Any
 
 from retinue.core.model import ToolSpec
 from retinue.core.tool import Effect, ToolContext, ToolResult
-from retinue.surfaces.fleet.ports import FleetPorts
-from retinue.surfaces.fleet.refusal import Refusal, tell_missing
-from retinue.surfaces.fleet.stats import render_state
-from retinue.surfaces.fleet.status import to_word
+from retinue.surfaces.fleet.ports import FleetPorts, Refusal, tell_missing
+from retinue.surfaces.fleet.status import render_state, to_word
 from retinue.tools.registry import load_description
 
 

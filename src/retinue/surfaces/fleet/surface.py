@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 from retinue.core.tool import Tool
-from retinue.surfaces.fleet.ports import FleetPorts
-from retinue.surfaces.fleet.retries import RetryBook
+from retinue.surfaces.fleet.ports import FleetPorts, RetryBook
 from retinue.tools.registry import build_family
 
 

@@ -16,17 +16,17 @@ Prepare: TypeAlias = "Callable[[SubagentCall], tuple[Definition, RunRequest, str
 class SubagentSettings:
     """The user's settings that the surface itself needs."""
 
-    is_enabled: bool = True
-    max_depth: int = 1
-    base_depth: int = 0
+    is_enabled: bool
+    max_depth: int
+    base_depth: int
     """How deep the main agent is itself, when it runs inside another program's agent."""
-    timeout_ms: int = 900_000
-    idle_timeout_ms: int = 180_000
-    max_attempts: int = 2
+    timeout_ms: int
+    idle_timeout_ms: int
+    max_attempts: int
     """The first one included."""
-    allow_write: bool = False
+    allow_write: bool
     """Whether agents may write, when the call does not say so."""
-    home: str = ""
+    home: str
     """Shown as `~`; empty when there is none."""
 
 

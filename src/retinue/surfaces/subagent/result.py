@@ -10,7 +10,7 @@ import msgspec
 
 from retinue.core.messages import Usage
 from retinue.core.run import Finalized, Outcome, Reason, Run, Status
-from retinue.surfaces.cut import cut_text, name_rest
+from retinue.surfaces.base import cut_text, name_rest
 from retinue.surfaces.subagent.ports import SubagentSettings
 from retinue.surfaces.subagent.sanitise import sanitise, sanitise_all
 from retinue.surfaces.subagent.watch import RUNNING, Watch

@@ -62,9 +62,9 @@ class LspBounds:
 
     init_s: float = 30.0
     request_s: float = 10.0
-    idle_s: float = 120.0
+    unused_s: float = 120.0
     """After this a server that nobody asks is shut down."""
-    file_idle_s: float = 60.0
+    file_unused_s: float = 60.0
     open_files: int = 30
     servers: int = 12
     """At once; copies of a repository have servers of their own."""
@@ -249,15 +249,15 @@ class LspSession:
 
     async def _stay(self) -> None:
         bounds = self._bounds
-        nap_s = min(bounds.idle_s, bounds.file_idle_s) / 4
+        nap_s = min(bounds.unused_s, bounds.file_unused_s) / 4
         while self.is_usable:
             self._wake.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(nap_s):
                     await self._wake.wait()
             now_s = self._loop.time()
-            self.documents.close_idle(now_s - bounds.file_idle_s)
-            if not self._busy and now_s - self.used_s >= bounds.idle_s:
+            self.documents.close_idle(now_s - bounds.file_unused_s)
+            if not self._busy and now_s - self.used_s >= bounds.unused_s:
                 self._stopping = True
 
     async def _part(self, process: asyncio.Task[None]) -> None:

@@ -209,7 +209,7 @@ async def _read_page(target: HttpTarget, response: "ClientResponse", bounds: Req
     note = ""
     try:
         while not inflater.is_full:
-            async with asyncio.timeout(bounds.idle_s):
+            async with asyncio.timeout(bounds.silence_s):
                 data = await response.content.readany()
             if not data:
                 break

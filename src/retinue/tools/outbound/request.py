@@ -25,7 +25,7 @@ class RequestBounds(Struct, frozen=True):
 
     total_s: float = 10.0
     max_bytes: int = 1_048_576
-    idle_s: float = 5.0
+    silence_s: float = 5.0
     """Between two pieces of the body."""
     is_strict: bool = False
     """A body that is longer is refused, not cut."""

@@ -10,8 +10,8 @@ from retinue.durable.cluster.approval import MAX_TOLD, Case, Ruling, Verdict, bo
 from retinue.durable.cluster.approval_judge import Court
 from retinue.durable.cluster.remote_approvals import Appeals, Judged
 from retinue.engine.questions import Desk
-from retinue.engine.remote_request import Origin
-from retinue.engine.revoked_tools import RevokedTools, RevokedToolsHook
+from retinue.engine.rights import RevokedTools, RevokedToolsHook
+from retinue.engine.run_config import Origin
 from retinue.engine.setup import RunSetup
 from retinue.features.approvals.book import Book
 from retinue.features.approvals.gate import Approving, GatePorts
@@ -108,7 +108,7 @@ async def test_late_rules_count_from_next_call(tmp_path):
     court = await open_court(tmp_path, Rule(action="deny", tools=("write",), reason="not now"))
     appeals, brought = join(court)
     setup = await Judged(appeals, wants=appeals.wants).enter(make_setup(tmp_path))
-    below = await appeals.surround(Origin(run_id="", agent="a")).enter(make_setup(tmp_path))
+    below = await appeals.surround(Origin(run_id="", agent="a", surface="fleet")).enter(make_setup(tmp_path))
     before = await call(setup, "write", path="a.txt", content="")
     appeals.awaken(court.wants, is_on=True)
     after = await call(setup, "write", path="a.txt", content="")
@@ -140,7 +140,7 @@ async def test_late_hooks_of_runs_below_are_asked(tmp_path, is_called):
     court = Court(make_setup(tmp_path), open_below)
     appeals, brought = join(court)
     appeals.on_change = lambda: told.append(Court(below).wants)
-    below = await appeals.surround(Origin(run_id="", agent="a")).enter(make_setup(tmp_path))
+    below = await appeals.surround(Origin(run_id="", agent="a", surface="fleet")).enter(make_setup(tmp_path))
     appeals.awaken({}, is_on=True)
     assert set(Court(below).wants) == {"call", "step", "stop"}
     calls = [await call(below, "ls") for _ in range(2 * is_called)]

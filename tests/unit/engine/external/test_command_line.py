@@ -13,8 +13,8 @@ from retinue.engine.budget import Lease
 from retinue.engine.external.command_line import Post
 from retinue.engine.external.program import Premises
 from retinue.engine.limits import Limits
-from retinue.engine.remote_request import RemoteRequest, Runner
 from retinue.engine.request import RunRequest
+from retinue.engine.run_config import RemoteRequest, Runner
 from retinue.engine.setup import RunSetup
 from retinue.tools.policy import Rights
 

@@ -1,0 +1,90 @@
+"""What was said in one run, as its session has it: read when it is needed, and kept in step with the session.
+
+Knows no model and no tools; what is said next is the loop's business.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from retinue.core.errors import SessionError, quote
+from retinue.core.events import EntryAppended, Event, Warned
+from retinue.core.messages import AssistantMessage, BashExecutionMessage
+from retinue.core.transcript import list_orphans, repair_transcript
+from retinue.engine.journal import Journal
+from retinue.engine.loop import Conversation
+from retinue.sessions.log import Session
+
+MOST_LOSSES = 5
+"""What is named of a session that cannot be read in full."""
+
+
+class StoredConversation:
+    """The conversation of one run."""
+
+    def __init__(self, run_id: str, session: Session, journal: Journal, publish: Callable[[Event], None]) -> None:
+        self._run_id = run_id
+        self._session = session
+        self._journal = journal
+        self._publish = publish
+        self._talk: Conversation | None = None
+        self._told: set[str] = set()
+
+    @property
+    def talk(self) -> Conversation:
+        """What was said, read when it is needed: whoever only looks at a long session does not wait for it."""
+        if self._talk is None:
+            self._talk = Conversation()
+            self.load()
+        return self._talk
+
+    def load(self) -> None:
+        """Read it back from the session: after an abort only that is sure."""
+        talk = self.talk
+        try:
+            context = self._session.context()
+        except SessionError as error:
+            self._publish(Warned(run_id=self._run_id, text=str(error)))
+            return
+        talk.load(list(repair_transcript(context.messages)))
+        orphans = [
+            f"the result of call {quote(each.tool_call_id)} of {each.tool_name} is left out: nothing called for it"
+            for each in list_orphans(context.messages)
+        ]
+        self.tell_losses([*context.lost, *orphans])
+
+    def drop(self) -> None:
+        """Read it anew when it is needed: the session goes on from another entry."""
+        self._talk = None
+
+    def add(self, message: BashExecutionMessage) -> None:
+        """Add what the user did beside the conversation."""
+        talk = self.talk  # read before the session has it, too
+        self._journal.write(partial(self._session.append_message, message))
+        talk.messages.append(message)
+
+    def find_answer(self) -> AssistantMessage | None:
+        """The last word, when it is an answer and calls nothing."""
+        last = self.talk.messages[-1] if self.talk.messages else None
+        return last if isinstance(last, AssistantMessage) and not last.calls else None
+
+    def omit_last(self) -> None:
+        """Leave the failed reply out of the context; the session keeps it."""
+        talk, target = self.talk, self._journal.last_message_id
+        if talk.messages and isinstance(talk.messages[-1], AssistantMessage):
+            talk.messages.pop()
+            talk.memo.clear()  # it may be keyed by identity, and the popped message's may be used again
+            talk.turns -= 1
+        if target:
+            edit_id = self._journal.write(lambda: self._session.append_context_edit(target, None))
+            if edit_id:
+                self._publish(EntryAppended(run_id=self._run_id, entry=self._session.read_entry(edit_id)))
+
+    def tell_losses(self, losses: Sequence[str]) -> None:
+        """Say what the model will not see of the session, once."""
+        fresh = [text for text in losses if text not in self._told]
+        self._told.update(fresh)
+        if fresh:
+            more = f"; and {len(fresh) - MOST_LOSSES} more" if len(fresh) > MOST_LOSSES else ""
+            text = f"{'; '.join(fresh[:MOST_LOSSES])}{more}"
+            text = f"not all of session {self._session.id} can be shown to the model: {text}"
+            self._publish(Warned(run_id=self._run_id, text=text))
