@@ -10,6 +10,7 @@ import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Protocol
 
 from msgspec import structs
@@ -32,6 +33,7 @@ UNGUARDED = ("hooks, configuration and agents in the workspace are not protected
 """By Landlock, where a run may write."""
 _RESOLVER = "/etc/resolv.conf"
 _TRIES = 100
+_LOOKS = 5
 _PROTECTED_LINK = "is a link, which cannot be protected"
 
 
@@ -266,12 +268,11 @@ class BwrapConfinement(_Boundary):
     ) -> Launch:
         """The command line of bubblewrap with the command behind it."""
         real, profile = self._check_workspace(cwd), self._begin()
-        covers = bwrap.sort_protected(profile)
         # Where it is not out of sight anyway it has to be there, and to stay, to be covered.
         is_private = is_below(find_private_root(), PRIVATE_DIRS)
         tmp = self._open_tmp() if not (profile.is_readonly and is_private) else ""
         try:
-            self._standby.hold(covers.files, covers.folders)
+            covers = self._cover(profile)
         except OSError as error:
             self._end(profile)
             text = f"{quote(error.filename or profile.workspace, 200)} cannot be protected: {error.strerror or error}"
@@ -307,6 +308,18 @@ class BwrapConfinement(_Boundary):
             self._pen,
             find_bound(profile.max_memory),
         )
+
+    def _cover(self, profile: Profile) -> bwrap.Covers:
+        """What is protected, with stand-ins for what is not there. Raises OSError."""
+        for looks in count(1):
+            covers = bwrap.sort_protected(profile)
+            try:
+                self._standby.hold(covers.files, covers.folders)
+                break
+            except FileNotFoundError:  # a neighbour has just removed the folder, as that of a worktree
+                if looks == _LOOKS:
+                    raise
+        return covers
 
 
 class LandlockConfinement(_Boundary):
