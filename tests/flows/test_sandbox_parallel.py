@@ -8,12 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from retinue.core.errors import ToolFailed
 from retinue.core.tool import ToolContext
 from retinue.features.sandbox import Boundaries, find_workspace
+from retinue.sandbox import bwrap
+from retinue.sandbox.confinement import open_sandbox
 from retinue.sandbox.probe import Machine, Probe
-from retinue.sandbox.profile import PROTECTED_DIRS, PROTECTED_FILES
+from retinue.sandbox.profile import PROTECTED_DIRS, PROTECTED_FILES, Profile, Wishes, build_writing
 from retinue.sandbox.stubs import Stubs, is_stub
 from retinue.settings.subagents import Sandbox
 from retinue.tools.process_tree import TreeProbe
@@ -99,6 +102,25 @@ async def test_copies_commit_side_by_side(copies: int, times: int, home: Path, t
     assert await work(folders, home, times, COMMIT) == []
     counts = [subprocess.check_output(["git", "rev-list", "--count", "HEAD"], cwd=folder) for folder in folders]
     assert [int(count) for count in counts] == [times + 1] * copies
+
+
+def test_folder_that_goes_away_refuses_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    passing, sort = tmp_path / "passing", bwrap.sort_protected
+    passing.mkdir()
+
+    def sort_before_it_goes(profile: Profile) -> bwrap.Covers:
+        covers = sort(profile)
+        if passing.exists():
+            passing.rmdir()
+        return covers
+
+    monkeypatch.setattr(bwrap, "sort_protected", sort_before_it_goes)
+    profile = structs.replace(build_writing(tmp_path, Wishes()), protected=(str(passing / "config"),))
+    boundary = open_sandbox(need_status("bwrap"), profile)
+    passing.mkdir(exist_ok=True)
+    with boundary.wrap(["true"], {}, str(tmp_path)) as launch:
+        assert str(passing) in launch.argv
+    boundary.close()
 
 
 def test_stand_in_makes_no_checkout(home: Path, tmp_path: Path) -> None:
