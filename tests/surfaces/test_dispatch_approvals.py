@@ -279,7 +279,7 @@ async def test_main_agent_is_asked_when_wanted(world):
     calls = [call("write", path="a.txt", content="x\n"), call("ls")]
     async with world.open(to("^begin", calls=calls), to("^begin", text="done")) as crew:
         (question,) = await answering(crew, ALLOW)
-    assert (question.agent, question.run_id, question.tool) == ("", crew.run_id, "write")
+        assert (question.agent, question.run_id, question.tool) == ("", crew.run_id, "write")
     assert (world.work / "a.txt").exists()
 
 
